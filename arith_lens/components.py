@@ -1,0 +1,166 @@
+"""The parts of a model that an intervention can name, and the hook names they go by.
+
+A component is a `Head`, printed `12.22` as in the paper (layer, then head, both counted from 0),
+or an `Mlp`. Hook names are TransformerLens' own. Nothing here knows a model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+Activations: TypeAlias = Mapping[str, Tensor]
+"""What a run put out, by hook name, such as `blocks.3.attn.hook_z` [pair pos n_heads d_head]."""
+
+NamedHook: TypeAlias = tuple[str, Callable[..., Any]]
+"""A hook point's name and its function: `function(activation, hook) -> activation | None`."""
+
+LOGITS = "logits"
+"""The receiver of every path that ends at the output."""
+
+_HEAD = re.compile(r"(\d+)\.(\d+)")
+_MLP = re.compile(r"(?:MLP|mlp)[ .]?(\d+)")
+_LAYER = re.compile(r"blocks\.(\d+)\.")
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One attention head; `str(Head(12, 22)) == "12.22"`. Ordered by layer, then index."""
+
+    layer: int
+    index: int
+
+    def __post_init__(self) -> None:
+        if self.layer < 0 or self.index < 0:
+            raise ValueError(
+                f"expected a layer and a head counted from 0, found {self.layer} and {self.index}; "
+                "count from the first layer, not from the last"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """Read `12.22`. Raises ValueError on anything else."""
+        found = _HEAD.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"expected a head as layer.index, such as 12.22, found {text!r}")
+        return cls(int(found[1]), int(found[2]))
+
+
+@dataclass(frozen=True, order=True)
+class Mlp:
+    """The MLP of one layer; `str(Mlp(12)) == "MLP 12"`."""
+
+    layer: int
+
+    def __post_init__(self) -> None:
+        if self.layer < 0:
+            raise ValueError(f"expected a layer counted from 0, found Mlp({self.layer})")
+
+    def __str__(self) -> str:
+        return f"MLP {self.layer}"
+
+    @classmethod
+    def parse(cls, text: str) -> Mlp:
+        """Read `MLP 12`. Raises ValueError on anything else."""
+        found = _MLP.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"expected an MLP by its layer, such as 'MLP 12', found {text!r}")
+        return cls(int(found[1]))
+
+
+Component: TypeAlias = Head | Mlp
+
+
+def parse_component(text: str) -> Component:
+    """Read `12.22` or `MLP 12`. Raises ValueError on anything else."""
+    return Mlp.parse(text) if "mlp" in text.lower() else Head.parse(text)
+
+
+def every_head(n_layers: int, n_heads: int) -> list[Head]:
+    """All heads of a model, in order."""
+    return [Head(layer, index) for layer in range(n_layers) for index in range(n_heads)]
+
+
+def every_mlp(n_layers: int) -> list[Mlp]:
+    """All MLPs of a model, in order."""
+    return [Mlp(layer) for layer in range(n_layers)]
+
+
+def is_upstream(sender: Component, receiver: Component | str) -> bool:
+    """Whether what `sender` writes can reach `receiver` (a component, or `LOGITS`).
+
+    Heads of one layer do not read each other; an MLP reads the heads of its own layer (as in every
+    model whose blocks run attention, then MLP).
+    """
+    if receiver == LOGITS:
+        return True
+    if isinstance(receiver, str):
+        raise ValueError(f"expected a Head, an Mlp or {LOGITS!r} as receiver, found {receiver!r}")
+    return (sender.layer, isinstance(sender, Mlp)) < (receiver.layer, isinstance(receiver, Mlp))
+
+
+def check_components(components: Iterable[Component], n_layers: int, n_heads: int) -> None:
+    """Raise IndexError for the first component that a model of this size does not have."""
+    for component in components:
+        if component.layer >= n_layers:
+            raise IndexError(
+                f"expected a layer from 0 to {n_layers - 1}, found {component} in layer "
+                f"{component.layer}; choose among the model's {n_layers} layers"
+            )
+        if isinstance(component, Head) and component.index >= n_heads:
+            raise IndexError(
+                f"expected a head from 0 to {n_heads - 1} in each layer, found {component}; "
+                "heads are written layer.index"
+            )
+
+
+def z_name(layer: int) -> str:
+    """A layer's heads before W_O, [batch pos n_heads d_head]."""
+    return f"blocks.{layer}.attn.hook_z"
+
+
+def pattern_name(layer: int) -> str:
+    """A layer's attention weights, [batch n_heads query key]."""
+    return f"blocks.{layer}.attn.hook_pattern"
+
+
+def attn_out_name(layer: int) -> str:
+    """What a layer's attention adds to the residual stream, [batch pos d_model]."""
+    return f"blocks.{layer}.hook_attn_out"
+
+
+def mlp_out_name(layer: int) -> str:
+    """What a layer's MLP adds to the residual stream, [batch pos d_model]."""
+    return f"blocks.{layer}.hook_mlp_out"
+
+
+def resid_pre_name(layer: int) -> str:
+    """The residual stream at a block's entry, [batch pos d_model]."""
+    return f"blocks.{layer}.hook_resid_pre"
+
+
+def resid_mid_name(layer: int) -> str:
+    """The residual stream between attention and MLP, [batch pos d_model].
+
+    To be read, never patched: there it is the input of the norm alone, and a returned tensor
+    misses the trunk.
+    """
+    return f"blocks.{layer}.hook_resid_mid"
+
+
+def resid_post_name(layer: int) -> str:
+    """The residual stream at a block's exit, [batch pos d_model]."""
+    return f"blocks.{layer}.hook_resid_post"
+
+
+def layer_of(name: str) -> int | None:
+    """The layer a hook name belongs to; None for the likes of `hook_embed`."""
+    found = _LAYER.match(name)
+    return None if found is None else int(found[1])
