@@ -1,0 +1,74 @@
+"""Find, check, explain and improve the parts of a language model that do arithmetic.
+
+After "Interpreting and Improving Large Language Models in Arithmetic Calculation"
+(Zhang et al., ICML 2024, arXiv 2409.01659). Importing this package imports nothing else: each
+name below is fetched from its module when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arith_lens.components import Head as Head
+    from arith_lens.components import Mlp as Mlp
+    from arith_lens.effects import ComponentEffects as ComponentEffects
+    from arith_lens.effects import Effects as Effects
+    from arith_lens.effects import compare as compare
+    from arith_lens.effects import key_heads as key_heads
+    from arith_lens.hooks import ablate_heads as ablate_heads
+    from arith_lens.hooks import ablate_mlps as ablate_mlps
+    from arith_lens.hooks import capture as capture
+    from arith_lens.hooks import freeze as freeze
+    from arith_lens.hooks import patch_heads as patch_heads
+    from arith_lens.hooks import patch_mlps as patch_mlps
+    from arith_lens.hooks import scale_heads as scale_heads
+    from arith_lens.hooks import scale_mlps as scale_mlps
+    from arith_lens.model import HookedModel as HookedModel
+    from arith_lens.model import load_model as load_model
+    from arith_lens.model import record as record
+    from arith_lens.pairs import PromptPairs as PromptPairs
+    from arith_lens.pairs import Role as Role
+    from arith_lens.pairs import sample_pairs as sample_pairs
+    from arith_lens.path_patching import path_patch as path_patch
+    from arith_lens.runs import load_run as load_run
+    from arith_lens.runs import open_run as open_run
+
+_HOME = {
+    "ComponentEffects": "effects",
+    "Effects": "effects",
+    "Head": "components",
+    "HookedModel": "model",
+    "Mlp": "components",
+    "PromptPairs": "pairs",
+    "Role": "pairs",
+    "ablate_heads": "hooks",
+    "ablate_mlps": "hooks",
+    "capture": "hooks",
+    "compare": "effects",
+    "freeze": "hooks",
+    "key_heads": "effects",
+    "load_model": "model",
+    "load_run": "runs",
+    "open_run": "runs",
+    "patch_heads": "hooks",
+    "patch_mlps": "hooks",
+    "path_patch": "path_patching",
+    "record": "model",
+    "sample_pairs": "pairs",
+    "scale_heads": "hooks",
+    "scale_mlps": "hooks",
+}
+
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'arith_lens' has no attribute {name!r}")
+    value = getattr(import_module(f"arith_lens.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOME))
