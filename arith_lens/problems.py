@@ -1,0 +1,103 @@
+"""Calculations as numbers: which problems exist, and what their answers are. No text, no tokens."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FOUR = ("addition", "subtraction", "multiplication", "division")
+OPERATIONS = (*FOUR, "exponentiation")
+SYMBOLS = {
+    "addition": "+",
+    "subtraction": "-",
+    "multiplication": "*",
+    "division": "/",
+    "exponentiation": "^",
+}
+
+
+def check_operation(operation: str) -> str:
+    """Give `operation` back, or raise a ValueError that lists the operations there are."""
+    if operation not in OPERATIONS:
+        raise ValueError(
+            f"unknown operation {operation!r}: expected one of {', '.join(OPERATIONS)}"
+        )
+    return operation
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One calculation, `a` operation `b`, for instance `Problem("addition", 3, 5)`."""
+
+    operation: str
+    a: int
+    b: int
+
+    def __post_init__(self) -> None:
+        check_operation(self.operation)
+
+    def __str__(self) -> str:
+        return f"{self.a} {SYMBOLS[self.operation]} {self.b}"
+
+    @property
+    def answer(self) -> int:
+        """The exact answer C.
+
+        Raises:
+            ValueError: where no non-negative integer is the answer (7 / 2, 3 - 5, 1 / 0, 2 ^ -1).
+        """
+        if not self.is_exact:
+            raise ValueError(f"{self} has no non-negative integer answer")
+        match self.operation:
+            case "addition":
+                return self.a + self.b
+            case "subtraction":
+                return self.a - self.b
+            case "multiplication":
+                return self.a * self.b
+            case "division":
+                return self.a // self.b
+            case _:
+                return self.a**self.b
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the answer is a non-negative integer."""
+        if self.operation == "division":
+            return self.b != 0 and self.a % self.b == 0 and self.a // self.b >= 0
+        if self.operation == "subtraction":
+            return self.a >= self.b
+        if self.operation == "exponentiation":
+            return self.b >= 0 and (self.a >= 0 or self.b % 2 == 0)
+        return (self.a + self.b if self.operation == "addition" else self.a * self.b) >= 0
+
+    @property
+    def computed(self) -> bool:
+        """Whether C is neither A nor B: a head that copies an operand cannot give this answer."""
+        return self.answer not in (self.a, self.b)
+
+
+def all_problems(
+    operation: str, operands: Iterable[int] = range(1, 10), *, answer_digits: int | None = None
+) -> list[Problem]:
+    """Every problem over `operands` with a non-negative integer answer, A before B, ascending.
+
+    Subtraction keeps A >= B and division the exact quotients (paper, section 3). With operands
+    1..9 and `answer_digits=1` there are 36 sums, 45 differences, 23 products, 23 quotients and
+    20 powers.
+
+    Args:
+        operands: the numbers that A and B are taken from; repeats count once.
+        answer_digits: keep the problems whose answer has this many decimal digits; None keeps all.
+
+    Raises:
+        ValueError: unknown operation, or no operands.
+    """
+    check_operation(operation)
+    numbers = sorted(set(operands))
+    if not numbers:
+        raise ValueError("no operands: expected at least one integer, such as range(1, 10)")
+    problems = [Problem(operation, a, b) for a in numbers for b in numbers]
+    return [
+        problem
+        for problem in problems
+        if problem.is_exact and (answer_digits is None or len(str(problem.answer)) == answer_digits)
+    ]

@@ -1,0 +1,253 @@
+"""Wordings: the operation templates, the words that take their sense away, and where A and B stand.
+
+The 36 templates are Figure 8's (paper, Appendix A), nine an operation; exponentiation has two.
+Figure 10's twelve, time spans and stories of addition, follow as data with their word lists.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Formatter
+
+from arith_lens.problems import OPERATIONS, SYMBOLS
+
+CharSpans = dict[str, tuple[int, int]]
+
+# What an operator word is replaced by: the paper names none, nothing, null; the rest are ours, so
+# that words of one to four pieces are found under tokenizers of every size. Words that suggest
+# taking away or adding (without, missing, lacking, besides) are left out on purpose.
+NULL_WORDS = (
+    *("none", "nothing", "null", "void", "blank", "empty", "nil", "nowhere", "nobody", "never"),
+    *("neither", "zilch", "vacant", "hollow", "unknown", "whatever", "somehow", "anyhow"),
+    *("indeed", "perhaps", "maybe", "elsewhere", "otherwise", "somewhere", "someone", "whichever"),
+    *("barren", "nought", "silence", "silent", "unnamed", "unsaid", "nameless", "pointless"),
+    *("meaningless", "nothingness", "emptiness", "vacancy", "wordless", "untold", "nonsense"),
+)
+
+# The paper names <, > and @. Signs of calculation (% ^ ! : and the like) are left out: a
+# counterfactual must not ask for another calculation.
+NULL_SYMBOLS = ("<", ">", "@", "#", "&", "~", "$", "|", ";", "?", "_", "`")
+
+
+@dataclass(frozen=True)
+class Template:
+    """One wording of an operation: `text` has the fields {A}, {op} and {B}, and C comes next.
+
+    A trailing space belongs to the text: a SentencePiece tokenizer makes it the piece `▁`, and
+    only then is the next token the answer's digit.
+    """
+
+    name: str  # "addition/2": the operation and the place in TEMPLATES
+    operation: str
+    text: str  # "The {op} of {A} and {B} is "
+    word: str  # what {op} is when the calculation is meant: "addition", or a symbol
+    kind: str  # "word" | "symbol": which list the counterfactual is drawn from
+
+    def render(self, a: int, b: int, word: str | None = None) -> tuple[str, CharSpans]:
+        """The prompt, and the half-open character spans of "A", "op" and "B" in it.
+
+        Args:
+            word: stands for the operator; None is the true one, which makes the reference prompt.
+        """
+        return fill(self.text, A=str(a), op=self.word if word is None else word, B=str(b))
+
+    @property
+    def null_words(self) -> tuple[str, ...]:
+        """The words or symbols that its counterfactuals are drawn from, before any tokenizer."""
+        return NULL_SYMBOLS if self.kind == "symbol" else NULL_WORDS
+
+
+def fill(pattern: str, **fields: str) -> tuple[str, CharSpans]:
+    """`pattern` with its {fields} filled in, and each field's half-open character span.
+
+    A field that occurs more than once has the span of its first place.
+    """
+    text = ""
+    spans: CharSpans = {}
+    for literal, field, _, _ in Formatter().parse(pattern):
+        text += literal
+        if field is not None:
+            spans.setdefault(field, (len(text), len(text) + len(fields[field])))
+            text += fields[field]
+    return text, spans
+
+
+# For each wording of Figure 8: its pattern, and which of the operation's words {op} is.
+# Figure 8 prints "equals to" twice; the second is read "is equal to", after the paper's Figure 9.
+_PATTERNS = (
+    ("{A} {op} {B} = ", "symbol"),
+    ("{A} {op} {B} equals to ", "infix"),
+    ("The {op} of {A} and {B} is ", "noun"),
+    ("The {op} of {A} and {B} equals to ", "noun"),
+    ("The {op} of {A} and {B} is equal to ", "noun"),
+    ("Q: How much is {A} {op} {B}? A: ", "infix"),
+    ("Q: What is {A} {op} {B}? A: ", "infix"),
+    ("Q: What is the result of {A} {op} {B}? A: ", "infix"),
+    ("Q: What is the {op} of {A} and {B}? A: ", "question noun"),
+)
+_WORDS = {
+    "addition": {"infix": "plus", "noun": "addition", "question noun": "sum"},
+    "subtraction": {"infix": "minus", "noun": "difference", "question noun": "difference"},
+    "multiplication": {"infix": "times", "noun": "product", "question noun": "product"},
+    "division": {"infix": "over", "noun": "ratio", "question noun": "ratio"},
+    "exponentiation": {"noun": "power"},
+}
+_POWER_PATTERNS = (("{A} {op} {B} = ", "symbol"), ("{A} to the {op} of {B} equals ", "noun"))
+
+
+def _templates(operation: str) -> tuple[Template, ...]:
+    patterns = _POWER_PATTERNS if operation == "exponentiation" else _PATTERNS
+    words = {"symbol": SYMBOLS[operation], **_WORDS[operation]}
+    return tuple(
+        Template(
+            f"{operation}/{place}",
+            operation,
+            text,
+            words[part],
+            "symbol" if part == "symbol" else "word",
+        )
+        for place, (text, part) in enumerate(patterns)
+    )
+
+
+TEMPLATES: dict[str, tuple[Template, ...]] = {
+    operation: _templates(operation) for operation in OPERATIONS
+}
+
+
+@dataclass(frozen=True)
+class StoryTemplate:
+    """One of Figure 10's addition templates, and the wording that takes its addition away.
+
+    `text` and `counterfactual` share their slots: {A} and {B}, and capitals that name a list of
+    SLOTS. A slot that ends in 2 or 3 is a further, different draw from the same list.
+    """
+
+    name: str  # "story/1" .. "story/12", numbered as in Figure 10
+    text: str
+    counterfactual: str
+    operation: str = "addition"
+
+    def draw(self, rng: random.Random) -> dict[str, str]:
+        """One word for each slot, all words from one list different. Uses `rng.random()` only."""
+        words: dict[str, str] = {}
+        for _, slot, _, _ in Formatter().parse(self.text + self.counterfactual):
+            if slot is None or slot in words or slot in ("A", "B"):
+                continue
+            free = [word for word in SLOTS[slot.rstrip("23")] if word not in words.values()]
+            words[slot] = free[int(rng.random() * len(free))]
+        return words
+
+    def render(self, a: int, b: int, words: Mapping[str, str]) -> tuple[str, CharSpans]:
+        """The reference prompt and the character spans of its slots, "A" and "B" among them."""
+        return fill(self.text, A=str(a), B=str(b), **words)
+
+    def render_counterfactual(
+        self, a: int, b: int, words: Mapping[str, str]
+    ) -> tuple[str, CharSpans]:
+        """The prompt without addition, and its character spans; the same words fill it."""
+        return fill(self.counterfactual, A=str(a), B=str(b), **words)
+
+    def sample(self, rng: random.Random, a: int, b: int) -> tuple[str, str]:
+        """A reference prompt and a counterfactual one with the same operands and shared words.
+
+        Nothing is promised of their token counts: whoever tokenizes them draws again until they
+        agree. The answer a + b is the next number; in stories 1 and 2 the year's first three
+        digits stand in the prompt, so that a + b must be one digit.
+        """
+        words = self.draw(rng)
+        return self.render(a, b, words)[0], self.render_counterfactual(a, b, words)[0]
+
+
+# The paper prints the first words of each list and "..."; the lists are continued here.
+SLOTS: dict[str, tuple[str, ...]] = {
+    "EVENT": (
+        *("war", "conflict", "project", "festival", "journey", "strike", "drought", "trial"),
+        *("meeting", "contest", "voyage", "siege", "storm", "course", "exhibition", "campaign"),
+    ),
+    "LASTED": ("lasted", "spanned", "extended", "continued", "persisted", "endured"),
+    "LAST": ("last", "span", "extend", "continue", "persist", "endure"),
+    "PAINTED": ("painted", "washed", "carried", "praised", "borrowed", "folded", "admired"),
+    "PAINT": ("paint", "wash", "carry", "praise", "borrow", "fold", "admire"),
+    "THINGS": ("chairs", "doors", "birds", "shoes", "walls", "songs", "lamps", "stones", "boats"),
+    "MONTH": (
+        *("Jan.", "Feb.", "Mar.", "Apr.", "May", "Jun."),
+        *("Jul.", "Aug.", "Sep.", "Oct.", "Nov.", "Dec."),
+    ),
+    "YYY": tuple(str(year) for year in range(100, 200)),
+    "OBJECT": (
+        *("apples", "oranges", "pears", "cups", "tables", "books", "pencils", "coins", "stamps"),
+        *("marbles", "lemons", "plates", "flowers", "toys", "cards", "shells", "hats", "ropes"),
+    ),
+    "GETS": ("gets", "obtains", "acquires", "gains", "receives", "collects", "buys"),
+    "GOT": ("got", "obtained", "acquired", "gained", "received", "collected", "bought"),
+    "NAME": (
+        *("Mary", "John", "James", "Linda", "Robert", "Susan", "David", "Karen", "Peter", "Laura"),
+        *("Paul", "Emma", "Mark", "Alice", "George", "Helen", "Frank", "Sarah", "Henry", "Julia"),
+        *("Jack", "Grace", "Thomas", "Rose", "Daniel", "Clara", "Simon", "Diana", "Adam", "Ruth"),
+        *("Brian", "Sophie", "Kevin", "Nora", "Oscar", "Irene", "Philip", "Lucy", "Martin", "Eva"),
+        *("Andrew", "Amy", "Edward", "Anna", "Steven", "Betty", "Walter", "Carol", "Arthur"),
+        *("Donna", "Albert", "Ellen", "Harold", "Fiona", "Louis", "Gloria", "Roger", "Hannah"),
+        *("Ralph", "Iris", "Victor", "Jane", "Samuel", "Judith", "Dennis", "Kate", "Gerald"),
+        *("Lily", "Joseph", "Martha", "Patrick", "Molly", "Eric", "Nancy", "Stephen", "Olivia"),
+        *("Gary", "Paula", "Leo", "Rachel", "Max", "Sandra", "Neil", "Teresa", "Hugo", "Vera"),
+        *("Ivan", "Wendy", "Keith", "Zoe", "Carl", "Agnes", "Ben", "Bella", "Noah", "Daisy"),
+        *("Luke", "Edith", "Felix", "Holly"),
+    ),
+}
+
+
+# (tense, unit, rest): the counterfactual puts another verb and a thing where the time span stood.
+_PAST, _FUTURE = ("{LASTED}", "{PAINTED}"), ("will {LAST}", "will {PAINT}")
+_TIME_SPANS = (
+    (_PAST, "years", "from the year {YYY}{B} to the year {YYY}"),
+    (_PAST, "years", "from {YYY}{B} to {YYY}"),
+    (_PAST, "days", "from {MONTH} {B} to {MONTH} "),
+    (_FUTURE, "days", "from {MONTH} {B} to {MONTH} "),
+    (_PAST, "hours", "from {B} pm to "),
+    (_FUTURE, "hours", "from {B} pm to "),
+    (_PAST, "hours", "from {B} am to "),
+    (_FUTURE, "hours", "from {B} am to "),
+)
+# (with the addition, without it): the counterfactual counts three different things.
+_OBJECTS = (
+    (
+        "{NAME} has {A} {OBJECT}, then {NAME} {GETS} {B} {OBJECT}. What's the total number of "
+        "{OBJECT} that {NAME} has? The answer is ",
+        "{NAME} has {A} {OBJECT}, then {NAME} {GETS} {B} {OBJECT2}. What's the total number of "
+        "{OBJECT3} that {NAME2} has? The answer is ",
+    ),
+    (
+        "{NAME} {GOT} {A} {OBJECT}, and {NAME2} {GOT} {B} {OBJECT}. What's the total number of "
+        "{OBJECT} that they {GOT}? The answer is ",
+        "{NAME} {GOT} {A} {OBJECT}, and {NAME2} {GOT} {B} {OBJECT2}. What's the total number of "
+        "{OBJECT3} that they {GOT}? The answer is ",
+    ),
+    (
+        "{NAME} has {A} {OBJECT}, and {NAME2} has {B} {OBJECT}. What's the total number of "
+        "{OBJECT} that they have? The answer is ",
+        "{NAME} has {A} {OBJECT}, and {NAME2} has {B} {OBJECT2}. What's the total number of "
+        "{OBJECT3} that they have? The answer is ",
+    ),
+    (
+        "{NAME} {GOT} {A} {OBJECT} yesterday, and {NAME} {GOT} {B} {OBJECT} today. What's the "
+        "total number of {OBJECT} that {NAME} {GOT}? The answer is ",
+        "{NAME} {GOT} {A} {OBJECT} yesterday, and {NAME} {GOT} {B} {OBJECT2} today. What's the "
+        "total number of {OBJECT3} that {NAME2} {GOT}? The answer is ",
+    ),
+)
+
+
+def _figure_10() -> tuple[StoryTemplate, ...]:
+    time_spans = [
+        (
+            f"The {{EVENT}} {verb} {{A}} {unit} {rest}",
+            f"The {{EVENT}} {null_verb} {{A}} {{THINGS}} {rest}",
+        )
+        for (verb, null_verb), unit, rest in _TIME_SPANS
+    ]
+    wordings = (*time_spans, *_OBJECTS)
+    return tuple(StoryTemplate(f"story/{n}", *wording) for n, wording in enumerate(wordings, 1))
+
+
+FIGURE_10: tuple[StoryTemplate, ...] = _figure_10()
