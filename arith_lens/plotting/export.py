@@ -1,0 +1,85 @@
+"""Figures to files: HTML that opens offline, and PNG, SVG, PDF where a browser can draw them."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from arith_lens.plotting.style import Figure
+
+
+class ExportError(RuntimeError):
+    """A picture could not be drawn; the HTML beside it could. The message is one line."""
+
+
+def save(
+    figure: Figure,
+    stem: Path,
+    *,
+    formats: tuple[str, ...] = ("png", "svg", "pdf"),
+    vector: Figure | None = None,
+    seconds: float = 120.0,
+) -> list[Path]:
+    """Write `stem`.html, then the static `formats`; the paths written, in that order.
+
+    The HTML carries plotly's script itself: it opens anywhere, without a network.
+
+    Args:
+        vector: drawn instead of `figure` for SVG and PDF, where a heat map would be a bitmap.
+        seconds: limit for the static formats together; a browser that hangs is stopped then.
+
+    Raises:
+        ExportError: no browser, or it failed or took too long. The HTML is written by then.
+    """
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    page = stem.with_name(stem.name + ".html")
+    partial = page.with_name(page.name + ".partial")
+    figure.write_html(partial, include_plotlyjs=True, config={"displaylogo": False})
+    partial.replace(page)
+    pictures = {
+        stem.with_name(f"{stem.name}.{suffix}"): (
+            figure if vector is None or suffix == "png" else vector
+        )
+        for suffix in formats
+    }
+    if pictures:
+        _draw(pictures, seconds)
+    return [page, *pictures]
+
+
+def _draw(pictures: Mapping[Path, Figure], seconds: float) -> None:
+    """Draw in a process of its own, so that a hung browser can be stopped with it."""
+    jobs = [{"path": str(path), "figure": f.to_json()} for path, f in pictures.items()]
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "arith_lens.plotting.render"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, complaint = worker.communicate(json.dumps(jobs), timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise ExportError(
+            f"static pictures skipped: the browser did not finish in {seconds:g} s"
+        ) from None
+    finally:
+        _stop(worker)
+    if worker.returncode != 0:
+        last = complaint.strip().splitlines()[-1:] or ["the browser failed"]
+        raise ExportError(f"static pictures skipped: {last[0]}")
+
+
+def _stop(worker: subprocess.Popen[str]) -> None:
+    """End the worker and the browser it started, if any is left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(worker.pid, signal.SIGKILL)
+        elif worker.poll() is None:
+            worker.kill()
+    worker.communicate()
