@@ -107,11 +107,12 @@ def _cost(
     weight: Float[np.ndarray, "row column"],
     cell: tuple[float, float],
 ) -> tuple[float, float]:
-    """(pixels in conflict, weight hidden)."""
+    """Pixels in conflict; weight hidden, in tenths of the largest: less does not count."""
     conflict = sum(box.overlap(other) for other in taken)
     if not box.within(frame):
         conflict += (box.right - box.left) * (box.bottom - box.top)
-    return conflict, round(_hidden(box, weight, cell), 3)
+    largest = float(np.nanmax(weight)) or 1.0
+    return conflict, round(10 * _hidden(box, weight, cell) / largest)
 
 
 def _hidden(box: Box, weight: Float[np.ndarray, "row column"], cell: tuple[float, float]) -> float:

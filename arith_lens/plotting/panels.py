@@ -1,111 +1,24 @@
 """Several maps side by side, each with a bar of its own, marked cells, and one colour scale."""
 
-import html
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from arith_lens.plotting.annotations import add_colour_title, add_marks, add_notes, add_title
 from arith_lens.plotting.heatmap import tick_positions, tick_texts
-from arith_lens.plotting.labels import cell_box, place_labels
+from arith_lens.plotting.layout import RIGHT, TOP, Geometry, Panel
 from arith_lens.plotting.style import (
     FONT,
     FRAME,
     NOTE,
     TEXT,
     Figure,
-    colour_at,
     colour_scale,
-    is_dark,
     symmetric_limit,
     ticks,
 )
-
-_SPAN = 384  # pixels of a panel's longer side
-_BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
-_LEFT, _RIGHT, _TOP, _LINE = 62, 118, 40, 17
-_BETWEEN_COLUMNS, _BETWEEN_ROWS = 40, 72
-_LABEL_SIZE = 10.5
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One outlined cell, named. `strong` marks are dark, others light."""
-
-    row: int
-    column: int
-    text: str
-    strong: bool = True
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One map [row column], the bar beside it [row], and what to point out.
-
-    `hover` and `bar_hover` hold further numbers a cell, for the hover text.
-    """
-
-    title: str  # may hold <b> and <span>: escape what comes from outside
-    values: Float[np.ndarray, "row column"]
-    bar: Float[np.ndarray, " row"]
-    hover: Float[np.ndarray, "row column number"]
-    bar_hover: Float[np.ndarray, "row number"]
-    marks: tuple[Mark, ...] = ()
-    dots: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class _Geometry:
-    """Pixels of everything, from the maps' shape alone."""
-
-    n_rows: int
-    n_columns: int
-    grid: tuple[int, int]  # panels down, across
-    n_notes: int
-
-    @property
-    def cell(self) -> tuple[int, int]:
-        """Width and height of a cell: they fill the panel, at most 1.6 times as wide as high."""
-        height = max(_SPAN // max(self.n_rows, 8), 4)
-        width = max(_SPAN // max(self.n_columns, 1), 4)
-        return min(width, int(1.6 * height)), min(height, int(1.6 * width))
-
-    @property
-    def map_size(self) -> tuple[int, int]:
-        return self.n_columns * self.cell[0], self.n_rows * self.cell[1]
-
-    @property
-    def panel_width(self) -> int:
-        return self.map_size[0] + _BAR_GAP + _BAR
-
-    @property
-    def size(self) -> tuple[int, int]:
-        down, across = self.grid
-        bottom = 62 + _LINE * self.n_notes
-        return (
-            _LEFT + across * self.panel_width + (across - 1) * _BETWEEN_COLUMNS + _RIGHT,
-            _TOP + down * self.map_size[1] + (down - 1) * _BETWEEN_ROWS + bottom,
-        )
-
-    def corner(self, index: int) -> tuple[int, int]:
-        """Left and top pixel of a panel's map."""
-        row, column = divmod(index, self.grid[1])
-        return (
-            _LEFT + column * (self.panel_width + _BETWEEN_COLUMNS),
-            _TOP + row * (self.map_size[1] + _BETWEEN_ROWS),
-        )
-
-    def paper(self, x: float, y: float) -> tuple[float, float]:
-        """Pixels from the top left corner to plotly's fractions of the whole figure."""
-        return x / self.size[0], 1 - y / self.size[1]
-
-    @property
-    def bar_range(self) -> tuple[float, float]:
-        """The bar's left and right end on the map's x axis, in cells."""
-        start = self.n_columns - 0.5 + _BAR_GAP / self.cell[0]
-        return start, start + _BAR / self.cell[0]
 
 
 def panels(
@@ -141,23 +54,24 @@ def panels(
     end = symmetric_limit(everything) if limit is None else limit
     n_rows, n_columns = parts[0].values.shape
     down = -(-len(parts) // across)
-    place = _Geometry(n_rows, n_columns, (down, min(across, len(parts))), len(notes))
+    place = Geometry(n_rows, n_columns, (down, min(across, len(parts))), len(notes))
     figure = go.Figure()
-    _set_page(figure, place, end, colour_title, unit)
+    _set_page(figure, place, end, unit)
     for index, part in enumerate(parts):
         _add_cells(figure, part, index, place, hover, vector)
         _set_axes(figure, index, len(parts), place, axes, bar_name)
         _add_frames(figure, index, place)
-        _add_title(figure, part.title, index, place)
-        _add_marks(figure, part, index, place, end)
-    _add_notes(figure, notes, place)
+        add_title(figure, part.title, index, place)
+        add_marks(figure, part, index, place, end)
+    add_colour_title(figure, colour_title, place)
+    add_notes(figure, notes, place)
     return figure
 
 
-def _set_page(figure: Figure, place: _Geometry, end: float, colour_title: str, unit: str) -> None:
+def _set_page(figure: Figure, place: Geometry, end: float, unit: str) -> None:
     width, height = place.size
-    bar_height = min(place.map_size[1], 330)
-    x, y = place.paper(width - _RIGHT + 22, _TOP - 6)
+    bar_height = max(min(place.map_size[1] - 40, 330), 60)
+    x, y = place.paper(width - RIGHT + 22, TOP + 40)
     figure.update_layout(
         template="none",
         width=width,
@@ -174,7 +88,6 @@ def _set_page(figure: Figure, place: _Geometry, end: float, colour_title: str, u
             "cmax": end,
             "colorscale": colour_scale(),
             "colorbar": {
-                "title": {"text": colour_title, "side": "top", "font": {"size": 12}},
                 "lenmode": "pixels",
                 "len": bar_height,
                 "thickness": 12,
@@ -200,7 +113,7 @@ def _add_cells(
     figure: Figure,
     part: Panel,
     index: int,
-    place: _Geometry,
+    place: Geometry,
     hover: tuple[str, str],
     vector: bool,
 ) -> None:
@@ -253,7 +166,7 @@ def _set_axes(
     figure: Figure,
     index: int,
     n_panels: int,
-    place: _Geometry,
+    place: Geometry,
     axes: tuple[str, str],
     bar_name: str,
 ) -> None:
@@ -309,7 +222,7 @@ def _clamped(low: float, high: float) -> list[float]:
     return [max(low, 0.0), min(high, 1.0)]
 
 
-def _add_frames(figure: Figure, index: int, place: _Geometry) -> None:
+def _add_frames(figure: Figure, index: int, place: Geometry) -> None:
     """Frames around map and bar, and hairlines every eight cells where cells are many."""
     start, stop = place.bar_range
     bottom = place.n_rows - 0.5
@@ -325,101 +238,4 @@ def _add_frames(figure: Figure, index: int, place: _Geometry) -> None:
     for x0, x1 in ((-0.5, right), (start, stop)):
         figure.add_shape(
             type="rect", x0=x0, x1=x1, y0=-0.5, y1=bottom, line={"width": 1, "color": FRAME}, **axes
-        )
-
-
-def _add_title(figure: Figure, title: str, index: int, place: _Geometry) -> None:
-    left, top = place.corner(index)
-    x, y = place.paper(left, top - 8)
-    letter = "abcdefghijklmnopqrstuvwxyz"[index]
-    figure.add_annotation(
-        text=f"<b>{letter}</b>  {title}",
-        x=x,
-        y=y,
-        xref="paper",
-        yref="paper",
-        xanchor="left",
-        yanchor="bottom",
-        showarrow=False,
-        borderpad=0,
-        font={"size": 14},
-    )
-
-
-def _add_marks(figure: Figure, part: Panel, index: int, place: _Geometry, end: float) -> None:
-    axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
-    for mark in part.marks:
-        figure.add_shape(
-            type="rect",
-            x0=mark.column - 0.5,
-            x1=mark.column + 0.5,
-            y0=mark.row - 0.5,
-            y1=mark.row + 0.5,
-            line={"width": 1.2 if mark.strong else 1, "color": TEXT if mark.strong else NOTE},
-            **axes,
-        )
-    for row, column in part.dots:
-        figure.add_shape(
-            type="circle",
-            xsizemode="pixel",
-            ysizemode="pixel",
-            xanchor=column,
-            yanchor=row,
-            x0=-2,
-            x1=2,
-            y0=-2,
-            y1=2,
-            fillcolor=TEXT,
-            line={"width": 0.8, "color": "white"},
-            **axes,
-        )
-    _add_labels(figure, part, place, end, axes)
-
-
-def _add_labels(
-    figure: Figure, part: Panel, place: _Geometry, end: float, axes: dict[str, str]
-) -> None:
-    named = [mark for mark in part.marks if mark.text]
-    boxes = place_labels(
-        [(mark.row, mark.column) for mark in named],
-        [mark.text for mark in named],
-        np.abs(part.values),
-        cell=place.cell,
-        size=_LABEL_SIZE,
-        avoid=[(mark.row, mark.column) for mark in part.marks] + list(part.dots),
-    )
-    for mark, box in zip(named, boxes, strict=True):
-        inside = box == cell_box(mark.row, mark.column, place.cell)
-        fill = colour_at(float(part.values[mark.row, mark.column]), end)
-        ink = TEXT if mark.strong else NOTE
-        if inside:
-            ink = "white" if is_dark(fill) else TEXT
-        x, y = box.centre
-        figure.add_annotation(
-            text=html.escape(mark.text),
-            x=x / place.cell[0] - 0.5,
-            y=y / place.cell[1] - 0.5,
-            showarrow=False,
-            borderpad=1,
-            bgcolor=None if inside else "rgba(255,255,255,.82)",
-            font={"size": _LABEL_SIZE, "weight": 600 if mark.strong else 400, "color": ink},
-            **axes,
-        )
-
-
-def _add_notes(figure: Figure, notes: Sequence[str], place: _Geometry) -> None:
-    for line, note in enumerate(notes):
-        x, y = place.paper(_LEFT, place.size[1] - 12 - _LINE * (len(notes) - 1 - line))
-        figure.add_annotation(
-            text=html.escape(note),
-            x=x,
-            y=y,
-            xref="paper",
-            yref="paper",
-            xanchor="left",
-            yanchor="bottom",
-            align="left",
-            showarrow=False,
-            borderpad=0,
-            font={"size": 11, "color": NOTE},
         )

@@ -18,7 +18,8 @@ def main() -> None:
         for job in json.load(sys.stdin):
             path = Path(job["path"])
             figure = io.from_json(job["figure"], skip_invalid=True)
-            picture = io.to_image(figure, format=path.suffix[1:], scale=2)
+            scale = 2 if path.suffix == ".png" else 1
+            picture = io.to_image(figure, format=path.suffix[1:], scale=scale)
             partial = path.with_name(path.name + ".partial")
             partial.write_bytes(picture)
             partial.replace(path)

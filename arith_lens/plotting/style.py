@@ -10,25 +10,11 @@ if TYPE_CHECKING:
 else:
     Figure = Any  # so that reading this module does not import plotly
 
-DIVERGING = [
-    "#8b0015",
-    "#ab141d",
-    "#c8302b",
-    "#de5142",
-    "#ef725e",
-    "#fa947f",
-    "#feb8a7",
-    "#fedbd1",
-    "#fcfcfc",
-    "#cde8fb",
-    "#a0d3f9",
-    "#77bbf4",
-    "#53a3ec",
-    "#3689de",
-    "#2270cb",
-    "#1c58b0",
+DIVERGING = (
+    "#8b0015", "#ab141d", "#c8302b", "#de5142", "#ef725e", "#fa947f", "#feb8a7", "#fedbd1",
+    "#fcfcfc", "#cde8fb", "#a0d3f9", "#77bbf4", "#53a3ec", "#3689de", "#2270cb", "#1c58b0",
     "#194292",
-]
+)  # fmt: skip
 """Red (a drop) to blue, even in perceived lightness on both arms, safe for colour-blind eyes."""
 
 TEXT, NOTE, FRAME, GRID = "#1f2430", "#6b7280", "#aab0bb", "#e7e9ee"

@@ -1,0 +1,120 @@
+"""What is written over and around panels: titles, outlines, labels, dots, notes."""
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from arith_lens.plotting.labels import cell_box, place_labels
+from arith_lens.plotting.layout import LEFT, LINE, RIGHT, TOP, Geometry, Panel
+from arith_lens.plotting.style import NOTE, TEXT, Figure, colour_at, is_dark
+
+_LABEL_SIZE = 10.5
+
+
+def add_title(figure: Figure, title: str, index: int, place: Geometry) -> None:
+    """The panel's letter and title, above its left corner."""
+    left, top = place.corner(index)
+    letter = "abcdefghijklmnopqrstuvwxyz"[index]
+    _write(figure, f"<b>{letter}</b>  {title}", (left, top - 8), place, size=14, ink=TEXT)
+
+
+def add_colour_title(figure: Figure, title: str, place: Geometry) -> None:
+    """What the colours mean, above the colour bar."""
+    _write(figure, title, (place.size[0] - RIGHT + 22, TOP + 30), place, size=12, ink=TEXT)
+
+
+def add_notes(figure: Figure, notes: Sequence[str], place: Geometry) -> None:
+    """Lines of small print at the foot."""
+    for line, note in enumerate(notes):
+        above = 12 + LINE * (len(notes) - 1 - line)
+        _write(figure, html.escape(note), (LEFT, place.size[1] - above), place, size=11, ink=NOTE)
+
+
+def _write(
+    figure: Figure, text: str, at: tuple[float, float], place: Geometry, *, size: int, ink: str
+) -> None:
+    """Text whose lower left corner stands at a pixel of the figure."""
+    x, y = place.paper(*at)
+    figure.add_annotation(
+        text=text,
+        x=x,
+        y=y,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="bottom",
+        align="left",
+        showarrow=False,
+        borderpad=0,
+        font={"size": size, "color": ink},
+    )
+
+
+def add_marks(figure: Figure, part: Panel, index: int, place: Geometry, end: float) -> None:
+    """Outlines, dots and labels of one panel."""
+    axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
+    for mark in part.marks:
+        figure.add_shape(
+            type="rect",
+            x0=mark.column - 0.5,
+            x1=mark.column + 0.5,
+            y0=mark.row - 0.5,
+            y1=mark.row + 0.5,
+            line={"width": 1.2 if mark.strong else 1, "color": TEXT if mark.strong else NOTE},
+            **axes,
+        )
+    for row, column in part.dots:
+        figure.add_shape(**_dot(row, column, place), **axes)
+    _add_labels(figure, part, place, end, axes)
+
+
+def _dot(row: int, column: int, place: Geometry) -> dict[str, Any]:
+    """In the middle of a small cell; in the lower corner of one that may hold its label."""
+    width, height = place.cell
+    right, down = (0, 0) if width < 30 else (width / 2 - 6, height / 2 - 6)
+    return {
+        "type": "circle",
+        "xsizemode": "pixel",
+        "ysizemode": "pixel",
+        "xanchor": column,
+        "yanchor": row,
+        "x0": right - 2.5,
+        "x1": right + 2.5,
+        "y0": -down - 2.5,
+        "y1": -down + 2.5,
+        "fillcolor": TEXT,
+        "line": {"width": 0.8, "color": "white"},
+    }
+
+
+def _add_labels(
+    figure: Figure, part: Panel, place: Geometry, end: float, axes: dict[str, str]
+) -> None:
+    named = [mark for mark in part.marks if mark.text]
+    boxes = place_labels(
+        [(mark.row, mark.column) for mark in named],
+        [mark.text for mark in named],
+        np.abs(part.values),
+        cell=place.cell,
+        size=_LABEL_SIZE,
+        avoid=[(mark.row, mark.column) for mark in part.marks] + list(part.dots),
+    )
+    for mark, box in zip(named, boxes, strict=True):
+        inside = box == cell_box(mark.row, mark.column, place.cell)
+        fill = colour_at(float(part.values[mark.row, mark.column]), end)
+        ink = TEXT if mark.strong else NOTE
+        if inside:
+            ink = "white" if is_dark(fill) else TEXT
+        x, y = box.centre
+        figure.add_annotation(
+            text=html.escape(mark.text),
+            x=x / place.cell[0] - 0.5,
+            y=y / place.cell[1] - 0.5,
+            showarrow=False,
+            borderpad=1,
+            bgcolor=None if inside else "rgba(255,255,255,.82)",
+            font={"size": _LABEL_SIZE, "weight": 600 if mark.strong else 400, "color": ink},
+            **axes,
+        )
