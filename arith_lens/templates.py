@@ -41,7 +41,7 @@ class Template:
     operation: str
     text: str  # "The {op} of {A} and {B} is "
     word: str  # what {op} is when the calculation is meant: "addition", or a symbol
-    kind: str  # "word" | "symbol": which list the counterfactual is drawn from
+    kind: str  # "word" | "symbol": NULL_WORDS or NULL_SYMBOLS
 
     def render(self, a: int, b: int, word: str | None = None) -> tuple[str, CharSpans]:
         """The prompt, and the half-open character spans of "A", "op" and "B" in it.
@@ -50,11 +50,6 @@ class Template:
             word: stands for the operator; None is the true one, which makes the reference prompt.
         """
         return fill(self.text, A=str(a), op=self.word if word is None else word, B=str(b))
-
-    @property
-    def null_words(self) -> tuple[str, ...]:
-        """The words or symbols that its counterfactuals are drawn from, before any tokenizer."""
-        return NULL_SYMBOLS if self.kind == "symbol" else NULL_WORDS
 
 
 def fill(pattern: str, **fields: str) -> tuple[str, CharSpans]:

@@ -1,0 +1,81 @@
+"""The filter: keep the pairs that the model answers right, and say what that did."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from arith_lens.pairs.prompt_pairs import PromptPairs
+from arith_lens.pairs.selection import Selection
+
+
+def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> PromptPairs:
+    """The pairs whose reference prompt the model continues with C (paper, section 3).
+
+    Right means that C is the top token over the whole vocabulary. The result's `selection` says
+    what was kept, a template too, and how often the kept counterfactuals are still answered C.
+
+    Args:
+        model: called as `model(tokens, attention_mask=mask, logits_to_keep=1)`; gives logits
+            [pair, 1, d_vocab].
+
+    Raises:
+        ValueError: the model answers none of the pairs right, or its logits are not finite.
+    """
+    right, probability = answer(model, pairs, "reference", batch_size)
+    kept = pairs.filter(right)
+    mean_probability = float(probability.mean())
+    if not len(kept):
+        raise ValueError(
+            f"no pair is left after keep='correct': the model answers 0 of {len(pairs)} right "
+            f"(accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
+            f"{_example(pairs)}.\nUse a model that can calculate, an operation that it knows, or "
+            "keep='all' to look at all pairs."
+        )
+    still, _ = answer(model, kept, "counterfactual", batch_size)
+    drawn, left = Counter(pairs.template or ()), Counter(kept.template or ())
+    selection = Selection(
+        n_drawn=len(pairs),
+        n_kept=len(kept),
+        mean_probability=mean_probability,
+        counterfactual_correct=float(still.float().mean()),
+        by_template={name: (left[name], drawn[name]) for name in drawn},
+    )
+    return replace(kept, selection=selection)
+
+
+def answer(
+    model: Any, pairs: PromptPairs, side: str, batch_size: int
+) -> tuple[Bool[Tensor, "pair"], Float[Tensor, "pair"]]:
+    """Whether top-1 at END is C, and p(C), on the "reference" or the "counterfactual" side."""
+    rights, probabilities = [], []
+    device = getattr(model, "device", "cpu")
+    with torch.no_grad():
+        for batch in pairs.batches(batch_size):
+            logits = model(
+                getattr(batch, side).to(device),
+                attention_mask=batch.attention_mask.to(device),
+                logits_to_keep=1,
+            )[:, -1].float()
+            target = batch.answer.to(logits.device)
+            logprob = logits.log_softmax(-1).gather(-1, target[:, None])[:, 0]
+            rights.append((logits.argmax(-1) == target).cpu())
+            probabilities.append(logprob.exp().cpu())
+    probability = torch.cat(probabilities)
+    if not probability.isfinite().all():
+        n_bad = int((~probability.isfinite()).sum())
+        raise ValueError(
+            f"the model's logits are NaN or infinite at END of {n_bad} of {len(pairs)} {side} "
+            "prompts: load it with another dtype (float16 overflows where bfloat16 does not), "
+            "or check its weights"
+        )
+    return torch.cat(rights), probability
+
+
+def _example(pairs: PromptPairs) -> str:
+    if pairs.reference_text is None or pairs.answer_text is None:
+        return f"tokens {pairs.reference[0].tolist()} -> {int(pairs.answer[0])}"
+    return f"{pairs.reference_text[0]!r} -> {pairs.answer_text[0]!r}"

@@ -1,0 +1,164 @@
+"""Prompt pairs as rows: `datasets.Dataset`, JSON lines and CSV."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arith_lens.pairs.prompt_pairs import PromptPairs, Role
+from arith_lens.pairs.rows import left_pad
+from arith_lens.pairs.selection import Selection
+from arith_lens.pairs.texts import from_texts
+
+COLUMNS = ("reference", "counterfactual", "answer")
+TEXTS = ("reference_text", "counterfactual_text", "answer_text")
+
+
+def to_jsonl(pairs: PromptPairs, path: str | Path) -> None:
+    """One JSON object a pair, text only; raises ValueError for pairs from bare tokens."""
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in _text_rows(pairs)]
+    Path(path).write_text("".join(lines), encoding="utf-8")
+
+
+def to_csv(pairs: PromptPairs, path: str | Path) -> None:
+    """A table with a header, text only; raises ValueError for pairs from bare tokens."""
+    rows = _text_rows(pairs)
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else list(COLUMNS))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def from_jsonl(path: str | Path, model: Any) -> PromptPairs:
+    """Pairs from JSON lines with the keys reference, counterfactual and answer.
+
+    Rows that `to_jsonl` wrote get their roles back; prompts of your own have none.
+
+    Raises:
+        ValueError: a damaged line or a missing key (with its line), prompts of unequal length,
+            or an answer that is not one token after its prompt.
+    """
+    rows = []
+    lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
+        rows.append(_checked(row, f"{path}, line {number}"))
+    return from_texts(rows, model)
+
+
+def from_csv(path: str | Path, model: Any) -> PromptPairs:
+    """Pairs from a table with the columns reference, counterfactual and answer; see from_jsonl."""
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        rows = [_checked(row, f"{path}, row {i}") for i, row in enumerate(csv.DictReader(file), 1)]
+    return from_texts(rows, model)
+
+
+def _checked(row: Any, place: str) -> dict[str, Any]:
+    missing = [c for c in COLUMNS if not isinstance(row, dict) or row.get(c) in (None, "")]
+    if missing:
+        raise ValueError(
+            f"{place}: expected the keys {', '.join(COLUMNS)}, each with text; "
+            f"{', '.join(missing)} is missing or empty"
+        )
+    return row
+
+
+def _text_rows(pairs: PromptPairs) -> list[dict[str, Any]]:
+    texts = [getattr(pairs, name) for name in TEXTS]
+    if any(text is None for text in texts):
+        raise ValueError(
+            "these pairs have no text (they were made from bare tokens), which JSON lines and CSV "
+            "hold: use to_dataset, which keeps the tokens"
+        )
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*texts, strict=True)]
+    more: dict[str, Sequence[Any]] = {}
+    if pairs.template is not None and pairs.operands is not None:
+        a, b = pairs.operands.unbind(-1)
+        more = {"template": pairs.template, "a": a.tolist(), "b": b.tolist()}
+    return [{**row, **{key: more[key][i] for key in more}} for i, row in enumerate(rows)]
+
+
+def to_dataset(pairs: PromptPairs) -> Any:
+    """Everything but the padding; the selection and the tokens' names are in the description."""
+    from datasets import Dataset, DatasetInfo
+
+    columns: dict[str, list[Any]] = {
+        "reference": _unpadded(pairs.reference, pairs.attention_mask),
+        "counterfactual": _unpadded(pairs.counterfactual, pairs.attention_mask),
+        "answer": pairs.answer.tolist(),
+    }
+    for name in ("template", "operation", *TEXTS):
+        if getattr(pairs, name) is not None:
+            columns[name] = list(getattr(pairs, name))
+    for name in ("operands", "computed"):
+        if getattr(pairs, name) is not None:
+            columns[name] = getattr(pairs, name).tolist()
+    if pairs.spans is not None:
+        starts = (~pairs.attention_mask).sum(1)[:, None]
+        columns |= {str(role): (span - starts).tolist() for role, span in pairs.spans.items()}
+    selection = None if pairs.selection is None else asdict(pairs.selection)
+    about = {"selection": selection, "pieces": pairs.pieces and dict(pairs.pieces)}
+    return Dataset.from_dict(columns, info=DatasetInfo(description=json.dumps(about)))
+
+
+def from_dataset(dataset: Any) -> PromptPairs:
+    """The pairs that `to_dataset` wrote, or bare tokens: columns reference, counterfactual, answer.
+
+    Raises:
+        ValueError: missing columns, or prompts of unequal length.
+    """
+    missing = [column for column in COLUMNS if column not in dataset.column_names]
+    if missing:
+        raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
+    columns = dataset.to_dict()
+    lengths = [list(map(len, columns[name])) for name in COLUMNS[:2]]
+    if lengths[0] != lengths[1]:
+        row = next(i for i, (r, c) in enumerate(zip(*lengths, strict=True)) if r != c)
+        raise ValueError(
+            f"pair {row} is not token-aligned: reference {lengths[0][row]} tokens, counterfactual "
+            f"{lengths[1][row]}. Patching needs prompts of one length."
+        )
+    tokens, mask = left_pad(columns["reference"])
+    starts = (~mask).sum(1)[:, None]
+    roles = [role for role in Role if str(role) in columns]
+    spans = {role: torch.tensor(columns[str(role)]) + starts for role in roles}
+    tuples = {n: tuple(columns[n]) for n in ("template", "operation", *TEXTS) if n in columns}
+    tensors = {n: torch.tensor(columns[n]) for n in ("operands", "computed") if n in columns}
+    return PromptPairs(
+        reference=tokens,
+        counterfactual=left_pad(columns["counterfactual"])[0],
+        answer=torch.tensor(columns["answer"]),
+        attention_mask=mask,
+        spans=spans or None,
+        **tuples,
+        **tensors,
+        **_about(dataset.info.description),
+    )
+
+
+def _about(description: str | None) -> dict[str, Any]:
+    try:
+        about = json.loads(description or "")
+    except json.JSONDecodeError:  # a dataset of someone else's, with a description in prose
+        return {}
+    if not isinstance(about, Mapping):
+        return {}
+    selection, pieces = about.get("selection"), about.get("pieces")
+    by_template = {k: tuple(v) for k, v in (selection or {}).get("by_template", {}).items()}
+    return {
+        "selection": selection and Selection(**{**selection, "by_template": by_template}),
+        "pieces": pieces and {int(token): piece for token, piece in pieces.items()},
+    }
+
+
+def _unpadded(tokens: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:
+    return [row[keep].tolist() for row, keep in zip(tokens, mask, strict=True)]

@@ -1,0 +1,187 @@
+"""What the tokenizer says: token spans of characters, and counterfactual words that align.
+
+Nothing here guesses how a tokenizer splits; every answer is found by tokenizing whole prompts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from typing import Any
+
+from arith_lens.problems import Problem
+from arith_lens.templates import CharSpans, Template
+
+Span = tuple[int, int]
+ENOUGH = 4  # candidates of fewest words; below it, phrases of one word more are tried too
+MOST_WORDS = 3
+MOST_PHRASES = 200  # tried of each number of words
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One tokenized text."""
+
+    ids: tuple[int, ...]
+    offsets: tuple[Span, ...]  # characters of each token; empty for BOS and blank pieces
+
+    def token_span(self, chars: Span) -> Span:
+        """The half-open tokens that hold these characters; (0, 0) where none does."""
+        start, stop = chars
+        held = [i for i, (a, b) in enumerate(self.offsets) if a < min(b, stop) and b > start]
+        return (held[0], held[-1] + 1) if held else (0, 0)
+
+
+def tokenizer_of(model: Any) -> Any:
+    """The tokenizer of a model, or the tokenizer itself; a fast one, as spans need offsets."""
+    tokenizer = getattr(model, "tokenizer", model)
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            f"expected a model with a fast Hugging Face tokenizer, found {type(tokenizer).__name__}"
+            ": the roles of tokens are found by character offsets, which only fast tokenizers "
+            "give. Load it with use_fast=True, or use PromptPairs.from_tokens."
+        )
+    return tokenizer
+
+
+def tokenizer_name(tokenizer: Any) -> str:
+    """What to call the tokenizer in an error."""
+    return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+
+
+def encode(tokenizer: Any, texts: Sequence[str]) -> list[Prompt]:
+    """Tokenize texts in one batch, special tokens included; a repeated text is tokenized once."""
+    unique = list(dict.fromkeys(texts))
+    if not unique:
+        return []
+    batch = tokenizer(unique, return_offsets_mapping=True, return_attention_mask=False)
+    blank = {
+        token: not piece.strip("▁Ġ \t\n")
+        for token, piece in pieces(tokenizer, batch["input_ids"]).items()
+    }
+    prompts = {
+        text: Prompt(
+            tuple(ids),
+            tuple((0, 0) if blank[i] else tuple(span) for i, span in zip(ids, spans, strict=True)),
+        )
+        for text, ids, spans in zip(
+            unique, batch["input_ids"], batch["offset_mapping"], strict=True
+        )
+    }
+    return [prompts[text] for text in texts]
+
+
+def pieces(tokenizer: Any, rows: Sequence[Sequence[int]]) -> dict[int, str]:
+    """How the tokenizer writes each id that occurs."""
+    ids = sorted({int(i) for row in rows for i in row})
+    return dict(zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True))
+
+
+def continued(text: str, answer: str) -> str:
+    """The prompt with its answer, and one space between them that the prompt may end in.
+
+    Digits join digits: in "42 plus 34 is equal to 7" the answer goes on with "6".
+    """
+    joins = text.endswith(" ") or answer.startswith(" ") or text[-1:].isdigit()
+    return text + answer if joins else f"{text} {answer}"
+
+
+def answer_token(tokenizer: Any, prompt: Prompt, whole: Prompt, answer: str) -> int | None:
+    """The token after END, where prompt + answer is the prompt and one token that says C.
+
+    None where the answer is several tokens, where it changes how the prompt is split, or where
+    the next token is something else (LLaMA-2's blank piece after "3 + 5 =", for one).
+    """
+    if len(whole.ids) != len(prompt.ids) + 1 or whole.ids[:-1] != prompt.ids:
+        return None
+    token = whole.ids[-1]
+    return token if tokenizer.decode([token]).strip() == answer else None
+
+
+def aligned(reference: Prompt, counterfactual: Prompt, operator: Span) -> bool:
+    """Whether two prompts differ in the operator's tokens only: same length, A, B, END, BOS."""
+    start, stop = operator
+    a, b = reference.ids, counterfactual.ids
+    return len(a) == len(b) and a[:start] == b[:start] and a[stop:] == b[stop:] and a != b
+
+
+def token_spans(prompt: Prompt, chars: CharSpans) -> dict[str, Span]:
+    """The tokens of each field of a template; (0, 0) for one without a token."""
+    return {field: prompt.token_span(span) for field, span in chars.items()}
+
+
+def disjoint(spans: Mapping[str, Span]) -> bool:
+    """Whether every field has tokens, and none shares a token with another."""
+    ordered = sorted(spans.values())
+    return all(start < stop for start, stop in ordered) and all(
+        left[1] <= right[0] for left, right in pairwise(ordered)
+    )
+
+
+def null_phrases(
+    tokenizer: Any, template: Template, problem: Problem, words: Sequence[str]
+) -> list[str]:
+    """The words, or phrases of two or three, that can stand for the operator token by token.
+
+    Phrases are tried only where fewer than ENOUGH single words have the operator's piece count.
+
+    Raises:
+        ValueError: the template does not align under this tokenizer; names it and the counts.
+    """
+    a, b = problem.a, problem.b
+    text, chars = template.render(a, b)
+    singles = [word for word in words if word != template.word]
+    rendered = [template.render(a, b, word) for word in singles]
+    reference, *others = encode(tokenizer, [text, *(text for text, _ in rendered)])
+    operator = reference.token_span(chars["op"])
+    counts = {
+        word: _length(other.token_span(spans["op"]))
+        for word, other, (_, spans) in zip(singles, others, rendered, strict=True)
+    }
+    found = [
+        word
+        for word, other in zip(singles, others, strict=True)
+        if aligned(reference, other, operator)
+    ]
+    for n_words in range(2, MOST_WORDS + 1):
+        if len(found) >= ENOUGH or template.kind == "symbol":
+            break
+        phrases = _phrases(counts, n_words, _length(operator))
+        texts = [template.render(a, b, phrase)[0] for phrase in phrases]
+        found += [
+            phrase
+            for phrase, other in zip(phrases, encode(tokenizer, texts), strict=True)
+            if aligned(reference, other, operator)
+        ]
+    if not found:
+        raise ValueError(_no_candidate(tokenizer, template, text, _length(operator), counts))
+    return found
+
+
+def _length(span: Span) -> int:
+    return span[1] - span[0]
+
+
+def _phrases(counts: Mapping[str, int], n_words: int, n_pieces: int) -> list[str]:
+    """Phrases whose words' piece counts add up, evenly chosen from all where there are many."""
+    short = [word for word, count in counts.items() if count <= n_pieces - n_words + 1]
+    phrases = [
+        " ".join(words)
+        for words in permutations(short, n_words)
+        if sum(counts[word] for word in words) == n_pieces
+    ]
+    return phrases[:: max(1, len(phrases) // MOST_PHRASES)][:MOST_PHRASES]
+
+
+def _no_candidate(
+    tokenizer: Any, template: Template, text: str, n_pieces: int, counts: Mapping[str, int]
+) -> str:
+    listed = ", ".join(f"{word} {count}" for word, count in list(counts.items())[:12])
+    return (
+        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)} with any "
+        f"counterfactual:\n"
+        f"  reference        {text!r}: {template.word!r} is {n_pieces} tokens\n"
+        f"  counterfactuals  tokens of the first: {listed}\n"
+        "Patching moves activations position by position, so both prompts need one length, with "
+        "A, B and END at the same places.\n"
+        f"Give null_words of {n_pieces} tokens, or leave the template out: templates=[names]."
+    )
