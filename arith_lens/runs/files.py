@@ -1,0 +1,77 @@
+"""Files that appear whole or not at all, and values as JSON keeps them."""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class RunError(ValueError):
+    """A run folder is missing, damaged, foreign, of another version, or cannot be written."""
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write `data` beside `path`, then put it in place. Raises RunError when the disk refuses."""
+    replace(path, lambda partial: _write_through(partial, data))
+
+
+def replace(path: Path, make: Callable[[Path], Any]) -> None:
+    """Let `make` write a temporary file, then put it in the place of `path`.
+
+    Raises:
+        RunError: the disk refuses; no temporary file is left, and the old file stays.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        make(partial)
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}. Free some space, or choose another "
+            "root; what was saved before is unharmed."
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def digest(data: bytes) -> str:
+    """SHA-256, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """`value` in JSON's types: a dataclass as an object, tuples and sets as lists, paths as text.
+
+    Raises:
+        TypeError: it holds something else, such as a tensor.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, tuple | list | range):
+        return [plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(
+        f"expected a value that JSON can keep, found {type(value).__name__}: {value!r}; "
+        "put numbers, text, lists and mappings into a configuration"
+    )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for an error message; "none" where there are none."""
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,98 @@
+"""Where a result comes from: software, machine, model, data."""
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+_PACKAGES = ("arith-lens", "torch", "transformers", "transformer-lens", "numpy", "safetensors")
+
+
+@runtime_checkable
+class SavedPairs(Protocol):
+    """What a run asks of prompt pairs; `PromptPairs` has it."""
+
+    @property
+    def reference(self) -> Int[Tensor, "pair pos"]: ...
+    @property
+    def counterfactual(self) -> Int[Tensor, "pair pos"]: ...
+    @property
+    def answer(self) -> Int[Tensor, "pair"]: ...
+    @property
+    def attention_mask(self) -> Bool[Tensor, "pair pos"]: ...
+    @property
+    def computed(self) -> Bool[Tensor, "pair"] | None: ...
+    @property
+    def reference_text(self) -> tuple[str, ...] | None: ...
+    @property
+    def n_distinct(self) -> int: ...
+
+    def to_jsonl(self, path: Path) -> None: ...
+
+
+def now() -> str:
+    """The time in UTC, to the millisecond, so that it sorts as text."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def software() -> dict[str, Any]:
+    """Versions, machine and threads; nothing is imported to find them."""
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+    }
+
+
+def describe_model(model: Any) -> dict[str, Any]:
+    """Name, weights, shape, dtype, device and attention kernel of a loaded model; {} for None."""
+    if model is None:
+        return {}
+    return {
+        "name": model.name,
+        "weights_sha256": _weights(model),
+        "n_layers": model.n_layers,
+        "n_heads": model.n_heads,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": str(model.device),
+        "attn_implementation": model.attn_implementation,
+    }
+
+
+def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
+    """How many pairs, how many of them distinct, how long, and a digest of all their tokens."""
+    digest = hashlib.sha256()
+    for tensor in (pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask):
+        digest.update(f"{tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().long().numpy().tobytes())
+    return {
+        "pairs": len(pairs.answer),
+        "distinct": pairs.n_distinct,
+        "tokens": list(pairs.reference.shape)[1],
+        "data_sha256": digest.hexdigest(),
+    }
+
+
+def _weights(model: Any) -> str | None:
+    """None where the weights are not in memory, as with a model offloaded to disk."""
+    from arith_lens.model import weights_hash
+
+    try:
+        return weights_hash(model)
+    except ValueError:
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

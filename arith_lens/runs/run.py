@@ -1,0 +1,237 @@
+"""The run folder: open, save, load, find."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from arith_lens.effects import ComponentEffects
+from arith_lens.runs.files import RunError, digest, listed, plain, replace, write
+from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, now, software
+from arith_lens.runs.stored import Stored, from_bytes, to_bytes
+
+FORMAT = 1
+"""The layout of a run folder; others are refused."""
+
+
+class Run:
+    """One run folder. In a `with` block it notes how the experiment ended, and how long it took."""
+
+    def __init__(self, path: Path, record: dict[str, Any]) -> None:
+        self.path = path
+        self.record = record  # the contents of run.json
+        self._started = time.monotonic()
+
+    @property
+    def experiment(self) -> str:
+        return self.record["experiment"]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The experiment's configuration, as JSON keeps it (tuples are lists, paths are text)."""
+        return self.record["config"]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The results saved so far, in order."""
+        return tuple(self.record["results"])
+
+    @property
+    def finished(self) -> bool:
+        return self.record["status"] == "finished"
+
+    def facts(self, name: str) -> Mapping[str, Any]:
+        """What was noted beside a result: pairs, distinct references, what `save` was told."""
+        return self._entry(name)["facts"]
+
+    def save(
+        self,
+        name: str,
+        effects: ComponentEffects,
+        *,
+        pairs: SavedPairs | None = None,
+        **facts: Any,
+    ) -> None:
+        """Write one result; a later one of the same name replaces it.
+
+        Args:
+            name: such as "addition"; letters, digits, `_`, `-`.
+            pairs: what the effects are of; their digest, text and `computed` are kept.
+            facts: JSON values worth keeping beside it, such as the share of pairs the filter kept.
+
+        Raises:
+            RunError: the disk refuses. What was saved before stays.
+        """
+        if not name.replace("_", "").replace("-", "").isalnum():
+            raise ValueError(
+                f"expected a result's name of letters, digits, _ and -, found {name!r}"
+            )
+        stored = Stored(effects, None if pairs is None else pairs.computed)
+        files = {
+            f"{name}.safetensors": to_bytes(stored),
+            f"{name}.csv": _table(effects).encode(),
+        }
+        for file, data in files.items():
+            write(self.path / file, data)
+        if pairs is not None:
+            facts = {**describe_pairs(pairs), **facts}
+            if pairs.reference_text is not None:
+                replace(self.path / f"{name}.pairs.jsonl", pairs.to_jsonl)
+        self.record["results"][name] = {
+            "facts": plain(facts),
+            "computation": plain(effects.computation),
+            "sha256": {file: digest(data) for file, data in files.items()},
+        }
+        self._write_record()
+
+    def load(self, name: str) -> ComponentEffects:
+        """One result. Raises RunError if it is not there or its file was changed."""
+        return from_bytes(self._read(name)).effects
+
+    def computed(self, name: str) -> Bool[Tensor, "pair"] | None:
+        """Which pairs of a result have an answer that is neither operand; None if not known."""
+        return from_bytes(self._read(name)).computed
+
+    def __enter__(self) -> "Run":
+        self._started = time.monotonic()
+        self.record["status"] = "running"
+        self._write_record()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.record["status"] = "finished" if kind is None else f"stopped by {kind.__name__}"
+        self.record["wall_seconds"] += round(time.monotonic() - self._started, 3)
+        self.record["ended"] = now()
+        self._write_record()
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        if name not in self.record["results"]:
+            raise RunError(
+                f"expected a result of {self.path} ({listed(self.names)}), found {name!r}"
+            )
+        return self.record["results"][name]
+
+    def _read(self, name: str) -> bytes:
+        path = self.path / f"{name}.safetensors"
+        expected = self._entry(name)["sha256"][path.name]
+        if not path.is_file() or digest(data := path.read_bytes()) != expected:
+            raise RunError(
+                f"{path} is {'damaged' if path.exists() else 'missing'}: it is not the file that "
+                f"the run wrote. Delete {self.path} and run the experiment again."
+            )
+        return data
+
+    def _write_record(self) -> None:
+        text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
+        write(self.path / "run.json", text.encode())
+
+
+def open_run(
+    experiment: str, config: Any, *, model: Any = None, root: str | Path = "results"
+) -> Run:
+    """Open the run of this configuration, to be filled inside `with`.
+
+    A run of the same configuration and model that is already there is continued: what it saved
+    is still in `names`, so an experiment skips it.
+
+    Args:
+        config: a dataclass or a mapping of plain values.
+        model: its weights enter the key and the record, so that another checkpoint under the same
+            name gets a folder of its own.
+
+    Raises:
+        RunError: the folder of this key is damaged or of another version.
+    """
+    plain_config, described = plain(config), describe_model(model)
+    weights = described.get("weights_sha256")
+    identity = [experiment, FORMAT, plain_config, weights]
+    key = digest(json.dumps(identity, sort_keys=True).encode())[:12]
+    path = Path(root) / experiment / key
+    if (path / "run.json").exists():
+        run = load_run(path)
+        run.record["provenance"] = software() | {"model": described}
+        return run
+    record = {
+        "arith_lens_run": FORMAT,
+        "experiment": experiment,
+        "config": plain_config,
+        "status": "new",
+        "started": now(),
+        "wall_seconds": 0.0,
+        "provenance": software() | {"model": described},
+        "results": {},
+    }
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make {path}: {error}. Choose another root.") from error
+    return Run(path, record)
+
+
+def load_run(path: str | Path) -> Run:
+    """Read a run folder (or its run.json).
+
+    Raises:
+        RunError: nothing there, not a run, damaged, or of another version.
+    """
+    folder = Path(path).parent if Path(path).name == "run.json" else Path(path)
+    file = folder / "run.json"
+    if not file.is_file():
+        raise RunError(
+            f"expected a run folder with a run.json, found none at {folder}. "
+            "Give a folder results/<experiment>/<key>, or run the experiment first."
+        )
+    try:
+        record = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise RunError(f"{file} is damaged ({error}). Delete the folder and run again.") from error
+    if not isinstance(record, dict) or "arith_lens_run" not in record:
+        raise RunError(f"{file} was not written by arith_lens. Give a folder of results/.")
+    if record["arith_lens_run"] != FORMAT:
+        raise RunError(
+            f"{folder} has format {record['arith_lens_run']}, this version reads {FORMAT}. "
+            "Run the experiment again, or read it with the version in its provenance."
+        )
+    missing = {"experiment", "config", "status", "provenance", "results"} - record.keys()
+    if missing:
+        raise RunError(f"{file} is damaged: it lacks {listed(missing)}. Delete it and run again.")
+    return Run(folder, record)
+
+
+def find_runs(
+    experiment: str, *, model: str | None = None, root: str | Path = "results"
+) -> list[Run]:
+    """The finished runs of an experiment, newest first; of one model if it is named.
+
+    Folders that cannot be read are passed over: `load_run` says what is wrong with one.
+    """
+    found = []
+    for file in (Path(root) / experiment).glob("*/run.json"):
+        try:
+            run = load_run(file)
+        except RunError:
+            continue
+        if run.finished and model in (None, run.config.get("model")):
+            found.append(run)
+    return sorted(found, key=lambda run: run.record["ended"], reverse=True)
+
+
+def _table(effects: ComponentEffects) -> str:
+    """One row a component: layer, head (empty for an MLP), mean, stderr, interval, pairs used."""
+    from pandas import concat
+
+    tables = [effects.heads.to_dataframe(), effects.mlps.to_dataframe()]
+    together = concat(tables, ignore_index=True)
+    if "head" in together:
+        together["head"] = together["head"].astype("Int64")
+    return together.to_csv(index=False)

@@ -1,0 +1,255 @@
+"""Runs come back bit for bit, say where they come from, and refuse what they did not write."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.runs import Run, RunError, find_runs, load_run, open_run
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    model: str = "toy"
+    operations: tuple[str, ...] = ("addition",)
+    n: int | None = None
+    pairs: Path | None = None
+
+
+class Pairs:
+    """The least that a run asks of pairs."""
+
+    reference = torch.arange(24).reshape(6, 4)
+    counterfactual = reference + 1
+    answer = torch.arange(6)
+    attention_mask = torch.ones(6, 4, dtype=torch.bool)
+    computed = torch.tensor([True, False, True, True, False, True])
+    reference_text = ("2 + 3 = ",) * 6
+    n_distinct = 3
+
+    def to_jsonl(self, path: str | Path) -> None:
+        Path(path).write_text('{"reference": "2 + 3 = "}\n')
+
+
+@pytest.fixture
+def effects() -> ComponentEffects:
+    generator = torch.Generator().manual_seed(0)
+    shared = {
+        "metric": "relative_logit",
+        "paths": "via_mlps",
+        "template": ("addition/0", "addition/0", "addition/2") * 2,
+        "cluster": torch.tensor([0, 0, 1, 1, 2, 2]),
+    }
+    heads = torch.randn(3, 2, 6, generator=generator) / 10
+    heads[1, 1, 2] = torch.nan
+    return ComponentEffects(
+        heads=Effects(heads, axes=("layer", "head"), **shared),
+        mlps=Effects(torch.randn(3, 6, generator=generator), axes=("layer",), **shared),
+        logit=torch.rand(6, generator=generator) + 5,
+        n_left_out=1,
+        computation={"engine": "sweep", "shard": 64},
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path, effects: ComponentEffects) -> Run:
+    with open_run("which_heads", Config(), root=tmp_path) as run:
+        run.save("addition", effects, pairs=Pairs(), kept_share=0.9)
+    return run
+
+
+def test_effects_come_back_bit_for_bit(run: Run, effects: ComponentEffects) -> None:
+    again = load_run(run.path).load("addition")
+    for part in ("heads", "mlps"):
+        ours, theirs = getattr(effects, part), getattr(again, part)
+        assert torch.equal(ours.per_pair.nan_to_num(9), theirs.per_pair.nan_to_num(9))
+        assert torch.equal(ours.per_pair.isnan(), theirs.per_pair.isnan())
+        assert torch.equal(ours.cluster, theirs.cluster)
+        for name in ("axes", "metric", "paths", "template"):
+            assert getattr(ours, name) == getattr(theirs, name)
+    assert torch.equal(again.logit, effects.logit)
+    assert (again.n_left_out, again.computation) == (1, effects.computation)
+
+
+def test_effects_without_templates_and_clusters_come_back_without(
+    tmp_path: Path, effects: ComponentEffects
+) -> None:
+    heads = dataclasses.replace(effects.heads, template=None, cluster=None)
+    with open_run("bare", {}, root=tmp_path) as run:
+        run.save("tokens", dataclasses.replace(effects, heads=heads))
+    assert run.load("tokens").heads.template is None
+    assert run.load("tokens").heads.cluster is None
+    assert run.computed("tokens") is None
+
+
+def test_a_run_says_what_it_is_and_where_it_comes_from(run: Run) -> None:
+    record = json.loads((run.path / "run.json").read_text())
+    assert record["config"] == {
+        "model": "toy",
+        "operations": ["addition"],
+        "n": None,
+        "pairs": None,
+    }
+    assert record["status"] == "finished"
+    assert record["wall_seconds"] > 0
+    assert record["provenance"]["versions"]["torch"] == torch.__version__
+    assert record["provenance"]["threads"] == torch.get_num_threads()
+    facts = record["results"]["addition"]["facts"]
+    assert (facts["pairs"], facts["distinct"], facts["kept_share"]) == (6, 3, 0.9)
+    assert len(facts["data_sha256"]) == 64
+    computed = run.computed("addition")
+    assert computed is not None
+    assert torch.equal(computed, Pairs.computed)
+    assert (run.path / "addition.pairs.jsonl").read_text().startswith('{"reference"')
+
+
+def test_the_table_has_a_row_for_each_component(run: Run, effects: ComponentEffects) -> None:
+    import pandas as pd
+
+    table = pd.read_csv(run.path / "addition.csv")
+    assert len(table) == 3 * 2 + 3
+    mlp = table[table["head"].isna() & (table["layer"] == 2)]
+    assert mlp["mean"].item() == pytest.approx(effects.mlps.mean()[2].item(), abs=1e-6)
+
+
+def test_another_configuration_gets_another_folder_and_the_same_one_continues(
+    tmp_path: Path, run: Run
+) -> None:
+    assert open_run("which_heads", Config(n=3), root=tmp_path).path != run.path
+    again = open_run("which_heads", Config(), root=tmp_path)
+    assert again.path == run.path
+    assert again.names == ("addition",)
+
+
+def test_an_experiment_that_fails_keeps_what_it_saved(
+    tmp_path: Path, effects: ComponentEffects
+) -> None:
+    with pytest.raises(KeyboardInterrupt), open_run("stopped", {}, root=tmp_path) as run:
+        run.save("addition", effects)
+        raise KeyboardInterrupt
+    again = load_run(run.path)
+    assert not again.finished
+    assert again.record["status"] == "stopped by KeyboardInterrupt"
+    assert torch.equal(again.load("addition").logit, effects.logit)
+    assert find_runs("stopped", root=tmp_path) == []
+
+
+def test_runs_are_found_newest_first_and_by_model(tmp_path: Path) -> None:
+    opened = []
+    for model in ("a", "b", "a"):
+        with open_run("which_heads", Config(model=model, n=len(opened)), root=tmp_path) as run:
+            opened.append(run.path)
+    assert [run.path for run in find_runs("which_heads", root=tmp_path)] == opened[::-1]
+    found = find_runs("which_heads", model="a", root=tmp_path)
+    assert [run.path for run in found] == [opened[2], opened[0]]
+
+
+def test_no_temporary_file_is_left(run: Run) -> None:
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        "addition.csv",
+        "addition.pairs.jsonl",
+        "addition.safetensors",
+        "run.json",
+    ]
+
+
+def _spoil_effects(folder: Path) -> None:
+    path = folder / "addition.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
+def _lose_effects(folder: Path) -> None:
+    (folder / "addition.safetensors").unlink()
+
+
+def _cut_record(folder: Path) -> None:
+    path = folder / "run.json"
+    path.write_text(path.read_text()[:-40])
+
+
+def _drop_results(folder: Path) -> None:
+    _edit(folder, lambda record: record.pop("results"))
+
+
+def _raise_format(folder: Path) -> None:
+    _edit(folder, lambda record: record.update(arith_lens_run=99))
+
+
+def _make_foreign(folder: Path) -> None:
+    (folder / "run.json").write_text('{"lr": 0.1}')
+
+
+def _lose_record(folder: Path) -> None:
+    (folder / "run.json").unlink()
+
+
+def _edit(folder: Path, change) -> None:
+    record = json.loads((folder / "run.json").read_text())
+    change(record)
+    (folder / "run.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("harm", "complaint"),
+    [
+        (_spoil_effects, "damaged"),
+        (_lose_effects, "missing"),
+        (_cut_record, "damaged"),
+        (_drop_results, "lacks results"),
+        (_raise_format, "format 99"),
+        (_make_foreign, "not written by arith_lens"),
+        (_lose_record, "expected a run folder"),
+    ],
+)
+def test_what_the_run_did_not_write_is_refused(run: Run, harm, complaint: str) -> None:
+    load_run(run.path).load("addition")
+    harm(run.path)
+    with pytest.raises(RunError, match=complaint):
+        load_run(run.path).load("addition")
+
+
+def test_an_unknown_result_is_named_beside_those_there_are(run: Run) -> None:
+    with pytest.raises(RunError, match=r"addition.*found 'division'"):
+        run.load("division")
+
+
+def test_a_name_cannot_leave_the_folder(run: Run, effects: ComponentEffects) -> None:
+    with pytest.raises(ValueError, match="letters, digits"):
+        run.save("../other", effects)
+
+
+def test_a_configuration_that_json_cannot_keep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="Tensor"):
+        open_run("x", {"n": torch.zeros(2)}, root=tmp_path)
+
+
+def test_a_full_disk_harms_nothing_that_was_saved(
+    run: Run, effects: ComponentEffects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = (run.path / "addition.safetensors").read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", refuse)
+        with pytest.raises(RunError, match="No space left"):
+            run.save("addition", effects)
+    assert (run.path / "addition.safetensors").read_bytes() == before
+    assert not list(run.path.glob(".*"))
+
+
+def test_reading_a_run_imports_no_model_library(run: Run) -> None:
+    code = (
+        "import sys; from arith_lens.runs import load_run; "
+        f"load_run({str(run.path)!r}).load('addition').heads.mean(); "
+        "print([m for m in ('transformer_lens', 'transformers', 'plotly') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
