@@ -4,8 +4,6 @@ A component is a `Head`, printed `12.22` as in the paper (layer, then head, both
 or an `Mlp`. Hook names are TransformerLens' own. Nothing here knows a model.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ class Head:
         return f"{self.layer}.{self.index}"
 
     @classmethod
-    def parse(cls, text: str) -> Head:
+    def parse(cls, text: str) -> "Head":
         """Read `12.22`. Raises ValueError on anything else."""
         found = _HEAD.fullmatch(text.strip())
         if found is None:
@@ -67,7 +65,7 @@ class Mlp:
         return f"MLP {self.layer}"
 
     @classmethod
-    def parse(cls, text: str) -> Mlp:
+    def parse(cls, text: str) -> "Mlp":
         """Read `MLP 12`. Raises ValueError on anything else."""
         found = _MLP.fullmatch(text.strip())
         if found is None:

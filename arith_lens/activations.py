@@ -1,0 +1,115 @@
+"""What a run put out, at chosen positions of the prompt, and its mean over prompts."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Positions: TypeAlias = int | slice | Tensor | None
+"""Where in the prompt. None: everywhere; an int: that position, -1 being END, since prompts are
+padded on the left; a slice; Int[Tensor, "batch"]: one a row; Bool[Tensor, "batch pos"]: a mask."""
+
+
+def position_axis(name: str) -> int:
+    """Which axis of the activation called `name` counts the prompt's positions."""
+    return 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1
+
+
+def position_mask(
+    positions: Positions, like: Float[Tensor, "batch pos *rest"]
+) -> Bool[Tensor, "#batch pos"]:
+    """True at `positions` of an activation. Raises IndexError where the prompt does not reach."""
+    batch, length = like.shape[:2]
+    everywhere = torch.ones(1, length, dtype=torch.bool, device=like.device)
+    if positions is None:
+        return everywhere
+    if isinstance(positions, slice):
+        steps = torch.zeros_like(everywhere)
+        steps[:, positions] = True
+        return steps
+    if isinstance(positions, Tensor) and positions.dtype == torch.bool:
+        if positions.shape != (batch, length):
+            raise IndexError(
+                f"expected a mask over the activation's {batch} rows and {length} positions, found "
+                f"{tuple(positions.shape)}; while generating, a step holds only the new token"
+            )
+        return positions.to(like.device)
+    index = _one_a_row(positions, batch, length, like.device)
+    return torch.arange(length, device=like.device) == index[:, None]
+
+
+def take_positions(
+    value: Float[Tensor, "batch *rest"], positions: Positions, axis: int = 1
+) -> Float[Tensor, "batch *kept"]:
+    """A copy of `value` at `positions` alone, the axis kept: one position gives length 1.
+
+    A copy, since a view would keep the whole activation in memory. A Bool mask is refused: rows
+    may not choose different numbers of positions.
+    """
+    if positions is None:
+        return value.clone()
+    if isinstance(positions, slice):
+        return value[(slice(None),) * axis + (positions,)].clone()
+    if isinstance(positions, Tensor) and positions.dtype == torch.bool:
+        raise ValueError(
+            "expected one position, a slice or one position a row, found a mask; record every "
+            "position and apply the mask afterwards"
+        )
+    index = _one_a_row(positions, value.shape[0], value.shape[axis], value.device)
+    if index.numel() == 1:
+        return value.narrow(axis, int(index), 1).clone()
+    rows = torch.arange(len(index), device=value.device)
+    return value.movedim(axis, 1)[rows, index].unsqueeze(axis)
+
+
+def _one_a_row(
+    positions: int | Tensor, batch: int, length: int, device: torch.device
+) -> Int[Tensor, "#batch"]:
+    """One position, or one position a row, as indices that count from 0."""
+    index = torch.as_tensor(positions, device=device).reshape(-1)
+    if len(index) not in (1, batch):
+        raise IndexError(f"expected one position a row for {batch} rows, found {len(index)}")
+    if bool(((index < -length) | (index >= length)).any()):
+        raise IndexError(
+            f"expected positions from {-length} to {length - 1}, found {index.tolist()}; while "
+            "generating, a step holds only the new token"
+        )
+    return index % length
+
+
+def mean_activations(
+    source: Mapping[str, Tensor],
+    *,
+    mask: Bool[Tensor, "batch pos"] | None = None,
+    over_positions: bool = False,
+) -> dict[str, Tensor]:
+    """The mean of each recorded activation over prompts, for `ablate_heads` and `ablate_mlps`.
+
+    Args:
+        source: activations [batch pos ...] by hook name
+        mask: the tokens that count (leave out BOS and padding); None: all
+        over_positions: one mean for all positions, for text of other lengths and for `generate`;
+            else one a position, for prompts of one template, aligned
+
+    Returns:
+        by hook name, [1 pos ...], or [1 1 ...] over positions; float32 sums, the source's dtype;
+        NaN at a position that the mask leaves out in every prompt
+
+    Raises:
+        ValueError: the mask leaves out everything
+    """
+    if mask is not None and not bool(mask.any()):
+        raise ValueError("expected a token to average over, found a mask that is False everywhere")
+    axes = (0, 1) if over_positions else (0,)
+    return {name: _mean(value, mask, axes) for name, value in source.items()}
+
+
+def _mean(
+    value: Float[Tensor, "batch pos *rest"], mask: Tensor | None, axes: tuple[int, ...]
+) -> Float[Tensor, "one n_pos *rest"]:
+    counts = torch.ones(value.shape[:2], dtype=torch.bool) if mask is None else mask
+    counts = counts.to(value.device).reshape(*value.shape[:2], *[1] * (value.ndim - 2))
+    total = torch.where(counts, value.float(), 0.0).sum(axes, keepdim=True)
+    return (total / counts.sum(axes, keepdim=True)).to(value.dtype)

@@ -1,0 +1,14 @@
+"""Load a model, run it with hooks, record what it puts out.
+
+The model is a TransformerBridge in evaluation mode WITHOUT compatibility mode: weights, logits and
+activations are the Hugging Face model's own, bit for bit, and no norm is folded (the paper's metric
+needs raw logits). Upstream removed HookedTransformer in 4.0; hook names, shapes and values are the
+same (see `docs/names.md`).
+"""
+
+from arith_lens.model.hooked import HookedLike as HookedLike
+from arith_lens.model.hooked import HookedModel as HookedModel
+from arith_lens.model.loading import load_model as load_model
+from arith_lens.model.recording import record as record
+from arith_lens.model.recording import weights_hash as weights_hash
+from arith_lens.model.tokens import Tokens as Tokens

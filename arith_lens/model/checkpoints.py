@@ -1,0 +1,196 @@
+"""Find a checkpoint and its tokenizer, and refuse early, with reasons, what cannot be studied.
+
+Transformers is imported inside the functions, so that importing this module is cheap.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REFERENCE_MODELS = ("reference", "reference-mistral")
+"""The small trained models that ship with this package (see their model cards)."""
+
+_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_SENTENCEPIECE_FAMILIES = ("llama", "mistral", "mixtral")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where weights are, and what to call them in results.
+
+    Attributes:
+        location: an absolute directory, or a Hugging Face hub id
+        name: `reference`, the directory's name, or the hub id
+    """
+
+    location: str
+    name: str
+
+
+def find_checkpoint(source: str | Path) -> Checkpoint:
+    """Resolve a shipped model's name, a directory (relative or absolute) or a hub id, in order.
+
+    A hub id without a network is answered from the local cache where that holds the model.
+
+    Raises:
+        FileNotFoundError: a missing directory, or one without config or weights
+        ValueError: neither a path nor a hub id, or an unknown hub id
+        PermissionError: a gated model
+        ConnectionError: the hub cannot be reached
+    """
+    if str(source) in REFERENCE_MODELS:
+        return Checkpoint(_checked_directory(_reference_directory(str(source))), str(source))
+    directory = Path(source).expanduser()
+    if directory.is_dir():
+        return Checkpoint(_checked_directory(directory), directory.resolve().name)
+    if isinstance(source, Path) or _looks_like_a_path(source):
+        raise FileNotFoundError(
+            f"expected a model directory, found nothing at {str(source)!r} (looked in "
+            f"{directory.absolute()}); check the path, or give a hub id such as "
+            "'meta-llama/Llama-2-7b-hf'"
+        )
+    return Checkpoint(_hub_location(source), source)
+
+
+def read_config(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> Any:
+    """The checkpoint's Transformers config. Raises ValueError for a quantised model."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(checkpoint.location, trust_remote_code=trust_remote_code)
+    refuse_quantised(config, checkpoint.name)
+    return config
+
+
+def refuse_quantised(config: Any, name: str) -> None:
+    """Raise ValueError where the weights are quantised: patching needs the matrices themselves."""
+    quantisation = getattr(config, "quantization_config", None)
+    if quantisation is None:
+        return
+    method = (
+        quantisation.get("quant_method")
+        if isinstance(quantisation, dict)
+        else getattr(quantisation, "quant_method", None)
+    )
+    raise ValueError(
+        f"expected float weights, found {name} quantised ({method or 'unknown method'}); load the "
+        "original checkpoint, with dtype=torch.bfloat16 where memory is short"
+    )
+
+
+def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer as the model was trained with it, putting BOS first where it has one.
+
+    Folders of the LLaMA and Mistral families that hold only SentencePiece's `tokenizer.model` need
+    the family's own class: the automatic one silently drops the leading piece `▁` there.
+
+    Raises:
+        FileNotFoundError: no tokenizer beside the weights
+    """
+    from transformers import AutoTokenizer, LlamaTokenizer
+
+    pieces_only = not _has_file(checkpoint, "tokenizer.json") and _has_file(
+        checkpoint, "tokenizer.model"
+    )
+    if pieces_only and config.model_type in _SENTENCEPIECE_FAMILIES:
+        return LlamaTokenizer.from_pretrained(checkpoint.location, add_bos_token=True)
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    try:
+        return AutoTokenizer.from_pretrained(checkpoint.location, add_bos_token=True, **options)
+    except ValueError:  # a tokenizer without BOS
+        return AutoTokenizer.from_pretrained(checkpoint.location, **options)
+    except OSError as error:
+        raise FileNotFoundError(
+            f"expected a tokenizer beside the weights of {checkpoint.name}, found none that loads "
+            f"in {checkpoint.location}; copy tokenizer.json (or tokenizer.model) and "
+            "tokenizer_config.json there, or give load_model (hf_model, tokenizer)"
+        ) from error
+
+
+def _has_file(checkpoint: Checkpoint, filename: str) -> bool:
+    from transformers.utils.hub import cached_file
+
+    found = cached_file(
+        checkpoint.location,
+        filename,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return found is not None
+
+
+def _reference_directory(name: str) -> Path:
+    directory = Path(__file__).parent / "reference" / name
+    if not directory.is_dir():
+        raise FileNotFoundError(
+            f"expected the shipped model {name!r} in {directory}, found nothing; this copy of the "
+            "package comes without it: train it with `python -m experiments.train_reference`, or "
+            "name another model"
+        )
+    return directory
+
+
+def _checked_directory(directory: Path) -> str:
+    """The directory, absolute: upstream takes a relative one such as `gpt2` for a hub id."""
+    if not (directory / "config.json").is_file():
+        raise FileNotFoundError(
+            f"expected a Hugging Face checkpoint with config.json in {directory}, found "
+            f"{_listing(directory)}; point to the folder that save_pretrained wrote"
+        )
+    if not any(directory.glob("*.safetensors")):
+        raise FileNotFoundError(
+            f"expected weights (*.safetensors) in {directory}, found {_listing(directory)}; "
+            "download them, or convert older *.bin weights with Transformers' save_pretrained"
+        )
+    return str(directory.resolve())
+
+
+def _listing(directory: Path) -> str:
+    names = sorted(path.name for path in directory.iterdir())
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
+
+
+def _looks_like_a_path(source: str) -> bool:
+    return not _HUB_ID.fullmatch(source) or Path(source).suffix in (".safetensors", ".bin", ".json")
+
+
+def _hub_location(model_id: str) -> str:
+    """The id, or the cached snapshot's directory where the hub cannot be asked.
+
+    One question first, since a download meets a missing network with half a minute of retries.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        info = HfApi().model_info(model_id, timeout=10)
+        if getattr(info, "gated", False):
+            HfApi().auth_check(model_id)
+    except GatedRepoError as error:
+        raise PermissionError(
+            f"expected access to {model_id}, found a gated model; accept its licence at "
+            f"https://huggingface.co/{model_id}, then log in with `hf auth login` or set HF_TOKEN"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise ValueError(
+            f"expected a directory, a shipped model ({', '.join(REFERENCE_MODELS)}) or a hub id, "
+            f"found {model_id!r}, which is no directory here and no model that the hub shows you; "
+            "check the spelling, and log in if the model is private"
+        ) from error
+    except Exception as error:
+        return _cached_snapshot(model_id, error)
+    return model_id
+
+
+def _cached_snapshot(model_id: str, error: Exception) -> str:
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(model_id, "config.json")
+    if isinstance(config, str):
+        return _checked_directory(Path(config).parent)
+    raise ConnectionError(
+        f"expected {model_id!r} as a directory, in the local cache or on the hub, found no such "
+        f"directory (looked in {Path(model_id).absolute()}), nothing in the cache and no network "
+        f"({type(error).__name__}: {error}); check the path, or download the model where there is "
+        "a network"
+    ) from error

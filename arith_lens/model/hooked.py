@@ -1,0 +1,211 @@
+"""A model with hooks: what the methods need of one, and the thin class that gives it."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from arith_lens.components import NamedHook, layer_of
+from arith_lens.model.tokens import Tokens, check_tokens
+
+
+@runtime_checkable
+class HookedLike(Protocol):
+    """What the methods of this package need: HookedModel has it, and a bare TransformerBridge."""
+
+    @property
+    def cfg(self) -> Any: ...
+    @property
+    def tokenizer(self) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any: ...
+    def run_with_cache(self, *args: Any, **kwargs: Any) -> Any: ...
+    def hooks(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    if TYPE_CHECKING:  # torch finds sub-modules by __getattr__, which a run-time check misses
+
+        @property
+        def blocks(self) -> Any: ...  # [l].ln2, .mlp, .attn.W_O [n_heads d_head d_model], a view
+        @property
+        def ln_final(self) -> Any: ...
+        @property
+        def unembed(self) -> Any: ...
+        @property
+        def W_U(self) -> Any: ...  # [d_model d_vocab], a view
+
+
+@dataclass(frozen=True, eq=False)
+class HookedModel:
+    """A TransformerBridge that checks what it is given and makes no KV cache unless asked.
+
+    Attributes:
+        bridge: the TransformerBridge; everything of TransformerLens is there
+        name: what results call the model
+    """
+
+    bridge: Any
+    name: str
+
+    cfg = property(lambda self: self.bridge.cfg)
+    tokenizer = property(lambda self: self.bridge.tokenizer)
+    n_layers = property(lambda self: int(self.cfg.n_layers))
+    n_heads = property(lambda self: int(self.cfg.n_heads))
+    n_kv_heads = property(lambda self: int(self.cfg.n_key_value_heads or self.cfg.n_heads))
+    d_head = property(lambda self: int(self.cfg.d_head))
+    d_model = property(lambda self: int(self.cfg.d_model))
+    d_vocab = property(lambda self: int(self.cfg.d_vocab))
+    blocks = property(lambda self: self.bridge.blocks)
+    embed = property(lambda self: self.bridge.embed)
+    ln_final = property(lambda self: self.bridge.ln_final)
+    unembed = property(lambda self: self.bridge.unembed)
+    W_U = property(lambda self: self.bridge.W_U)
+
+    @property
+    def device(self) -> torch.device:
+        """Where tokens go: the device of the embedding."""
+        return torch.device(self.cfg.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The weights' dtype."""
+        return next(self.bridge.parameters()).dtype
+
+    @property
+    def attn_implementation(self) -> str:
+        """Transformers' name for it; results record it, since kernels differ in the last digits."""
+        return str(self.bridge.original_model.config._attn_implementation)
+
+    def __repr__(self) -> str:
+        return (
+            f"HookedModel({self.name!r}, n_layers={self.n_layers}, n_heads={self.n_heads}, "
+            f"n_kv_heads={self.n_kv_heads}, d_model={self.d_model}, dtype={self.dtype}, "
+            f"device={self.device})"
+        )
+
+    def __call__(
+        self, tokens: Tokens, *, attention_mask: Tensor | None = None, **options: Any
+    ) -> Any:
+        """Logits [batch pos d_vocab]; `logits_to_keep=1` computes END's alone.
+
+        Raises ValueError for rows of unequal lengths, and for padded tokens without a mask.
+        """
+        tokens, options = self._prepared(tokens, attention_mask, options)
+        return self.bridge(tokens, **options)
+
+    def run_with_hooks(
+        self,
+        tokens: Tokens,
+        *,
+        fwd_hooks: Iterable[NamedHook],
+        attention_mask: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Logits with `fwd_hooks` in place for this run. Raises IndexError beyond the layers."""
+        tokens, options = self._prepared(tokens, attention_mask, options)
+        fwd_hooks = checked_hooks(fwd_hooks, self.n_layers)
+        return self.bridge.run_with_hooks(tokens, fwd_hooks=fwd_hooks, **options)
+
+    def run_with_cache(
+        self, tokens: Tokens, *, attention_mask: Tensor | None = None, **options: Any
+    ) -> tuple[Any, Any]:
+        """(logits, TransformerLens' ActivationCache); all is kept unless `names_filter` says."""
+        tokens, options = self._prepared(tokens, attention_mask, options)
+        return self.bridge.run_with_cache(tokens, **options)
+
+    def hooks(
+        self, fwd_hooks: Iterable[NamedHook] = (), **options: Any
+    ) -> AbstractContextManager[Any]:
+        """A context in which every run has `fwd_hooks` in place."""
+        return self.bridge.hooks(fwd_hooks=checked_hooks(fwd_hooks, self.n_layers), **options)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        tokens: Tokens,
+        *,
+        fwd_hooks: Iterable[NamedHook] = (),
+        hook_steps: Literal["all", "prompt"] = "all",
+        max_new_tokens: int = 10,
+        attention_mask: Tensor | None = None,
+        do_sample: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Continue the prompts, greedily by default: prompt and new tokens, or text for text.
+
+        Args:
+            tokens: prompts, padded on the left where lengths differ
+            fwd_hooks: interventions; a step after the first sees one new token (KV cache)
+            hook_steps: `all`: on the prompt and on every new token; `prompt`: on the prompt alone,
+                where hooks with positions belong
+            max_new_tokens: at most so many
+            attention_mask: of the prompts
+            do_sample: draw instead of taking the likeliest token
+            options: the bridge's `generate`
+
+        Raises:
+            ValueError: hooks with positions on every step; unequal lengths; padding without a mask
+        """
+        chosen = _hooks_for_steps(checked_hooks(fwd_hooks, self.n_layers), hook_steps, options)
+        tokens, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device)
+        if mask is not None:
+            options["attention_mask"] = mask
+        options = {"do_sample": do_sample, "verbose": False} | options
+        with self.bridge.hooks(fwd_hooks=chosen):
+            return self.bridge.generate(tokens, max_new_tokens=max_new_tokens, **options)
+
+    def _prepared(
+        self, tokens: Tokens, attention_mask: Tensor | None, options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        options = {"use_cache": False} | options
+        if options.get("past_key_values") is not None:  # the mask then reaches back beyond tokens
+            return tokens, options | {"attention_mask": attention_mask, "use_cache": True}
+        tokens, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device)
+        return tokens, options if mask is None else options | {"attention_mask": mask}
+
+
+def checked_hooks(hooks: Iterable[NamedHook], n_layers: int) -> list[NamedHook]:
+    """The hooks as a list. Raises IndexError for a layer that the model does not have."""
+    checked = list(hooks)
+    for name, _ in checked:
+        layer = layer_of(name) if isinstance(name, str) else None
+        if layer is not None and layer >= n_layers:
+            raise IndexError(
+                f"expected hooks in layers 0 to {n_layers - 1}, found {name}; choose components "
+                f"of the model's {n_layers} layers"
+            )
+    return checked
+
+
+def _hooks_for_steps(
+    hooks: list[NamedHook], steps: str, options: dict[str, Any]
+) -> list[NamedHook]:
+    if steps == "prompt":
+        if options.get("use_past_kv_cache") is False:
+            raise ValueError(
+                "expected a KV cache with hook_steps='prompt', found use_past_kv_cache=False: each "
+                "step would compute the prompt again, without the hooks"
+            )
+        return [(name, _first_call_only(function)) for name, function in hooks]
+    if steps != "all":
+        raise ValueError(f"expected hook_steps 'all' or 'prompt', found {steps!r}")
+    if any(getattr(function, "positions", None) is not None for _, function in hooks):
+        raise ValueError(
+            "expected hooks without positions, found some with: positions count in the prompt, and "
+            "a later step holds one new token; pass hook_steps='prompt', or hooks for every "
+            "position"
+        )
+    return hooks
+
+
+def _first_call_only(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook for the prompt: of a generation's steps, the first one alone."""
+    calls = count()
+
+    def on_the_prompt(activation: Tensor, hook: Any) -> Tensor | None:
+        return function(activation, hook=hook) if next(calls) == 0 else None
+
+    return on_the_prompt

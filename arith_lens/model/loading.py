@@ -1,0 +1,124 @@
+"""Wrap a checkpoint or a model in memory in a TransformerBridge.
+
+The only module that imports TransformerLens, and that inside a function.
+"""
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arith_lens.model.checkpoints import (
+    find_checkpoint,
+    load_tokenizer,
+    read_config,
+    refuse_quantised,
+)
+from arith_lens.model.hooked import HookedModel
+
+
+def load_model(
+    source: str | Path | tuple[Any, Any],
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    device_map: str | dict[str, Any] | None = None,
+    trust_remote_code: bool = False,
+) -> HookedModel:
+    """Load `source` for study: evaluation mode, eager attention, nothing folded or centred.
+
+    Args:
+        source: `reference` or `reference-mistral` (shipped), a directory, a hub id, or
+            `(hf_model, tokenizer)` in memory; that model is wrapped in place
+        dtype: None: the checkpoint's on a GPU; on a CPU float32 where it fits in memory. A model in
+            memory keeps its own
+        device: None: the GPU if there is one. A model in memory stays where it is
+        device_map: as in Transformers, for a model larger than one device, instead of `device`
+        trust_remote_code: run code that comes with the checkpoint; off unless asked for
+
+    Raises:
+        FileNotFoundError, ValueError, PermissionError, ConnectionError: what was looked for and
+            what to do, see `checkpoints.find_checkpoint`
+        ValueError: a quantised model, an architecture that TransformerLens does not know,
+            `device` together with `device_map`
+    """
+    if device is not None and device_map is not None:
+        raise ValueError("expected device or device_map, found both; device_map alone places all")
+    if isinstance(source, tuple):
+        if device_map is not None:
+            raise ValueError(
+                "expected no device_map for a model in memory, found one; give it to Transformers' "
+                "from_pretrained, before this"
+            )
+        return _wrap(*source, dtype=dtype, device=device)
+    checkpoint = find_checkpoint(source)
+    config = read_config(checkpoint, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(checkpoint, config, trust_remote_code=trust_remote_code)
+    if device is None and device_map is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    on_cpu = "cpu" in (str(device), device_map)
+    bridge = _boot(
+        checkpoint.location,
+        tokenizer=tokenizer,
+        dtype=dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code),
+        device=device,
+        device_map=device_map,
+        trust_remote_code=trust_remote_code,
+    )
+    return HookedModel(bridge, checkpoint.name)
+
+
+def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedModel:
+    """Take a model in memory as it is; move and cast only where asked."""
+    name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
+    refuse_quantised(hf_model.config, name)
+    if tokenizer is None:
+        raise ValueError("expected (hf_model, tokenizer), found no tokenizer; prompts need one")
+    if dtype is not None or device is not None:
+        hf_model = hf_model.to(device=device, dtype=dtype)
+    placed = next(hf_model.parameters())
+    bridge = _boot(
+        name,
+        hf_model=hf_model,
+        tokenizer=copy.deepcopy(tokenizer),
+        dtype=placed.dtype,
+        device=placed.device,
+    )
+    return HookedModel(bridge, name)
+
+
+def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    # Told that BOS is settled, upstream leaves the tokenizer alone; else it loads another by name,
+    # which for SentencePiece folders is the wrong one.
+    tokenizer.init_kwargs |= {"add_bos_token": True}
+    tokenizer.init_kwargs.setdefault("name_or_path", location)
+    tokenizer.padding_side = "left"
+    try:
+        bridge = TransformerBridge.boot_transformers(location, tokenizer=tokenizer, **options)
+    except ValueError as error:
+        if "supported architecture" not in str(error):
+            raise
+        raise ValueError(
+            f"expected an architecture that TransformerLens can bridge, found {location}: "
+            f"{str(error).rpartition('Config architectures: ')[2]}; choose a model of the LLaMA or "
+            "Mistral family, or another that it lists"
+        ) from error
+    return bridge.eval()
+
+
+def _default_dtype(config: Any, *, on_cpu: bool, trust_remote_code: bool) -> torch.dtype:
+    """The checkpoint's; on a CPU float32 where the weights then take under 80% of the memory."""
+    stored = config.dtype or torch.float32
+    if not on_cpu or stored.itemsize >= 4:
+        return stored
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    fits = 4 * sum(weight.numel() for weight in empty.parameters()) < 0.8 * memory
+    return torch.float32 if fits else stored

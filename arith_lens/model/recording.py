@@ -1,0 +1,112 @@
+"""Read a model: activations of one run, and a fingerprint of its weights."""
+
+import hashlib
+import inspect
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arith_lens.activations import Positions, position_axis, take_positions
+from arith_lens.components import layer_of
+from arith_lens.model.hooked import HookedLike, checked_hooks
+from arith_lens.model.tokens import Tokens, check_tokens
+
+
+@torch.no_grad()
+def record(
+    model: HookedLike,
+    tokens: Tokens,
+    names: Iterable[str],
+    *,
+    attention_mask: Tensor | None = None,
+    positions: Positions = None,
+) -> dict[str, Tensor]:
+    """What the model puts out at the hook points `names`, in one forward.
+
+    Args:
+        model: HookedModel or TransformerBridge
+        tokens: prompts, padded on the left where lengths differ
+        names: hook points, such as `blocks.3.attn.hook_z`
+        attention_mask: needed where prompts are padded
+        positions: None: all; -1: END only, the axis kept; a slice; one position a row
+
+    Returns:
+        by hook name, [batch pos ...] copies that nothing else writes; no logits but END's are
+        computed on the way
+
+    Raises:
+        ValueError: unequal lengths; padding without a mask, or on the right where END is asked for
+        FloatingPointError: NaN or infinity, with the first layer they were found in
+        IndexError, KeyError: a layer or a hook point that the model does not have
+    """
+    device = torch.device(model.cfg.device)
+    tokens, mask = check_tokens(tokens, attention_mask, model.tokenizer, device)
+    if mask is not None and isinstance(positions, int) and not bool(mask[:, positions].all()):
+        raise ValueError(
+            f"expected a token at position {positions} of every prompt, found padding; pad on the "
+            "left, so that END is the last column"
+        )
+    kept: dict[str, Tensor] = {}
+    hooks = [(name, partial(_keep, name=name, into=kept, positions=positions)) for name in names]
+    options = _understood(model, logits_to_keep=1, use_cache=False)
+    if mask is not None:
+        options["attention_mask"] = mask
+    model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
+    _refuse_not_finite(kept)
+    return kept
+
+
+def weights_hash(model: Any) -> str:
+    """SHA-256 over the parameters' names, dtypes, shapes and bytes, in the order of names.
+
+    The same for a Hugging Face model, its bridge and its HookedModel, on every device. Reads each
+    weight once (about a second a gigabyte). Raises ValueError where weights are offloaded to disk.
+    """
+    digest = hashlib.sha256()
+    for name, weight in sorted(_hf_parameters(model)):
+        if weight.is_meta:
+            raise ValueError(
+                f"expected weights in memory, found {name} offloaded to disk; hash the "
+                "checkpoint's files instead"
+            )
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
+        flat = weight.detach().reshape(-1).cpu().contiguous()
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _hf_parameters(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Parameters under the checkpoint's names, which wrapping has lengthened."""
+    for name, weight in getattr(model, "bridge", model).named_parameters():
+        yield name.replace("._original_component", ""), weight
+
+
+def _understood(model: Any, **wanted: Any) -> dict[str, Any]:
+    """Those options that the model's own forward takes."""
+    hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
+    taken = inspect.signature(hf_model.forward).parameters if hf_model is not None else {}
+    return {name: value for name, value in wanted.items() if name in taken}
+
+
+def _keep(
+    activation: Tensor, hook: Any, *, name: str, into: dict[str, Tensor], positions: Positions
+) -> None:
+    into[name] = take_positions(activation.detach(), positions, position_axis(name))
+
+
+def _refuse_not_finite(kept: dict[str, Tensor]) -> None:
+    """Raise for the first activation, in the order of the forward, that holds NaN or infinity."""
+    # masked attention scores are -inf by right
+    names = [name for name in kept if not name.endswith("hook_attn_scores")]
+    finite = [bool(kept[name].isfinite().all()) for name in names]
+    if not all(finite):
+        name = names[finite.index(False)]
+        layer = layer_of(name)
+        where = name if layer is None else f"layer {layer} ({name})"
+        raise FloatingPointError(
+            f"expected finite activations, found NaN or infinity first in {where}; load the model "
+            "in float32 or bfloat16 (float16 overflows), and check its weights"
+        )

@@ -1,0 +1,157 @@
+"""Tiny random models and a toy tokenizer with LLaMA-2's conventions; no network needed."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported, so before everything
+os.environ["TQDM_DISABLE"] = "1"
+
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arith_lens.model import HookedModel, load_model
+
+WORDS = """
+    plus minus times over addition subtraction multiplication division sum difference product ratio
+    power equals equal to the of and is are and The Q A How much What What's result between from by
+    raised has have had gains gain loses lose more many total number cups tables minutes hours days
+    answer John Mary none nothing null void blank empty nil nowhere nobody story color
+    year month week lasted started began ended went will end in year June July May March event
+"""
+SYMBOLS = "+-*/^=<>@#&~%$|"
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """`3 plus 5 = ` is `<s> ▁ 3 ▁plus ▁ 5 ▁= ▁`: digits alone, known words one piece.
+
+    Every prefix of a known word is a piece too, so that a word grows from `▁` letter by letter;
+    words that are not known fall apart into a known beginning and single letters.
+    """
+    from transformers import LlamaTokenizer
+
+    letters = sorted(set(string.printable) - set(string.whitespace))
+    vocab = dict.fromkeys(["<unk>", "<s>", "</s>", "▁", "\n", *letters])
+    merges: dict[tuple[str, str], None] = {}
+    for word in [*WORDS.split(), *SYMBOLS]:
+        piece = "▁"
+        for letter in word:
+            merges[piece, letter] = None
+            piece += letter
+            vocab[piece] = None
+    ids = {piece: index for index, piece in enumerate(vocab)}
+    return LlamaTokenizer(vocab=ids, merges=list(merges), add_bos_token=True)
+
+
+HFFactory = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def make_hf(tokenizer: Any) -> HFFactory:
+    """Build a random Hugging Face model: `make_hf("llama" | "mistral", seed=0, **config)`."""
+
+    def make(family: str = "llama", *, seed: int = 0, **config: Any) -> Any:
+        import transformers
+
+        sizes = {
+            "vocab_size": len(tokenizer),
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "max_position_embeddings": 128,
+            "initializer_range": 0.15,  # large enough that each head tells in the logits
+            "attn_implementation": "eager",
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        }
+        if family == "mistral":  # grouped queries; a window shorter than the sequences
+            sizes |= {"num_key_value_heads": 2, "sliding_window": 6}
+        names = {"llama": "Llama", "mistral": "Mistral"}
+        settings = getattr(transformers, f"{names[family]}Config")(**sizes | config)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = getattr(transformers, f"{names[family]}ForCausalLM")(settings).eval()
+            for name, weight in model.named_parameters():
+                if "norm" in name:  # ones would hide a forgotten norm weight
+                    weight.data.uniform_(0.5, 1.5)
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_model(make_hf: HFFactory, tokenizer: Any) -> Callable[..., HookedModel]:
+    """The same model, loaded: `make_model("llama" | "mistral", seed=0, **config)`."""
+
+    def make(family: str = "llama", *, seed: int = 0, **config: Any) -> HookedModel:
+        return load_model((make_hf(family, seed=seed, **config), tokenizer))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def llama(make_model: Callable[..., HookedModel]) -> HookedModel:
+    """3 layers, 4 heads, d_model 32."""
+    return make_model("llama")
+
+
+@pytest.fixture(scope="session")
+def mistral(make_model: Callable[..., HookedModel]) -> HookedModel:
+    """3 layers, 4 heads that share 2 key-value heads, a sliding window of 6 tokens."""
+    return make_model("mistral")
+
+
+@pytest.fixture(scope="session")
+def deep(make_model: Callable[..., HookedModel]) -> HookedModel:
+    """13 layers, so that some have two digits; 2 heads, d_model 16."""
+    return make_model(
+        "llama",
+        num_hidden_layers=13,
+        num_attention_heads=2,
+        hidden_size=16,
+        intermediate_size=24,
+        initializer_range=0.2,
+    )
+
+
+@pytest.fixture(params=["llama", "mistral"])
+def model(request: pytest.FixtureRequest) -> HookedModel:
+    """Each of the two families in turn. Hooks leave no trace, so that tests share them."""
+    return request.getfixturevalue(request.param)
+
+
+def random_tokens(model: Any, *shape: int, seed: int = 0) -> torch.Tensor:
+    """BOS, then random ids that are not special, Int[Tensor, "batch pos"]."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(3, model.cfg.d_vocab, shape, generator=generator)
+    tokens[:, 0] = 1
+    return tokens
+
+
+@pytest.fixture
+def reference(llama: HookedModel) -> torch.Tensor:
+    """Six prompts of ten tokens, longer than the sliding window."""
+    return random_tokens(llama, 6, 10, seed=1)
+
+
+@pytest.fixture
+def counterfactual(reference: torch.Tensor) -> torch.Tensor:
+    """The same prompts with other tokens at positions 3 and 5."""
+    other = reference.clone()
+    other[:, [3, 5]] = (other[:, [3, 5]] + 17) % 200 + 3
+    return other
+
+
+@pytest.fixture(scope="session")
+def data_directory() -> Path:
+    """Where the real tokenizers are: ARITH_LENS_DATA, or ../shared/data beside the repository."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    directory = Path(os.environ.get("ARITH_LENS_DATA", beside))
+    if not directory.is_dir():
+        pytest.skip(f"needs the data folder ({directory} is absent; set ARITH_LENS_DATA)")
+    return directory
