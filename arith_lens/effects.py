@@ -1,0 +1,269 @@
+"""What an intervention did at each component, pair by pair, with the statistics of it.
+
+Effects are kept a pair, because a mean that has lost its spread looks like noise's. Means weigh the
+templates equally; errors and intervals treat the pairs of one reference prompt as one observation,
+because several counterfactuals of one question are not independent evidence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from arith_lens.components import Component, Head, Mlp
+from arith_lens.statistics import (
+    cluster_sums,
+    clustered_stderr,
+    mean_over_strata,
+    resampled_means,
+)
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+HEADS = ("layer", "head")
+MLPS = ("layer",)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """One number for each component and prompt pair; NaN where a pair or a component was left out.
+
+    `labels` names the places along an axis that are not simply counted, such as the roles of
+    attention. `template` and `cluster` (same reference prompt, same number) are a pair's, or None.
+    """
+
+    per_pair: Float[Tensor, "*component pair"]
+    axes: tuple[str, ...]
+    metric: str
+    paths: str | None = None
+    template: tuple[str, ...] | None = None
+    cluster: Int[Tensor, "pair"] | None = None
+    labels: Mapping[str, tuple[str, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.axes) != self.per_pair.ndim - 1:
+            raise ValueError(
+                f"expected one name for each component axis of {tuple(self.per_pair.shape)} (the "
+                f"last axis is the pair), found {self.axes}; name each axis once"
+            )
+        for name, given in (("template", self.template), ("cluster", self.cluster)):
+            if given is not None and len(given) != self.n_pairs:
+                raise ValueError(
+                    f"expected one {name} for each of {self.n_pairs} pairs, found {len(given)}; "
+                    "give one a pair, or None"
+                )
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs there are, those left out included."""
+        return self.per_pair.shape[-1]
+
+    def mean(self) -> Float[Tensor, "*component"]:
+        """Mean over the pairs of each template, then over templates; NaN pairs are left out."""
+        return mean_over_strata(self.per_pair.double(), self._strata()).float()
+
+    def stderr(self) -> Float[Tensor, "*component"]:
+        """Standard error of `mean`, clustered by reference prompt within templates.
+
+        A template with a single reference has no spread of its own, so its distance from the mean
+        over all templates stands in. NaN where there are fewer than two references in all.
+        """
+        return clustered_stderr(self.per_pair.double(), self._strata(), self._clusters()).float()
+
+    def ci(
+        self, level: float = 0.95, *, n_resamples: int = 1000, seed: int = 0
+    ) -> Float[Tensor, "bound=2 *component"]:
+        """Lower and upper end of the percentile bootstrap interval of `mean`.
+
+        Reference prompts are drawn with replacement, each with all its pairs.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"expected a level between 0 and 1, found {level}; say 0.95 for 95%")
+        flat = self.per_pair.double().reshape(-1, self.n_pairs)
+        means = resampled_means(flat, self._strata(), self._clusters(), n_resamples, seed)
+        tail = (1 - level) / 2
+        ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
+        return means.nanquantile(ends, dim=-1).float().reshape(2, *self.per_pair.shape[:-1])
+
+    def sign_test(self) -> Float[Tensor, "*component"]:
+        """Two-sided p-value that effects of either sign are equally likely, one vote a reference.
+
+        References whose mean effect is exactly zero do not vote.
+        """
+        from scipy.stats import binom
+
+        sums, _ = cluster_sums(self.per_pair.double(), self._clusters())
+        below, above = (sums < 0).sum(-1).numpy(), (sums > 0).sum(-1).numpy()
+        p = np.minimum(1.0, 2 * binom.cdf(np.minimum(below, above), below + above, 0.5))
+        counted = torch.as_tensor(np.asarray(p), dtype=torch.float32)
+        return counted.masked_fill(torch.as_tensor(below + above == 0), float("nan"))
+
+    def q_values(self) -> Float[Tensor, "*component"]:
+        """`sign_test` after Benjamini and Hochberg's control of false discoveries over all."""
+        from scipy.stats import false_discovery_control
+
+        p = self.sign_test()
+        tested = ~p.isnan()
+        adjusted = torch.full_like(p, float("nan"))
+        if tested.any():
+            found = false_discovery_control(p[tested].double().numpy())
+            adjusted[tested] = torch.as_tensor(found, dtype=p.dtype)
+        return adjusted
+
+    def top(self, k: int) -> list[Head] | list[Mlp]:
+        """The k components with the most negative mean, strongest first; NaN means never come."""
+        means = self.mean()
+        order = torch.argsort(means.nan_to_num(nan=float("inf")).flatten(), stable=True)
+        chosen = [int(i) for i in order if not means.flatten()[i].isnan()][:k]
+        if self.axes == HEADS:
+            return [Head(i // means.shape[1], i % means.shape[1]) for i in chosen]
+        if self.axes == MLPS:
+            return [Mlp(i) for i in chosen]
+        raise TypeError(
+            f"expected effects of heads {HEADS} or of MLPs {MLPS}, found the axes {self.axes}; "
+            "rank those with .mean() instead"
+        )
+
+    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Effects":
+        """The same effects on some of the pairs."""
+        index = torch.arange(self.n_pairs)[mask]
+        return replace(
+            self,
+            per_pair=self.per_pair[..., index],
+            template=self.template and tuple(self.template[i] for i in index.tolist()),
+            cluster=None if self.cluster is None else self.cluster[index],
+        )
+
+    def by_template(self) -> dict[str, "Effects"]:
+        """Each template's own effects, by its name."""
+        if self.template is None:
+            raise ValueError(
+                "expected the template of each pair, found none; make the pairs with sample_pairs, "
+                "because pairs from bare tokens have no templates"
+            )
+        names = np.array(self.template)
+        return {
+            name: self.select(torch.as_tensor(names == name)) for name in sorted({*self.template})
+        }
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row a component: its place on each axis, mean, stderr, 95% interval, pairs used."""
+        from pandas import DataFrame
+
+        low, high = self.ci()
+        shape = self.per_pair.shape[:-1]
+        places = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
+        labels = self.labels or {}
+        columns: dict[str, Any] = {
+            axis: [labels[axis][i] for i in place] if axis in labels else place
+            for axis, place in zip(self.axes, places, strict=True)
+        }
+        statistics = {"mean": self.mean(), "stderr": self.stderr(), "ci_low": low, "ci_high": high}
+        columns |= {name: value.flatten().numpy() for name, value in statistics.items()}
+        columns["n"] = (~self.per_pair.isnan()).sum(-1).flatten().numpy()
+        return DataFrame(columns)
+
+    def heatmap(self, **options: Any) -> Any:
+        """A plotly figure of the mean; `options` go to `plotting.heatmap`."""
+        from arith_lens import plotting
+
+        return plotting.heatmap(self._grid(), **(self._legend() | options))
+
+    def _repr_html_(self) -> str:
+        from arith_lens import plotting
+
+        return plotting.svg_heatmap(self._grid(), **self._legend())
+
+    def _grid(self) -> Float[np.ndarray, "row column"]:
+        """The means as one map: a single row for one axis, leading axes unrolled beyond two."""
+        means = self.mean().numpy()
+        return means.reshape(-1, means.shape[-1] if means.ndim else 1)
+
+    def _legend(self) -> dict[str, Any]:
+        leading, last = ", ".join(self.axes[:-1]), self.axes[-1] if self.axes else ""
+        paths = f" (paths {self.paths})" if self.paths else ""
+        return {"axes": (leading, last), "title": f"{self.metric}{paths}"}
+
+    def _strata(self) -> Int[Tensor, "pair"]:
+        """The template of each pair as a number; all 0 where templates are not known."""
+        if self.template is None:
+            return torch.zeros(self.n_pairs, dtype=torch.long)
+        return torch.as_tensor(np.unique(np.array(self.template), return_inverse=True)[1])
+
+    def _clusters(self) -> Int[Tensor, "pair"]:
+        """The reference of each pair, from 0 without gaps; a pair each where it is not known."""
+        if self.cluster is None:
+            return torch.arange(self.n_pairs)
+        keys = torch.stack([self._strata(), self.cluster.cpu().long()])
+        return torch.unique(keys, dim=1, return_inverse=True)[1]
+
+
+@dataclass(frozen=True)
+class ComponentEffects:
+    """The effects of every head and every MLP of a model, from one experiment.
+
+    `logit` is the answer's logit in the unpatched reference run, from the same kernels as the
+    effects. `n_left_out` pairs had no positive logit and take no part in a ratio. `computation`
+    says how it was computed: engine, shards, dtype, certificate.
+    """
+
+    heads: Effects
+    mlps: Effects
+    logit: Float[Tensor, "pair"]
+    n_left_out: int = 0
+    computation: Mapping[str, Any] = field(default_factory=dict)
+
+    def top(self, k: int) -> list[Component]:
+        """The k most negative components, heads and MLPs together."""
+        candidates: list[Component] = [*self.heads.top(k), *self.mlps.top(k)]
+        heads, mlps = self.heads.mean(), self.mlps.mean()
+
+        def strength(sender: Component) -> float:
+            value = heads[sender.layer, sender.index] if isinstance(sender, Head) else None
+            return float(mlps[sender.layer] if value is None else value)
+
+        return sorted(candidates, key=strength)[:k]
+
+    def _repr_html_(self) -> str:
+        return self.heads._repr_html_() + self.mlps._repr_html_()
+
+
+def key_heads(effects: Effects | ComponentEffects, threshold: float = -0.05) -> list[Head]:
+    """The heads whose mean effect is below `threshold`, strongest first (paper, section 4.1).
+
+    Heads beyond the threshold on the other side oppose the answer; they are not key heads.
+    """
+    heads = effects.heads if isinstance(effects, ComponentEffects) else effects
+    if heads.axes != HEADS:
+        raise TypeError(f"expected effects of heads {HEADS}, found the axes {heads.axes}")
+    means = heads.mean()
+    count = int((means < threshold).sum())
+    return [head for head in heads.top(count) if isinstance(head, Head)]
+
+
+def compare(a: Effects, b: Effects) -> "DataFrame":
+    """One row a component: its mean and rank (0 is the most negative) in `a` and in `b`."""
+    from pandas import DataFrame
+
+    if a.axes != b.axes or a.per_pair.shape[:-1] != b.per_pair.shape[:-1]:
+        raise ValueError(
+            f"expected two sets of the same components, found {a.axes} "
+            f"{tuple(a.per_pair.shape[:-1])} and {b.axes} {tuple(b.per_pair.shape[:-1])}; "
+            "compare heads with heads of one model's shape"
+        )
+    if a.metric != b.metric or a.paths != b.paths:
+        raise ValueError(
+            f"expected one metric and one meaning of paths, found {a.metric!r} over {a.paths!r} "
+            f"and {b.metric!r} over {b.paths!r}; recompute one of them"
+        )
+    left, right = a.to_dataframe(), b.to_dataframe()
+    table = {axis: left[axis] for axis in a.axes}
+    for name, side in (("a", left), ("b", right)):
+        table |= {name: side["mean"], f"stderr_{name}": side["stderr"]}
+        table[f"rank_{name}"] = side["mean"].rank(method="first") - 1
+    return DataFrame(table | {"difference": right["mean"] - left["mean"]})

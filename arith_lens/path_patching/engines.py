@@ -1,0 +1,121 @@
+"""The two ways to compute a shard of pairs: the sweep, and hooks.
+
+Both take pairs and their foils, and give row 0: the unpatched logit of the answer; then the effect
+of each sender of the question. `notes` are what a result should say of the computation.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.components import Component
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.certificate import Certificate, certificate_of, certified_pairs
+from arith_lens.path_patching.hook_engine import patched_readouts
+from arith_lens.path_patching.memory import free_bytes, in_chunks
+from arith_lens.path_patching.question import Question
+from arith_lens.path_patching.recording import Recording, record_end
+from arith_lens.path_patching.sweep import direct_rows, sweep
+from arith_lens.path_patching.trunk import Trunk, trunk_of
+
+EngineName: TypeAlias = Literal["sweep", "hooks"]
+
+
+@dataclass(frozen=True)
+class HookEngine:
+    """One forward a sender, with any model that has the hook points."""
+
+    model: HookedLike
+    question: Question
+
+    def __call__(
+        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+    ) -> Float[Tensor, "row pair"]:
+        asked = self.question
+        readout = patched_readouts(
+            self.model, pairs, asked.components, paths=asked.paths, foil=foil
+        )
+        return asked.effects(readout)
+
+    def of(self, sender: Component) -> "HookEngine":
+        """The same for one sender."""
+        return replace(self, question=replace(self.question, components=(sender,)))
+
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass
+class SweepEngine:
+    """All senders in one pass, after a certificate on the first pairs it is given."""
+
+    model: HookedLike
+    question: Question
+    trunk: Trunk
+    certify: bool
+    certificate: Certificate | None = None
+    chunks: set[int] = field(default_factory=set)
+    """How many pairs were swept at once: differs where memory did."""
+
+    @classmethod
+    def of(cls, model: HookedLike, question: Question, *, certify: bool) -> "SweepEngine":
+        """Raises UnsupportedTrunk, and ValueError for paths that no sweep can compute."""
+        if question.paths == "total":
+            raise ValueError(
+                "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
+                "heads then change at every position; use engine='hooks', for chosen senders"
+            )
+        return cls(model, question, trunk_of(model), certify)
+
+    def __call__(
+        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+    ) -> Float[Tensor, "row pair"]:
+        recording = record_end(self.model, pairs)
+        if self.certify and self.certificate is None:
+            self.certificate = self._certificate(recording, pairs)
+            self.certificate.require()
+
+        def part(chosen: slice) -> Tensor:
+            chosen_foil = None if foil is None else foil[chosen]
+            return self._effects(recording.pairs(chosen), pairs.answer[chosen], chosen_foil)
+
+        values, chunk = in_chunks(part, len(pairs), self._fitting_chunk(recording))
+        self.chunks.add(min(chunk, len(pairs)))
+        return values
+
+    def notes(self) -> dict[str, Any]:
+        notes: dict[str, Any] = {"chunk_sizes": sorted(self.chunks, reverse=True)}
+        if self.certificate is not None:
+            notes["certificate"] = self.certificate.as_dict()
+        return notes
+
+    def _effects(
+        self,
+        recording: Recording,
+        answer: Int[Tensor, "pair"],
+        foil: Int[Tensor, "pair"] | None,
+    ) -> Float[Tensor, "row pair"]:
+        asked = self.question
+        propagate = sweep if asked.paths == "via_mlps" else direct_rows
+        rows = propagate(self.trunk, recording, asked.senders)
+        readout = self.trunk.read(rows, answer, foil, vocabulary=asked.reads_vocabulary)
+        return asked.effects(readout)
+
+    def _certificate(self, recording: Recording, pairs: PromptPairs) -> Certificate:
+        chosen = certified_pairs(pairs.attention_mask)
+        return certificate_of(
+            self.trunk, recording.pairs(chosen), pairs.answer[chosen], self.question.senders
+        )
+
+    def _fitting_chunk(self, recording: Recording) -> int:
+        """How many pairs fit in half of the free memory: a power of two, or all."""
+        n_pairs, d_model = recording.stream.shape[1:]
+        one_pair = 4 * self.question.senders.n_rows * (4 * d_model + 4 * self.trunk.d_mlp)
+        fits = max(1, free_bytes(recording.stream.device) // 2 // one_pair)
+        return n_pairs if fits >= n_pairs else 1 << (fits.bit_length() - 1)
+
+
+Engine: TypeAlias = HookEngine | SweepEngine

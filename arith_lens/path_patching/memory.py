@@ -1,0 +1,56 @@
+"""Work in pieces that fit in memory, and in smaller ones when they do not."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def in_chunks(compute: Callable[[slice], Tensor], n_pairs: int, chunk: int) -> tuple[Tensor, int]:
+    """`compute` on slices of the pairs, joined on the last axis; and the chunk that fitted.
+
+    Out of memory halves the chunk and goes on; what was computed is kept. Raises MemoryError where
+    a single pair does not fit.
+    """
+    done: list[Tensor] = []
+    start = 0
+    while start < n_pairs:
+        stop = min(start + chunk, n_pairs)
+        piece = _unless_out_of_memory(compute, slice(start, stop))
+        if piece is not None:
+            done.append(piece)
+            start = stop
+        elif chunk > 1:
+            chunk = max(1, min(chunk, n_pairs) // 2)
+        else:
+            raise MemoryError(
+                "expected memory for one pair at a time, found too little; patch fewer senders= "
+                "at once, free memory, or load the model in a smaller dtype"
+            )
+    return torch.cat(done, dim=-1), chunk
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can still be had on a device, what torch keeps cached included."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    import psutil
+
+    return psutil.virtual_memory().available
+
+
+def _unless_out_of_memory(compute: Callable[[slice], Tensor], part: slice) -> Tensor | None:
+    try:
+        return compute(part)
+    except RuntimeError as error:
+        if not _is_out_of_memory(error):
+            raise
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return None
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """A CPU allocation that fails is a bare RuntimeError; only its text tells."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,189 @@
+"""`path_patch`: check the question, compute it shard by shard, hand back effects a pair."""
+
+import time
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.components import Component
+from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.engines import Engine, EngineName, HookEngine, SweepEngine
+from arith_lens.path_patching.hook_engine import Paths
+from arith_lens.path_patching.memory import in_chunks
+from arith_lens.path_patching.question import Question, ask
+
+SHARD = 64
+"""Pairs that are recorded in one batch and computed together."""
+
+SMALL_LOGIT = 0.5
+"""Below this, a ratio to the logit says more of the logit than of the patch."""
+
+
+@torch.no_grad()
+def path_patch(
+    model: HookedLike,
+    pairs: PromptPairs,
+    *,
+    senders: Iterable[Component] | None = None,
+    paths: Paths = "via_mlps",
+    metric: str = "relative_logit",
+    foil: Int[Tensor, "pair"] | None = None,
+    engine: EngineName = "sweep",
+    certify: bool = True,
+    spot_checks: int = 0,
+    batch_size: int | None = None,
+    run: Any = None,
+    progress: bool = True,
+) -> ComponentEffects:
+    """The effect on the answer of giving each component its counterfactual output at END.
+
+    The reference prompts are run and counterfactual activations let in (Algorithm 1 and Appendix B
+    of the paper): a negative effect means that the component helps the answer.
+
+    Args:
+        senders: heads and MLPs to patch, one at a time; None for all. Others are NaN in the result.
+        paths: what may carry a change to the logits. `"via_mlps"`: the residual stream and MLPs,
+            all other heads held (the paper's figures); `"direct"`: the residual stream alone;
+            `"total"`: everything (`engine="hooks"` only).
+        metric: one of `metrics.METRICS`. `relative_logit` leaves out pairs whose logit is not
+            positive, and counts them.
+        foil: for `logit_difference`, the token to set against each answer.
+        engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, for all.
+        certify: first prove on a few pairs that the sweep reproduces the model.
+        spot_checks: recompute so many random (sender, pair) cells by hooks; the largest difference
+            is stored in `computation`.
+        batch_size: pairs in a shard. The same shards give the same bits; others agree to rounding.
+        run: an open run (`runs.open_run`) to save the result in.
+
+    Returns:
+        Effects a pair, of heads [layer head pair] and of MLPs [layer pair], on the CPU.
+
+    Raises:
+        UnsupportedTrunk: the sweep does not fit this model (post-norm, parallel blocks, ...).
+        CertificateError: it should, and does not reproduce it; the numbers are in the message.
+        FloatingPointError: an activation is NaN or infinite; its layer is named.
+        IndexError, ValueError: a sender, paths, metric or foil that cannot be.
+    """
+    started = time.perf_counter()
+    question = ask(model, senders, paths=paths, metric=metric, foil=foil, n_pairs=len(pairs))
+    compute = _engine(engine, model, question, certify)
+    size = _shard_size(batch_size)
+    values = _by_shards(compute, pairs, foil, size, progress)
+    _warn_of_ratios(values[0], metric)
+    effects = _component_effects(values, pairs, question)
+    computation = {
+        "engine": engine,
+        "paths": paths,
+        "metric": metric,
+        "n_pairs": len(pairs),
+        "n_senders": len(question.components),
+        "shard_size": size,
+        "dtype": str(model.W_U.dtype).removeprefix("torch."),
+        "device": str(model.W_U.device),
+        "threads": torch.get_num_threads(),
+        "seconds": time.perf_counter() - started,
+        **compute.notes(),
+    }
+    if spot_checks:
+        check = HookEngine(model, question)
+        computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
+    result = ComponentEffects(*effects, values[0], _n_left_out(values), computation)
+    if run is not None:
+        run.save("path_patching", result, pairs=pairs)
+    return result
+
+
+def _engine(name: str, model: HookedLike, question: Question, certify: bool) -> Engine:
+    if name == "hooks":
+        return HookEngine(model, question)
+    if name != "sweep":
+        raise ValueError(f"expected engine 'sweep' or 'hooks', found {name!r}")
+    return SweepEngine.of(model, question, certify=certify)
+
+
+def _shard_size(batch_size: int | None) -> int:
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"expected a batch_size of at least 1 pair, found {batch_size}")
+    return batch_size or SHARD
+
+
+def _by_shards(
+    compute: Engine,
+    pairs: PromptPairs,
+    foil: Int[Tensor, "pair"] | None,
+    size: int,
+    progress: bool,
+) -> Float[Tensor, "row pair"]:
+    """Row 0: the unpatched logit; then each sender's effect. A shard too large is halved."""
+    from tqdm import tqdm
+
+    done = []
+    starts = range(0, len(pairs), size)
+    for start in tqdm(
+        starts, desc="path patching", unit="shard", disable=None if progress else True
+    ):
+        shard = pairs[start : start + size]
+        shard_foil = None if foil is None else foil[start : start + size]
+
+        def part(
+            chosen: slice, shard: PromptPairs = shard, foil: Tensor | None = shard_foil
+        ) -> Tensor:
+            return compute(shard[chosen], None if foil is None else foil[chosen]).cpu()
+
+        done.append(in_chunks(part, len(shard), size)[0])
+    return torch.cat(done, dim=-1)
+
+
+def _component_effects(
+    values: Float[Tensor, "row pair"], pairs: PromptPairs, question: Question
+) -> tuple[Effects, Effects]:
+    heads, mlps = question.senders.split(values[1:], question.n_heads)
+    common: dict[str, Any] = {
+        "metric": question.metric,
+        "paths": question.paths,
+        "template": pairs.template,
+        "cluster": pairs.cluster,
+    }
+    return Effects(heads, HEADS, **common), Effects(mlps, MLPS, **common)
+
+
+def _n_left_out(values: Float[Tensor, "row pair"]) -> int:
+    return int(values[1:].isnan().all(0).sum())
+
+
+def _warn_of_ratios(logit: Float[Tensor, "pair"], metric: str) -> None:
+    if metric != "relative_logit":
+        return
+    left_out, small = int((logit <= 0).sum()), int(((logit > 0) & (logit < SMALL_LOGIT)).sum())
+    if small or left_out == len(logit):
+        warnings.warn(
+            f"of {len(logit)} pairs, {left_out} are left out because the answer's logit is not "
+            f"positive, and {small} have a logit below {SMALL_LOGIT}, where a relative change is "
+            "unstable; metric='logit' has neither problem",
+            stacklevel=4,
+        )
+
+
+def _spot_checks(
+    engine: HookEngine,
+    values: Float[Tensor, "row pair"],
+    pairs: PromptPairs,
+    foil: Int[Tensor, "pair"] | None,
+    count: int,
+) -> dict[str, Any]:
+    """Random cells computed again by hooks, and the largest difference of an effect."""
+    cells = values[1:].isfinite().nonzero()
+    order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:count]
+    largest = 0.0
+    for row, pair in cells[order].tolist():
+        one = slice(pair, pair + 1)
+        sender = engine.question.components[row]
+        again = engine.of(sender)(pairs[one], None if foil is None else foil[one])
+        largest = max(largest, float((again[1, 0].cpu() - values[1 + row, pair]).abs()))
+    return {"cells": len(order), "largest_difference": largest}

@@ -1,0 +1,96 @@
+"""What a path patching is asked to compute, checked before anything runs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.components import Component, Head, Mlp, check_components, every_head, every_mlp
+from arith_lens.metrics import METRICS, Readout, get_metric
+from arith_lens.model import HookedLike
+from arith_lens.path_patching.hook_engine import Paths
+from arith_lens.path_patching.sweep import Senders
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whose output is patched, over which paths it may act, and how the logits are read."""
+
+    components: tuple[Component, ...]
+    """The senders in the order of the sweep's rows."""
+    paths: Paths
+    metric: str
+    n_layers: int
+    n_heads: int
+
+    @property
+    def senders(self) -> Senders:
+        return Senders.of(self.components, self.n_layers)
+
+    @property
+    def reads_vocabulary(self) -> bool:
+        return METRICS[self.metric].needs_vocabulary
+
+    def effects(self, readout: Readout) -> Float[Tensor, "row pair"]:
+        """Row 0: the unpatched logit of the answer; then each sender's effect.
+
+        Raises FloatingPointError where a patched logit is not finite.
+        """
+        broken = (~readout.answer.isfinite()).any(-1).nonzero().flatten().tolist()
+        if broken:
+            row = broken[0]
+            who = f"with {self.components[row - 1]} patched" if row else "in the reference run"
+            raise FloatingPointError(
+                f"expected finite logits, found NaN or infinity {who}; load the model in a wider "
+                "dtype (bfloat16 or float32)"
+            )
+        changes = METRICS[self.metric].effect(readout, readout.unpatched())
+        return torch.cat([readout.answer[:1], changes[1:]])
+
+
+def ask(
+    model: HookedLike,
+    senders: Iterable[Component] | None,
+    *,
+    paths: str,
+    metric: str,
+    foil: Int[Tensor, "foil"] | None,
+    n_pairs: int,
+) -> Question:
+    """The question, once it makes sense for this model. Raises as `path_patch` does."""
+    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+    if paths not in get_args(Paths):
+        raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")
+    get_metric(metric, foil)
+    if n_pairs == 0:
+        raise ValueError("expected at least one pair, found none; sample more, or filter less")
+    if foil is not None and len(foil) != n_pairs:
+        raise ValueError(f"expected one foil for each of {n_pairs} pairs, found {len(foil)}")
+    return Question(_in_order(senders, n_layers, n_heads), paths, metric, n_layers, n_heads)
+
+
+def _in_order(
+    senders: Iterable[Component] | None, n_layers: int, n_heads: int
+) -> tuple[Component, ...]:
+    """Layer by layer, heads before the MLP, each once."""
+    if senders is None:
+        chosen: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
+    else:
+        chosen = list(dict.fromkeys(senders))
+    strange = [sender for sender in chosen if not isinstance(sender, Head | Mlp)]
+    if strange or not chosen:
+        raise ValueError(
+            f"expected senders such as Head(12, 22) or Mlp(12), found {strange or 'none'}; leave "
+            "senders out to patch every component"
+        )
+    check_components(chosen, n_layers, n_heads)
+    return tuple(sorted(chosen, key=_place))
+
+
+def _place(sender: Component) -> tuple[int, int, int]:
+    if isinstance(sender, Head):
+        return (sender.layer, 0, sender.index)
+    return (sender.layer, 1, 0)

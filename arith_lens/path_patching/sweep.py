@@ -1,0 +1,120 @@
+"""Every sender's effect on the logits in one pass over the layers (Algorithm 1, Appendix B).
+
+With all heads but the sender frozen at the reference run, attention outputs at END are constants
+and nothing but END's residual stream can change. So a patched run is one row of `d_model` numbers,
+carried from its sender's layer to the last; all rows meet each layer's MLP together, and each
+MLP's weights are read once a chunk. This is exact, not an approximation.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from arith_lens.components import Component, Head
+from arith_lens.path_patching.recording import Recording
+from arith_lens.path_patching.trunk import Trunk
+
+
+@dataclass(frozen=True)
+class Senders:
+    """The components to patch, by layer. Row 0 of a sweep is the unpatched run, then these follow:
+    the heads of layer 0 in order, its MLP, the heads of layer 1, and so on."""
+
+    heads: tuple[tuple[int, ...], ...]
+    """For each layer, the indices of its heads."""
+    mlps: frozenset[int]
+
+    @classmethod
+    def of(cls, components: Iterable[Component], n_layers: int) -> "Senders":
+        chosen = set(components)
+        heads = [sorted(c.index for c in chosen if isinstance(c, Head) and c.layer == layer)
+                 for layer in range(n_layers)]  # fmt: skip
+        return cls(
+            heads=tuple(tuple(layer) for layer in heads),
+            mlps=frozenset(c.layer for c in chosen if not isinstance(c, Head)),
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the sweep at its end, the unpatched one included."""
+        return 1 + sum(map(len, self.heads)) + len(self.mlps)
+
+    def split(
+        self, rows: Float[Tensor, "row pair"], n_heads: int
+    ) -> tuple[Float[Tensor, "layer head pair"], Float[Tensor, "layer pair"]]:
+        """Patched rows (without row 0) as maps of heads and of MLPs; NaN where nothing was sent."""
+        n_layers, n_pairs = len(self.heads), rows.shape[1]
+        heads = rows.new_full((n_layers, n_heads, n_pairs), float("nan"))
+        mlps = rows.new_full((n_layers, n_pairs), float("nan"))
+        start = 0
+        for layer, indices in enumerate(self.heads):
+            heads[layer, list(indices)] = rows[start : start + len(indices)]
+            start += len(indices)
+            if layer in self.mlps:
+                mlps[layer] = rows[start]
+                start += 1
+        return heads, mlps
+
+    def rows_through_mlps(self) -> list[int]:
+        """How many rows pass each layer's MLP."""
+        passing, live = [], 1
+        for layer, heads in enumerate(self.heads):
+            live += len(heads)
+            passing.append(live)
+            live += layer in self.mlps
+        return passing
+
+
+def sweep(
+    trunk: Trunk, recording: Recording, senders: Senders
+) -> Float[Tensor, "row pair d_model"]:
+    """END's residual stream before the final norm, unpatched and for each sender.
+
+    Attention outputs stay at the reference's, MLPs are recomputed: `paths="via_mlps"`.
+    """
+    n_pairs, d_model = recording.stream.shape[1:]
+    rows = torch.empty(senders.n_rows, n_pairs, d_model, device=recording.stream.device)
+    rows[0] = recording.stream[0]
+    live = 1
+    for layer, heads in enumerate(senders.heads):
+        rows[:live] += recording.attn_out[0, layer]
+        if heads:
+            writes = head_changes(trunk, recording, layer, heads)
+            torch.add(writes, rows[0], out=rows[live : live + len(heads)])
+            live += len(heads)
+        if layer in senders.mlps:  # joins after the MLP, so it must not enter it
+            rows[live] = rows[0] + recording.mlp_out[1, layer]
+        through = rows[:live].view(-1, d_model)
+        through += trunk.mlps[layer](through)
+        live += layer in senders.mlps
+    return rows
+
+
+def direct_rows(
+    trunk: Trunk, recording: Recording, senders: Senders
+) -> Float[Tensor, "row pair d_model"]:
+    """The same with MLPs frozen too, `paths="direct"`: each sender's own change, added at the end.
+
+    The closed form of Algorithm 1 to the letter; the final norm is recomputed.
+    """
+    run = recording.stream[0].float()
+    run = run + recording.attn_out[0].float().sum(0) + recording.mlp_out[0].float().sum(0)
+    changes = [torch.zeros_like(run)[None]]
+    for layer, heads in enumerate(senders.heads):
+        if heads:
+            changes.append(head_changes(trunk, recording, layer, heads))
+        if layer in senders.mlps:
+            written = recording.mlp_out[:, layer].float()
+            changes.append((written[1] - written[0])[None])
+    return run + torch.cat(changes)
+
+
+def head_changes(
+    trunk: Trunk, recording: Recording, layer: int, heads: Sequence[int]
+) -> Float[Tensor, "chosen pair d_model"]:
+    """What each head writes at END in the counterfactual run, less what it writes in X_r."""
+    reference, counterfactual = recording.z[:, layer].float()
+    return trunk.head_writes(layer, counterfactual - reference, heads)

@@ -1,0 +1,153 @@
+"""What the sweep needs of a model: the path from a head's z at END to the logits, as functions.
+
+The trunk must be additive and pre-norm: `x += attn_out; x += mlp(norm(x))`, then a final norm and
+W_U. Rows are float32 throughout; only what enters an MLP is cast to the model's dtype.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.metrics import Readout
+from arith_lens.model import HookedLike
+
+VOCABULARY_CHUNK = 4096
+
+
+class UnsupportedTrunk(ValueError):
+    """The sweep's arithmetic is not this model's; `engine="hooks"` is general."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """One model's additive trunk. Every function takes and gives float32 rows."""
+
+    mlps: Sequence[Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]]
+    """For each layer, what its MLP adds: `mlp(norm(x))`."""
+    w_o: Sequence[Callable[[], Float[Tensor, "n_heads d_head d_model"]]]
+    b_o: Sequence[Float[Tensor, "d_model"] | None]
+    final_norm: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
+    w_u: Float[Tensor, "d_model d_vocab"]
+    b_u: Float[Tensor, "d_vocab"] | None
+    d_mlp: int
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.mlps)
+
+    def head_writes(
+        self, layer: int, z: Float[Tensor, "pair n_heads d_head"], heads: Sequence[int]
+    ) -> Float[Tensor, "chosen pair d_model"]:
+        """What each of `heads` adds to the stream for its z: `z @ W_O`, without the bias."""
+        w_o = self.w_o[layer]()
+        chosen = torch.as_tensor(heads, dtype=torch.long)
+        parts = z[:, chosen].transpose(0, 1).to(w_o.device).float()
+        return torch.bmm(parts, w_o[chosen.to(w_o.device)].float()).to(z.device)
+
+    def read(
+        self,
+        rows: Float[Tensor, "row pair d_model"],
+        answer: Int[Tensor, "pair"],
+        foil: Int[Tensor, "pair"] | None = None,
+        *,
+        vocabulary: bool = False,
+    ) -> Readout:
+        """Final norm and the columns of W_U that are asked for; the vocabulary in chunks."""
+        final = self.final_norm(rows.to(self.w_u.device))
+        return Readout(
+            answer=self._logit_of(final, answer),
+            foil=None if foil is None else self._logit_of(final, foil),
+            log_total=self._log_total(final) if vocabulary else None,
+        )
+
+    def _logit_of(
+        self, final: Float[Tensor, "row pair d_model"], token: Int[Tensor, "pair"]
+    ) -> Float[Tensor, "row pair"]:
+        token = token.to(self.w_u.device)
+        logits = torch.einsum("rpd,dp->rp", final, self.w_u[:, token].float())
+        return logits if self.b_u is None else logits + self.b_u[token].float()
+
+    def _log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
+        flat = final.flatten(0, 1)
+        total = flat.new_full((len(flat),), float("-inf"))
+        for start in range(0, self.w_u.shape[1], VOCABULARY_CHUNK):
+            part = slice(start, start + VOCABULARY_CHUNK)
+            logits = flat @ self.w_u[:, part].float()
+            if self.b_u is not None:
+                logits += self.b_u[part].float()
+            total = torch.logaddexp(total, logits.logsumexp(-1))
+        return total.reshape(final.shape[:2])
+
+
+def trunk_of(model: HookedLike) -> Trunk:
+    """The trunk of `model`. Raises UnsupportedTrunk, naming the model and what does not fit."""
+    blocks = list(model.blocks)
+    misfit = _misfit(model, blocks)
+    if misfit is not None:
+        raise UnsupportedTrunk(
+            "expected an additive pre-norm trunk (x += attention; x += MLP(norm(x))), found "
+            f"{misfit} in {_name_of(model)}; use engine='hooks', which is general and slower"
+        )
+    bias = getattr(model.unembed, "b_U", None)
+    return Trunk(
+        mlps=[_mlp_path(block) for block in blocks],
+        w_o=[_w_o(block.attn) for block in blocks],
+        b_o=[getattr(block.attn, "b_O", None) for block in blocks],
+        final_norm=in_float32(model.ln_final),
+        w_u=model.W_U,
+        b_u=bias if bias is not None and bool(bias.any()) else None,
+        d_mlp=int(getattr(model.cfg, "d_mlp", None) or 4 * model.W_U.shape[0]),
+    )
+
+
+def _misfit(model: HookedLike, blocks: Sequence[Any]) -> str | None:
+    """What keeps the sweep from this model, in words; None where nothing does."""
+    if getattr(model.cfg, "parallel_attn_mlp", False):
+        return "blocks whose attention and MLP run in parallel"
+    if (getattr(model.cfg, "output_logits_soft_cap", None) or 0) > 0:  # -1 is none
+        return "soft-capped logits"
+    for layer, block in enumerate(blocks):
+        if hasattr(block, "ln1_post") or hasattr(block, "ln2_post"):
+            return f"a norm after the attention or the MLP of layer {layer}"
+        missing = [part for part in ("ln2", "mlp", "attn") if not hasattr(block, part)]
+        if missing or not hasattr(block.attn, "W_O"):
+            return f"no {', '.join(missing) or 'W_O'} in layer {layer}"
+    return None
+
+
+def _name_of(model: HookedLike) -> str:
+    cfg = model.cfg
+    named = (getattr(model, "name", None), getattr(cfg, "architecture", None))
+    return next(
+        (str(name) for name in named if name), str(getattr(cfg, "model_name", "this model"))
+    )
+
+
+def _w_o(attention: Any) -> Callable[[], Float[Tensor, "n_heads d_head d_model"]]:
+    return lambda: attention.W_O
+
+
+def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]:
+    norm, mlp = in_float32(block.ln2), block.mlp
+    weight = next(mlp.parameters())
+
+    def path(rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
+        out = mlp(norm(rows.to(weight.device)).to(weight.dtype)[None])
+        out = out[0] if isinstance(out, tuple) else out  # experts give their routing beside
+        return out[0].to(rows.device)
+
+    return path
+
+
+def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
+    """`norm` with float32 weights, whatever the model's dtype; a float32 norm is itself."""
+    parameters = dict(norm.named_parameters())
+    if all(value.dtype == torch.float32 for value in parameters.values()):
+        return norm
+    plain = getattr(norm, "original_component", None) or norm
+    weights = {name: value.float() for name, value in plain.named_parameters()}
+    return lambda rows: torch.func.functional_call(plain, weights, (rows,))
