@@ -1,0 +1,148 @@
+"""Names print, parse and refuse."""
+
+import pytest
+import torch
+
+from arith_lens.activations import mean_activations, position_mask, take_positions
+from arith_lens.components import (
+    LOGITS,
+    Head,
+    Mlp,
+    attn_out_name,
+    check_components,
+    every_head,
+    every_mlp,
+    is_upstream,
+    layer_of,
+    mlp_out_name,
+    parse_component,
+    pattern_name,
+    resid_mid_name,
+    resid_post_name,
+    resid_pre_name,
+    z_name,
+)
+from arith_lens.model import HookedModel
+
+
+@pytest.mark.parametrize("component", [Head(12, 22), Head(0, 0), Mlp(0), Mlp(31)], ids=str)
+def test_what_is_printed_parses_back(component):
+    assert parse_component(str(component)) == component
+
+
+def test_components_print_as_in_the_paper():
+    assert str(Head(12, 22)) == "12.22"
+    assert str(Mlp(12)) == "MLP 12"
+
+
+@pytest.mark.parametrize("text", ["12", "12.22.1", "a.b", "-1.2", "12.-2", "", "MLP", "12,22"])
+def test_other_text_is_refused_and_repeated(text):
+    with pytest.raises(ValueError, match=r"expected .* found"):
+        parse_component(text)
+
+
+@pytest.mark.parametrize("layer, index", [(-1, 0), (0, -1)])
+def test_negative_layers_and_heads_are_refused(layer, index):
+    with pytest.raises(ValueError, match="counted from 0"):
+        Head(layer, index)
+    with pytest.raises(ValueError, match="counted from 0"):
+        Mlp(-1)
+
+
+def test_heads_sort_by_layer_then_index():
+    assert sorted([Head(10, 0), Head(2, 9), Head(2, 1)]) == [Head(2, 1), Head(2, 9), Head(10, 0)]
+
+
+def test_a_model_lists_its_components():
+    assert every_head(2, 2) == [Head(0, 0), Head(0, 1), Head(1, 0), Head(1, 1)]
+    assert every_mlp(2) == [Mlp(0), Mlp(1)]
+
+
+def test_upstream_follows_the_order_of_computation():
+    assert is_upstream(Head(1, 0), Mlp(1)), "an MLP reads the heads of its layer"
+    assert not is_upstream(Mlp(1), Head(1, 0))
+    assert not is_upstream(Head(1, 0), Head(1, 1)), "heads of a layer run side by side"
+    assert is_upstream(Mlp(1), Head(2, 0))
+    assert is_upstream(Mlp(31), LOGITS)
+    with pytest.raises(ValueError, match="receiver"):
+        is_upstream(Mlp(1), "logit")
+
+
+@pytest.mark.parametrize("component", [Head(3, 0), Head(0, 4), Mlp(3)], ids=str)
+def test_a_component_out_of_range_is_an_error_that_names_it(component):
+    check_components([Head(2, 3), Mlp(2)], n_layers=3, n_heads=4)
+    with pytest.raises(IndexError, match=str(component)):
+        check_components([component], n_layers=3, n_heads=4)
+
+
+@pytest.mark.parametrize(
+    "name_of", [attn_out_name, mlp_out_name, resid_pre_name, resid_mid_name, resid_post_name,
+                pattern_name, z_name]
+)  # fmt: skip
+def test_every_name_is_a_hook_point_of_the_bridge(name_of, deep: HookedModel):
+    for layer in (0, 3, 12):
+        assert name_of(layer) in deep.bridge.hook_dict
+        assert layer_of(name_of(layer)) == layer, "two digits are read too"
+
+
+def test_a_name_without_a_layer_has_none():
+    assert layer_of("ln_final.hook_scale") is None
+
+
+VALUE = torch.arange(2 * 5 * 3).reshape(2, 5, 3).float()
+
+
+@pytest.mark.parametrize(
+    "positions, columns",
+    [
+        (None, [[0, 1, 2, 3, 4]] * 2),
+        (-1, [[4]] * 2),
+        (0, [[0]] * 2),
+        (slice(1, 3), [[1, 2]] * 2),
+        (torch.tensor([1, -2]), [[1], [3]]),
+    ],
+    ids=["all", "END", "first", "slice", "one a row"],
+)
+def test_positions_choose_columns(positions, columns):
+    """The oracle is a list of columns, written by hand."""
+    expected = torch.stack([VALUE[row, chosen] for row, chosen in enumerate(columns)])
+    taken = take_positions(VALUE, positions)
+    assert torch.equal(taken, expected)
+    mask = position_mask(positions, VALUE).expand(2, 5)
+    assert [row.nonzero().flatten().tolist() for row in mask] == columns
+
+
+def test_taking_positions_copies():
+    end = take_positions(VALUE, -1)
+    assert end.untyped_storage().nbytes() == end.numel() * 4, "a view would keep the whole of it"
+
+
+@pytest.mark.parametrize("positions", [5, -6, torch.tensor([0, 7]), torch.tensor([0, 1, 2])])
+def test_positions_beyond_the_prompt_are_refused(positions):
+    with pytest.raises(IndexError, match="expected"):
+        position_mask(positions, VALUE)
+    with pytest.raises(IndexError, match="expected"):
+        take_positions(VALUE, positions)
+
+
+def test_a_mask_must_fit_and_cannot_be_taken():
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    assert torch.equal(position_mask(mask, VALUE), mask)
+    with pytest.raises(IndexError, match="2 rows and 5 positions"):
+        position_mask(mask[:, :4], VALUE)
+    with pytest.raises(ValueError, match="found a mask"):
+        take_positions(VALUE, mask)
+
+
+def test_means_leave_out_what_the_mask_leaves_out():
+    mask = torch.tensor([[0, 1, 1, 1, 1], [0, 0, 1, 1, 1]], dtype=torch.bool)
+    aligned = mean_activations({"z": VALUE}, mask=mask)["z"]
+    assert aligned.shape == (1, 5, 3)
+    assert aligned[0, 0].isnan().all(), "no prompt has a token there"
+    assert torch.equal(aligned[0, 1], VALUE[0, 1])
+    assert torch.equal(aligned[0, 2], (VALUE[0, 2] + VALUE[1, 2]) / 2)
+    one = mean_activations({"z": VALUE}, mask=mask, over_positions=True)["z"]
+    assert torch.allclose(one[0, 0], VALUE[mask].mean(0))
+    assert not torch.allclose(one[0, 0], VALUE.mean((0, 1))), "the test must be able to fail"
+    with pytest.raises(ValueError, match="False everywhere"):
+        mean_activations({"z": VALUE}, mask=torch.zeros_like(mask))
