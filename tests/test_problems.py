@@ -1,0 +1,103 @@
+"""Which problems exist is counted by hand; their answers by another way of calculating."""
+
+from fractions import Fraction
+
+import pytest
+
+from arith_lens.problems import FOUR, OPERATIONS, Problem, all_problems
+
+# With operands 1..9 and one-digit answers. Sums a + b <= 9: 8 + 7 + ... + 1. Differences a >= b:
+# 9 + 8 + ... + 1. Products <= 9 and exact quotients: the divisors of 1 .. 9, 1+2+2+3+2+4+2+4+3.
+# Powers <= 9: nine 1^b, eight a^1, and 2^2, 2^3, 3^2.
+COUNTS = {
+    "addition": 36,
+    "subtraction": 45,
+    "multiplication": 23,
+    "division": 23,
+    "exponentiation": 20,
+}
+# Copies, C = A or C = B. Products: 1 * b and a * 1 share 1 * 1, 9 + 9 - 1. Quotients: nine a / 1,
+# then 1/1, 4/2, 9/3, of which one is counted. Differences: 2/1, 4/2, 6/3, 8/4. Powers: 1^b, a^1.
+COPIES = {
+    "addition": 0,
+    "subtraction": 4,
+    "multiplication": 17,
+    "division": 11,
+    "exponentiation": 17,
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_there_are_as_many_one_digit_problems_as_counted_by_hand(operation):
+    problems = all_problems(operation, answer_digits=1)
+    assert len(problems) == len(set(problems)) == COUNTS[operation]
+    assert all(0 <= problem.answer <= 9 for problem in problems)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_copies_are_as_many_as_counted_by_hand(operation):
+    problems = all_problems(operation, answer_digits=1)
+    assert sum(not problem.computed for problem in problems) == COPIES[operation]
+
+
+def test_the_four_operations_and_the_fifth():
+    assert FOUR == ("addition", "subtraction", "multiplication", "division")
+    assert OPERATIONS == (*FOUR, "exponentiation")
+
+
+@pytest.mark.parametrize(
+    "operation, undo",
+    [
+        ("addition", lambda c, b: c - b),
+        ("subtraction", lambda c, b: c + b),
+        ("multiplication", lambda c, b: Fraction(c, b)),
+        ("division", lambda c, b: c * b),
+    ],
+)
+def test_the_inverse_operation_gives_a_back(operation, undo):
+    problems = all_problems(operation, range(1, 30))
+    assert problems
+    assert all(undo(p.answer, p.b) == p.a for p in problems)
+
+
+def test_a_power_is_a_repeated_product():
+    assert Problem("exponentiation", 3, 4).answer == 3 * 3 * 3 * 3
+    assert Problem("exponentiation", 7, 0).answer == 1
+
+
+def test_operands_are_taken_once_and_in_order():
+    assert all_problems("subtraction", [5, 3, 5]) == [
+        Problem("subtraction", 3, 3),
+        Problem("subtraction", 5, 3),
+        Problem("subtraction", 5, 5),
+    ]
+
+
+def test_answer_digits_choose_by_length():
+    sums = {problem.answer for problem in all_problems("addition", answer_digits=2)}
+    assert sums == set(range(10, 19))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem("division", 7, 2),
+        Problem("division", 1, 0),
+        Problem("subtraction", 3, 5),
+        Problem("exponentiation", 2, -1),
+        Problem("addition", -3, 1),
+        Problem("multiplication", -3, 1),
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_no_natural_number_is_an_error(problem):
+    assert not problem.is_exact
+    with pytest.raises(ValueError, match="no non-negative integer answer"):
+        _ = problem.answer
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match=r"'modulo': expected one of addition, subtraction"):
+        all_problems("modulo")
+    with pytest.raises(ValueError, match="no operands"):
+        all_problems("addition", [])
