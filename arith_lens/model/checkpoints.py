@@ -82,29 +82,37 @@ def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bo
     """The tokenizer as the model was trained with it, putting BOS first where it has one.
 
     Folders of the LLaMA and Mistral families that hold only SentencePiece's `tokenizer.model` need
-    the family's own class: the automatic one silently drops the leading piece `▁` there.
+    the family's own class: the automatic one silently drops the leading piece `▁` there. (One
+    difference from SentencePiece stays: a text that begins with a space gets no second `▁`.)
 
     Raises:
         FileNotFoundError: no tokenizer beside the weights
     """
-    from transformers import AutoTokenizer, LlamaTokenizer
+    from transformers import LlamaTokenizer
 
     pieces_only = not _has_file(checkpoint, "tokenizer.json") and _has_file(
         checkpoint, "tokenizer.model"
     )
     if pieces_only and config.model_type in _SENTENCEPIECE_FAMILIES:
         return LlamaTokenizer.from_pretrained(checkpoint.location, add_bos_token=True)
-    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
-        return AutoTokenizer.from_pretrained(checkpoint.location, add_bos_token=True, **options)
-    except ValueError:  # a tokenizer without BOS
-        return AutoTokenizer.from_pretrained(checkpoint.location, **options)
-    except OSError as error:
+        return _automatic_tokenizer(checkpoint.location, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"expected a tokenizer beside the weights of {checkpoint.name}, found none that loads "
-            f"in {checkpoint.location}; copy tokenizer.json (or tokenizer.model) and "
-            "tokenizer_config.json there, or give load_model (hf_model, tokenizer)"
+            f"in {checkpoint.location} ({str(error).splitlines()[0]}); copy tokenizer.json (or "
+            "tokenizer.model) and tokenizer_config.json there, or give load_model "
+            "(hf_model, tokenizer)"
         ) from error
+
+
+def _automatic_tokenizer(location: str, **options: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(location, add_bos_token=True, **options)
+    except ValueError:  # a tokenizer without BOS
+        return AutoTokenizer.from_pretrained(location, **options)
 
 
 def _has_file(checkpoint: Checkpoint, filename: str) -> bool:
@@ -120,7 +128,7 @@ def _has_file(checkpoint: Checkpoint, filename: str) -> bool:
 
 
 def _reference_directory(name: str) -> Path:
-    directory = Path(__file__).parent / "reference" / name
+    directory = Path(__file__).parents[1] / "reference" / name
     if not directory.is_dir():
         raise FileNotFoundError(
             f"expected the shipped model {name!r} in {directory}, found nothing; this copy of the "
@@ -190,7 +198,7 @@ def _cached_snapshot(model_id: str, error: Exception) -> str:
         return _checked_directory(Path(config).parent)
     raise ConnectionError(
         f"expected {model_id!r} as a directory, in the local cache or on the hub, found no such "
-        f"directory (looked in {Path(model_id).absolute()}), nothing in the cache and no network "
-        f"({type(error).__name__}: {error}); check the path, or download the model where there is "
-        "a network"
+        f"directory (looked in {Path(model_id).absolute()}), nothing in the cache and no "
+        f"answer from the hub ({type(error).__name__}: {error}); check the path and the network, "
+        "or download the model elsewhere and give its folder"
     ) from error

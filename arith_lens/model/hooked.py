@@ -50,19 +50,58 @@ class HookedModel:
     bridge: Any
     name: str
 
-    cfg = property(lambda self: self.bridge.cfg)
-    tokenizer = property(lambda self: self.bridge.tokenizer)
-    n_layers = property(lambda self: int(self.cfg.n_layers))
-    n_heads = property(lambda self: int(self.cfg.n_heads))
-    n_kv_heads = property(lambda self: int(self.cfg.n_key_value_heads or self.cfg.n_heads))
-    d_head = property(lambda self: int(self.cfg.d_head))
-    d_model = property(lambda self: int(self.cfg.d_model))
-    d_vocab = property(lambda self: int(self.cfg.d_vocab))
-    blocks = property(lambda self: self.bridge.blocks)
-    embed = property(lambda self: self.bridge.embed)
-    ln_final = property(lambda self: self.bridge.ln_final)
-    unembed = property(lambda self: self.bridge.unembed)
-    W_U = property(lambda self: self.bridge.W_U)
+    @property
+    def cfg(self) -> Any:
+        return self.bridge.cfg
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.bridge.tokenizer
+
+    @property
+    def n_layers(self) -> int:
+        return int(self.cfg.n_layers)
+
+    @property
+    def n_heads(self) -> int:
+        return int(self.cfg.n_heads)
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Key and value heads: fewer than `n_heads` where queries are grouped."""
+        return int(self.cfg.n_key_value_heads or self.cfg.n_heads)
+
+    @property
+    def d_head(self) -> int:
+        return int(self.cfg.d_head)
+
+    @property
+    def d_model(self) -> int:
+        return int(self.cfg.d_model)
+
+    @property
+    def d_vocab(self) -> int:
+        return int(self.cfg.d_vocab)
+
+    @property
+    def blocks(self) -> Any:
+        return self.bridge.blocks
+
+    @property
+    def embed(self) -> Any:
+        return self.bridge.embed
+
+    @property
+    def ln_final(self) -> Any:
+        return self.bridge.ln_final
+
+    @property
+    def unembed(self) -> Any:
+        return self.bridge.unembed
+
+    @property
+    def W_U(self) -> Any:
+        return self.bridge.W_U
 
     @property
     def device(self) -> torch.device:
