@@ -1,4 +1,7 @@
 """PromptPairs as a value: made from bare tokens, sliced, added, filtered, shown."""
+# Fields that bare tokens lack are None; here they are known.
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
+# pyright: reportOptionalIterable=false, reportArgumentType=false
 
 import dataclasses
 
@@ -148,7 +151,9 @@ def test_filter_keeps_what_is_true_and_wants_one_boolean_a_pair(pairs):
 
 def test_parts_add_up_to_the_whole(pairs):
     whole = pairs[:1] + pairs[1:]
-    assert same(dataclasses.replace(whole, selection=None), dataclasses.replace(pairs, selection=None))
+    assert same(
+        dataclasses.replace(whole, selection=None), dataclasses.replace(pairs, selection=None)
+    )
 
 
 def test_adding_a_shorter_set_moves_it_to_the_right(pairs):
@@ -211,7 +216,11 @@ def test_pairs_iterate_one_by_one(pairs):
 
 def test_the_summary_says_what_a_reader_must_know(pairs):
     text = pairs.summary()
-    for said in ("3 pairs, 2 distinct reference prompts, 2 to 4 tokens", "2 computed", "kept 3 of 6"):
+    for said in (
+        "3 pairs, 2 distinct reference prompts, 2 to 4 tokens",
+        "2 computed",
+        "kept 3 of 6",
+    ):
         assert said in text
     bare = PromptPairs.from_tokens(REFERENCE, COUNTERFACTUAL, ANSWER)
     assert "not filtered" in bare.summary()

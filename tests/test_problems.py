@@ -42,7 +42,7 @@ def test_copies_are_as_many_as_counted_by_hand(operation):
 
 def test_the_four_operations_and_the_fifth():
     assert FOUR == ("addition", "subtraction", "multiplication", "division")
-    assert OPERATIONS == (*FOUR, "exponentiation")
+    assert (*FOUR, "exponentiation") == OPERATIONS
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,7 @@ def test_figure_10_has_its_twelve_wordings_in_order():
         (
             f"Mary got 3 apples, and John got 4 apples. {asked} apples that they got? "
             "The answer is ",
-            f"Mary got 3 apples, and John got 4 cups. {asked} tables that they got? "
-            "The answer is ",
+            f"Mary got 3 apples, and John got 4 cups. {asked} tables that they got? The answer is ",
         ),
         (
             f"Mary has 3 apples, and John has 4 apples. {asked} apples that they have? "

@@ -3,9 +3,10 @@
 Nothing here guesses how a tokenizer splits; every answer is found by tokenizing whole prompts.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, permutations
+from itertools import pairwise
 from typing import Any
 
 from arith_lens.problems import Problem
@@ -13,8 +14,8 @@ from arith_lens.templates import CharSpans, Template
 
 Span = tuple[int, int]
 ENOUGH = 4  # candidates of fewest words; below it, phrases of one word more are tried too
-MOST_WORDS = 3
-MOST_PHRASES = 200  # tried of each number of words
+MOST_WORDS = 4
+TRIES = 200  # phrases drawn of each number of words
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def disjoint(spans: Mapping[str, Span]) -> bool:
 def null_phrases(
     tokenizer: Any, template: Template, problem: Problem, words: Sequence[str]
 ) -> list[str]:
-    """The words, or phrases of two or three, that can stand for the operator token by token.
+    """The words, or phrases of up to MOST_WORDS, that can stand for the operator token by token.
 
     Phrases are tried only where fewer than ENOUGH single words have the operator's piece count.
 
@@ -162,14 +163,17 @@ def _length(span: Span) -> int:
 
 
 def _phrases(counts: Mapping[str, int], n_words: int, n_pieces: int) -> list[str]:
-    """Phrases whose words' piece counts add up, evenly chosen from all where there are many."""
+    """Phrases whose words' piece counts add up: the same ones on every machine."""
+    rng = random.Random(n_words)
     short = [word for word, count in counts.items() if count <= n_pieces - n_words + 1]
-    phrases = [
-        " ".join(words)
-        for words in permutations(short, n_words)
-        if sum(counts[word] for word in words) == n_pieces
-    ]
-    return phrases[:: max(1, len(phrases) // MOST_PHRASES)][:MOST_PHRASES]
+    found: dict[str, None] = {}
+    for _ in range(TRIES if short else 0):
+        words = [short[int(rng.random() * len(short))] for _ in range(n_words - 1)]
+        rest = n_pieces - sum(counts[word] for word in words)
+        last = [word for word in short if counts[word] == rest and word not in words]
+        if last and len(set(words)) == len(words):
+            found[" ".join([*words, last[int(rng.random() * len(last))]])] = None
+    return list(found)
 
 
 def _no_candidate(

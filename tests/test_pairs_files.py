@@ -1,0 +1,145 @@
+"""Pairs go to files and come back; prompts of one's own are aligned, or refused with a reason."""
+# Fields that bare tokens lack are None; here they are known.
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
+# pyright: reportOptionalIterable=false, reportArgumentType=false
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from test_pairs import same
+
+from arith_lens.pairs import PromptPairs, Role, Selection, sample_pairs
+
+
+@pytest.fixture(scope="module")
+def pairs(tokenizer) -> PromptPairs:
+    return sample_pairs(tokenizer, "subtraction", n=24, keep="all", draws=2)
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+OWN = [
+    {"reference": "3 plus 4 is 2 and ", "counterfactual": "3 null 4 is 2 and ", "answer": 5},
+    {"reference": "42 plus 34 equals 7", "counterfactual": "42 void 34 equals 7", "answer": "6"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_text_files_give_the_same_pairs_back(pairs, tokenizer, tmp_path, kind):
+    path = tmp_path / f"pairs.{kind}"
+    getattr(pairs, f"to_{kind}")(path)
+    back = getattr(PromptPairs, f"from_{kind}")(path, tokenizer)
+    assert same(back, pairs)
+
+
+def test_a_dataset_gives_the_same_pairs_back_selection_and_all(pairs, tmp_path):
+    from datasets import load_from_disk
+
+    chosen = replace(pairs, selection=Selection(50, 48, 0.75, 0.125, {"subtraction/0": (48, 50)}))
+    assert same(PromptPairs.from_dataset(chosen.to_dataset()), chosen)
+    chosen.to_dataset().save_to_disk(tmp_path / "pairs")
+    assert same(PromptPairs.from_dataset(load_from_disk(tmp_path / "pairs")), chosen)
+
+
+def test_bare_tokens_go_to_a_dataset_but_not_to_text(tmp_path):
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    tokens = torch.tensor([[1, 5, 0], [1, 6, 7]])
+    bare = PromptPairs.from_tokens(tokens, tokens, torch.tensor([8, 9]), mask)
+    assert same(PromptPairs.from_dataset(bare.to_dataset()), bare)
+    with pytest.raises(ValueError, match=r"no text .* use to_dataset"):
+        bare.to_jsonl(tmp_path / "bare.jsonl")
+    with pytest.raises(ValueError, match="no text"):
+        bare.to_csv(tmp_path / "bare.csv")
+
+
+def test_the_columns_are_the_documented_ones(pairs, tmp_path):
+    pairs.to_csv(tmp_path / "pairs.csv")
+    with (tmp_path / "pairs.csv").open(newline="") as file:
+        header, first, *_ = csv.reader(file)
+    assert header == ["reference", "counterfactual", "answer", "template", "a", "b"]
+    a, b = pairs.operands[0].tolist()
+    assert first[2:] == [str(a - b), pairs.template[0], str(a), str(b)]
+
+
+def test_own_prompts_are_tokenized_and_have_no_roles(tokenizer, tmp_path):
+    pairs = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", OWN), tokenizer)
+    assert len(pairs) == 2 and pairs.spans is None and pairs.template is None
+    assert tokenizer.convert_ids_to_tokens(pairs.answer.tolist()) == ["5", "6"]
+    for i, row in enumerate(OWN):
+        kept = pairs.reference[i, pairs.attention_mask[i]].tolist()
+        assert kept == tokenizer(row["reference"])["input_ids"]
+
+
+def test_a_row_whose_text_is_not_its_templates_has_no_roles(pairs, tokenizer, tmp_path):
+    path = tmp_path / "edited.jsonl"
+    pairs.to_jsonl(path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["a"] = 8 if rows[0]["a"] != 8 else 9
+    assert PromptPairs.from_jsonl(write(path, rows), tokenizer).spans is None
+
+
+def test_prompts_of_unequal_length_are_shown_with_their_counts(tokenizer, tmp_path):
+    row = {"reference": "3 plus 4 is ", "counterfactual": "3 null null 4 is ", "answer": "7"}
+    path = write(tmp_path / "own.jsonl", [OWN[0], row])
+    with pytest.raises(ValueError) as error:
+        PromptPairs.from_jsonl(path, tokenizer)
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith("pair 1 is not token-aligned under ")
+    assert lines[1] == "  reference          8 tokens  '3 plus 4 is '"
+    assert lines[2] == "  counterfactual     9 tokens  '3 null null 4 is '"
+    assert "one length" in lines[3]
+
+
+@pytest.mark.parametrize(
+    "reference, answer",
+    [("3 plus 9 is ", "12"), ("3 plus 4 is", "7"), ("3 plus 4 =", "7")],
+    ids=["two tokens", "a space comes first", "the blank-piece trap"],
+)
+def test_an_answer_that_is_not_the_next_token_is_refused(tokenizer, tmp_path, reference, answer):
+    row = {"reference": reference, "counterfactual": reference, "answer": answer}
+    with pytest.raises(ValueError, match=r"pair 0: the answer .* is not the one token after"):
+        PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [row]), tokenizer)
+
+
+def test_damaged_files_are_refused_with_their_line(tokenizer, tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps(OWN[0]) + "\n\n{not json\n")
+    with pytest.raises(ValueError, match=r"own.jsonl, line 3: not a JSON object"):
+        PromptPairs.from_jsonl(path, tokenizer)
+    write(path, [OWN[0], {"reference": "a", "answer": "1"}])
+    with pytest.raises(ValueError, match=r"line 2: expected the keys .* counterfactual is missing"):
+        PromptPairs.from_jsonl(path, tokenizer)
+    write(path, [OWN[0], 3])
+    with pytest.raises(ValueError, match="line 2: expected the keys"):
+        PromptPairs.from_jsonl(path, tokenizer)
+    path.write_text("")
+    with pytest.raises(ValueError, match="no pairs"):
+        PromptPairs.from_jsonl(path, tokenizer)
+    (tmp_path / "own.csv").write_text("reference,answer\na,1\n")
+    with pytest.raises(ValueError, match=r"own.csv, row 1: .* counterfactual is missing"):
+        PromptPairs.from_csv(tmp_path / "own.csv", tokenizer)
+
+
+def test_a_foreign_dataset_is_named_by_what_it_lacks():
+    from datasets import Dataset
+
+    with pytest.raises(ValueError, match=r"lacks \['counterfactual', 'answer'\]"):
+        PromptPairs.from_dataset(Dataset.from_dict({"reference": [[1, 2]]}))
+    unequal = {"reference": [[1, 2]], "counterfactual": [[1, 2, 3]], "answer": [4]}
+    with pytest.raises(ValueError, match="pair 0 is not token-aligned: reference 2 tokens"):
+        PromptPairs.from_dataset(Dataset.from_dict(unequal))
+
+
+def test_roles_come_back_from_text(pairs, tokenizer, tmp_path):
+    pairs.to_jsonl(tmp_path / "pairs.jsonl")
+    back = PromptPairs.from_jsonl(tmp_path / "pairs.jsonl", tokenizer)
+    for role, column in ((Role.OPERAND_A, 0), (Role.OPERAND_B, 1)):
+        tokens = back.reference[back.role_mask(role)].tolist()
+        digits = tokenizer.convert_ids_to_tokens(tokens)
+        assert digits == list(map(str, pairs.operands[:, column].tolist()))

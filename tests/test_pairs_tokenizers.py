@@ -1,0 +1,202 @@
+"""Every template under real tokenizers: alignment, and END is the token before C."""
+# Fields that bare tokens lack are None; here they are known.
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
+# pyright: reportOptionalIterable=false, reportArgumentType=false
+
+import base64
+import operator as op
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Regex as Pattern
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import LlamaTokenizer, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from arith_lens.pairs import Role, sample_pairs
+from arith_lens.problems import OPERATIONS
+from arith_lens.templates import NULL_SYMBOLS, NULL_WORDS, TEMPLATES
+
+N_REFERENCES = dict(zip(OPERATIONS, (324, 405, 207, 207, 40), strict=True))
+ANSWER = dict(zip(OPERATIONS, (op.add, op.sub, op.mul, op.floordiv, op.pow), strict=True))
+LLAMA_3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+GPT_2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def sentencepiece(directory: Path, name: str):
+    folder = directory / "tokenizers" / name
+    if not (folder / "tokenizer.model").is_file():
+        pytest.skip(f"needs {folder}/tokenizer.model")
+    return LlamaTokenizer.from_pretrained(folder, add_bos_token=True)
+
+
+def byte_level(ranks: dict[bytes, int], split: str, bos: str | None) -> PreTrainedTokenizerFast:
+    """A tiktoken-like tokenizer: ranks are merge order. Ids are not the model's own."""
+    letter = bytes_to_unicode()
+
+    def write(token: bytes) -> str:
+        return "".join(letter[byte] for byte in token)
+
+    ordered = sorted(ranks, key=ranks.__getitem__)
+    merges = []
+    for token in ordered:
+        halves = [(token[:i], token[i:]) for i in range(1, len(token))]
+        known = [half for half in halves if half[0] in ranks and half[1] in ranks]
+        merges += [
+            (write(a), write(b)) for a, b in sorted(known, key=lambda h: (ranks[h[0]], ranks[h[1]]))
+        ]
+    vocabulary = {write(token): i for i, token in enumerate(ordered)}
+    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Pattern(split), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    if bos:
+        backend.add_special_tokens([bos])
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))]
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=bos)
+
+
+def llama_3(directory: Path):
+    """Llama-3's ranks, cut to the tokens that can occur in our prompts: merging stays the same."""
+    path = directory / "tokenizers" / "llama3" / "tokenizer.model"
+    if not path.is_file():
+        pytest.skip(f"needs {path}")
+    templates = [t for group in TEMPLATES.values() for t in group]
+    texts = [t.render(1, 2)[0] for t in templates] + [
+        f" {w} " for w in (*NULL_WORDS, *NULL_SYMBOLS)
+    ]
+    text = "\n".join(texts).encode()
+    numbers = {str(n).encode() for n in range(1000)}
+    ranks = {}
+    for line in path.read_text(encoding="ascii").splitlines():
+        encoded, rank = line.split()
+        token = base64.b64decode(encoded)
+        if len(token) == 1 or token in numbers or token in text:
+            ranks[token] = int(rank)
+    return byte_level(ranks, LLAMA_3_SPLIT, "<|begin_of_text|>")
+
+
+def joined_numbers(_: Path):
+    """GPT-2's way: a space belongs to the number after it, and there is no BOS."""
+    texts = [f" {n}" for n in range(100)] + [str(n) for n in range(100)]
+    for template in (t for group in TEMPLATES.values() for t in group):
+        texts += template.render(1, 2)[0].split() + [f" {w}" for w in template.text.split()]
+        texts.append(f" {template.word}")
+    texts += [f" {word}" for word in (*NULL_WORDS, *NULL_SYMBOLS)]
+    prefixes = {text[:i].encode() for text in texts for i in range(1, len(text) + 1)}
+    letters = {bytes([byte]) for byte in range(256)}
+    ordered = sorted(letters | prefixes, key=lambda token: (len(token), token))
+    return byte_level({token: i for i, token in enumerate(ordered)}, GPT_2_SPLIT, None)
+
+
+MAKERS = {
+    "llama2": lambda directory: sentencepiece(directory, "llama2"),
+    "mistral": lambda directory: sentencepiece(directory, "mistral"),
+    "llama3": llama_3,
+    "joined numbers": joined_numbers,
+}
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def tokenizer(request: pytest.FixtureRequest):
+    if request.param == "joined numbers":
+        return joined_numbers(Path())
+    return MAKERS[request.param](request.getfixturevalue("data_directory"))
+
+
+def splits_digits(tokenizer) -> bool:
+    return len(tokenizer.tokenize("12")) > len(tokenizer.tokenize("1"))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_template_aligns_and_end_stands_before_the_answer(tokenizer, operation):
+    pairs = sample_pairs(tokenizer, operation, keep="all")
+    assert set(pairs.template) == {template.name for template in TEMPLATES[operation]}
+    if splits_digits(tokenizer):
+        assert len(pairs) == N_REFERENCES[operation]
+    else:
+        assert len(pairs) > N_REFERENCES[operation] or operation in ("subtraction", "division")
+    rows = zip(pairs.reference, pairs.counterfactual, pairs.attention_mask, strict=True)
+    ids = [(row[mask].tolist(), other[mask].tolist()) for row, other, mask in rows]
+    answers = [ANSWER[operation](a, b) for a, b in pairs.operands.tolist()]
+    # What follows END, from the text: at most one space, then C.
+    whole = [f"{t.rstrip(' ')} {c}" for t, c in zip(pairs.reference_text, answers, strict=True)]
+    assert [prompt for prompt, _ in ids] == tokenizer(list(pairs.reference_text))["input_ids"]
+    assert [other for _, other in ids] == tokenizer(list(pairs.counterfactual_text))["input_ids"]
+    assert all(len(prompt) == len(other) and prompt != other for prompt, other in ids)
+    assert tokenizer(whole)["input_ids"] == [
+        [*prompt, c] for (prompt, _), c in zip(ids, pairs.answer.tolist(), strict=True)
+    ]
+    said = tokenizer.batch_decode(pairs.answer[:, None])
+    assert [int(text) for text in said] == answers
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operands_and_operator_are_where_the_roles_say(tokenizer, operation):
+    pairs = sample_pairs(tokenizer, operation, keep="all")
+    words = {template.name: template.word for template in TEMPLATES[operation]}
+    said = {
+        Role.OPERAND_A: [str(a) for a, _ in pairs.operands.tolist()],
+        Role.OPERAND_B: [str(b) for _, b in pairs.operands.tolist()],
+        Role.OPERATOR: [words[name] for name in pairs.template],
+    }
+    for role, expected in said.items():
+        masks = pairs.role_mask(role)
+        rows = [row[mask].tolist() for row, mask in zip(pairs.reference, masks, strict=True)]
+        assert [text.strip() for text in tokenizer.batch_decode(rows)] == expected
+        if role is not Role.OPERATOR:
+            assert torch.equal(pairs.reference[masks], pairs.counterfactual[masks])
+    changed = pairs.reference != pairs.counterfactual
+    assert not (changed & ~pairs.role_mask(Role.OPERATOR)).any()
+
+
+def test_bos_is_a_role_where_there_is_one(tokenizer):
+    pairs = sample_pairs(tokenizer, keep="all", n=9)
+    bos = pairs.role_mask(Role.BOS)
+    assert bos.sum(1).tolist() == [int(tokenizer.bos_token is not None)] * 9
+    assert set(pairs.reference[bos].tolist()) <= {tokenizer.bos_token_id}
+
+
+@pytest.mark.parametrize("name", ["llama2", "mistral"])
+def test_end_is_the_blank_piece_under_sentencepiece(data_directory, name):
+    tokenizer = sentencepiece(data_directory, name)
+    for operation in OPERATIONS:
+        pairs = sample_pairs(tokenizer, operation, keep="all")
+        assert set(tokenizer.convert_ids_to_tokens(pairs.reference[:, -1].tolist())) == {"▁"}
+
+
+def test_minus_is_two_pieces_under_mistral_and_so_is_its_null_word(data_directory):
+    tokenizer = sentencepiece(data_directory, "mistral")
+    pairs = sample_pairs(tokenizer, "subtraction", keep="all", templates=["subtraction/1"])
+    masks = pairs.role_mask(Role.OPERATOR)
+    assert tokenizer.convert_ids_to_tokens(pairs.reference[0][masks[0]].tolist()) == ["▁min", "us"]
+    assert masks.sum(1).eq(2).all()
+    assert len({text.split()[1] for text in pairs.counterfactual_text}) >= 4
+
+
+def test_a_space_joined_to_numbers_is_cut_from_the_prompt():
+    tokenizer = joined_numbers(Path())
+    pairs = sample_pairs(tokenizer, keep="all", templates=["addition/0"])
+    assert len(pairs) == 81, "two-digit answers are one token here"
+    assert pairs.reference_text[0] == "1 + 1 ="
+    assert tokenizer.convert_ids_to_tokens(pairs.answer[:1].tolist()) == ["Ġ2"]
+
+
+def test_the_tokenizer_of_a_copied_folder_draws_the_same(data_directory, tmp_path):
+    """The draw hangs on what the tokenizer does, not on where it lies."""
+    source = data_directory / "tokenizers" / "llama2"
+    shutil.copy(source / "tokenizer.model", tmp_path)
+    copied = LlamaTokenizer.from_pretrained(tmp_path, add_bos_token=True)
+    one = sample_pairs(sentencepiece(data_directory, "llama2"), n=50, keep="all")
+    assert sample_pairs(copied, n=50, keep="all").counterfactual_text == one.counterfactual_text
