@@ -10,5 +10,7 @@ from arith_lens.plotting.heatmap import svg_heatmap as svg_heatmap
 from arith_lens.plotting.layout import Mark as Mark
 from arith_lens.plotting.layout import Panel as Panel
 from arith_lens.plotting.panels import panels as panels
+from arith_lens.plotting.style import NOTE as NOTE
+from arith_lens.plotting.style import Figure as Figure
 from arith_lens.plotting.style import colour_at as colour_at
 from arith_lens.plotting.style import symmetric_limit as symmetric_limit

@@ -1,0 +1,165 @@
+"""Which heads write the answer? Path patching from every head and MLP to the logits.
+
+For each operation: prompts that hold a calculation, the same prompts without it, and what giving
+one component its output on the latter does to the logit of the right answer (the paper's Figures 2,
+12 and 15). Saves a run under results/which_heads/, which `figures/fig2.py` draws.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+
+import arith_lens as al
+from arith_lens.pairs import keep_correct
+from arith_lens.paper import PaperModel, paper_model
+from arith_lens.path_patching import plan
+from arith_lens.problems import FOUR
+from arith_lens.runs import Run
+
+Operation = Literal["addition", "subtraction", "multiplication", "division", "exponentiation"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which heads write the answer? Path patching from every head and MLP to the logits."""
+
+    model: str = "reference"
+    """A shipped model's name, a Hugging Face id, or a directory."""
+    operations: tuple[Operation, ...] = FOUR
+    """The calculations to look at."""
+    n: int | None = None
+    """Distinct reference prompts an operation, before the filter; all there are if not given."""
+    draws: int = 1
+    """Counterfactuals drawn for each reference prompt."""
+    seed: int = 0
+    """Of the sampling."""
+    paths: Literal["via_mlps", "direct", "total"] = "via_mlps"
+    """What may carry a change: MLPs but no other head (Appendix B), nothing (Algorithm 1), all."""
+    metric: Literal["relative_logit", "logit", "logprob", "probability"] = "relative_logit"
+    """What is read from the logits."""
+    keep: Literal["correct", "all"] = "correct"
+    """Look at the prompts that the model answers right, or at all."""
+    pairs: Path | None = None
+    """Prompts of your own (JSONL: reference, counterfactual, answer), instead of the templates."""
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
+    device: str | None = None
+    """Such as cuda:1; the GPU if there is one."""
+
+
+def main(
+    config: Annotated[Config, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+    again: bool = False,
+) -> None:
+    """Compute, save and print.
+
+    Args:
+        config: what to compute.
+        root: where runs are kept.
+        dry_run: print what it would cost, and stop.
+        again: compute anew what an earlier run of this configuration has saved.
+    """
+    dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    model = al.load_model(config.model, dtype=dtype, device=config.device)
+    if dry_run:
+        for name, pairs in samples(model, config):
+            print(f"{name}: {plan(model, pairs)}")
+        return
+    with al.open_run("which_heads", config, model=model, root=root) as run:
+        saved = () if again else run.names
+        for name, pairs in samples(model, config, skip=saved):
+            engine = "hooks" if config.paths == "total" else "sweep"
+            effects = al.path_patch(
+                model, pairs, paths=config.paths, metric=config.metric, engine=engine
+            )
+            run.save(name, effects, pairs=pairs, selection=pairs.selection)
+    report(run, reused=saved)
+
+
+def samples(
+    model: al.HookedModel, config: Config, *, skip: Collection[str] = ()
+) -> Iterator[tuple[str, al.PromptPairs]]:
+    """Each operation's name and pairs; of prompts of one's own, "pairs" where they name none."""
+    if config.pairs is None:
+        for operation in config.operations:
+            if operation not in skip:
+                yield (
+                    operation,
+                    al.sample_pairs(
+                        model,
+                        operation,
+                        n=config.n,
+                        seed=config.seed,
+                        draws=config.draws,
+                        keep=config.keep,
+                    ),
+                )
+        return
+    given = al.PromptPairs.from_jsonl(config.pairs, model)
+    operations = given.operation or ("pairs",) * len(given)
+    for operation in dict.fromkeys(operations):
+        if operation not in skip:
+            chosen = given.filter([name == operation for name in operations])
+            yield operation, keep_correct(model, chosen) if config.keep == "correct" else chosen
+
+
+def report(run: Run, *, reused: Collection[str] = ()) -> None:
+    """Print what was found, an operation at a time, then what they share."""
+    print(f"{run.config['model']}, paths {run.config['paths']}, {run.config['metric']}")
+    key = {}
+    for name in run.names:
+        effects = run.load(name)
+        key[name] = al.key_heads(effects)
+        print(f"\n{name}: {_sample_line(run.facts(name))}{' (saved before)' * (name in reused)}")
+        _print_heads("all pairs", effects.heads)
+        computed = run.computed(name)
+        if computed is not None and computed.any():
+            _print_heads(f"{int(computed.sum())} computed", effects.heads.select(computed))
+    if len(key) > 1:
+        shared = set.intersection(*map(set, key.values()))
+        print(f"\nkey in all {len(key)}: {', '.join(map(str, sorted(shared))) or 'none'}")
+    _print_paper(paper_model(run.config["model"]))
+    print(f"\nsaved in {run.path}")
+
+
+def _sample_line(facts: Mapping[str, Any]) -> str:
+    line = f"{facts['distinct']} distinct references, {facts['pairs']} pairs"
+    if chosen := facts["selection"]:
+        line += (
+            f"; the model answers {chosen['n_kept']} of {chosen['n_drawn']} right "
+            f"({chosen['n_kept'] / chosen['n_drawn']:.1%}), mean p(C) "
+            f"{chosen['mean_probability']:.1%}; X_c still answered C "
+            f"{chosen['counterfactual_correct']:.1%}"
+        )
+    return line
+
+
+def _print_heads(of: str, effects: al.Effects) -> None:
+    """Key heads with their effects, how few they are, and where."""
+    means = effects.mean()
+    heads = al.key_heads(effects)
+    found = ", ".join(f"{head} {means[head.layer, head.index]:+.1%}" for head in heads[:12])
+    layers = sorted({head.layer for head in heads})
+    where = f"; layers {layers[0]} to {layers[-1]}" if layers else ""
+    share = f"{len(heads)} of {means.numel()} heads ({len(heads) / means.numel():.1%}){where}"
+    print(f"  {of:>14}: {share}: {found or 'none'}{', ...' * (len(heads) > 12)}")
+
+
+def _print_paper(paper: PaperModel | None) -> None:
+    if paper is not None and paper.key_heads:
+        heads = ", ".join(
+            f"{head} {paper.effects[head]:+.1%}" if head in paper.effects else str(head)
+            for head in paper.key_heads
+        )
+        print(f"\nthe paper, {paper.name} ({paper.source}): {heads}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m experiments.which_heads", description=__doc__)
