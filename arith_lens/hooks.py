@@ -120,7 +120,7 @@ def ablate_heads(
     """
     heads = list(heads)
     if ablation == "zero":
-        return scale_heads(heads, 0.0, positions=positions)
+        return _change_heads(heads, torch.zeros_like, positions)
     names = [z_name(layer) for layer in _by_layer(heads)]
     return patch_heads(heads, _stand_in(source, names, ablation, seed), positions=positions)
 
@@ -136,7 +136,7 @@ def ablate_mlps(
     """Take `mlps` out; arguments and errors as `ablate_heads`, with mlp_out in place of z."""
     layers = _layers(mlps)
     if ablation == "zero":
-        return scale_mlps(layers, 0.0, positions=positions)
+        return _change_mlps(layers, torch.zeros_like, positions)
     names = [mlp_out_name(layer) for layer in layers]
     return patch_mlps(layers, _stand_in(source, names, ablation, seed), positions=positions)
 
@@ -145,20 +145,14 @@ def scale_heads(
     heads: Iterable[Head], factor: float, *, positions: Positions = None
 ) -> list[NamedHook]:
     """Multiply what `heads` put out by `factor`: 0 silences, 1 changes nothing, 2 doubles."""
-    return [
-        (z_name(layer), Edit(partial(torch.mul, other=factor), indices, positions))
-        for layer, indices in _by_layer(heads).items()
-    ]
+    return _change_heads(heads, partial(torch.mul, other=factor), positions)
 
 
 def scale_mlps(
     mlps: Iterable[Mlp | int], factor: float, *, positions: Positions = None
 ) -> list[NamedHook]:
     """Multiply what `mlps` add to the residual stream by `factor`."""
-    return [
-        (mlp_out_name(layer), Edit(partial(torch.mul, other=factor), None, positions))
-        for layer in _layers(mlps)
-    ]
+    return _change_mlps(mlps, partial(torch.mul, other=factor), positions)
 
 
 def freeze(
@@ -195,6 +189,21 @@ def capture(
     it left; under `generate` each step overwrites the one before.
     """
     return [(name, partial(_keep, name=name, into=into, positions=positions)) for name in names]
+
+
+def _change_heads(
+    heads: Iterable[Head], change: Callable[[Tensor], Tensor], positions: Positions
+) -> list[NamedHook]:
+    return [
+        (z_name(layer), Edit(change, indices, positions))
+        for layer, indices in _by_layer(heads).items()
+    ]
+
+
+def _change_mlps(
+    mlps: Iterable[Mlp | int], change: Callable[[Tensor], Tensor], positions: Positions
+) -> list[NamedHook]:
+    return [(mlp_out_name(layer), Edit(change, None, positions)) for layer in _layers(mlps)]
 
 
 def _stand_in(

@@ -278,6 +278,13 @@ def test_zero_ablation_zeroes_o_projs_input(both, reference):
     assert not torch.allclose(expected, model(reference)), "the test must be able to fail"
 
 
+def test_zero_ablation_silences_even_infinity():
+    ((_, function),) = ablate_heads([Head(0, 1)], ablation="zero")
+    z = torch.full((1, 2, 4, 8), float("inf"))
+    assert (function(z)[:, :, 1] == 0).all()
+    assert function(z)[:, :, 0].isinf().all()
+
+
 @torch.no_grad()
 def test_mean_ablation_puts_the_mean_at_chosen_positions(both, reference, recorded_of):
     hf_model, model = both

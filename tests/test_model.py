@@ -272,6 +272,12 @@ def test_device_and_device_map_place_the_model(folder, llama, reference):
         load_model(folder, device="cpu", device_map="auto")
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_an_error(folder):
+    with pytest.raises(ValueError, match="expected a GPU for device='cuda:0'"):
+        load_model(folder, device="cuda:0")
+
+
 def test_a_model_in_memory_keeps_dtype_device_and_weights(make_hf, tokenizer):
     hf_model = make_hf("llama").to(torch.bfloat16).train()
     weight = hf_model.lm_head.weight
@@ -304,10 +310,11 @@ def test_another_architecture_goes_through(tokenizer, reference):
     )  # fmt: skip
     config._attn_implementation = "eager"
     hf_model = Qwen2ForCausalLM(config).eval()
-    expected = hf_model(reference).logits
+    expected, digest = hf_model(reference).logits, weights_hash(hf_model)
     model = load_model((hf_model, tokenizer))
     assert torch.equal(model(reference), expected)
-    assert record(model, reference, [z_name(1)])[z_name(1)].shape == (6, 10, 4, 8)
+    assert weights_hash(model) == digest
+    assert record(model, reference, z_name(1))[z_name(1)].shape == (6, 10, 4, 8)
 
 
 # The hash

@@ -41,11 +41,16 @@ def load_model(
     Raises:
         FileNotFoundError, ValueError, PermissionError, ConnectionError: what was looked for and
             what to do, see `checkpoints.find_checkpoint`
-        ValueError: a quantised model, an architecture that TransformerLens does not know,
-            `device` together with `device_map`
+        ValueError: a quantised model, an architecture that TransformerLens does not know, a GPU
+            that is not there, `device` together with `device_map`
     """
     if device is not None and device_map is not None:
         raise ValueError("expected device or device_map, found both; device_map alone places all")
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(
+            f"expected a GPU for device={str(device)!r}, found none that this PyTorch can use; "
+            "install its CUDA build, or take device='cpu'"
+        )
     if isinstance(source, tuple):
         if device_map is not None:
             raise ValueError(
@@ -58,7 +63,7 @@ def load_model(
     tokenizer = load_tokenizer(checkpoint, config, trust_remote_code=trust_remote_code)
     if device is None and device_map is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    on_cpu = "cpu" in (str(device), device_map)
+    on_cpu = str(device) == "cpu" or (device_map is not None and not torch.cuda.is_available())
     bridge = _boot(
         checkpoint.location,
         tokenizer=tokenizer,

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 from collections.abc import Iterable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from arith_lens.model.tokens import Tokens, check_tokens
 def record(
     model: HookedLike,
     tokens: Tokens,
-    names: Iterable[str],
+    names: Iterable[str] | str,
     *,
     attention_mask: Tensor | None = None,
     positions: Positions = None,
@@ -29,7 +30,7 @@ def record(
     Args:
         model: HookedModel or TransformerBridge
         tokens: prompts, padded on the left where lengths differ
-        names: hook points, such as `blocks.3.attn.hook_z`
+        names: hook points, such as `blocks.3.attn.hook_z`, or one of them
         attention_mask: needed where prompts are padded
         positions: None: all; -1: END only, the axis kept; a slice; one position a row
 
@@ -49,6 +50,7 @@ def record(
             f"expected a token at position {positions} of every prompt, found padding; pad on the "
             "left, so that END is the last column"
         )
+    names = [names] if isinstance(names, str) else list(names)
     kept: dict[str, Tensor] = {}
     hooks = [(name, partial(_keep, name=name, into=kept, positions=positions)) for name in names]
     options = _understood(model, logits_to_keep=1, use_cache=False)
@@ -66,7 +68,7 @@ def weights_hash(model: Any) -> str:
     weight once (about a second a gigabyte). Raises ValueError where weights are offloaded to disk.
     """
     digest = hashlib.sha256()
-    for name, weight in sorted(_hf_parameters(model)):
+    for name, weight in sorted(_hf_parameters(model), key=itemgetter(0)):
         if weight.is_meta:
             raise ValueError(
                 f"expected weights in memory, found {name} offloaded to disk; hash the "
