@@ -58,6 +58,16 @@ def test_bare_tokens_go_to_a_dataset_but_not_to_text(tmp_path):
         bare.to_csv(tmp_path / "bare.csv")
 
 
+def test_a_dataset_of_padded_tokens_is_read_by_its_mask():
+    from datasets import Dataset
+
+    columns = {"reference": [[1, 5, 0], [1, 6, 7]], "counterfactual": [[1, 4, 0], [1, 6, 8]]}
+    rows = {**columns, "answer": [8, 9], "attention_mask": [[1, 1, 0], [1, 1, 1]]}
+    pairs = PromptPairs.from_dataset(Dataset.from_dict(rows))
+    assert pairs.reference[:, -1].tolist() == [5, 7], "END is column -1"
+    assert pairs.lengths.tolist() == [2, 3]
+
+
 def test_the_columns_are_the_documented_ones(pairs, tmp_path):
     pairs.to_csv(tmp_path / "pairs.csv")
     with (tmp_path / "pairs.csv").open(newline="") as file:

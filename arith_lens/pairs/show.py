@@ -22,7 +22,7 @@ def summary(pairs: PromptPairs) -> str:
         lines[0] += f", {shortest} to {longest} tokens"
     if pairs.operation is not None and pairs.template is not None:
         names = ", ".join(dict.fromkeys(pairs.operation))
-        lines.append(f"{names}; {len(set(pairs.template))} templates")
+        lines.append(f"{names}; templates: {len(set(pairs.template))}")
     if pairs.computed is not None:
         n_computed = int(pairs.computed.sum())
         lines.append(
