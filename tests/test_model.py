@@ -299,6 +299,16 @@ def test_the_users_tokenizer_is_left_as_it_was(make_hf, tokenizer):
     assert model.tokenizer.padding_side == "left"
 
 
+def test_a_tokenizer_in_memory_is_used_as_it_is(make_hf, tokenizer):
+    """Upstream would look up one by name, to have BOS put first; there is none to find."""
+    from transformers import LlamaTokenizer
+
+    plain = LlamaTokenizer(vocab=tokenizer.get_vocab(), merges=[], add_bos_token=False)
+    expected = plain("3 plus").input_ids
+    assert expected[0] != plain.bos_token_id
+    assert load_model((make_hf("llama"), plain)).tokenizer("3 plus").input_ids == expected
+
+
 @torch.no_grad()
 def test_another_architecture_goes_through(tokenizer, reference):
     """Qwen2: biases on queries, keys and values, a tied unembedding."""
