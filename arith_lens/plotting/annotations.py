@@ -8,7 +8,7 @@ import numpy as np
 
 from arith_lens.plotting.labels import cell_box, place_labels
 from arith_lens.plotting.layout import LEFT, LINE, RIGHT, TOP, Geometry, Panel
-from arith_lens.plotting.style import NOTE, TEXT, Figure, colour_at, is_dark
+from arith_lens.plotting.style import NOTE, TEXT, Figure, Number, colour_at, is_dark
 
 _LABEL_SIZE = 10.5
 
@@ -33,7 +33,7 @@ def add_notes(figure: Figure, notes: Sequence[str], place: Geometry) -> None:
 
 
 def _write(
-    figure: Figure, text: str, at: tuple[float, float], place: Geometry, *, size: int, ink: str
+    figure: Figure, text: str, at: tuple[Number, Number], place: Geometry, *, size: int, ink: str
 ) -> None:
     """Text whose lower left corner stands at a pixel of the figure."""
     x, y = place.paper(*at)
@@ -52,7 +52,7 @@ def _write(
     )
 
 
-def add_marks(figure: Figure, part: Panel, index: int, place: Geometry, end: float) -> None:
+def add_marks(figure: Figure, part: Panel, index: int, place: Geometry, end: Number) -> None:
     """Outlines, dots and labels of one panel."""
     axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
     for mark in part.marks:
@@ -90,7 +90,7 @@ def _dot(row: int, column: int, place: Geometry) -> dict[str, Any]:
 
 
 def _add_labels(
-    figure: Figure, part: Panel, place: Geometry, end: float, axes: dict[str, str]
+    figure: Figure, part: Panel, place: Geometry, end: Number, axes: dict[str, str]
 ) -> None:
     named = [mark for mark in part.marks if mark.text]
     boxes = place_labels(

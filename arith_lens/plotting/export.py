@@ -9,7 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from arith_lens.plotting.style import Figure
+from arith_lens.plotting.style import Figure, Number
+
+_RENDER = ["-m", "arith_lens.plotting.render"]
 
 
 class ExportError(RuntimeError):
@@ -22,7 +24,7 @@ def save(
     *,
     formats: tuple[str, ...] = ("png", "svg", "pdf"),
     vector: Figure | None = None,
-    seconds: float = 120.0,
+    seconds: Number = 120.0,
 ) -> list[Path]:
     """Write `stem`.html, then the static `formats`; the paths written, in that order.
 
@@ -51,11 +53,11 @@ def save(
     return [page, *pictures]
 
 
-def _draw(pictures: Mapping[Path, Figure], seconds: float) -> None:
+def _draw(pictures: Mapping[Path, Figure], seconds: Number) -> None:
     """Draw in a process of its own, so that a hung browser can be stopped with it."""
     jobs = [{"path": str(path), "figure": f.to_json()} for path, f in pictures.items()]
     worker = subprocess.Popen(
-        [sys.executable, "-m", "arith_lens.plotting.render"],
+        [sys.executable, *_RENDER],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -11,6 +11,7 @@ from arith_lens.plotting.style import (
     NOTE,
     TEXT,
     Figure,
+    Number,
     colour_at,
     colour_scale,
     signed,
@@ -26,7 +27,7 @@ def heatmap(
     title: str = "",
     colour_title: str = "",
     unit: str = "",
-    limit: float | None = None,
+    limit: Number | None = None,
 ) -> Figure:
     """A plotly map of `values`, row 0 at the top, colours symmetric about 0.
 
@@ -71,7 +72,7 @@ def heatmap(
     return figure
 
 
-def tick_texts(limit: float, unit: str) -> list[str]:
+def tick_texts(limit: Number, unit: str) -> list[str]:
     """The colour bar's labels; its ends say that what lies beyond has the same colour."""
     values = ticks(limit)
     texts = [signed(value, unit) for value in values]
@@ -84,7 +85,7 @@ def svg_heatmap(
     axes: tuple[str, str],
     title: str = "",
     unit: str = "",
-    limit: float | None = None,
+    limit: Number | None = None,
 ) -> str:
     """The same map as one `<svg>` element: no script, no network, exact values on hover."""
     end = symmetric_limit(values) if limit is None else limit

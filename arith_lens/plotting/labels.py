@@ -6,15 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from arith_lens.plotting.style import Number
+
 
 @dataclass(frozen=True)
 class Box:
     """A rectangle in pixels, y downwards."""
 
-    left: float
-    top: float
-    right: float
-    bottom: float
+    left: Number
+    top: Number
+    right: Number
+    bottom: Number
 
     def overlap(self, other: "Box") -> float:
         """The shared area, 0 when the two only touch."""
@@ -27,11 +29,11 @@ class Box:
         return self.overlap(other) >= (self.right - self.left) * (self.bottom - self.top) - 1e-6
 
     @property
-    def centre(self) -> tuple[float, float]:
+    def centre(self) -> tuple[Number, Number]:
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
 
-def text_box(text: str, size: float) -> tuple[float, float]:
+def text_box(text: str, size: Number) -> tuple[Number, Number]:
     """Width and height in pixels that `text` needs at a font size, a little generously."""
     return 0.6 * size * len(text) + 4, size + 4
 
@@ -41,8 +43,8 @@ def place_labels(
     texts: Sequence[str],
     weight: Float[np.ndarray, "row column"],
     *,
-    cell: tuple[float, float],
-    size: float,
+    cell: tuple[Number, Number],
+    size: Number,
     avoid: Iterable[tuple[int, int]] = (),
 ) -> list[Box]:
     """A box for each text beside its cell (row, column), the first ones choosing first.
@@ -75,13 +77,13 @@ def place_labels(
     return placed
 
 
-def cell_box(row: int, column: int, cell: tuple[float, float]) -> Box:
+def cell_box(row: int, column: int, cell: tuple[Number, Number]) -> Box:
     """The pixels of one cell."""
     width, height = cell
     return Box(column * width, row * height, (column + 1) * width, (row + 1) * height)
 
 
-def _around(own: Box, width: float, height: float) -> list[Box]:
+def _around(own: Box, width: Number, height: Number) -> list[Box]:
     """Candidate places, best first (`min` keeps the first of equals)."""
     x, y = own.centre
     gap = 3.0
@@ -105,8 +107,8 @@ def _cost(
     taken: Sequence[Box],
     frame: Box,
     weight: Float[np.ndarray, "row column"],
-    cell: tuple[float, float],
-) -> tuple[float, float]:
+    cell: tuple[Number, Number],
+) -> tuple[Number, Number]:
     """Pixels in conflict; weight hidden, in tenths of the largest: less does not count."""
     conflict = sum(box.overlap(other) for other in taken)
     if not box.within(frame):
@@ -115,7 +117,9 @@ def _cost(
     return conflict, round(10 * _hidden(box, weight, cell) / largest)
 
 
-def _hidden(box: Box, weight: Float[np.ndarray, "row column"], cell: tuple[float, float]) -> float:
+def _hidden(
+    box: Box, weight: Float[np.ndarray, "row column"], cell: tuple[Number, Number]
+) -> Number:
     rows = range(max(int(box.top // cell[1]), 0), min(int(box.bottom // cell[1]) + 1, len(weight)))
     columns = range(
         max(int(box.left // cell[0]), 0), min(int(box.right // cell[0]) + 1, weight.shape[1])

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from arith_lens.plotting.style import Number
+
 _SPAN = 384  # pixels of a panel's longer side
 _BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
 LEFT, RIGHT, TOP, LINE = 62, 118, 40, 17
@@ -78,12 +80,12 @@ class Geometry:
             TOP + row * (self.map_size[1] + _BETWEEN_ROWS),
         )
 
-    def paper(self, x: float, y: float) -> tuple[float, float]:
+    def paper(self, x: Number, y: Number) -> tuple[Number, Number]:
         """Pixels from the top left corner to plotly's fractions of the whole figure."""
         return x / self.size[0], 1 - y / self.size[1]
 
     @property
-    def bar_range(self) -> tuple[float, float]:
+    def bar_range(self) -> tuple[Number, Number]:
         """The bar's left and right end on the map's x axis, in cells."""
         start = self.n_columns - 0.5 + _BAR_GAP / self.cell[0]
         return start, start + _BAR / self.cell[0]

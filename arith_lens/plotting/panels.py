@@ -15,6 +15,7 @@ from arith_lens.plotting.style import (
     NOTE,
     TEXT,
     Figure,
+    Number,
     colour_scale,
     symmetric_limit,
     ticks,
@@ -31,7 +32,7 @@ def panels(
     notes: Sequence[str] = (),
     unit: str = "",
     across: int = 2,
-    limit: float | None = None,
+    limit: Number | None = None,
     vector: bool = False,
 ) -> Figure:
     """Maps with bars on a grid, lettered a, b, c…, one colour scale, row 0 at the top.
@@ -68,7 +69,7 @@ def panels(
     return figure
 
 
-def _set_page(figure: Figure, place: Geometry, end: float, unit: str) -> None:
+def _set_page(figure: Figure, place: Geometry, end: Number, unit: str) -> None:
     width, height = place.size
     bar_height = max(min(place.map_size[1] - 40, 330), 60)
     x, y = place.paper(width - RIGHT + 22, TOP + 40)
@@ -147,7 +148,7 @@ def _add_rectangles(
     figure: Figure,
     values: Float[np.ndarray, "row column"],
     centres: np.ndarray,
-    width: float,
+    width: Number,
     shared: dict[str, Any],
 ) -> None:
     """One bar a cell, a hair larger than it so that no seam shows."""
@@ -218,7 +219,7 @@ def _axis_names(index: int) -> tuple[str, str]:
     return f"xaxis{suffix}", f"yaxis{suffix}"
 
 
-def _clamped(low: float, high: float) -> list[float]:
+def _clamped(low: Number, high: Number) -> list[float]:
     return [max(low, 0.0), min(high, 1.0)]
 
 

@@ -9,32 +9,34 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Draw every job; exit with one line on standard error when there is no browser."""
-    import kaleido
+    """Draw every job in one browser; without a browser exit with one line on standard error."""
     from plotly import io
 
-    kaleido.start_sync_server(silence_warnings=True)
+    jobs = json.load(sys.stdin)
+    paths = [Path(job["path"]) for job in jobs]
+    partials = [path.with_name(path.name + ".partial") for path in paths]
     try:
-        for job in json.load(sys.stdin):
-            path = Path(job["path"])
-            figure = io.from_json(job["figure"], skip_invalid=True)
-            scale = 2 if path.suffix == ".png" else 1
-            picture = io.to_image(figure, format=path.suffix[1:], scale=scale)
-            partial = path.with_name(path.name + ".partial")
-            partial.write_bytes(picture)
+        io.write_images(
+            [io.from_json(job["figure"]) for job in jobs],
+            partials,
+            format=[path.suffix[1:] for path in paths],
+            scale=[2 if path.suffix == ".png" else 1 for path in paths],
+        )
+        for partial, path in zip(partials, paths, strict=True):
             partial.replace(path)
-    except RuntimeError as error:
+    except (RuntimeError, OSError, ValueError) as error:
         sys.exit(_in_one_line(error))
     finally:
-        kaleido.stop_sync_server(silence_warnings=True)
+        for partial in partials:
+            partial.unlink(missing_ok=True)
 
 
-def _in_one_line(error: RuntimeError) -> str:
-    if "requires Google Chrome" in str(error) or "ChromeNotFound" in repr(error):
+def _in_one_line(error: Exception) -> str:
+    if "requires Google Chrome" in str(error):
         return "no Chrome or Chromium found (install one, or set BROWSER_PATH)"
     if "Kaleido package" in str(error):
         return "kaleido is not installed (pip install kaleido)"
-    return " ".join(str(error).split())[:300]
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 if __name__ == "__main__":

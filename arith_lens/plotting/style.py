@@ -1,6 +1,6 @@
 """Colours, inks, type and the colour scale's range, shared by every picture."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure as Figure
 else:
     Figure = Any  # so that reading this module does not import plotly
+
+Number: TypeAlias = int | float
 
 DIVERGING = (
     "#8b0015", "#ab141d", "#c8302b", "#de5142", "#ef725e", "#fa947f", "#feb8a7", "#fedbd1",
@@ -24,7 +26,7 @@ _STEPS = {1: 0.5, 1.5: 0.5, 2: 1, 3: 1, 4: 2, 5: 2.5, 6: 2, 8: 4, 10: 5}
 """Ends that a colour scale may have (times a power of ten), each with the step of its ticks."""
 
 
-def symmetric_limit(values: Float[np.ndarray, "*shape"], percentile: float = 99.0) -> float:
+def symmetric_limit(values: Float[np.ndarray, "*shape"], percentile: Number = 99.0) -> float:
     """The end of a symmetric colour scale: a percentile of |values|, rounded up to a round number.
 
     One limit for all panels of a figure keeps their colours comparable; what lies beyond is drawn
@@ -39,7 +41,7 @@ def symmetric_limit(values: Float[np.ndarray, "*shape"], percentile: float = 99.
     return float(mantissa * power)
 
 
-def ticks(limit: float) -> list[float]:
+def ticks(limit: Number) -> list[float]:
     """Round numbers from -limit to limit, 0 among them, for the colour bar."""
     power = 10.0 ** np.floor(np.log10(limit) + 1e-9)
     mantissa = min(_STEPS, key=lambda m: abs(m * power - limit))
@@ -48,7 +50,7 @@ def ticks(limit: float) -> list[float]:
     return [float(i * step) for i in range(-n_steps, n_steps + 1)]
 
 
-def signed(value: float, unit: str = "") -> str:
+def signed(value: Number, unit: str = "") -> str:
     """`+5%`, `−2.5%`, `0`: a true minus sign, no needless digits."""
     if value == 0:
         return "0"
@@ -61,7 +63,7 @@ def colour_scale() -> list[list[Any]]:
     return [[i / last, colour] for i, colour in enumerate(DIVERGING)]
 
 
-def colour_at(value: float, limit: float) -> str:
+def colour_at(value: Number, limit: Number) -> str:
     """The colour of `value` on a scale from -limit to limit, as `#rrggbb`; grey for NaN."""
     if not np.isfinite(value):
         return GRID

@@ -1,0 +1,128 @@
+"""The package's modules import downwards only, and importing the package does nothing."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import arith_lens
+
+PACKAGE = Path(arith_lens.__file__).parent
+LAYERS = {
+    **dict.fromkeys(["activations", "components", "plotting", "problems", "statistics"], 0),
+    **dict.fromkeys(["effects", "hooks", "model", "paper", "templates"], 1),
+    **dict.fromkeys(["pairs", "runs"], 2),
+    **dict.fromkeys(["metrics"], 3),
+    **dict.fromkeys(["path_patching"], 4),
+    **dict.fromkeys(["reference"], 5),  # makes the shipped models and their sets; nobody imports it
+}
+"""The number of each module: it may import lower numbers only (and its own package's files)."""
+
+
+def modules() -> dict[str, list[Path]]:
+    """Each module's files: one, or a package's."""
+    files: dict[str, list[Path]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if parts != ("__init__",):
+            files.setdefault(parts[0], []).append(path)
+    return files
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names that a file imports anywhere, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            assert node.module is not None
+            if node.module == "arith_lens":
+                yield from (f"arith_lens.{name.name}" for name in node.names)
+            else:
+                yield node.module
+
+
+def upward(name: str, imported: str) -> bool:
+    """Whether `imported` is of this package and not below the module `name`."""
+    package, _, rest = imported.partition(".")
+    target = rest.split(".")[0]
+    return package == "arith_lens" and target != name and LAYERS[target] >= LAYERS[name]
+
+
+def test_every_module_has_a_number() -> None:
+    assert modules().keys() == LAYERS.keys()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_module_imports_lower_numbers_only(name: str) -> None:
+    found = [
+        f"{path.name} imports {imported}"
+        for path in modules().get(name, [])
+        for imported in imports(path)
+        if upward(name, imported)
+    ]
+    assert found == []
+
+
+def test_an_import_upwards_would_be_seen() -> None:
+    assert upward("components", "arith_lens.effects")
+    assert upward("hooks", "arith_lens.model.loading")
+    assert not upward("model", "arith_lens.model.loading")
+    assert not upward("effects", "arith_lens.plotting")
+
+
+def test_transformer_lens_is_imported_by_model_alone() -> None:
+    importers = {
+        name
+        for name, paths in modules().items()
+        for path in paths
+        if any(imported.split(".")[0] == "transformer_lens" for imported in imports(path))
+    }
+    assert importers == {"model"}
+
+
+def test_figures_use_neither_models_nor_methods() -> None:
+    used = {name for path in PACKAGE.parent.glob("figures/*.py") for name in imports(path)}
+    assert not {name for name in used if name.split(".")[0] in ("transformers", "transformer_lens")}
+    assert "arith_lens.runs" in used
+    assert not {name for name in used if name.startswith(("arith_lens.model", "arith_lens.path"))}
+
+
+def test_importing_the_package_imports_nothing_heavy_and_prints_nothing() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import arith_lens; "
+        "heavy = {'torch', 'numpy', 'plotly', 'pandas', 'transformers', 'transformer_lens'}; "
+        "sys.exit(str(heavy & {m.split('.')[0] for m in set(sys.modules) - before} or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr.strip()) == ("", "")
+
+
+def test_no_module_loads_a_model_library_when_imported() -> None:
+    names = ", ".join(f"arith_lens.{name}" for name in LAYERS if name != "reference")
+    heavy = {"transformers", "transformer_lens", "plotly"}
+    code = f"import sys, {names}; print({heavy} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_every_public_name_is_there_and_typed() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    declared = {
+        alias.asname: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("arith_lens.")
+        for alias in node.names
+    }
+    assert set(declared) == set(arith_lens.__all__)
+    for name, module in declared.items():
+        assert getattr(arith_lens, name) is getattr(sys.modules[str(module)], name)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'path_pach'"):
+        _ = arith_lens.path_pach  # pyright: ignore[reportAttributeAccessIssue]

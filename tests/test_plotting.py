@@ -1,0 +1,207 @@
+"""Pictures show the numbers they are given, and hide none behind another."""
+
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arith_lens import plotting
+from arith_lens.plotting import export
+from arith_lens.plotting.labels import Box, cell_box, place_labels, text_box
+from arith_lens.plotting.style import DIVERGING, is_dark, signed, ticks
+
+BROWSER = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")))
+needs_browser = pytest.mark.skipif(not BROWSER, reason="no Chrome or Chromium to draw with")
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    values = np.random.default_rng(0).normal(0, 1, (12, 8))
+    values[3, 2] = -14.25
+    return values
+
+
+def panel(values: np.ndarray, **more) -> plotting.Panel:
+    bar = values[:, 0]
+    return plotting.Panel("A", values, bar, values[..., None], bar[:, None], **more)
+
+
+def panels(*parts: plotting.Panel, **more):
+    options = {"axes": ("layer", "head"), "bar_name": "MLP", "colour_title": "Δ", "unit": "%"}
+    return plotting.panels(parts, **options, hover=("%{z}", "%{z}"), **more)
+
+
+@pytest.mark.parametrize(
+    ("reach", "limit"), [(13.2, 15), (15, 15), (15.1, 20), (0.037, 0.04), (61, 80), (100, 100)]
+)
+def test_the_colour_scale_ends_at_the_next_round_number(reach: float, limit: float) -> None:
+    assert plotting.symmetric_limit(np.array([reach, -reach], float)) == pytest.approx(limit)
+
+
+def test_one_outlier_in_a_thousand_does_not_set_the_colour_scale() -> None:
+    values = np.full(1000, 9.0)
+    values[0] = -500
+    assert plotting.symmetric_limit(values) == pytest.approx(10)
+
+
+def test_the_colour_scale_bears_nan_and_nothing() -> None:
+    assert plotting.symmetric_limit(np.array([np.nan, -4.0])) == pytest.approx(4)
+    assert plotting.symmetric_limit(np.zeros(3)) == 1
+    assert plotting.symmetric_limit(np.array([])) == 1
+
+
+@pytest.mark.parametrize("limit", [1, 1.5, 2, 3, 4, 5, 6, 8, 15, 20, 0.3, 80])
+def test_ticks_reach_from_end_to_end_through_zero(limit: float) -> None:
+    marks = ticks(limit)
+    assert marks[0] == pytest.approx(-limit)
+    assert marks[-1] == pytest.approx(limit)
+    assert 0 in marks
+    assert 5 <= len(marks) <= 7
+
+
+def test_colours_run_from_red_over_white_to_blue_and_stay_there() -> None:
+    assert plotting.colour_at(-9, 5) == plotting.colour_at(-5, 5) == DIVERGING[0]
+    assert plotting.colour_at(0, 5) == DIVERGING[8]
+    assert plotting.colour_at(5, 5) == DIVERGING[-1]
+    assert is_dark(DIVERGING[0])
+    assert not is_dark(DIVERGING[8])
+
+
+def test_numbers_have_a_true_minus_sign() -> None:
+    assert [signed(x, "%") for x in (-2.5, 0, 5)] == ["−2.5%", "0", "+5%"]
+
+
+def test_a_heatmap_shows_the_values_with_the_first_row_on_top(values: np.ndarray) -> None:
+    figure = plotting.heatmap(values, axes=("layer", "head"), unit="%")
+    assert np.array_equal(figure.data[0].z, values)
+    assert figure.layout.yaxis.autorange == "reversed"
+    assert figure.data[0].zmin == -figure.data[0].zmax
+
+
+def test_the_inline_svg_holds_each_value_and_nothing_that_runs(values: np.ndarray) -> None:
+    text = plotting.svg_heatmap(values, axes=("layer", "head"), title="<b> & <script>")
+    root = ET.fromstring(text)
+    titles = [title.text for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == values.size
+    assert "layer 3, head 2: -14.2" in titles
+    assert "script" not in {element.tag.split("}")[1] for element in root.iter()}
+
+
+def test_a_map_of_one_row_is_drawn() -> None:
+    ET.fromstring(plotting.svg_heatmap(np.array([[1.0, np.nan]]), axes=("", "layer")))
+
+
+def test_panels_hold_every_value_and_share_one_scale(values: np.ndarray) -> None:
+    figure = panels(panel(values), panel(2 * values))
+    maps = [trace.z for trace in figure.data if np.shape(trace.z) == values.shape]
+    assert np.array_equal(maps[0], values)
+    assert np.array_equal(maps[1], 2 * values)
+    assert {trace.coloraxis for trace in figure.data} == {"coloraxis"}
+    assert figure.layout.coloraxis.cmin == -figure.layout.coloraxis.cmax
+
+
+def test_vector_panels_draw_the_same_values_as_rectangles(values: np.ndarray) -> None:
+    cells, bar = panels(panel(values), vector=True).data
+    assert cells.type == bar.type == "bar"
+    assert np.array_equal(np.asarray(cells.marker.color), values.ravel())
+    assert np.array_equal(np.asarray(bar.marker.color), values[:, 0])
+    rows = np.asarray(cells.base) + np.asarray(cells.y) / 2
+    assert np.allclose(rows, np.indices(values.shape)[0].ravel())
+
+
+@pytest.mark.parametrize("shape", [(12, 8), (32, 32), (40, 40), (1, 1), (3, 64), (80, 4)])
+def test_cells_fill_the_panel_and_axes_stay_on_the_page(shape: tuple[int, int]) -> None:
+    figure = panels(*[panel(np.ones(shape))] * 4)
+    for index in range(4):
+        suffix = "" if index == 0 else str(index + 1)
+        for axis in ("xaxis", "yaxis"):
+            low, high = figure.layout[axis + suffix].domain
+            assert 0 <= low < high <= 1
+    assert figure.layout.width < 1200
+    assert figure.layout.height < 1200
+
+
+def test_marks_are_outlined_and_those_with_text_labelled(values: np.ndarray) -> None:
+    marks = (plotting.Mark(3, 2, "3.2"), plotting.Mark(5, 5, ""), plotting.Mark(1, 1, "1.1", False))
+    figure = panels(panel(values, marks=marks))
+    outlines = [s for s in figure.layout.shapes if s.x1 - s.x0 == 1 and s.y1 - s.y0 == 1]
+    assert {(s.y0 + 0.5, s.x0 + 0.5) for s in outlines} == {(3, 2), (5, 5), (1, 1)}
+    texts = [note.text for note in figure.layout.annotations]
+    assert "3.2" in texts
+    assert "1.1" in texts
+    inks = {s.line.color for s in outlines}
+    assert len(inks) == 2, "opposing cells are drawn lighter"
+
+
+def test_maps_of_different_shapes_are_refused(values: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="one shape"):
+        panels(panel(values), panel(values[:3]))
+
+
+CROWD = [(15, 0), (16, 1), (15, 31), (16, 30), (0, 0), (0, 31), (31, 0), (31, 31), (12, 22)]
+CROWD += [(13, 21), (14, 22), (13, 23), (12, 20)]
+
+
+def test_labels_cover_no_marked_cell_no_label_and_stay_inside() -> None:
+    cell = (12.0, 12.0)
+    texts = [f"{row}.{column}" for row, column in CROWD]
+    boxes = place_labels(CROWD, texts, np.zeros((32, 32)), cell=cell, size=10.5)
+    for index, box in enumerate(boxes):
+        assert box.within(Box(0, 0, 384, 384))
+        assert not any(box.overlap(cell_box(*position, cell)) for position in CROWD)
+        assert not any(box.overlap(other) for other in boxes[:index])
+
+
+def test_a_label_prefers_to_hide_what_is_small() -> None:
+    weight = np.zeros((32, 32))
+    weight[16, 17:21] = 9.0
+    right, left = (
+        place_labels([(16, 16)], ["16.16"], w, cell=(12.0, 12.0), size=10.5)[0].centre[0]
+        for w in (np.zeros((32, 32)), weight)
+    )
+    assert right > 16.5 * 12 > left
+
+
+def test_a_label_that_fits_stands_in_its_cell() -> None:
+    width, height = text_box("2.3", 10.5)
+    box = place_labels([(2, 3)], ["2.3"], np.zeros((4, 4)), cell=(48.0, 32.0), size=10.5)[0]
+    assert width < 48
+    assert height < 32
+    assert box == cell_box(2, 3, (48.0, 32.0))
+
+
+@needs_browser
+def test_pictures_are_drawn_and_vectors_hold_no_bitmap(tmp_path: Path, values: np.ndarray) -> None:
+    screen, vector = panels(panel(values)), panels(panel(values), vector=True)
+    files = plotting.save(screen, tmp_path / "map.v1", vector=vector)
+    assert [path.name for path in files] == [
+        "map.v1.html",
+        "map.v1.png",
+        "map.v1.svg",
+        "map.v1.pdf",
+    ]
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+    assert "<image" not in files[2].read_text(encoding="utf-8")
+    assert files[3].read_bytes().startswith(b"%PDF")
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+
+
+def test_without_a_browser_the_page_is_there_and_one_line_says_why(
+    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(plotting.ExportError, match=r"no Chrome or Chromium found") as error:
+        plotting.save(panels(panel(values)), tmp_path / "map", formats=("png",))
+    assert "\n" not in str(error.value)
+    assert (tmp_path / "map.html").stat().st_size > 1_000_000
+
+
+def test_a_browser_that_hangs_is_stopped(
+    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "_RENDER", ["-c", "import time; time.sleep(600)"])
+    with pytest.raises(plotting.ExportError, match=r"did not finish in 0\.5 s"):
+        plotting.save(panels(panel(values)), tmp_path / "map", formats=("png",), seconds=0.5)
