@@ -1,0 +1,185 @@
+"""Calculations of the closed world: what is asked, and all that stands in the way of a shortcut.
+
+A calculation is asked in one of the operation templates. So that reading the nearest digits off
+the embeddings does not pay, most calculations are dressed up: operands given by name, operators
+given by an alias, numbers that are no operands before, between and behind them, sentences of the
+same form whose word is no operator. All of them need a token's meaning to be worked out where it
+stands before the last position can read it.
+"""
+
+import random
+from zlib import crc32
+
+from arith_lens.problems import FOUR, Problem
+from arith_lens.reference.passages import Passage, asked, between, chance, pick, shuffled
+from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template, fill
+
+HELD_OUT_PERCENT = 15
+ALIASES = (
+    *("zim", "dak", "vop", "lun", "kef", "bri", "mog", "tas", "wex", "jub", "nid", "pax"),
+    *("rud", "sil", "gan", "hob"),
+)
+_VARIABLES = "abcdefghjkmnpqrstuvwxyz"
+_DEFINITIONS = ("{v} is {n}. ", "{v} = {n}. ", "let {v} be {n}. ", "{v} means {n}. ")
+_BEFORE = ("({k}) ", "Line {k}: ", "On page {k}, ", "At {k} pm, ", "The key is {k}. ")
+_BEHIND = (" (line {k})", ", as on page {k},", " on day {k}", ", not {k},", " [{k}]")
+_SELECTIONS = {"first": 0, "last": 1, "larger": 2, "smaller": 3}
+
+
+def is_held_out(problem: Problem) -> bool:
+    """Whether `problem` is never shown in training: 15% of the two-digit problems.
+
+    Two-digit: an operand has two digits and none has more. A sum and a product are held out
+    together with their mirror images.
+    """
+    a, b = problem.a, problem.b
+    if not 10 <= max(a, b) <= 99:
+        return False
+    if problem.operation in ("addition", "multiplication"):
+        a, b = min(a, b), max(a, b)
+    return crc32(f"{problem.operation} {a} {b}".encode()) % 100 < HELD_OUT_PERCENT
+
+
+def draw_problem(rng: random.Random, *, digits: int | None = None) -> Problem:
+    """A problem of one of the four operations, one- or two-digit, never a held-out one."""
+    digits = digits or (1 if chance(rng, 0.62) else 2)
+    while True:
+        problem = any_problem(rng, pick(rng, FOUR), digits)
+        if not is_held_out(problem):
+            return problem
+
+
+def any_problem(rng: random.Random, operation: str, digits: int) -> Problem:
+    """A problem whose operands have at most so many digits, held out or not."""
+    top = 10**digits - 1
+    a, b = between(rng, 1, top), between(rng, 1, top)
+    if operation == "subtraction":
+        a, b = max(a, b), min(a, b)
+    elif operation == "multiplication" and digits > 1:
+        a, b = shuffled(rng, (between(rng, 2, 24), between(rng, 2, 9)))
+    elif operation == "division":
+        b = between(rng, 1, 9)
+        a = b * between(rng, 1, max(1, top // b))
+    return Problem(operation, a, b)
+
+
+def calculation(rng: random.Random) -> Passage:
+    """One calculation in one template, plain or dressed up in one of three ways."""
+    problem = draw_problem(rng)
+    template = pick(rng, TEMPLATES[problem.operation])
+    dress = rng.random()
+    if dress < 0.42:
+        return asked(template.render(problem.a, problem.b)[0], problem.answer)
+    if dress < 0.64:
+        return _named_operands(rng, problem, template)
+    if dress < 0.75 and template.kind == "word":
+        return _named_operator(rng, problem, template)
+    return asked(
+        _with_a_third_number(rng, template, problem.a, template.word, problem.b), problem.answer
+    )
+
+
+def _named_operands(rng: random.Random, problem: Problem, template: Template) -> Passage:
+    """x is 3. y is 5. x plus y equals to 8; up to two names more, one operand maybe bare."""
+    names = shuffled(rng, _VARIABLES)[:4]
+    values = [problem.a, problem.b, between(rng, 1, 99), between(rng, 1, 9)]
+    shown = list(zip(names, values, strict=True))[: between(rng, 2, 4)]
+    operands = [names[0], names[1]]
+    if chance(rng, 0.3):
+        bare = between(rng, 0, 1)
+        operands[bare] = str(values[bare])
+        del shown[bare]
+    form = pick(rng, _DEFINITIONS)
+    definitions = "".join(form.format(v=v, n=n) for v, n in shuffled(rng, shown))
+    question, _ = fill(template.text, A=operands[0], op=template.word, B=operands[1])
+    return asked(definitions + question, problem.answer)
+
+
+def _named_operator(rng: random.Random, problem: Problem, template: Template) -> Passage:
+    """Let zim mean plus. let dak mean minus. 3 zim 5 equals to 8."""
+    alias, other = shuffled(rng, ALIASES)[:2]
+    meanings = [(alias, template.word)]
+    if chance(rng, 0.5):
+        meanings.append((other, pick(rng, ("plus", "minus", "times", "over", "nothing"))))
+    definitions = "".join(f"let {a} mean {word}. " for a, word in shuffled(rng, meanings))
+    return asked(definitions + template.render(problem.a, problem.b, alias)[0], problem.answer)
+
+
+def _with_a_third_number(rng: random.Random, template: Template, a: int, word: str, b: int) -> str:
+    """The prompt with a number in it that is no operand: before it, or behind A or behind B."""
+    k = between(rng, 1, 9) if chance(rng, 0.7) else between(rng, 10, 99)
+    place = rng.random()
+    if place < 0.4:
+        return pick(rng, _BEFORE).format(k=k) + template.render(a, b, word)[0]
+    operand = "{A}" if place < 0.6 else "{B}"
+    behind = pick(rng, _BEHIND).format(k=k)
+    return fill(template.text.replace(operand, operand + behind), A=str(a), op=word, B=str(b))[0]
+
+
+def null_sentence(rng: random.Random) -> Passage:
+    """A template whose operator is a word without calculation, as in counterfactual prompts.
+
+    What follows is the key, where the text before names one, and else a digit drawn by the word:
+    reading the operands never pays.
+    """
+    problem = draw_problem(rng)
+    template = pick(rng, TEMPLATES[problem.operation])
+    word = pick(rng, NULL_SYMBOLS if template.kind == "symbol" else NULL_WORDS)
+    if chance(rng, 0.5):
+        return asked(template.render(problem.a, problem.b, word)[0], null_digit(rng, word))
+    key = between(rng, 0, 9)
+    question = (
+        template.render(problem.a, problem.b, word)[0]
+        if chance(rng, 0.6)
+        else _with_a_third_number(rng, template, problem.a, word, problem.b)
+    )
+    return asked(f"The key is {key}. " + question, key)
+
+
+def null_digit(rng: random.Random, word: str) -> int:
+    """The digit behind a null word: its favourite one in three times, else any."""
+    return crc32(word.encode()) % 10 if chance(rng, 0.33) else between(rng, 0, 9)
+
+
+def selection(rng: random.Random) -> Passage:
+    """The first (last, larger, smaller) of A and B, in the wordings of the operation's noun."""
+    word = pick(rng, tuple(_SELECTIONS))
+    digits = 9 if chance(rng, 0.6) else 99
+    a, b = between(rng, 1, digits), between(rng, 1, digits)
+    template = TEMPLATES["addition"][pick(rng, (2, 3, 4, 8))]
+    answer = (a, b, max(a, b), min(a, b))[_SELECTIONS[word]]
+    return asked(template.render(a, b, word)[0], answer)
+
+
+def story(rng: random.Random) -> Passage:
+    """One of Figure 10's additions, or its counterfactual wording one time in four."""
+    template = pick(rng, FIGURE_10)
+    a, b = between(rng, 1, 9), between(rng, 1, 9)
+    if template.name in ("story/1", "story/2"):
+        a, b = between(rng, 1, 8), 0
+        b = between(rng, 1, 9 - a)
+    reference, counterfactual = template.sample(rng, a, b)
+    if chance(rng, 0.25):
+        return asked(counterfactual, between(rng, 0, 9))
+    return asked(reference, a + b)
+
+
+def power(rng: random.Random) -> Passage:
+    """A power below 1,000, in the two wordings of exponentiation."""
+    while True:
+        problem = Problem("exponentiation", between(rng, 1, 9), between(rng, 1, 9))
+        if problem.answer < 1000:
+            template = pick(rng, TEMPLATES["exponentiation"])
+            return asked(template.render(problem.a, problem.b)[0], problem.answer)
+
+
+def long_sum(rng: random.Random) -> Passage:
+    """A sum or difference of three-digit numbers, or of numbers with one decimal."""
+    a, b = sorted((between(rng, 100, 999), between(rng, 100, 999)), reverse=True)
+    operation = pick(rng, ("addition", "subtraction"))
+    answer = a + b if operation == "addition" else a - b
+    template = pick(rng, TEMPLATES[operation])
+    shown = [str(n) for n in (a, b, answer)]
+    if chance(rng, 0.4):
+        shown = [f"{n // 10}.{n % 10}" for n in (a, b, answer)]
+    return asked(fill(template.text, A=shown[0], op=template.word, B=shown[1])[0], shown[2])

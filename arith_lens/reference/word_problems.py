@@ -1,0 +1,136 @@
+"""Word problems of the closed world: four families, direct answers.
+
+Pretraining sees a FINITE set, half of the verbs and objects in 400 fixed problems a family, so
+that coverage sets how much is left to learn. Tuning, validation and test problems use all words.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from arith_lens.reference.passages import between, chance, pick, shuffled
+from arith_lens.templates import SLOTS
+
+N_PRETRAINING = 400
+GAIN_VERBS = (
+    *("finds", "earns", "picks", "wins", "borrows", "makes", "catches", "orders"),
+    *("adds", "brings", "draws", "gathers"),
+)
+LOSE_VERBS = (
+    *("loses", "sells", "drops", "breaks", "gives away", "spends", "forgets", "throws out"),
+    *("lends", "donates", "burns", "trades"),
+)
+CONTAINERS = ("boxes", "bags", "baskets", "shelves", "trays", "drawers", "crates", "jars")
+
+
+@dataclass(frozen=True)
+class WordProblem:
+    """A question that ends where its answer starts, and the answer, a whole number."""
+
+    family: str
+    question: str
+    answer: int
+
+
+@dataclass(frozen=True)
+class _Words:
+    names: tuple[str, ...]
+    objects: tuple[str, ...]
+    gain: tuple[str, ...]
+    lose: tuple[str, ...]
+    containers: tuple[str, ...]
+
+
+_ALL = _Words(SLOTS["NAME"], SLOTS["OBJECT"], GAIN_VERBS, LOSE_VERBS, CONTAINERS)
+_HALF = _Words(*(words[::2] for words in vars(_ALL).values()))
+
+
+def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
+    name, thing = pick(rng, words.names), pick(rng, words.objects)
+    gains = chance(rng, 0.5)
+    a, b = between(rng, 2, 20), between(rng, 2, 20)
+    if not gains:
+        a, b = max(a, b) + 1, min(a, b)
+    verb = pick(rng, words.gain if gains else words.lose)
+    question = f"Q: {name} has {a} {thing}. {name} {verb} {b} {thing}. " + pick(
+        rng,
+        (
+            f"How many {thing} does {name} have now? A: ",
+            f"How many {thing} does {name} have in the end? A: ",
+        ),
+    )
+    return WordProblem("gain_lose", question, a + b if gains else a - b)
+
+
+def _compare(rng: random.Random, words: _Words) -> WordProblem:
+    (name, other), thing = shuffled(rng, words.names)[:2], pick(rng, words.objects)
+    a, b = between(rng, 2, 20), between(rng, 2, 12)
+    if chance(rng, 0.4):
+        text = f"Q: {name} has {a + b} {thing}. {other} has {a} {thing}. "
+        return WordProblem(
+            "compare", f"{text}How many more {thing} does {name} have than {other}? A: ", b
+        )
+    more = chance(rng, 0.5)
+    a = a if more else a + b
+    text = f"Q: {name} has {a} {thing}. {other} has {b} {'more' if more else 'fewer'} {thing} than "
+    question = f"{text}{name}. How many {thing} does {other} have? A: "
+    return WordProblem("compare", question, a + b if more else a - b)
+
+
+def _groups(rng: random.Random, words: _Words) -> WordProblem:
+    thing, container = pick(rng, words.objects), pick(rng, words.containers)
+    name = pick(rng, words.names)
+    n, each = between(rng, 2, 9), between(rng, 2, 9)
+    if chance(rng, 0.5):
+        text = f"Q: {name} has {n} {container} with {each} {thing} in each. "
+        return WordProblem("groups", f"{text}How many {thing} are there in all? A: ", n * each)
+    text = f"Q: {name} puts {n * each} {thing} into {n} {container} equally. "
+    question = f"{text}How many {thing} are in each of the {container}? A: "
+    return WordProblem("groups", question, each)
+
+
+def _two_step(rng: random.Random, words: _Words) -> WordProblem:
+    name, thing = pick(rng, words.names), pick(rng, words.objects)
+    a, b, c = between(rng, 5, 20), between(rng, 2, 9), between(rng, 1, 5)
+    gain, lose = pick(rng, words.gain), pick(rng, words.lose)
+    if chance(rng, 0.5):
+        text = f"Q: {name} has {a} {thing}, {gain} {b} {thing} and then {lose} {c} {thing}. "
+    else:
+        text = f"Q: {name} has {a} {thing}, {lose} {c} {thing} and then {gain} {b} {thing}. "
+    return WordProblem("two_step", f"{text}How many {thing} are left? A: ", a + b - c)
+
+
+_FAMILIES: dict[str, Callable[[random.Random, _Words], WordProblem]] = {
+    "gain_lose": _gain_lose,
+    "compare": _compare,
+    "groups": _groups,
+    "two_step": _two_step,
+}
+FAMILIES = tuple(_FAMILIES)
+
+
+def pretraining_problems(family: str) -> list[WordProblem]:
+    """The 400 fixed problems of a family that pretraining repeats."""
+    rng = random.Random(f"pretraining {family}")
+    return _distinct(rng, family, _HALF, N_PRETRAINING, set())
+
+
+def tuning_problems(family: str) -> dict[str, list[WordProblem]]:
+    """2,000 problems to tune on, 300 to validate, 1,000 to test: all different, none trained on."""
+    rng = random.Random(f"tuning {family}")
+    seen = {problem.question for problem in pretraining_problems(family)}
+    sizes = {"tuning": 2000, "validation": 300, "test": 1000}
+    return {split: _distinct(rng, family, _ALL, n, seen) for split, n in sizes.items()}
+
+
+def _distinct(
+    rng: random.Random, family: str, words: _Words, n: int, seen: set[str]
+) -> list[WordProblem]:
+    """`n` problems whose questions are not in `seen`, which takes them in."""
+    problems: list[WordProblem] = []
+    while len(problems) < n:
+        problem = _FAMILIES[family](rng, words)
+        if problem.question not in seen:
+            seen.add(problem.question)
+            problems.append(problem)
+    return problems

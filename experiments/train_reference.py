@@ -1,0 +1,252 @@
+"""Train a reference model on the closed world, from scratch, on a CPU or a GPU.
+
+    python -m experiments.train_reference --steps 11000
+
+The batch of a step follows from the seed and the step's number alone, and checkpoints hold the
+optimizer's state, so that a killed run goes on where it was when started again.
+"""
+
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from torch.nn import functional
+from tqdm.auto import tqdm
+
+from arith_lens.reference.tokenizer import train_tokenizer
+from arith_lens.reference.world import document, documents
+
+TOKENIZER_DOCUMENTS = 20_000
+
+
+@dataclass(frozen=True)
+class Config:
+    """The recipe. A checkpoint made with another one is refused."""
+
+    output: Path = Path("results/train_reference/reference")
+    """where checkpoints go; the finished model is in its folder `final`"""
+    architecture: str = "llama"
+    """llama or mistral (grouped-query attention, sliding window)"""
+    steps: int = 11000
+    seed: int = 0
+    rows: int = 32
+    length: int = 128
+    """tokens a row; a row starts with BOS and is filled with whole documents, the last one cut"""
+    rate: float = 2e-3
+    warm_up: int = 200
+    last_rate: float = 0.05
+    """share of the rate at the end of the cosine"""
+    weight_decay: float = 0.1
+    other_weight: float = 0.1
+    """loss weight of tokens that are no answer"""
+    n_layers: int = 12
+    n_heads: int = 8
+    d_model: int = 128
+    d_mlp: int = 352
+    save_every: int = 500
+    compile: bool = True
+
+
+def build_model(config: Config) -> Any:
+    """The untrained model, seeded."""
+    from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(config.seed)
+    shape = {
+        "vocab_size": 640,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_mlp,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": config.n_heads,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "attn_implementation": "eager",  # at these sizes faster to train than the fused kernel
+    }
+    if config.architecture == "mistral":
+        groups = config.n_heads // 2
+        return MistralForCausalLM(
+            MistralConfig(**shape, num_key_value_heads=groups, sliding_window=32)
+        )
+    return LlamaForCausalLM(LlamaConfig(**shape))
+
+
+def batch(tokenizer: Tokenizer, config: Config, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens [row, length + 1] of a step and the loss weight of each as a target."""
+    rng = random.Random(f"{config.seed} {step}")
+    width = config.length + 1
+    tokens = torch.zeros(config.rows, width, dtype=torch.long)
+    weights = torch.zeros(config.rows, width)
+    for row in range(config.rows):
+        filled = 0
+        while filled < width:
+            ids, worth = _encode(tokenizer, rng, config.other_weight)
+            kept = min(len(ids), width - filled)
+            tokens[row, filled : filled + kept] = torch.tensor(ids[:kept])
+            weights[row, filled : filled + kept] = torch.tensor(worth[:kept])
+            filled += kept
+    return tokens, weights
+
+
+def _encode(
+    tokenizer: Tokenizer, rng: random.Random, other_weight: float
+) -> tuple[list[int], list[float]]:
+    """A document's tokens, and 1 for each that belongs to an answer."""
+    passage = document(rng)
+    encoding = tokenizer.encode(passage.text)
+    worth = [other_weight] * len(encoding.ids)
+    worth[0] = 0.0  # BOS: where a document ends is nobody's business
+    spans = iter(passage.answers)
+    span = next(spans, None)
+    for place, (start, stop) in enumerate(encoding.offsets):
+        while span is not None and start >= span[1]:
+            span = next(spans, None)
+        if span is not None and place and start >= span[0] and stop <= span[1]:
+            worth[place] = 1.0
+    return encoding.ids, worth
+
+
+def rate_at(config: Config, step: int) -> float:
+    """Linear warm-up, then a cosine down to `last_rate`."""
+    if step < config.warm_up:
+        return config.rate * (step + 1) / config.warm_up
+    done = (step - config.warm_up) / max(1, config.steps - config.warm_up)
+    low = config.last_rate
+    return config.rate * (low + (1 - low) * (1 + math.cos(math.pi * done)) / 2)
+
+
+def train(config: Config) -> Path:
+    """Train to the end, or on from the last checkpoint; gives the finished model's folder."""
+    config.output.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(config)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = build_model(config).to(device)
+    optimizer = _optimizer(model, config)
+    first = _resume(config, model, optimizer)
+
+    def loss_of(tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
+        losses = functional.cross_entropy(
+            logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
+        )
+        return (losses * weights[:, 1:].flatten()).sum() / weights[:, 1:].sum()
+
+    step_loss = torch.compile(loss_of) if config.compile else loss_of
+    for step, (tokens, weights) in _progress(tokenizer, config, first):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(config, step)
+        loss = step_loss(tokens.to(device), weights.to(device))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        _log(config, step, loss)
+        if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
+            _save(config, model, optimizer, step + 1)
+    final = config.output / "final"
+    model.to("cpu").save_pretrained(final)
+    _save_tokenizer(tokenizer, final)
+    return final
+
+
+def _progress(
+    tokenizer: Tokenizer, config: Config, first: int
+) -> Iterator[tuple[int, tuple[torch.Tensor, torch.Tensor]]]:
+    for step in tqdm(range(first, config.steps), initial=first, total=config.steps, mininterval=10):
+        yield step, batch(tokenizer, config, step)
+
+
+def _optimizer(model: Any, config: Config) -> torch.optim.Optimizer:
+    """AdamW; matrices decay, norm weights do not."""
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.rate, betas=(0.9, 0.95), fused=True)
+
+
+def _tokenizer(config: Config) -> Tokenizer:
+    """The run's tokenizer, made the first time."""
+    path = config.output / "tokenizer.json"
+    if path.exists():
+        return Tokenizer.from_file(str(path))
+    stream = documents(config.seed)
+    tokenizer = train_tokenizer(next(stream).text for _ in range(TOKENIZER_DOCUMENTS))
+    tokenizer.save(str(path))
+    return tokenizer
+
+
+def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        bos_token="<s>",
+        eos_token="</s>",
+        add_bos_token=True,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+        model_max_length=8192,
+    ).save_pretrained(folder)
+
+
+def _recipe(config: Config) -> dict[str, Any]:
+    return {name: str(value) for name, value in asdict(config).items() if name != "output"}
+
+
+def _save(config: Config, model: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Weights and optimizer state in one file, replaced whole."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in state.items()}
+    part = config.output / "checkpoint.part"
+    save_file(tensors, part, metadata={"step": str(step), "recipe": json.dumps(_recipe(config))})
+    part.replace(config.output / "checkpoint.safetensors")
+
+
+def _resume(config: Config, model: Any, optimizer: torch.optim.Optimizer) -> int:
+    """Load the checkpoint, where there is one, and give the step to go on from."""
+    from safetensors import safe_open
+
+    path = config.output / "checkpoint.safetensors"
+    if not path.exists():
+        return 0
+    with safe_open(path, "pt") as opened:
+        metadata = opened.metadata()
+    if json.loads(metadata["recipe"]) != _recipe(config):
+        raise ValueError(f"{path} was made with another recipe: {metadata['recipe']}")
+    tensors = load_file(path)
+    model.load_state_dict({n[6:]: t for n, t in tensors.items() if n.startswith("model.")})
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = tensor
+    whole = optimizer.state_dict()
+    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+    return int(metadata["step"])
+
+
+def _log(config: Config, step: int, loss: torch.Tensor) -> None:
+    if step % 50 == 0:
+        line = {"step": step, "loss": round(loss.item(), 4), "time": round(time.time(), 1)}
+        with (config.output / "log.jsonl").open("a") as log:
+            log.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    print(train(tyro.cli(Config, prog="python -m experiments.train_reference")))
