@@ -18,7 +18,7 @@ class Box:
     right: Number
     bottom: Number
 
-    def overlap(self, other: "Box") -> float:
+    def overlap(self, other: "Box") -> Number:
         """The shared area, 0 when the two only touch."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.bottom, other.bottom) - max(self.top, other.top)

@@ -1,0 +1,208 @@
+"""Figure 2 shows the run's numbers, opens without a network, and needs no model library."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from arith_lens.components import Head
+from arith_lens.effects import ComponentEffects, Effects, key_heads
+from arith_lens.paper import MODELS, paper_model
+from arith_lens.runs import Run, load_run, open_run
+from figures import fig2
+
+OPERATIONS = ("addition", "subtraction", "multiplication", "division")
+
+
+def make_effects(operation: str, n_layers: int, n_heads: int) -> ComponentEffects:
+    generator = torch.Generator().manual_seed(len(operation))
+    n_pairs = 18
+    heads = torch.randn(n_layers, n_heads, n_pairs, generator=generator) / 200
+    heads[4, 6] -= 0.15
+    heads[5, 1] -= 0.08
+    heads[7, 2] += 0.09
+    mlps = torch.randn(n_layers, n_pairs, generator=generator) / 20
+    shared = {
+        "metric": "relative_logit",
+        "paths": "via_mlps",
+        "template": tuple(f"{operation}/{i % 3}" for i in range(n_pairs)),
+        "cluster": torch.arange(n_pairs),
+    }
+    return ComponentEffects(
+        heads=Effects(heads, axes=("layer", "head"), **shared),
+        mlps=Effects(mlps, axes=("layer",), **shared),
+        logit=torch.full((n_pairs,), 9.0),
+    )
+
+
+class Pairs:
+    """The least that a run asks of pairs."""
+
+    reference = counterfactual = torch.arange(18 * 4).reshape(18, 4)
+    answer = torch.arange(18)
+    attention_mask = torch.ones(18, 4, dtype=torch.bool)
+    computed = torch.arange(18) % 2 == 0
+    reference_text = None
+    n_distinct = 18
+
+    def to_jsonl(self, path: Path) -> None:
+        raise AssertionError("pairs without text have no such file")
+
+
+def make_run(root: Path, model: str, n_layers: int = 12, n_heads: int = 8, **config) -> Run:
+    config = {"paths": "via_mlps", "metric": "relative_logit", "seed": 7, "model": model} | config
+    with open_run("which_heads", config, root=root) as run:
+        for operation in OPERATIONS:
+            run.save(operation, make_effects(operation, n_layers, n_heads), pairs=Pairs())
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("results"), "reference")
+
+
+@pytest.fixture(scope="module")
+def measured(run: Run) -> list[fig2.Measured]:
+    return [fig2.measure(run, name) for name in run.names]
+
+
+@pytest.fixture(scope="module")
+def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("figures")
+    fig2.main(fig2.Options(run=run.path, out=out, formats=()))
+    return out
+
+
+def test_the_panels_hold_the_means_in_percent(run: Run, measured: list[fig2.Measured]) -> None:
+    traces = fig2.draw(run, measured).data
+    assert len(traces) == 2 * len(OPERATIONS)
+    for index, operation in enumerate(OPERATIONS):
+        effects = run.load(operation)
+        heads, mlps = traces[2 * index], traces[2 * index + 1]
+        assert np.allclose(heads.z, 100 * effects.heads.mean().numpy())
+        assert np.allclose(mlps.z[:, 0], 100 * effects.mlps.mean().numpy())
+
+
+def test_the_hover_holds_intervals_and_computed_pairs(
+    run: Run, measured: list[fig2.Measured]
+) -> None:
+    trace = fig2.draw(run, measured).data[0]
+    effects = run.load("addition").heads
+    low, high = 100 * effects.ci().numpy()
+    assert np.allclose(trace.customdata[..., 1], low)
+    assert np.allclose(trace.customdata[..., 2], high)
+    assert np.allclose(trace.customdata[..., 3], 100 * effects.select(Pairs.computed).mean())
+    for place in ("%{y}.%{x}", "%{z:+.2f}%", "customdata[1]", "customdata[2]", "customdata[3]"):
+        assert place in trace.hovertemplate
+
+
+def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
+    measured: list[fig2.Measured], run: Run
+) -> None:
+    marks = fig2.marks(measured[0].heads.mean)
+    strong = [Head(mark.row, mark.column) for mark in marks if mark.strong]
+    assert strong == key_heads(run.load("addition")) == [Head(4, 6), Head(5, 1)]
+    assert [mark.text for mark in marks if not mark.strong] == ["7.2"]
+
+
+def test_the_table_is_the_figure_in_numbers(run: Run, drawn: Path) -> None:
+    table = pd.read_csv(drawn / "fig2.csv")
+    assert len(table) == len(OPERATIONS) * (12 * 8 + 12)
+    row = table.query("operation == 'division' and layer == 4 and head == 6")
+    assert row["mean"].item() == pytest.approx(run.load("division").heads.mean()[4, 6].item())
+    assert row["ci_low"].item() < row["mean"].item() < row["ci_high"].item()
+
+
+def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
+    page = (drawn / "fig2.html").read_text(encoding="utf-8")
+    tags = re.findall(r"<(?:script|link|img|iframe|style)\b[^>]*>", page)
+    assert len(tags) >= 2
+    assert not [
+        tag for tag in tags if re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", tag)
+    ]
+    assert "@import" not in page.split("<script", 1)[0]
+    assert len(page) > 3_000_000, "plotly's own script is inside"
+
+
+def test_the_page_says_what_it_shows(run: Run) -> None:
+    text = " ".join(fig2.notes(run, True, None))
+    for part in ("Model: reference", "seed 7", "via MLPs", "−5%", "answered right"):
+        assert part in text
+    titles = [
+        note.text for note in fig2.draw(run, [fig2.measure(run, "addition")]).layout.annotations
+    ]
+    assert any("Addition" in title and "18 references" in title for title in titles)
+
+
+def test_a_models_name_is_text_not_markup(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "<img src=x onerror=alert(1)>")
+    text = fig2.draw(run, [fig2.measure(run, "addition")]).to_json()
+    assert "&lt;img" in text
+    assert "<img" not in text.replace("\\u003c", "<")
+
+
+def test_other_metrics_are_drawn_in_their_own_unit_without_key_heads(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "reference", metric="logit")
+    figure = fig2.draw(run, [fig2.measure(run, "addition")])
+    assert np.allclose(figure.data[0].z, run.load("addition").heads.mean())
+    assert not any("key head" in note.text for note in figure.layout.annotations)
+
+
+def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "meta-llama/Llama-2-7b-hf", 32, 32)
+    figure = fig2.draw(run, [fig2.measure(run, "addition")])
+    dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
+    assert dots == {(head.layer, head.index) for head in MODELS[0].key_heads}
+    assert any("Table 4" in note.text for note in figure.layout.annotations)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("meta-llama/Llama-2-7b-hf", "LLaMA2-7B"),
+        ("/models/llama-2-13b", "LLaMA2-13B"),
+        ("mistralai/Mistral-7B-v0.1", "Mistral-7B"),
+        ("meta-llama/Llama-2-7b-chat-hf", None),
+        ("mistralai/Mistral-7B-Instruct-v0.2", None),
+        ("reference-mistral", None),
+        ("gpt2", None),
+    ],
+)
+def test_the_papers_models_are_known_by_their_ids(name: str, found: str | None) -> None:
+    model = paper_model(name)
+    assert (model and model.name) == found
+
+
+def test_the_newest_run_of_the_model_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, "reference", seed=1)
+    newest = make_run(tmp_path, "reference", seed=2)
+    make_run(tmp_path, "another", seed=3)
+    assert fig2.newest_run("reference", tmp_path).path == newest.path
+    with pytest.raises(SystemExit, match=r"python -m experiments.which_heads --model gpt2"):
+        fig2.main(fig2.Options(model="gpt2", root=tmp_path))
+
+
+def test_a_damaged_run_is_one_line(run: Run, tmp_path: Path) -> None:
+    broken = make_run(tmp_path, "reference")
+    (broken.path / "division.safetensors").write_bytes(b"")
+    with pytest.raises(SystemExit, match="damaged"):
+        fig2.main(fig2.Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
+
+
+def test_drawing_imports_no_model_library(run: Run, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from figures import fig2; "
+        f"fig2.main(fig2.Options(run=Path({str(run.path)!r}), out=Path({str(tmp_path)!r}), "
+        "formats=())); "
+        "assert not {'transformer_lens', 'transformers'} & {*sys.modules}"
+    )
+    root = Path(__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, stdout=subprocess.PIPE)

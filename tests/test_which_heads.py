@@ -1,0 +1,100 @@
+"""The experiment from the command's configuration to a saved run and its picture."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import arith_lens as al
+from arith_lens.runs import find_runs
+from experiments.which_heads import Config, main
+from figures import fig2
+
+
+@pytest.fixture(scope="module")
+def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model in Hugging Face's format, with a bias that keeps logits positive."""
+    folder = tmp_path_factory.mktemp("tiny")
+    make_hf("llama").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def config(checkpoint: Path) -> Config:
+    return Config(
+        model=str(checkpoint), operations=("addition", "division"), n=12, keep="all", metric="logit"
+    )
+
+
+def test_a_run_is_saved_reported_and_drawn(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(config, root=tmp_path)
+    report = capsys.readouterr().out
+    for part in (
+        "addition: 12 distinct references, 12 pairs",
+        "division:",
+        "all pairs",
+        "computed",
+    ):
+        assert part in report
+    (run,) = find_runs("which_heads", root=tmp_path)
+    assert run.names == ("addition", "division")
+    assert run.load("addition").heads.per_pair.shape == (3, 4, 12)
+    record = json.loads((run.path / "run.json").read_text())
+    assert record["provenance"]["model"]["attn_implementation"]
+    assert len(record["provenance"]["model"]["weights_sha256"]) == 64
+    fig2.main(fig2.Options(run=run.path, out=tmp_path / "out", formats=()))
+    assert (tmp_path / "out" / "fig2.html").exists()
+
+
+def test_the_effects_are_those_of_path_patch(config: Config, tmp_path: Path) -> None:
+    main(config, root=tmp_path)
+    model = al.load_model(config.model)
+    pairs = al.sample_pairs(model, "addition", n=12, keep="all")
+    expected = al.path_patch(model, pairs, metric="logit")
+    actual = find_runs("which_heads", root=tmp_path)[0].load("addition")
+    torch.testing.assert_close(actual.heads.per_pair, expected.heads.per_pair)
+
+
+def test_a_finished_run_is_not_computed_again(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    main(config, root=tmp_path)
+    capsys.readouterr()
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(al, "path_patch", refuse)
+    main(config, root=tmp_path)
+    assert "saved before" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="computed again"):
+        main(config, root=tmp_path, again=True)
+
+
+def test_a_dry_run_prints_the_cost_and_saves_nothing(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(config, root=tmp_path, dry_run=True)
+    assert "FLOPs" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None:
+    import dataclasses
+
+    file = tmp_path / "mine.jsonl"
+    row = {
+        "reference": "2 plus 3 equals to ",
+        "counterfactual": "2 void 3 equals to ",
+        "answer": "5",
+    }
+    file.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answer": "6"}) + "\n")
+    main(dataclasses.replace(config, pairs=file), root=tmp_path / "results")
+    (run,) = find_runs("which_heads", root=tmp_path / "results")
+    assert run.names == ("pairs",)
+    assert run.facts("pairs")["pairs"] == 2
