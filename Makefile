@@ -1,0 +1,74 @@
+# Thin: each target is one or two commands, run in an environment of its own. `make help` lists them.
+#
+#   make fig2                                            the reference model, in about a minute
+#   make fig2 MODEL=meta-llama/Llama-2-7b-hf N=300 DEVICE=cuda
+#   make fig2 OPERATIONS="addition division" PAIRS=mine.jsonl
+
+MODEL ?= reference
+N ?=
+OPERATIONS ?=
+PAIRS ?=
+DTYPE ?=
+DEVICE ?=
+
+# The Python to set up from: the first of these that is new enough, or your own: make PYTHON=...
+PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; \
+	done),python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+ASK = --model $(MODEL) $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
+	$(if $(PAIRS),--pairs $(PAIRS)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fig2 gallery test check bench reference
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= PYTHON=$(PYTHON) VENV=$(VENV)"
+
+setup: $(STAMP) ## make .venv and install everything, once
+
+fig2: $(STAMP) ## which heads write the answer? compute, then draw figures/<model>/fig2.html
+	$(BIN)/python -m experiments.which_heads $(ASK)
+	$(BIN)/python -m figures.fig2 --model $(MODEL)
+
+gallery: $(STAMP) ## redraw figures/gallery from the reference model
+	$(BIN)/python -m experiments.which_heads --model reference
+	$(BIN)/python -m figures.fig2 --model reference --out figures/gallery --formats png svg
+
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: $(STAMP) ## time path patching
+	$(BIN)/python -m experiments.benchmark
+
+reference: $(STAMP) ## train the reference models anew (about 75 minutes each on two cores)
+	$(BIN)/python -m experiments.train_reference
+
+# A torch that $(PYTHON) has is seen from the new environment (by the .pth file) and kept: its pin
+# is left out, and pip touches nothing outside the environment.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "arith_lens needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)."; \
+		echo "Cure: install a newer one, or name it: make PYTHON=/path/to/python3.12"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "'$(PYTHON)' has no venv module, so no environment can be made."; \
+		echo "Cure: apt-get install python3-venv (Debian, Ubuntu), or make PYTHON=/path/to/another/python"; exit 1; }
+	@echo "setting up $(VENV); the first time takes some minutes"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import torch, site; print(*site.getsitepackages(), site.getusersitepackages(), sep="\n")' \
+		2>/dev/null > $(VENV)/base.pth && \
+		cp $(VENV)/base.pth "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/base.pth" || true
+	@cp constraints.txt $(VENV)/constraints.txt
+	@! $(BIN)/python -c 'import torch; print("keeping torch", torch.__version__)' 2>/dev/null || \
+		sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev]'
+	@touch $@
