@@ -20,7 +20,8 @@ NULL_WORDS = (
     *("none", "nothing", "null", "void", "blank", "empty", "nil", "nowhere", "nobody", "never"),
     *("neither", "zilch", "vacant", "hollow", "unknown", "whatever", "somehow", "anyhow"),
     *("indeed", "perhaps", "maybe", "elsewhere", "otherwise", "somewhere", "someone", "whichever"),
-    *("barren", "nought", "silence", "silent", "unnamed", "unsaid", "nameless", "pointless"),
+    *("nix", "nay", "nah", "barren", "nought", "silence", "silent"),
+    *("unnamed", "unsaid", "nameless", "pointless"),
     *("meaningless", "nothingness", "emptiness", "vacancy", "wordless", "untold", "nonsense"),
 )
 

@@ -1,6 +1,6 @@
 """Train a reference model on the closed world, from scratch, on a CPU or a GPU.
 
-    python -m experiments.train_reference --steps 11000
+    python -m experiments.train_reference --steps 8000
 
 The batch of a step follows from the seed and the step's number alone, and checkpoints hold the
 optimizer's state, so that a killed run goes on where it was when started again.
@@ -36,7 +36,7 @@ class Config:
     """where checkpoints go; the finished model is in its folder `final`"""
     architecture: str = "llama"
     """llama or mistral (grouped-query attention, sliding window)"""
-    steps: int = 11000
+    steps: int = 8000
     seed: int = 0
     rows: int = 32
     length: int = 128

@@ -164,7 +164,7 @@ def test_every_machine_draws_the_same_texts(toy):
     """The digest was written down once: other processes, Pythons and systems must meet it."""
     pairs = [sample_pairs(toy, operation, n=30, seed=7, keep="all") for operation in OPERATIONS]
     texts = [t for p in pairs for t in (*p.reference_text, *p.counterfactual_text)]
-    assert hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16] == "fb418de1055363da"
+    assert hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16] == "14bd0e5f16fdf207"
 
 
 def test_all_pairs_of_four_operations_take_less_than_two_seconds(toy):

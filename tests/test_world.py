@@ -30,7 +30,7 @@ def world_tokenizer(world_text: list[Passage]) -> Tokenizer:
 
 def test_a_seed_gives_the_same_documents_on_every_machine(world_text: list[Passage]) -> None:
     digest = hashlib.sha256("".join(p.text for p in world_text[:200]).encode()).hexdigest()
-    assert digest[:16] == "24a913137c8025f0"
+    assert digest[:16] == "8b9390aeec9b019b"
     assert next(documents(8)).text != world_text[0].text
 
 
@@ -110,7 +110,7 @@ def test_the_tokenizer_keeps_llama_2s_conventions(world_tokenizer: Tokenizer) ->
     encoded = world_tokenizer.encode("3 + 5 = 8")
     assert encoded.tokens == ["<s>", "▁", "3", "▁", "+", "▁", "5", "▁", "=", "▁", "8"]
     assert world_tokenizer.encode("42").tokens[-2:] == ["4", "2"], "one digit, one piece"
-    assert world_tokenizer.encode("é").tokens[-2:] == ["<0xC3>", "<0xA9>"], "bytes"
+    assert world_tokenizer.encode("é\n").tokens[-3:] == ["<0xC3>", "<0xA9>", "<0x0A>"]
     assert (
         world_tokenizer.decode(world_tokenizer.encode("Über 3 plus 5\n").ids) == "Über 3 plus 5\n"
     )

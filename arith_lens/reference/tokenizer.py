@@ -41,7 +41,7 @@ def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
         show_progress=False,
         initial_alphabet=sorted({c for t in _ALPHABET for c in t}),
     )
-    learner.train_from_iterator(texts, trainer)
+    learner.train_from_iterator((text.replace("\n", " ") for text in texts), trainer)
     return _with_bytes(learner)
 
 

@@ -48,7 +48,7 @@ _HALF = _Words(*(words[::2] for words in vars(_ALL).values()))
 def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
     gains = chance(rng, 0.5)
-    a, b = between(rng, 2, 20), between(rng, 2, 20)
+    a, b = between(rng, 2, 12), between(rng, 2, 9)
     if not gains:
         a, b = max(a, b) + 1, min(a, b)
     verb = pick(rng, words.gain if gains else words.lose)
@@ -64,7 +64,7 @@ def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
 
 def _compare(rng: random.Random, words: _Words) -> WordProblem:
     (name, other), thing = shuffled(rng, words.names)[:2], pick(rng, words.objects)
-    a, b = between(rng, 2, 20), between(rng, 2, 12)
+    a, b = between(rng, 2, 9), between(rng, 2, 9)
     if chance(rng, 0.4):
         text = f"Q: {name} has {a + b} {thing}. {other} has {a} {thing}. "
         return WordProblem(
@@ -91,7 +91,7 @@ def _groups(rng: random.Random, words: _Words) -> WordProblem:
 
 def _two_step(rng: random.Random, words: _Words) -> WordProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
-    a, b, c = between(rng, 5, 20), between(rng, 2, 9), between(rng, 1, 5)
+    a, b, c = between(rng, 5, 12), between(rng, 2, 6), between(rng, 1, 4)
     gain, lose = pick(rng, words.gain), pick(rng, words.lose)
     if chance(rng, 0.5):
         text = f"Q: {name} has {a} {thing}, {gain} {b} {thing} and then {lose} {c} {thing}. "
