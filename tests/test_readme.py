@@ -1,0 +1,49 @@
+"""What the README shows works as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of one language; "" for those without."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
+
+
+def test_the_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    if not (ROOT / "arith_lens" / "reference" / "reference" / "config.json").exists():
+        pytest.skip("the reference model is not there yet")
+    (example,) = blocks("python")
+    exec(compile(example, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert re.search(r"^\d+\.\d+ [-+]\d+\.\d%$", printed, flags=re.MULTILINE)
+    assert "key heads: " in printed
+
+
+def test_every_make_target_exists() -> None:
+    targets = set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    shown = set(re.findall(r"\bmake ([a-z0-9]+)", README))
+    assert "fig2" in shown
+    assert shown <= targets
+
+
+def test_every_link_inside_the_repository_leads_somewhere() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    assert "docs/data.md" in links
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert not [link for link in missing if not link.startswith("figures/gallery/")]
+
+
+def test_the_tree_names_every_module() -> None:
+    (tree,) = blocks("")
+    modules = {
+        path.name
+        for path in (ROOT / "arith_lens").iterdir()
+        if path.name not in ("__init__.py", "__pycache__", "py.typed")
+    }
+    assert {name for name in modules if name not in tree} == set()

@@ -1,0 +1,109 @@
+"""`make setup` names what is missing and its cure; the pins agree with the metadata."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    return subprocess.run(
+        ["make", "--no-print-directory", "-C", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+    )
+
+
+def fake_python(folder: Path, script: str) -> Path:
+    """A program that answers as a lacking Python would."""
+    path = folder / "python3"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@needs_make
+def test_a_missing_venv_module_is_named_with_its_cure(tmp_path: Path) -> None:
+    refuse = 'case "$2" in *venv*) echo "No module named venv" >&2; exit 1;; esac'
+    python = fake_python(tmp_path, f'{refuse}\nexec {sys.executable} "$@"')
+    done = make(tmp_path, "setup", f"PYTHON={python}")
+    assert done.returncode != 0
+    assert "no venv module" in done.stdout
+    assert "apt-get install python3-venv" in done.stdout
+    assert not (tmp_path / ".venv").exists()
+
+
+@needs_make
+@pytest.mark.parametrize(
+    "script", ['[ "$1" = --version ] && echo "Python 3.9.2" || exit 1', "exit 127"]
+)
+def test_an_old_or_missing_python_is_named_with_its_cure(tmp_path: Path, script: str) -> None:
+    done = make(tmp_path, "setup", f"PYTHON={fake_python(tmp_path, script)}")
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer" in done.stdout
+    assert "Cure:" in done.stdout
+
+
+@needs_make
+def test_a_torch_that_is_there_is_kept(tmp_path: Path) -> None:
+    """The new environment sees it, and its pin is left out; pip itself is not run."""
+    stand_in = tmp_path / "base"
+    (stand_in / "torch").mkdir(parents=True)
+    (stand_in / "torch" / "__init__.py").write_text("__version__ = '2.99.0'\n")
+    site = f"import site; site.getsitepackages = lambda: [{str(stand_in)!r}]\n"
+    (stand_in / "sitecustomize.py").write_text(site)
+    python = fake_python(
+        tmp_path,
+        'test "$2" = venv && set -- -m venv --without-pip "$3"\n'
+        f'PYTHONPATH={stand_in} exec {sys.executable} "$@"',
+    )
+    done = make(tmp_path, "-n", "setup", f"PYTHON={python}")
+    assert done.returncode == 0, done.stderr
+    commands = done.stdout.replace("-m pip install", "--version # install")
+    run = subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, capture_output=True, text=True)
+    assert "keeping torch 2.99.0" in run.stdout, run.stderr
+    assert "torch==" not in (tmp_path / ".venv" / "constraints.txt").read_text()
+    assert "numpy==" in (tmp_path / ".venv" / "constraints.txt").read_text()
+
+
+@needs_make
+def test_help_lists_every_target(tmp_path: Path) -> None:
+    listed = set(re.findall(r"^make ([a-z0-9]+)", make(tmp_path, "help").stdout, re.MULTILINE))
+    assert {"help", "setup", "fig2", "test", "check", "bench", "gallery", "reference"} == listed
+
+
+@needs_make
+def test_variables_become_options(tmp_path: Path) -> None:
+    given = ["MODEL=gpt2", "N=7", "OPERATIONS=addition division", "PAIRS=a.jsonl", "DTYPE=bfloat16"]
+    commands = make(tmp_path, "-n", "fig2", *given, "DEVICE=cuda").stdout
+    for option in (
+        "--model gpt2",
+        "--n 7",
+        "--operations addition division",
+        "--pairs a.jsonl",
+        "--dtype bfloat16",
+        "--device cuda",
+        "figures.fig2 --model gpt2",
+    ):
+        assert option in commands
+
+
+def test_every_dependency_is_pinned_within_its_bounds() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    for requirement in project["dependencies"]:
+        name, lowest = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()  # pyright: ignore
+        pinned = [int(part) for part in pins[name].split(".")]
+        assert pinned >= [int(part) for part in lowest.split(".")], requirement
