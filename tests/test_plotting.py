@@ -182,7 +182,10 @@ def test_pictures_are_drawn_and_vectors_hold_no_bitmap(tmp_path: Path, values: n
         "map.v1.svg",
         "map.v1.pdf",
     ]
-    assert files[1].read_bytes().startswith(b"\x89PNG")
+    png = files[1].read_bytes()
+    assert png.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
+    assert (width, height) == (2 * screen.layout.width, 2 * screen.layout.height)
     assert "<image" not in files[2].read_text(encoding="utf-8")
     assert files[3].read_bytes().startswith(b"%PDF")
     assert sorted(tmp_path.iterdir()) == sorted(files)

@@ -16,11 +16,14 @@ def main() -> None:
     paths = [Path(job["path"]) for job in jobs]
     partials = [path.with_name(path.name + ".partial") for path in paths]
     try:
+        figures = [io.from_json(job["figure"]) for job in jobs]
         io.write_images(
-            [io.from_json(job["figure"]) for job in jobs],
+            figures,
             partials,
             format=[path.suffix[1:] for path in paths],
             scale=[2 if path.suffix == ".png" else 1 for path in paths],
+            width=[figure.layout.width for figure in figures],  # the layout's own is not asked
+            height=[figure.layout.height for figure in figures],
         )
         for partial, path in zip(partials, paths, strict=True):
             partial.replace(path)
