@@ -84,7 +84,7 @@ class Effects:
         """
         if not 0 < level < 1:
             raise ValueError(f"expected a level between 0 and 1, found {level}; say 0.95 for 95%")
-        flat = self.per_pair.double().reshape(-1, self.n_pairs)
+        flat = self.per_pair.double().flatten(0, -2) if self.axes else self.per_pair.double()[None]
         means = resampled_means(flat, self._strata(), self._clusters(), n_resamples, seed)
         tail = (1 - level) / 2
         ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)

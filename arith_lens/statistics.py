@@ -69,8 +69,10 @@ def resampled_means(
     """`mean_over_strata` of clusters drawn with replacement, each with all its pairs."""
     sums, counts = cluster_sums(values, clusters)
     home = _strata_of_clusters(strata, clusters)
+    if not len(home):
+        return values.new_full((len(values), n_resamples), float("nan"))
     rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(len(home), np.full(len(home), 1 / max(1, len(home))), size=n_resamples)
+    drawn = rng.multinomial(len(home), np.full(len(home), 1 / len(home)), size=n_resamples)
     times = torch.as_tensor(drawn, dtype=values.dtype).T
     total = values.new_zeros(len(values), n_resamples)
     present = torch.zeros_like(total)

@@ -5,7 +5,7 @@ of each sender of the question. `notes` are what a result should say of the comp
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,8 +20,6 @@ from arith_lens.path_patching.question import Question
 from arith_lens.path_patching.recording import Recording, record_end
 from arith_lens.path_patching.sweep import direct_rows, sweep
 from arith_lens.path_patching.trunk import Trunk, trunk_of
-
-EngineName: TypeAlias = Literal["sweep", "hooks"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class SweepEngine:
     def _fitting_chunk(self, recording: Recording) -> int:
         """How many pairs fit in half of the free memory: a power of two, or all."""
         n_pairs, d_model = recording.stream.shape[1:]
-        one_pair = 4 * self.question.senders.n_rows * (4 * d_model + 4 * self.trunk.d_mlp)
+        one_pair = 3 * 4 * d_model * self.question.senders.n_rows  # rows, and the norm's own two
         fits = max(1, free_bytes(recording.stream.device) // 2 // one_pair)
         return n_pairs if fits >= n_pairs else 1 << (fits.bit_length() - 1)
 

@@ -12,6 +12,7 @@ from torch import nn
 from arith_lens.components import every_head, every_mlp
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.recording import both_runs
 from arith_lens.path_patching.sweep import Senders
 
 
@@ -47,7 +48,7 @@ def plan(model: HookedLike, pairs: PromptPairs) -> Plan:
     cfg = model.cfg
     components = every_head(cfg.n_layers, cfg.n_heads) + every_mlp(cfg.n_layers)
     senders = Senders.of(components, cfg.n_layers)
-    n_pairs, length = pairs.reference.shape
+    n_pairs, length = len(pairs), both_runs(pairs)[0].shape[1]
     return Plan(
         n_pairs=n_pairs,
         n_senders=len(components),

@@ -13,8 +13,7 @@ from arith_lens.components import Component
 from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import Engine, EngineName, HookEngine, SweepEngine
-from arith_lens.path_patching.hook_engine import Paths
+from arith_lens.path_patching.engines import Engine, HookEngine, SweepEngine
 from arith_lens.path_patching.memory import in_chunks
 from arith_lens.path_patching.question import Question, ask
 
@@ -31,10 +30,10 @@ def path_patch(
     pairs: PromptPairs,
     *,
     senders: Iterable[Component] | None = None,
-    paths: Paths = "via_mlps",
+    paths: str = "via_mlps",
     metric: str = "relative_logit",
     foil: Int[Tensor, "pair"] | None = None,
-    engine: EngineName = "sweep",
+    engine: str = "sweep",
     certify: bool = True,
     spot_checks: int = 0,
     batch_size: int | None = None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import get_args
+from typing import cast, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -69,7 +69,8 @@ def ask(
         raise ValueError("expected at least one pair, found none; sample more, or filter less")
     if foil is not None and len(foil) != n_pairs:
         raise ValueError(f"expected one foil for each of {n_pairs} pairs, found {len(foil)}")
-    return Question(_in_order(senders, n_layers, n_heads), paths, metric, n_layers, n_heads)
+    chosen = _in_order(senders, n_layers, n_heads)
+    return Question(chosen, cast(Paths, paths), metric, n_layers, n_heads)
 
 
 def _in_order(

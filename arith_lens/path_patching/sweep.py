@@ -87,8 +87,7 @@ def sweep(
             live += len(heads)
         if layer in senders.mlps:  # joins after the MLP, so it must not enter it
             rows[live] = rows[0] + recording.mlp_out[1, layer]
-        through = rows[:live].view(-1, d_model)
-        through += trunk.mlps[layer](through)
+        trunk.add_mlp(layer, rows[:live].view(-1, d_model))
         live += layer in senders.mlps
     return rows
 

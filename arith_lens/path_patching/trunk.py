@@ -17,6 +17,11 @@ from arith_lens.model import HookedLike
 
 VOCABULARY_CHUNK = 4096
 
+MLP_BYTES = {"cpu": 2**21, "cuda": 2**28}
+"""Size of one MLP activation at a time: in a CPU's cache it costs no trip to memory."""
+LEAST_MLP_ROWS = 256
+"""Fewer rows would read the weights too often."""
+
 
 class UnsupportedTrunk(ValueError):
     """The sweep's arithmetic is not this model's; `engine="hooks"` is general."""
@@ -33,11 +38,17 @@ class Trunk:
     final_norm: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
     w_u: Float[Tensor, "d_model d_vocab"]
     b_u: Float[Tensor, "d_vocab"] | None
-    d_mlp: int
+    mlp_rows: int
+    """How many rows enter an MLP at once."""
 
     @property
     def n_layers(self) -> int:
         return len(self.mlps)
+
+    def add_mlp(self, layer: int, rows: Float[Tensor, "row d_model"]) -> None:
+        """`rows += mlp(norm(rows))`, in place, a few rows at a time."""
+        for some in rows.split(self.mlp_rows):
+            some += self.mlps[layer](some)
 
     def head_writes(
         self, layer: int, z: Float[Tensor, "pair n_heads d_head"], heads: Sequence[int]
@@ -100,7 +111,7 @@ def trunk_of(model: HookedLike) -> Trunk:
         final_norm=in_float32(model.ln_final),
         w_u=model.W_U,
         b_u=bias if bias is not None and bool(bias.any()) else None,
-        d_mlp=int(getattr(model.cfg, "d_mlp", None) or 4 * model.W_U.shape[0]),
+        mlp_rows=_mlp_rows(model),
     )
 
 
@@ -117,6 +128,11 @@ def _misfit(model: HookedLike, blocks: Sequence[Any]) -> str | None:
         if missing or not hasattr(block.attn, "W_O"):
             return f"no {', '.join(missing) or 'W_O'} in layer {layer}"
     return None
+
+
+def _mlp_rows(model: HookedLike) -> int:
+    d_mlp = getattr(model.cfg, "d_mlp", None) or 4 * model.cfg.d_model
+    return max(LEAST_MLP_ROWS, MLP_BYTES.get(model.W_U.device.type, 2**24) // (4 * d_mlp))
 
 
 def _name_of(model: HookedLike) -> str:

@@ -1,0 +1,170 @@
+"""Effects: the statistics against formulas and resampling written out here."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from arith_lens.components import Head, Mlp
+from arith_lens.effects import ComponentEffects, Effects, compare, key_heads
+
+
+def head_effects(n_pairs: int = 12, seed: int = 0, **fields: object) -> Effects:
+    values = torch.randn(2, 3, n_pairs, generator=torch.Generator().manual_seed(seed))
+    return Effects(values, ("layer", "head"), "relative_logit", **fields)  # type: ignore[arg-type]
+
+
+def test_without_templates_the_mean_and_its_error_are_the_usual_ones() -> None:
+    effects = head_effects()
+    assert_close(effects.mean(), effects.per_pair.mean(-1))
+    assert_close(effects.stderr(), effects.per_pair.std(-1) / 12**0.5)
+
+
+def test_templates_weigh_equally_however_many_pairs_they_have() -> None:
+    effects = Effects(torch.tensor([[1.0, 1.0, 1.0, 5.0]]), ("layer",), "logit",
+                      template=("a", "a", "a", "b"))  # fmt: skip
+    assert_close(effects.mean(), torch.tensor([3.0]))
+    assert effects.by_template()["b"].mean().item() == 5.0
+    assert effects.by_template()["a"].n_pairs == 3
+
+
+def test_pairs_left_out_count_nowhere() -> None:
+    full = head_effects(n_pairs=6)
+    values = torch.cat([full.per_pair, torch.full((2, 3, 2), float("nan"))], -1)
+    holed = Effects(values, full.axes, full.metric)
+    assert_close(holed.mean(), full.mean())
+    assert_close(holed.stderr(), full.stderr())
+    assert holed.to_dataframe()["n"].tolist() == [6] * 6
+
+
+def test_copies_of_a_reference_are_no_further_evidence() -> None:
+    """Each pair five times over, as draws of one reference: the same error, not one of sqrt(5)."""
+    once = head_effects(n_pairs=8, cluster=torch.arange(8))
+    often = Effects(once.per_pair.repeat(1, 1, 5), once.axes, once.metric,
+                    cluster=torch.arange(8).repeat(5))  # fmt: skip
+    assert_close(often.mean(), once.mean())
+    assert_close(often.stderr(), once.stderr())
+    assert_close(often.ci(seed=3), once.ci(seed=3))
+    assert_close(often.sign_test(), once.sign_test())
+    naive = Effects(often.per_pair, once.axes, once.metric)
+    assert (naive.stderr() < 0.6 * once.stderr()).all(), "the test must be able to fail"
+
+
+def test_the_error_of_templates_adds_up_within_them() -> None:
+    values = torch.tensor([[1.0, 2.0, 4.0, 10.0, 14.0]])
+    effects = Effects(values, ("layer",), "logit", template=("a", "a", "a", "b", "b"))
+    a, b = np.array([1.0, 2.0, 4.0]), np.array([10.0, 14.0])
+    expected = np.sqrt(a.var(ddof=1) / 3 + b.var(ddof=1) / 2) / 2
+    assert_close(effects.stderr(), torch.tensor([expected], dtype=torch.float32))
+
+
+def test_a_single_reference_has_no_error() -> None:
+    one = head_effects(n_pairs=3, cluster=torch.zeros(3, dtype=torch.long))
+    assert one.stderr().isnan().all()
+    assert not one.mean().isnan().any()
+
+
+def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
+    generator = torch.Generator().manual_seed(0)
+    reference = torch.randn(400, 30, generator=generator)  # 400 components, 30 references each
+    draws = reference.repeat_interleave(4, -1) + 0.1 * torch.randn(400, 120, generator=generator)
+    cluster = torch.arange(30).repeat_interleave(4)
+    effects = Effects(draws, ("layer",), "logit", cluster=cluster)
+    low, high = effects.ci(0.9, n_resamples=500)
+    covered = ((low < 0) & (high > 0)).float().mean()
+    assert 0.83 < covered < 0.94
+    again = effects.ci(0.9, n_resamples=500)
+    assert torch.equal(torch.stack([low, high]), again), "the same seed, the same interval"
+
+
+def test_the_sign_test_is_binomial_and_its_q_values_are_controlled() -> None:
+    values = torch.ones(3, 10)
+    values[1, :5] = -1
+    values[2, :1] = -1
+    effects = Effects(values, ("layer",), "logit")
+    expected = torch.tensor([2 / 2**10, 1.0, 22 / 2**10])
+    assert_close(effects.sign_test(), expected)
+    assert_close(effects.q_values(), torch.tensor([6 / 2**10, 1.0, 33 / 2**10]))
+
+
+def test_top_is_the_most_negative_first_and_never_what_was_not_computed() -> None:
+    values = torch.tensor([[-1.0, 2.0], [float("nan"), -3.0]])[..., None].expand(2, 2, 4)
+    effects = Effects(values, ("layer", "head"), "logit")
+    assert effects.top(2) == [Head(1, 1), Head(0, 0)]
+    assert effects.top(9) == [Head(1, 1), Head(0, 0), Head(0, 1)]
+    assert Effects(-values[0], ("layer",), "logit").top(1) == [Mlp(1)]
+    with pytest.raises(TypeError, match="axes"):
+        Effects(values, ("head", "role"), "attention").top(1)
+
+
+def test_key_heads_are_beyond_the_threshold_on_the_harmful_side_only() -> None:
+    values = torch.tensor([[-0.04, 0.9], [-0.2, -0.06]])[..., None].expand(2, 2, 3)
+    effects = Effects(values, ("layer", "head"), "relative_logit")
+    assert key_heads(effects) == [Head(1, 0), Head(1, 1)]
+    assert key_heads(effects, threshold=-0.1) == [Head(1, 0)]
+
+
+def test_select_takes_the_pairs_with_all_that_belongs_to_them() -> None:
+    effects = head_effects(n_pairs=4, template=("a", "b", "a", "b"), cluster=torch.arange(4))
+    chosen = effects.select(torch.tensor([False, True, False, True]))
+    assert torch.equal(chosen.per_pair, effects.per_pair[..., [1, 3]])
+    assert chosen.template == ("b", "b")
+    assert chosen.cluster is not None and chosen.cluster.tolist() == [1, 3]
+
+
+def test_the_table_has_a_row_a_component_and_names_labelled_places() -> None:
+    effects = Effects(torch.rand(2, 3, 5), ("head", "role"), "attention",
+                      labels={"head": ("0.1", "2.0"), "role": ("a", "b", "END")})  # fmt: skip
+    table = effects.to_dataframe()
+    assert table["head"].tolist() == ["0.1"] * 3 + ["2.0"] * 3
+    assert table["role"].tolist() == ["a", "b", "END"] * 2
+    assert np.allclose(table["mean"], effects.mean().flatten())
+    assert table["mean"].between(table["ci_low"], table["ci_high"]).all()
+
+
+def test_it_draws_itself_without_a_script() -> None:
+    html = head_effects()._repr_html_()
+    assert "<svg" in html and "<script" not in html
+    assert head_effects().heatmap().data[0].z.shape == (2, 3)
+    assert "<svg" in Effects(torch.rand(4, 5), ("layer",), "logit")._repr_html_()
+
+
+def test_compare_ranks_the_same_components_side_by_side() -> None:
+    a, b = head_effects(seed=1), head_effects(seed=2)
+    table = compare(a, b)
+    assert np.allclose(table["difference"], (b.mean() - a.mean()).flatten(), atol=1e-6)
+    best = table.loc[table["rank_a"] == 0].iloc[0]
+    assert Head(int(best["layer"]), int(best["head"])) == a.top(1)[0]
+    with pytest.raises(ValueError, match="one metric"):
+        compare(a, Effects(b.per_pair, b.axes, "logit"))
+    with pytest.raises(ValueError, match="same components"):
+        compare(a, Effects(b.per_pair[:1], b.axes, b.metric))
+
+
+def test_component_effects_rank_heads_and_mlps_together() -> None:
+    heads = Effects(torch.tensor([[[-2.0], [1.0]]]), ("layer", "head"), "logit")
+    mlps = Effects(torch.tensor([[-3.0]]), ("layer",), "logit")
+    both = ComponentEffects(heads, mlps, torch.ones(1))
+    assert both.top(2) == [Mlp(0), Head(0, 0)]
+    assert both._repr_html_().count("<svg") == 2
+
+
+def test_no_pair_at_all_gives_nan_and_no_crash() -> None:
+    empty = Effects(torch.zeros(2, 0), ("layer",), "logit")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value in (empty.mean(), empty.stderr(), empty.ci(n_resamples=5), empty.sign_test()):
+            assert value.isnan().all()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="axis"):
+        Effects(torch.zeros(2, 3), ("layer", "head"), "logit")
+    with pytest.raises(ValueError, match="template"):
+        Effects(torch.zeros(2, 3), ("layer",), "logit", template=("a",))
+    with pytest.raises(ValueError, match="level"):
+        head_effects().ci(95.0)
+    with pytest.raises(ValueError, match="template"):
+        head_effects().by_template()

@@ -1,0 +1,336 @@
+"""What surrounds the sweep: certificate, refusals, other trunks, memory, cost, metrics."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from test_path_patching import make_pairs
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from arith_lens.components import Head, Mlp
+from arith_lens.hooks import scale_mlps
+from arith_lens.model import load_model
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching import (
+    CertificateError,
+    UnsupportedTrunk,
+    engines,
+    path_patch,
+    plan,
+    sweep,
+    trunk,
+)
+from arith_lens.path_patching.recording import record_end
+
+GPT2 = {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 32, "initializer_range": 0.3}
+
+
+@pytest.fixture(params=["llama", "mistral"])
+def model(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def pairs(model: Any) -> PromptPairs:
+    return make_pairs(model)
+
+
+@pytest.fixture
+def make_other(tokenizer: Any) -> Callable[..., Any]:
+    """Models of other families: `make_other("GPT2", n_embd=16, ...)`, norms and biases random."""
+
+    def make(family: str, **config: Any) -> Any:
+        import transformers
+
+        settings = getattr(transformers, f"{family}Config")(
+            vocab_size=len(tokenizer), attn_implementation="eager", **config
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            names = {"GPT2": "GPT2LMHeadModel"}
+            hf = getattr(transformers, names.get(family, f"{family}ForCausalLM"))(settings).eval()
+            for name, weight in hf.named_parameters():
+                if weight.ndim == 1:
+                    weight.data.uniform_(0.3, 1.3 if "norm" in name or "ln" in name else 0.6)
+        return load_model((hf, tokenizer))
+
+    return make
+
+
+def assert_engines_agree(model: Any, pairs: PromptPairs, **options: Any) -> None:
+    options = {"metric": "logit"} | options
+    fast, general = (path_patch(model, pairs, engine=e, **options) for e in ("sweep", "hooks"))
+    for a, b in ((fast.heads, general.heads), (fast.mlps, general.mlps)):
+        assert_close(a.per_pair, b.per_pair, atol=2e-5, rtol=1e-4)
+        assert a.per_pair.abs().max() > 1e-3, "the test must be able to fail"
+    assert_close(fast.logit, general.logit, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["logit", "logprob", "probability", "logit_difference"])
+def test_every_metric_agrees_with_whole_rows_of_logits(
+    model: Any, pairs: PromptPairs, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trunk, "VOCABULARY_CHUNK", 100)  # several chunks, the last one short
+    foil = (pairs.answer + 1) % model.cfg.d_vocab if metric == "logit_difference" else None
+    for paths in ("via_mlps", "direct"):
+        assert_engines_agree(model, pairs, metric=metric, foil=foil, paths=paths)
+
+
+def test_the_mlp_takes_rows_in_parts(
+    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trunk, "LEAST_MLP_ROWS", 7)
+    monkeypatch.setattr(trunk, "MLP_BYTES", {"cpu": 0})
+    assert_engines_agree(model, pairs)
+
+
+def test_a_trunk_with_biases_and_layer_norms_is_swept(make_other: Callable[..., Any]) -> None:
+    gpt2 = make_other("GPT2", **GPT2)
+    assert gpt2.blocks[0].attn.b_O is not None
+    assert_engines_agree(gpt2, make_pairs(gpt2))
+
+
+def test_layer_norms_in_bfloat16_see_float32_rows(make_other: Callable[..., Any]) -> None:
+    gpt2 = make_other("GPT2", **GPT2)
+    pairs = make_pairs(gpt2)
+    wide = path_patch(gpt2, pairs, metric="logit")
+    gpt2.bridge.original_model.to(torch.bfloat16)
+    narrow = path_patch(gpt2, pairs, metric="logit")
+    worst = (wide.heads.per_pair - narrow.heads.per_pair).abs().max()
+    assert 0 < worst < 0.1 * wide.heads.per_pair.abs().max()
+
+
+def test_hooks_on_the_mlp_are_part_of_the_model(llama: Any) -> None:
+    """The sweep calls the model's own MLP, hooks and all: it sweeps the model as it then is."""
+    pairs = make_pairs(llama)
+    plain = path_patch(llama, pairs, metric="logit")
+    with llama.hooks([("blocks.1.hook_mlp_out", lambda value, hook: 0.5 * value)]):
+        assert_engines_agree(llama, pairs)
+        halved = path_patch(llama, pairs, metric="logit")
+    assert (halved.heads.per_pair - plain.heads.per_pair).abs().max() > 0.01
+
+
+def test_a_hook_at_one_position_is_found_out(llama: Any) -> None:
+    """It means another row to the sweep than to the model."""
+    hooks = scale_mlps([1], 0.5, positions=-1)
+    with llama.hooks(hooks), pytest.raises(CertificateError, match="FAILED"):
+        path_patch(llama, make_pairs(llama))
+
+
+def test_a_bare_bridge_will_do(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    bare = path_patch(llama.bridge, pairs, metric="logit", spot_checks=2)
+    whole = path_patch(llama, pairs, metric="logit")
+    assert torch.equal(bare.heads.per_pair, whole.heads.per_pair)
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "what"),
+    [
+        (
+            "GPTNeoX",
+            {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+            | {"intermediate_size": 24},
+            "in parallel",
+        ),
+        (
+            "Gemma2",
+            {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+            | {"intermediate_size": 24, "num_key_value_heads": 1, "head_dim": 8}
+            | {"final_logit_softcapping": None},
+            "a norm after",
+        ),
+    ],
+)
+def test_a_trunk_that_does_not_fit_is_refused_by_name_and_hooks_are_offered(
+    make_other: Callable[..., Any], family: str, config: dict[str, Any], what: str
+) -> None:
+    model = make_other(family, **config)
+    pairs = make_pairs(model)
+    with pytest.raises(UnsupportedTrunk, match=rf"{what}.*{family}.*engine='hooks'"):
+        path_patch(model, pairs)
+    result = path_patch(model, pairs, senders=[Head(0, 1)], engine="hooks", metric="logit")
+    assert result.heads.per_pair[0, 1].isfinite().all()
+
+
+def test_the_certificate_is_kept_with_its_numbers(model: Any, pairs: PromptPairs) -> None:
+    certificate = path_patch(model, pairs).computation["certificate"]
+    assert certificate["n_pairs"] == 2, "a longest and a shortest prompt"
+    assert len(certificate["found"]) == 5
+    assert max(certificate["found"].values()) < 1e-5 < certificate["allowed"]
+    assert "certificate" not in path_patch(model, pairs, certify=False).computation
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("blocks.1.hook_attn_out", "sum of the heads' writes"),
+        ("blocks.1.hook_resid_post", "recomputed MLP"),
+        ("unembed.hook_in", "the model's logit"),
+    ],
+)
+def test_a_model_that_does_something_else_is_refused_with_the_numbers(
+    llama: Any, name: str, check: str
+) -> None:
+    pairs = make_pairs(llama)
+    with (
+        llama.hooks([(name, lambda value, hook: 1.01 * value)]),
+        pytest.raises(CertificateError, match=rf"(?s)FAILED  \d.\de-0\d  .*{check}"),
+    ):
+        path_patch(llama, pairs)
+
+
+@torch.no_grad()
+def test_the_certificate_sees_a_wrong_sweep(model: Any, pairs: PromptPairs) -> None:
+    """Each mistake that a trunk could hold makes some check fail."""
+    right = trunk.trunk_of(model)
+    recording, answer = record_end(model, pairs), pairs.answer
+    senders = sweep.Senders.of([Head(0, 0), Head(1, 1), Mlp(0)], model.cfg.n_layers)
+    swapped = [right.mlps[1], right.mlps[0], *right.mlps[2:]]
+    wrong = {
+        "layers": replace(right, mlps=swapped),
+        "norm": replace(right, final_norm=lambda rows: rows),
+        "writes": replace(right, w_o=list(reversed(right.w_o))),
+    }
+    good = engines.certificate_of(right, recording, answer, senders)
+    assert not good.failed
+    for name, mistake in wrong.items():
+        assert engines.certificate_of(mistake, recording, answer, senders).failed, name
+
+
+def test_spot_checks_recompute_cells_by_hooks(
+    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = path_patch(model, pairs, metric="logit", spot_checks=4).computation["spot_checks"]
+    assert found["cells"] == 4 and found["largest_difference"] < 1e-4
+    right = engines.sweep
+    monkeypatch.setattr(engines, "sweep", lambda *given: 1.01 * right(*given) + 0.1)
+    wrong = path_patch(model, pairs, metric="logit", spot_checks=4, certify=False)
+    assert wrong.computation["spot_checks"]["largest_difference"] > 1e-4
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_out_of_memory_halves_the_chunk_and_loses_nothing(
+    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    whole = path_patch(model, pairs, metric="logit")
+    right, sizes = engines.sweep, []
+
+    def small(trunk: Any, recording: Any, senders: Any) -> torch.Tensor:
+        sizes.append(recording.stream.shape[1])
+        if sizes[-1] > 2:
+            raise error("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+        return right(trunk, recording, senders)
+
+    monkeypatch.setattr(engines, "sweep", small)
+    parts = path_patch(model, pairs, metric="logit")
+    assert sizes == [5, 2, 2, 1]
+    assert parts.computation["chunk_sizes"] == [2]
+    assert_close(parts.heads.per_pair, whole.heads.per_pair, atol=1e-5, rtol=1e-4)
+
+
+def test_no_memory_for_one_pair_says_what_to_do(
+    llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(engines, "sweep", never)
+    with pytest.raises(MemoryError, match="senders="):
+        path_patch(llama, make_pairs(llama))
+
+
+def test_other_errors_are_not_taken_for_memory(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> torch.Tensor:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(engines, "sweep", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        path_patch(llama, make_pairs(llama))
+
+
+@pytest.mark.parametrize("lengths", [(8, 8, 8), (4,)])
+def test_the_plan_counts_as_torch_does(model: Any, lengths: tuple[int, ...]) -> None:
+    pairs = make_pairs(model, (*lengths, 9))[: len(lengths)]
+    cost = plan(model, pairs)
+    with FlopCounterMode(display=False) as whole:
+        path_patch(model, pairs, certify=False)
+    with FlopCounterMode(display=False) as recording:
+        record_end(model, pairs)
+    assert cost.sweep_flops == whole.get_total_flops() - recording.get_total_flops()
+    assert cost.recording_flops == recording.get_total_flops()
+    assert f"{len(pairs)} pairs, 15 senders" in str(cost)
+
+
+def test_small_and_negative_logits_are_told(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    with torch.no_grad():
+        logits = llama(pairs.reference, attention_mask=pairs.attention_mask)[:, -1]
+    least = logits.argmin(-1)
+    near = logits.masked_fill(logits < 0, 99).argmin(-1)  # the smallest positive logit
+    answer = torch.cat([least[:2], near[2:3], pairs.answer[3:]])
+    with pytest.warns(UserWarning, match="of 5 pairs, 2 are left out.*and 1 have"):
+        result = path_patch(llama, replace(pairs, answer=answer))
+    assert result.n_left_out == 2
+    assert result.heads.per_pair[..., :2].isnan().all()
+    assert result.heads.per_pair[..., 2:].isfinite().all()
+    assert result.heads.mean().isfinite().all()
+
+
+def test_a_result_says_how_it_was_computed(model: Any, pairs: PromptPairs) -> None:
+    result = path_patch(model, pairs, batch_size=2, paths="direct")
+    computation = json.loads(json.dumps(dict(result.computation)))
+    assert computation["engine"] == "sweep" and computation["paths"] == "direct"
+    assert computation["shard_size"] == 2 and computation["n_pairs"] == 5
+    assert computation["dtype"] == "float32" and computation["device"] == "cpu"
+    assert result.heads.axes == ("layer", "head") and result.mlps.axes == ("layer",)
+    assert result.heads.cluster is not None and len(result.heads.cluster) == 5
+
+
+def test_an_open_run_keeps_the_result(llama: Any) -> None:
+    saved: dict[str, Any] = {}
+
+    class Run:
+        def save(self, name: str, effects: Any, *, pairs: Any) -> None:
+            saved[name] = effects, pairs
+
+    pairs = make_pairs(llama)
+    result = path_patch(llama, pairs, run=Run())
+    assert saved == {"path_patching": (result, pairs)}
+
+
+def test_nan_in_the_weights_names_the_layer(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    pairs = make_pairs(model)
+    model.bridge.original_model.model.layers[1].mlp.original_component.down_proj.weight.data[0] = (
+        float("nan")
+    )
+    with pytest.raises(FloatingPointError, match=r"blocks\.1|layer 1"):
+        path_patch(model, pairs)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"senders": [Head(0, 4)]}, IndexError, "from 0 to 3"),
+        ({"senders": [Mlp(3)]}, IndexError, "from 0 to 2"),
+        ({"senders": []}, ValueError, "none"),
+        ({"senders": ["1.2"]}, Exception, "Head"),
+        ({"paths": "all"}, ValueError, "via_mlps, direct, total"),
+        ({"paths": "total"}, ValueError, "engine='hooks'"),
+        ({"engine": "fast"}, ValueError, "'sweep' or 'hooks'"),
+        ({"metric": "accuracy"}, ValueError, "relative_logit"),
+        ({"metric": "logit_difference"}, ValueError, "foil"),
+        ({"metric": "logit_difference", "foil": torch.tensor([3])}, ValueError, "5 pairs"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    llama: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        path_patch(llama, make_pairs(llama), **options)
