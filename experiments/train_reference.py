@@ -1,6 +1,6 @@
 """Train a reference model on the closed world, from scratch, on a CPU or a GPU.
 
-    python -m experiments.train_reference --steps 8000
+    python -m experiments.train_reference --steps 6000
 
 The batch of a step follows from the seed and the step's number alone, and checkpoints hold the
 optimizer's state, so that a killed run goes on where it was when started again.
@@ -36,7 +36,8 @@ class Config:
     """where checkpoints go; the finished model is in its folder `final`"""
     architecture: str = "llama"
     """llama or mistral (grouped-query attention, sliding window)"""
-    steps: int = 8000
+    steps: int = 6000
+    """a checkpoint may be trained on to another number: the cosine then ends there"""
     seed: int = 0
     rows: int = 32
     length: int = 128
@@ -205,7 +206,9 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _recipe(config: Config) -> dict[str, Any]:
-    return {name: str(value) for name, value in asdict(config).items() if name != "output"}
+    """What a run may not change on its way; it may be made longer or shorter, and moved."""
+    free = ("output", "steps")
+    return {name: str(value) for name, value in asdict(config).items() if name not in free}
 
 
 def _save(config: Config, model: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
