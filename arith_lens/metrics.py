@@ -78,22 +78,19 @@ def logit_difference(patched: Readout, reference: Readout) -> Float[Tensor, "*ro
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric's function, its words for axes and titles, and what it must be given."""
+    """A metric's function, and what a readout must hold for it."""
 
     effect: Callable[[Readout, Readout], Tensor]
-    label: str
     needs_vocabulary: bool = False
     needs_foil: bool = False
 
 
 METRICS: Mapping[str, Metric] = {
-    "relative_logit": Metric(relative_logit, "logit of the answer, relative change"),
-    "logit": Metric(logit, "logit of the answer, change"),
-    "logprob": Metric(logprob, "log-probability of the answer, change", needs_vocabulary=True),
-    "probability": Metric(probability, "probability of the answer, change", needs_vocabulary=True),
-    "logit_difference": Metric(
-        logit_difference, "logit of the answer minus the foil's, change", needs_foil=True
-    ),
+    "relative_logit": Metric(relative_logit),
+    "logit": Metric(logit),
+    "logprob": Metric(logprob, needs_vocabulary=True),
+    "probability": Metric(probability, needs_vocabulary=True),
+    "logit_difference": Metric(logit_difference, needs_foil=True),
 }
 
 

@@ -334,3 +334,16 @@ def test_what_cannot_be_asked_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         path_patch(llama, make_pairs(llama), **options)
+
+
+def test_a_run_names_results_by_the_pairs_operation(llama: Any) -> None:
+    names = []
+
+    class Run:
+        def save(self, name: str, effects: Any, *, pairs: Any) -> None:
+            names.append(name)
+
+    pairs = make_pairs(llama)
+    for operations in [("addition",) * 5, ("addition",) * 4 + ("division",)]:
+        path_patch(llama, replace(pairs, operation=operations), run=Run())
+    assert names == ["addition", "path_patching"]

@@ -40,15 +40,16 @@ def patched_readouts(
 ) -> Readout:
     """The logits at END, unpatched in row 0, then with each sender patched, [row pair]."""
     layers = range(len(model.blocks))
-    mask = pairs.attention_mask
+    device = torch.device(model.cfg.device)
+    tokens, mask = pairs.reference.to(device), pairs.attention_mask.to(device)
     names = [name(layer) for layer in layers for name in (z_name, mlp_out_name)]
-    reference = record(model, pairs.reference, names, attention_mask=mask)
+    reference = record(model, tokens, names, attention_mask=mask)
     counterfactual = record(model, pairs.counterfactual, names, attention_mask=mask, positions=-1)
     held = held_hooks(layers, reference, paths)
     rows = []
     for hooks in [[], *(sender_hooks(sender, counterfactual) for sender in senders)]:
         logits = model.run_with_hooks(
-            pairs.reference, fwd_hooks=held + hooks, attention_mask=mask, logits_to_keep=1
+            tokens, fwd_hooks=held + hooks, attention_mask=mask, logits_to_keep=1
         )
         rows.append(read_logits(logits[:, -1], pairs.answer, foil))
     return _stack(rows)

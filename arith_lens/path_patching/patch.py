@@ -58,7 +58,8 @@ def path_patch(
         spot_checks: recompute so many random (sender, pair) cells by hooks; the largest difference
             is stored in `computation`.
         batch_size: pairs in a shard. The same shards give the same bits; others agree to rounding.
-        run: an open run (`runs.open_run`) to save the result in.
+        run: an open run (`runs.open_run`) to save the result in, under the pairs' operation, or as
+            `path_patching` where they have none or several.
 
     Returns:
         Effects a pair, of heads [layer head pair] and of MLPs [layer pair], on the CPU.
@@ -94,7 +95,7 @@ def path_patch(
         computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
     result = ComponentEffects(*effects, values[0], _n_left_out(values), computation)
     if run is not None:
-        run.save("path_patching", result, pairs=pairs)
+        run.save(_name(pairs), result, pairs=pairs)
     return result
 
 
@@ -150,6 +151,11 @@ def _component_effects(
         "cluster": pairs.cluster,
     }
     return Effects(heads, HEADS, **common), Effects(mlps, MLPS, **common)
+
+
+def _name(pairs: PromptPairs) -> str:
+    operations = set(pairs.operation or ())
+    return operations.pop() if len(operations) == 1 else "path_patching"
 
 
 def _n_left_out(values: Float[Tensor, "row pair"]) -> int:

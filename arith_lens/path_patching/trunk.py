@@ -33,7 +33,7 @@ class Trunk:
 
     mlps: Sequence[Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]]
     """For each layer, what its MLP adds: `mlp(norm(x))`."""
-    w_o: Sequence[Callable[[], Float[Tensor, "n_heads d_head d_model"]]]
+    w_o: Sequence[Float[Tensor, "n_heads d_head d_model"]]
     b_o: Sequence[Float[Tensor, "d_model"] | None]
     final_norm: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
     w_u: Float[Tensor, "d_model d_vocab"]
@@ -54,7 +54,7 @@ class Trunk:
         self, layer: int, z: Float[Tensor, "pair n_heads d_head"], heads: Sequence[int]
     ) -> Float[Tensor, "chosen pair d_model"]:
         """What each of `heads` adds to the stream for its z: `z @ W_O`, without the bias."""
-        w_o = self.w_o[layer]()
+        w_o = self.w_o[layer]
         chosen = torch.as_tensor(heads, dtype=torch.long)
         parts = z[:, chosen].transpose(0, 1).to(w_o.device).float()
         return torch.bmm(parts, w_o[chosen.to(w_o.device)].float()).to(z.device)
@@ -106,7 +106,7 @@ def trunk_of(model: HookedLike) -> Trunk:
     bias = getattr(model.unembed, "b_U", None)
     return Trunk(
         mlps=[_mlp_path(block) for block in blocks],
-        w_o=[_w_o(block.attn) for block in blocks],
+        w_o=[block.attn.W_O for block in blocks],
         b_o=[getattr(block.attn, "b_O", None) for block in blocks],
         final_norm=in_float32(model.ln_final),
         w_u=model.W_U,
@@ -125,6 +125,8 @@ def _misfit(model: HookedLike, blocks: Sequence[Any]) -> str | None:
         if hasattr(block, "ln1_post") or hasattr(block, "ln2_post"):
             return f"a norm after the attention or the MLP of layer {layer}"
         missing = [part for part in ("ln2", "mlp", "attn") if not hasattr(block, part)]
+        if any(weight.is_meta for weight in block.parameters()):
+            return f"weights of layer {layer} that are not on a device (offloaded)"
         if missing or not hasattr(block.attn, "W_O"):
             return f"no {', '.join(missing) or 'W_O'} in layer {layer}"
     return None
@@ -143,10 +145,6 @@ def _name_of(model: HookedLike) -> str:
     )
 
 
-def _w_o(attention: Any) -> Callable[[], Float[Tensor, "n_heads d_head d_model"]]:
-    return lambda: attention.W_O
-
-
 def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]:
     norm, mlp = in_float32(block.ln2), block.mlp
     weight = next(mlp.parameters())
@@ -160,10 +158,10 @@ def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tens
 
 
 def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
-    """`norm` with float32 weights, whatever the model's dtype; a float32 norm is itself."""
-    parameters = dict(norm.named_parameters())
-    if all(value.dtype == torch.float32 for value in parameters.values()):
-        return norm
+    """`norm` without the bridge's hook points, and with float32 weights whatever the model's."""
     plain = getattr(norm, "original_component", None) or norm
-    weights = {name: value.float() for name, value in plain.named_parameters()}
-    return lambda rows: torch.func.functional_call(plain, weights, (rows,))
+    weights = dict(plain.named_parameters())
+    if all(weight.dtype == torch.float32 for weight in weights.values()):
+        return plain
+    wide = {name: weight.float() for name, weight in weights.items()}
+    return lambda rows: torch.func.functional_call(plain, wide, (rows,))
