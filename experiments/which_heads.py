@@ -72,7 +72,8 @@ def main(
         for name, pairs in samples(model, config):
             print(f"{name}: {plan(model, pairs)}")
         return
-    with al.open_run("which_heads", config, model=model, root=root) as run:
+    inputs = () if config.pairs is None else (config.pairs,)
+    with al.open_run("which_heads", config, model=model, inputs=inputs, root=root) as run:
         saved = () if again else run.names
         for name, pairs in samples(model, config, skip=saved):
             engine = "hooks" if config.paths == "total" else "sweep"
@@ -116,7 +117,8 @@ def report(run: Run, *, reused: Collection[str] = ()) -> None:
     key = {}
     for name in run.names:
         effects = run.load(name)
-        key[name] = al.key_heads(effects)
+        if effects.heads.metric == "relative_logit":
+            key[name] = al.key_heads(effects)
         print(f"\n{name}: {_sample_line(run.facts(name))}{' (saved before)' * (name in reused)}")
         _print_heads("all pairs", effects.heads)
         computed = run.computed(name)
@@ -142,8 +144,13 @@ def _sample_line(facts: Mapping[str, Any]) -> str:
 
 
 def _print_heads(of: str, effects: al.Effects) -> None:
-    """Key heads with their effects, how few they are, and where."""
+    """Key heads with their effects, how few they are, and where; the strongest by other metrics."""
     means = effects.mean()
+    if effects.metric != "relative_logit":  # the threshold of key heads is one of this metric
+        strongest = [head for head in effects.top(5) if isinstance(head, al.Head)]
+        found = ", ".join(f"{head} {means[head.layer, head.index]:+.3g}" for head in strongest)
+        print(f"  {of:>14}: strongest {found}")
+        return
     heads = al.key_heads(effects)
     found = ", ".join(f"{head} {means[head.layer, head.index]:+.1%}" for head in heads[:12])
     layers = sorted({head.layer for head in heads})

@@ -113,14 +113,14 @@ def test_no_module_loads_a_model_library_when_imported() -> None:
 def test_every_public_name_is_there_and_typed() -> None:
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     declared = {
-        alias.asname: node.module
+        str(alias.asname): str(node.module)
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("arith_lens.")
         for alias in node.names
     }
     assert set(declared) == set(arith_lens.__all__)
     for name, module in declared.items():
-        assert getattr(arith_lens, name) is getattr(sys.modules[str(module)], name)
+        assert getattr(arith_lens, name) is getattr(sys.modules[module], name)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -90,7 +90,9 @@ def test_the_inline_svg_holds_each_value_and_nothing_that_runs(values: np.ndarra
 
 
 def test_a_map_of_one_row_is_drawn() -> None:
-    ET.fromstring(plotting.svg_heatmap(np.array([[1.0, np.nan]]), axes=("", "layer")))
+    text = plotting.svg_heatmap(np.array([[1.0, np.nan]]), axes=("", "layer"))
+    titles = [t.text for t in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["layer 0: +1", "layer 1: +nan"]
 
 
 def test_panels_hold_every_value_and_share_one_scale(values: np.ndarray) -> None:

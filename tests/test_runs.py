@@ -126,6 +126,26 @@ def test_another_configuration_gets_another_folder_and_the_same_one_continues(
     assert again.names == ("addition",)
 
 
+def test_an_input_that_changed_gets_another_folder(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    paths = []
+    for contents in ("a", "b", "a"):
+        file.write_text(contents)
+        paths.append(open_run("which_heads", Config(), inputs=[file], root=tmp_path).path)
+    assert paths[0] == paths[2] != paths[1]
+    with pytest.raises(RunError, match="cannot read"):
+        open_run("which_heads", Config(), inputs=[tmp_path / "nothing"], root=tmp_path)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers_in_the_record(
+    tmp_path: Path, effects: ComponentEffects
+) -> None:
+    with open_run("numbers", {}, root=tmp_path) as run:
+        run.save("addition", effects, a=torch.tensor(2.5), b=effects.logit.numpy().argmax())
+    facts = load_run(run.path).facts("addition")
+    assert (facts["a"], facts["b"]) == (2.5, int(effects.logit.argmax()))
+
+
 def test_an_experiment_that_fails_keeps_what_it_saved(
     tmp_path: Path, effects: ComponentEffects
 ) -> None:

@@ -47,7 +47,7 @@ def heatmap(
             zmin=-end,
             zmax=end,
             colorscale=colour_scale(),
-            hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{z:+.3g}}{unit}<extra></extra>",
+            hovertemplate=f"{_place(axes, '%{y}', '%{x}')}: %{{z:+.3g}}{unit}<extra></extra>",
             colorbar={
                 "title": {"text": html.escape(colour_title), "font": {"size": 12}},
                 "tickvals": ticks(end),
@@ -68,7 +68,9 @@ def heatmap(
     )
     common = {"showgrid": False, "zeroline": False, "mirror": True, "linecolor": FRAME}
     figure.update_xaxes(title=axes[1].capitalize(), constrain="domain", **common)
-    figure.update_yaxes(title=axes[0].capitalize(), autorange="reversed", **common)
+    figure.update_yaxes(
+        title=axes[0].capitalize(), autorange="reversed", showticklabels=bool(axes[0]), **common
+    )
     return figure
 
 
@@ -96,24 +98,31 @@ def svg_heatmap(
     squares = "".join(
         f'<rect x="{left + column * cell}" y="{top + row * cell}" width="{cell}" height="{cell}" '
         f'fill="{colour_at(float(values[row, column]), end)}"><title>'
-        f"{html.escape(axes[0])} {row}, {html.escape(axes[1])} {column}: "
+        f"{html.escape(_place(axes, row, column))}: "
         f"{values[row, column]:+.3g}{html.escape(unit)}</title></rect>"
         for row in range(n_rows)
         for column in range(n_columns)
     )
     bottom = top + n_rows * cell
     scale = f"colours from {signed(-end, unit)} (red) to {signed(end, unit)} (blue)"
+    reading = f"{axes[0]} down, {axes[1]} across" if axes[0] else f"{axes[1]} across"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 330)}" height="{height}" '
         f'font-family="{FONT}" font-size="11" fill="{TEXT}">'
         f'<text x="{left}" y="16" font-size="13">{html.escape(title)}</text>{squares}'
         f'<rect x="{left}" y="{top}" width="{n_columns * cell}" height="{n_rows * cell}" '
         f'fill="none" stroke="{FRAME}"/>'
-        + _row_ticks(n_rows, left, top, cell)
+        + (_row_ticks(n_rows, left, top, cell) if axes[0] else "")
         + _column_ticks(n_columns, left, bottom, cell)
-        + f'<text x="{left}" y="{bottom + 32}" fill="{NOTE}">{html.escape(axes[0])} down, '
-        f"{html.escape(axes[1])} across; {html.escape(scale)}</text></svg>"
+        + f'<text x="{left}" y="{bottom + 32}" fill="{NOTE}">{html.escape(reading)}; '
+        f"{html.escape(scale)}</text></svg>"
     )
+
+
+def _place(axes: tuple[str, str], row: int | str, column: int | str) -> str:
+    """`layer 3, head 2`; `layer 3` where a single row has no name."""
+    last = f"{axes[1]} {column}"
+    return f"{axes[0]} {row}, {last}" if axes[0] else last
 
 
 def tick_positions(n: int, most: int = 9) -> list[int]:

@@ -6,6 +6,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -16,10 +17,10 @@ def main() -> None:
     paths = [Path(job["path"]) for job in jobs]
     partials = [path.with_name(path.name + ".partial") for path in paths]
     try:
-        figures = [io.from_json(job["figure"]) for job in jobs]
+        figures: list[Any] = [io.from_json(job["figure"]) for job in jobs]
         io.write_images(
             figures,
-            partials,
+            list[str | Path](partials),
             format=[path.suffix[1:] for path in paths],
             scale=[2 if path.suffix == ".png" else 1 for path in paths],
             width=[figure.layout.width for figure in figures],  # the layout's own is not asked

@@ -1,14 +1,12 @@
 """Colours, inks, type and the colour scale's range, shared by every picture."""
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure as Figure
-else:
-    Figure = Any  # so that reading this module does not import plotly
+Figure: TypeAlias = Any
+"""A plotly figure: plotly is imported only to draw, and its types do not know its own traces."""
 
 Number: TypeAlias = int | float
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 
 class RunError(ValueError):
     """A run folder is missing, damaged, foreign, of another version, or cannot be written."""
@@ -48,6 +51,16 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def digests(files: Iterable[Path]) -> list[str]:
+    """Of each file's contents. Raises RunError for one that cannot be read."""
+    try:
+        return [digest(path.read_bytes()) for path in files]
+    except OSError as error:
+        raise RunError(
+            f"cannot read {error.filename}: {error.strerror or error}. Check the path."
+        ) from error
+
+
 def plain(value: Any) -> Any:
     """`value` in JSON's types: a dataclass as an object, tuples and sets as lists, paths as text.
 
@@ -66,6 +79,8 @@ def plain(value: Any) -> Any:
         return os.fspath(value)
     if value is None or isinstance(value, str | int | float | bool):
         return value
+    if isinstance(value, np.generic | torch.Tensor) and value.ndim == 0:
+        return plain(value.item())
     raise TypeError(
         f"expected a value that JSON can keep, found {type(value).__name__}: {value!r}; "
         "put numbers, text, lists and mappings into a configuration"

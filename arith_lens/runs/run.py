@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,7 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from arith_lens.effects import ComponentEffects
-from arith_lens.runs.files import RunError, digest, listed, plain, replace, write
+from arith_lens.runs.files import RunError, digest, digests, listed, plain, replace, write
 from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, now, software
 from arith_lens.runs.stored import Stored, from_bytes, to_bytes
 
@@ -137,29 +137,33 @@ class Run:
 
 
 def open_run(
-    experiment: str, config: Any, *, model: Any = None, root: str | Path = "results"
+    experiment: str,
+    config: Any,
+    *,
+    model: Any = None,
+    inputs: Iterable[Path] = (),
+    root: str | Path = "results",
 ) -> Run:
     """Open the run of this configuration, to be filled inside `with`.
 
-    A run of the same configuration and model that is already there is continued: what it saved
-    is still in `names`, so an experiment skips it.
+    A run of the same configuration, model, inputs and version that is already there is continued:
+    what it saved is still in `names`, so an experiment skips it.
 
     Args:
         config: a dataclass or a mapping of plain values.
         model: its weights enter the key and the record, so that another checkpoint under the same
             name gets a folder of its own.
+        inputs: files that the experiment reads; their contents enter the key.
 
     Raises:
-        RunError: the folder of this key is damaged or of another version.
+        RunError: an input cannot be read; the folder of this key is damaged or of another version.
     """
-    plain_config, described = plain(config), describe_model(model)
-    weights = described.get("weights_sha256")
-    identity = [experiment, FORMAT, plain_config, weights]
-    key = digest(json.dumps(identity, sort_keys=True).encode())[:12]
-    path = Path(root) / experiment / key
+    plain_config = plain(config)
+    provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
+    path = Path(root) / experiment / _key(experiment, plain_config, provenance)
     if (path / "run.json").exists():
         run = load_run(path)
-        run.record["provenance"] = software() | {"model": described}
+        run.record["provenance"] = provenance
         return run
     record = {
         "arith_lens_run": FORMAT,
@@ -168,7 +172,7 @@ def open_run(
         "status": "new",
         "started": now(),
         "wall_seconds": 0.0,
-        "provenance": software() | {"model": described},
+        "provenance": provenance,
         "results": {},
     }
     try:
@@ -176,6 +180,14 @@ def open_run(
     except OSError as error:
         raise RunError(f"cannot make {path}: {error}. Choose another root.") from error
     return Run(path, record)
+
+
+def _key(experiment: str, config: Any, provenance: Mapping[str, Any]) -> str:
+    """What must be the same for results to be the same, as twelve hexadecimal digits."""
+    weights = provenance["model"].get("weights_sha256")
+    version = provenance["versions"]["arith-lens"]
+    identity = [experiment, FORMAT, version, config, weights, provenance["inputs"]]
+    return digest(json.dumps(identity, sort_keys=True).encode())[:12]
 
 
 def load_run(path: str | Path) -> Run:
@@ -223,7 +235,7 @@ def find_runs(
             continue
         if run.finished and model in (None, run.config.get("model")):
             found.append(run)
-    return sorted(found, key=lambda run: run.record["ended"], reverse=True)
+    return sorted(found, key=lambda run: run.record.get("ended", ""), reverse=True)
 
 
 def _table(effects: ComponentEffects) -> str:
