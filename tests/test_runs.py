@@ -1,7 +1,9 @@
 """Runs come back bit for bit, say where they come from, and refuse what they did not write."""
 
 import dataclasses
+import hashlib
 import json
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +110,27 @@ def test_a_run_says_what_it_is_and_where_it_comes_from(run: Run) -> None:
     assert (run.path / "addition.pairs.jsonl").read_text().startswith('{"reference"')
 
 
+def test_every_file_has_its_digest_in_the_record(run: Run) -> None:
+    kept = load_run(run.path).record["results"]["addition"]["sha256"]
+    files = {path.name: path for path in run.path.iterdir() if path.name != "run.json"}
+    found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    assert found == kept
+
+
+def test_opening_a_run_again_does_not_claim_what_others_computed(
+    tmp_path: Path, run: Run, effects: ComponentEffects
+) -> None:
+    _edit(run.path, lambda record: record["provenance"].update(python="3.99"))
+    with open_run("which_heads", Config(), root=tmp_path) as again:
+        pass
+    assert load_run(run.path).record["provenance"]["python"] == "3.99"
+    with again:
+        again.save("division", effects)
+    record = load_run(run.path).record
+    assert record["provenance"]["python"] == platform.python_version()
+    assert record["results"]["division"]["versions"]["torch"] == torch.__version__
+
+
 def test_the_table_has_a_row_for_each_component(run: Run, effects: ComponentEffects) -> None:
     import pandas as pd
 
@@ -198,6 +221,22 @@ def _drop_results(folder: Path) -> None:
     _edit(folder, lambda record: record.pop("results"))
 
 
+def _scramble_results(folder: Path) -> None:
+    _edit(folder, lambda record: record.update(results=["addition"]))
+
+
+def _drop_digests(folder: Path) -> None:
+    _edit(folder, lambda record: record["results"]["addition"].pop("sha256"))
+
+
+def _forget_the_file(folder: Path) -> None:
+    _edit(folder, lambda record: record["results"]["addition"]["sha256"].clear())
+
+
+def _drop_time(folder: Path) -> None:
+    _edit(folder, lambda record: record.pop("wall_seconds"))
+
+
 def _raise_format(folder: Path) -> None:
     _edit(folder, lambda record: record.update(arith_lens_run=99))
 
@@ -223,6 +262,10 @@ def _edit(folder: Path, change) -> None:
         (_lose_effects, "missing"),
         (_cut_record, "damaged"),
         (_drop_results, "lacks results"),
+        (_scramble_results, "lacks results"),
+        (_drop_digests, "lacks sha256 of addition"),
+        (_forget_the_file, "damaged"),
+        (_drop_time, "lacks wall_seconds"),
         (_raise_format, "format 99"),
         (_make_foreign, "not written by arith_lens"),
         (_lose_record, "expected a run folder"),

@@ -22,9 +22,12 @@ FORMAT = 1
 class Run:
     """One run folder. In a `with` block it notes how the experiment ended, and how long it took."""
 
-    def __init__(self, path: Path, record: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Path, record: dict[str, Any], provenance: dict[str, Any] | None = None
+    ) -> None:
         self.path = path
         self.record = record  # the contents of run.json
+        self._provenance = provenance  # of what this process will save; None: as in the record
         self._started = time.monotonic()
 
     @property
@@ -78,14 +81,20 @@ class Run:
         }
         for file, data in files.items():
             write(self.path / file, data)
+        hashes = {file: digest(data) for file, data in files.items()}
         if pairs is not None:
             facts = {**describe_pairs(pairs), **facts}
             if pairs.reference_text is not None:
-                replace(self.path / f"{name}.pairs.jsonl", pairs.to_jsonl)
+                prompts = self.path / f"{name}.pairs.jsonl"
+                replace(prompts, pairs.to_jsonl)
+                hashes[prompts.name] = digests([prompts])[0]
+        self.record["provenance"] = self._provenance or self.record["provenance"]
         self.record["results"][name] = {
+            "saved": now(),
+            "versions": software()["versions"],
             "facts": plain(facts),
             "computation": plain(effects.computation),
-            "sha256": {file: digest(data) for file, data in files.items()},
+            "sha256": hashes,
         }
         self._write_record()
 
@@ -123,7 +132,7 @@ class Run:
 
     def _read(self, name: str) -> bytes:
         path = self.path / f"{name}.safetensors"
-        expected = self._entry(name)["sha256"][path.name]
+        expected = self._entry(name)["sha256"].get(path.name)
         if not path.is_file() or digest(data := path.read_bytes()) != expected:
             raise RunError(
                 f"{path} is {'damaged' if path.exists() else 'missing'}: it is not the file that "
@@ -147,7 +156,8 @@ def open_run(
     """Open the run of this configuration, to be filled inside `with`.
 
     A run of the same configuration, model, inputs and version that is already there is continued:
-    what it saved is still in `names`, so an experiment skips it.
+    what it saved is still in `names`, so an experiment skips it. Its provenance stays that of the
+    process that saved last; each result has its own versions, device, dtype and threads.
 
     Args:
         config: a dataclass or a mapping of plain values.
@@ -162,9 +172,7 @@ def open_run(
     provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
     path = Path(root) / experiment / _key(experiment, plain_config, provenance)
     if (path / "run.json").exists():
-        run = load_run(path)
-        run.record["provenance"] = provenance
-        return run
+        return Run(path, load_run(path).record, provenance)
     record = {
         "arith_lens_run": FORMAT,
         "experiment": experiment,
@@ -205,7 +213,7 @@ def load_run(path: str | Path) -> Run:
         )
     try:
         record = json.loads(file.read_bytes())
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"{file} is damaged ({error}). Delete the folder and run again.") from error
     if not isinstance(record, dict) or "arith_lens_run" not in record:
         raise RunError(f"{file} was not written by arith_lens. Give a folder of results/.")
@@ -214,10 +222,34 @@ def load_run(path: str | Path) -> Run:
             f"{folder} has format {record['arith_lens_run']}, this version reads {FORMAT}. "
             "Run the experiment again, or read it with the version in its provenance."
         )
-    missing = {"experiment", "config", "status", "provenance", "results"} - record.keys()
-    if missing:
-        raise RunError(f"{file} is damaged: it lacks {listed(missing)}. Delete it and run again.")
+    if lacking := _lacking(record):
+        raise RunError(
+            f"{file} is damaged: it lacks {listed(lacking)}, or they are of another kind. "
+            "Delete it and run again."
+        )
     return Run(folder, record)
+
+
+def _lacking(record: Mapping[str, Any]) -> list[str]:
+    """What a record should have and has not, or not as a run writes it."""
+    kinds = {
+        "experiment": str,
+        "config": dict,
+        "status": str,
+        "wall_seconds": int | float,
+        "provenance": dict,
+        "results": dict,
+    }
+    lacking = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
+    if "results" in lacking:
+        return lacking
+    parts = ("facts", "computation", "sha256")
+    return lacking + [
+        f"{part} of {name}"
+        for name, entry in record["results"].items()
+        for part in parts
+        if not isinstance(entry, dict) or not isinstance(entry.get(part), dict)
+    ]
 
 
 def find_runs(
