@@ -26,7 +26,13 @@ class PaperModel:
     effects: Mapping[Head, float] = field(default_factory=dict)
     key_layers: tuple[int, int] | None = None  # where most key heads are, both ends included
     key_mlps_after: int | None = None  # MLPs count after this layer, at about ±10%
-    exponent_heads: tuple[Head, ...] = ()
+    exponent_heads: tuple[Head, ...] = ()  # Table 3
+
+    def reported(self, operation: str) -> tuple[str, tuple[Head, ...]]:
+        """Where the paper names key heads for an operation, and which; () where it names none."""
+        if operation == "exponentiation":
+            return "Table 3", self.exponent_heads
+        return self.source, self.key_heads
 
 
 MODELS = (

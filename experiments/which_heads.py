@@ -127,7 +127,7 @@ def report(run: Run, *, reused: Collection[str] = ()) -> None:
     if len(key) > 1:
         shared = set.intersection(*map(set, key.values()))
         print(f"\nkey in all {len(key)}: {', '.join(map(str, sorted(shared))) or 'none'}")
-    _print_paper(paper_model(run.config["model"]))
+    _print_paper(paper_model(run.config["model"]), run.names)
     print(f"\nsaved in {run.path}")
 
 
@@ -159,13 +159,21 @@ def _print_heads(of: str, effects: al.Effects) -> None:
     print(f"  {of:>14}: {share}: {found or 'none'}{', ...' * (len(heads) > 12)}")
 
 
-def _print_paper(paper: PaperModel | None) -> None:
-    if paper is not None and paper.key_heads:
-        heads = ", ".join(
-            f"{head} {paper.effects[head]:+.1%}" if head in paper.effects else str(head)
-            for head in paper.key_heads
+def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:
+    """What the paper found in its models: key heads, with effects where it gives them; layers."""
+    if paper is None:
+        return
+    for source, heads in dict.fromkeys(map(paper.reported, operations)):
+        effects = paper.effects if heads == paper.key_heads else {}
+        named = [f"{h} {effects[h]:+.1%}" if h in effects else str(h) for h in heads]
+        if named:
+            print(f"\nthe paper, {paper.name} ({source}): {', '.join(named)}")
+    if paper.key_layers and paper.key_mlps_after:
+        first, last = paper.key_layers
+        print(
+            f"  mostly in layers {first} to {last}; MLPs 0 to {paper.key_mlps_after - 1} about 0, "
+            f"after layer {paper.key_mlps_after} about ±10% (section 5.1)"
         )
-        print(f"\nthe paper, {paper.name} ({paper.source}): {heads}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run, RunError, find_runs, load_run
 
 KEY, N_LABELS = 0.05, 9
+PAPER_LIMIT = 15.0  # percent: where the colours end for the paper's models
 SIGNS = {
     "addition": "+",
     "subtraction": "−",
@@ -85,7 +86,7 @@ class Measured:
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
     try:
-        run = load_run(options.run) if options.run else newest_run(options.model, options.root)
+        run = chosen_run(options)
         measured = [measure(run, name) for name in run.names]
     except RunError as error:
         sys.exit(str(error))
@@ -100,6 +101,18 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         files = [stem.with_suffix(".html")]
         print(error)
     print(*files, sep="\n")
+
+
+def chosen_run(options: Options) -> Run:
+    """The run to draw. Raises RunError where there is none, or nothing of this kind in it."""
+    run = load_run(options.run) if options.run else newest_run(options.model, options.root)
+    if run.experiment != "which_heads" or not run.names:
+        raise RunError(
+            f"expected a run of which_heads with results, found one of {run.experiment} with "
+            f"{len(run.names)} ({run.record['status']}) in {run.path}. "
+            "Make one: python -m experiments.which_heads"
+        )
+    return run
 
 
 def newest_run(model: str, root: Path) -> Run:
@@ -156,6 +169,7 @@ def draw(run: Run, measured: Sequence[Measured], *, vector: bool = False) -> plo
     paper = paper_model(run.config["model"])
     return plotting.panels(
         [_panel(part, scale, relative, paper) for part in measured],
+        limit=None if paper is None or not relative else PAPER_LIMIT,
         axes=("layer", "head"),
         bar_name="MLP",
         colour_title=COLOURS[run.config["metric"]],
@@ -182,11 +196,13 @@ def notes(run: Run, relative: bool, paper: PaperModel | None) -> list[str]:
         f"Model: {config['model']}. Prompts: {data}, {kept}, seed {config['seed']}; "
         f"{PATHS[config['paths']]}."
     )
-    if paper is not None and paper.key_heads:
-        heads = ", ".join(map(str, paper.key_heads))
-        lines.append(
-            f"Dots: key heads that the paper names for {paper.name} ({paper.source}): {heads}."
-        )
+    if paper is not None:
+        lines += [
+            f"Dots: key heads that the paper names for {paper.name} ({source}): "
+            f"{', '.join(map(str, heads))}."
+            for source, heads in dict.fromkeys(map(paper.reported, run.names))
+            if heads
+        ]
     return lines
 
 
@@ -197,7 +213,7 @@ def _panel(
     small = f" ({SIGNS[part.name]})" if part.name in SIGNS else ""
     if part.distinct is not None:
         small += f"&nbsp; {part.distinct} references"
-    paper_heads = () if paper is None else paper.key_heads
+    paper_heads = () if paper is None else paper.reported(part.name)[1]
     n_layers, n_heads = part.heads.mean.shape
     return plotting.Panel(
         title=f'{title}<span style="color:{plotting.NOTE}">{small}</span>',

@@ -160,6 +160,18 @@ def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> No
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(head.layer, head.index) for head in MODELS[0].key_heads}
     assert any("Table 4" in note.text for note in figure.layout.annotations)
+    assert figure.layout.coloraxis.cmax == 15, "the paper's scale"
+
+
+def test_exponentiation_has_heads_of_its_own_in_the_paper(tmp_path: Path) -> None:
+    config = {"paths": "via_mlps", "metric": "relative_logit", "seed": 7, "model": "llama-2-7b"}
+    with open_run("which_heads", config, root=tmp_path) as run:
+        run.save("exponentiation", make_effects("exponentiation", 32, 32), pairs=Pairs())
+    figure = fig2.draw(run, [fig2.measure(run, "exponentiation")])
+    dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
+    assert dots == {(11, 8), (12, 22), (13, 11), (14, 2), (15, 15)}
+    (note,) = [note.text for note in figure.layout.annotations if note.text.startswith("Dots")]
+    assert "Table 3" in note
 
 
 @pytest.mark.parametrize(
@@ -195,6 +207,16 @@ def test_a_damaged_run_is_one_line(run: Run, tmp_path: Path) -> None:
     (broken.path / "division.safetensors").write_bytes(b"")
     with pytest.raises(SystemExit, match="damaged"):
         fig2.main(fig2.Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
+
+
+@pytest.mark.parametrize(("experiment", "found"), [("other", "one of other"), ("which_heads", "0")])
+def test_a_run_with_nothing_to_draw_is_one_line(
+    tmp_path: Path, experiment: str, found: str
+) -> None:
+    with open_run(experiment, {"model": "reference"}, root=tmp_path) as run:
+        pass
+    with pytest.raises(SystemExit, match=f"expected a run of which_heads.*found.*{found}"):
+        fig2.main(fig2.Options(run=run.path, out=tmp_path, formats=()))
 
 
 def test_drawing_imports_no_model_library(run: Run, tmp_path: Path) -> None:

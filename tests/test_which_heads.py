@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import arith_lens as al
+from arith_lens.paper import paper_model
 from arith_lens.runs import find_runs
-from experiments.which_heads import Config, main
+from experiments.which_heads import Config, _print_paper, main
 from figures import fig2
 
 
@@ -82,6 +83,17 @@ def test_a_dry_run_prints_the_cost_and_saves_nothing(
     main(config, root=tmp_path, dry_run=True)
     assert "FLOPs" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+def test_the_papers_findings_are_printed_for_its_models(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_paper(paper_model("meta-llama/Llama-2-7b-hf"), ["addition", "exponentiation"])
+    printed = capsys.readouterr().out
+    assert "(Table 4): 12.22 -14.0%, 13.11, " in printed
+    assert "(Table 3): 11.8, 12.22, " in printed
+    assert "layers 12 to 17; MLPs 0 to 16 about 0" in printed
+    _print_paper(paper_model("mistralai/Mistral-7B-v0.1"), ["addition"])
+    _print_paper(None, ["addition"])
+    assert capsys.readouterr().out == ""
 
 
 def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None:
