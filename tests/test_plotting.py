@@ -89,6 +89,13 @@ def test_the_inline_svg_holds_each_value_and_nothing_that_runs(values: np.ndarra
     assert "script" not in {element.tag.split("}")[1] for element in root.iter()}
 
 
+def test_names_of_axes_are_text_not_markup(values: np.ndarray) -> None:
+    figure = plotting.heatmap(values, axes=("<b>x", "<s>"), title="<i>", unit="<u>")
+    text = figure.to_json().replace("\\u003c", "<")
+    assert "&lt;s&gt;" in text
+    assert not [tag for tag in ("<b>", "<s>", "<i>", "<u>") if tag in text]
+
+
 def test_a_map_of_one_row_is_drawn() -> None:
     text = plotting.svg_heatmap(np.array([[1.0, np.nan]]), axes=("", "layer"))
     titles = [t.text for t in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]

@@ -40,6 +40,7 @@ def heatmap(
 
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
+    where = html.escape(_place(axes, "%{y}", "%{x}"))
     cell = max(10, min(36, 480 // max(n_rows, n_columns)))
     figure = go.Figure(
         go.Heatmap(
@@ -47,7 +48,7 @@ def heatmap(
             zmin=-end,
             zmax=end,
             colorscale=colour_scale(),
-            hovertemplate=f"{_place(axes, '%{y}', '%{x}')}: %{{z:+.3g}}{unit}<extra></extra>",
+            hovertemplate=f"{where}: %{{z:+.3g}}{html.escape(unit)}<extra></extra>",
             colorbar={
                 "title": {"text": html.escape(colour_title), "font": {"size": 12}},
                 "tickvals": ticks(end),
@@ -67,10 +68,9 @@ def heatmap(
         hoverlabel={"bgcolor": "white", "font": {"family": FONT}},
     )
     common = {"showgrid": False, "zeroline": False, "mirror": True, "linecolor": FRAME}
-    figure.update_xaxes(title=axes[1].capitalize(), constrain="domain", **common)
-    figure.update_yaxes(
-        title=axes[0].capitalize(), autorange="reversed", showticklabels=bool(axes[0]), **common
-    )
+    down, across = (html.escape(axis.capitalize()) for axis in axes)
+    figure.update_xaxes(title=across, constrain="domain", **common)
+    figure.update_yaxes(title=down, autorange="reversed", showticklabels=bool(axes[0]), **common)
     return figure
 
 
