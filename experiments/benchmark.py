@@ -139,26 +139,9 @@ def forward_a_component(hf: Any, pairs: PromptPairs) -> Tensor:
     n_heads = hf.config.num_attention_heads
     d_head = hf.config.hidden_size // n_heads
     layers, rows = hf.model.layers, torch.arange(len(pairs))
-    z: list[list[Tensor]] = []
-    mlp: list[list[Tensor]] = []
-    for tokens in (pairs.reference, pairs.counterfactual):
-        z.append([])
-        mlp.append([])
-        hooks = [
-            layer.self_attn.o_proj.register_forward_pre_hook(
-                lambda _, given, into=z[-1]: into.append(given[0].clone())
-            )
-            for layer in layers
-        ]
-        hooks += [
-            layer.mlp.register_forward_hook(lambda _, __, out, into=mlp[-1]: into.append(out))
-            for layer in layers
-        ]
-        logits = hf(tokens, use_cache=False).logits
-        for hook in hooks:
-            hook.remove()
-        if tokens is pairs.reference:
-            origin = logits[rows, -1, pairs.answer]
+    z, _, logits = recorded(hf, pairs.reference)
+    other_z, other_mlp, _ = recorded(hf, pairs.counterfactual)
+    origin = logits[rows, -1, pairs.answer]
 
     def run(values: list[Tensor], layer: int | None = None) -> Tensor:
         hooks = [
@@ -166,7 +149,7 @@ def forward_a_component(hf: Any, pairs: PromptPairs) -> Tensor:
             for place, value in zip(layers, values, strict=True)
         ]
         if layer is not None:
-            end = mlp[1][layer][:, -1:]
+            end = other_mlp[layer][:, -1:]
             hooks.append(
                 layers[layer].mlp.register_forward_hook(
                     lambda _, __, out: torch.cat([out[:, :-1], end], 1)
@@ -180,10 +163,30 @@ def forward_a_component(hf: Any, pairs: PromptPairs) -> Tensor:
     effects = []
     for layer in range(len(layers)):
         for head in range(n_heads):
-            value, part = z[0][layer].clone(), slice(head * d_head, (head + 1) * d_head)
-            value[:, -1, part] = z[1][layer][:, -1, part]
-            effects.append(run([*z[0][:layer], value, *z[0][layer + 1 :]]))
-    return torch.stack(effects + [run(z[0], layer) for layer in range(len(layers))])
+            value, part = z[layer].clone(), slice(head * d_head, (head + 1) * d_head)
+            value[:, -1, part] = other_z[layer][:, -1, part]
+            effects.append(run([*z[:layer], value, *z[layer + 1 :]]))
+    return torch.stack(effects + [run(z, layer) for layer in range(len(layers))])
+
+
+def recorded(hf: Any, tokens: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """What enters each output projection, what leaves each MLP, and the logits."""
+    z: list[Tensor] = []
+    mlp: list[Tensor] = []
+    hooks = [
+        hook
+        for layer in hf.model.layers
+        for hook in (
+            layer.self_attn.o_proj.register_forward_pre_hook(
+                lambda _, given: z.append(given[0].clone())
+            ),
+            layer.mlp.register_forward_hook(lambda _, __, out: mlp.append(out)),
+        )
+    ]
+    logits = hf(tokens, use_cache=False).logits
+    for hook in hooks:
+        hook.remove()
+    return z, mlp, logits
 
 
 @torch.no_grad()
