@@ -234,7 +234,7 @@ class ComponentEffects:
 
 
 def key_heads(effects: Effects | ComponentEffects, threshold: float = -0.05) -> list[Head]:
-    """The heads whose mean effect is below `threshold`, strongest first (paper, section 4.1).
+    """The heads whose mean effect is below `threshold`, strongest first (paper, section 5.1).
 
     Heads beyond the threshold on the other side oppose the answer; they are not key heads.
     """

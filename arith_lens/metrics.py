@@ -48,7 +48,7 @@ def read_logits(
 
 
 def relative_logit(patched: Readout, reference: Readout) -> Float[Tensor, "*row pair"]:
-    """(logit_p - logit_o) / logit_o of the answer: the paper's metric (section 3.2).
+    """(logit_p - logit_o) / logit_o of the answer: the paper's metric (Algorithm 1).
 
     NaN, that is left out, where logit_o is not positive: the ratio's sign would mean nothing.
     """
