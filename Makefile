@@ -50,7 +50,7 @@ check: $(STAMP) ## lint, formatting, types
 bench: $(STAMP) ## time path patching
 	$(BIN)/python -m experiments.benchmark
 
-reference: $(STAMP) ## train the reference models anew (about 75 minutes each on two cores)
+reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
 	$(BIN)/python -m experiments.train_reference
 
 # A torch that $(PYTHON) has is seen from the new environment (by the .pth file) and kept: its pin

@@ -21,7 +21,9 @@ def test_the_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> No
     (example,) = blocks("python")
     exec(compile(example, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert re.search(r"^\d+\.\d+ [-+]\d+\.\d%$", printed, flags=re.MULTILINE)
+    percent = r"[-+]\d+\.\d%"
+    line = rf"^\d+\.\d+ {percent} \({percent} to {percent}\)$"
+    assert re.search(line, printed, flags=re.MULTILINE)
     assert "key heads: " in printed
 
 
