@@ -38,6 +38,15 @@ def test_text_files_give_the_same_pairs_back(pairs, tokenizer, tmp_path, kind):
     assert same(back, pairs)
 
 
+def test_a_line_of_json_ends_at_a_line_feed_alone(tokenizer, tmp_path):
+    """A next-line or line-separator character is text, and JSON does not escape it."""
+    rows = [{**OWN[0], "reference": "3 plus\x85 4 is 2 and ",
+             "counterfactual": "3 null\u2028 4 is 2 and "}]  # fmt: skip
+    own = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", rows), tokenizer)
+    own.to_jsonl(tmp_path / "back.jsonl")
+    assert same(PromptPairs.from_jsonl(tmp_path / "back.jsonl", tokenizer), own)
+
+
 def test_a_dataset_gives_the_same_pairs_back_selection_and_all(pairs, tmp_path):
     from datasets import load_from_disk
 

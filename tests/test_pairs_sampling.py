@@ -192,6 +192,14 @@ def test_a_template_without_a_candidate_is_named_and_can_be_helped():
     assert set(helped.role_mask(Role.OPERATOR).sum(1).tolist()) == {4}
 
 
+def test_a_null_word_given_twice_is_one_counterfactual():
+    tokenizer = make_tokenizer()
+    options = {"templates": ["addition/1"], "keep": "all", "null_words": ["null", "null"]}
+    with pytest.raises(ValueError, match=r"draws=2, .* only 1 aligned"):
+        sample_pairs(tokenizer, draws=2, **options)
+    assert len(sample_pairs(tokenizer, draws=1, **options)) == 36
+
+
 def test_single_words_of_the_right_length_come_before_phrases():
     tokenizer = make_tokenizer(
         {"plus": ["▁pl", "us"]}

@@ -43,7 +43,7 @@ def from_jsonl(path: str | Path, model: Any) -> PromptPairs:
             or an answer that is not one token after its prompt.
     """
     rows = []
-    lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

@@ -130,7 +130,7 @@ def null_phrases(
     """
     a, b = problem.a, problem.b
     text, chars = template.render(a, b)
-    singles = [word for word in words if word != template.word]
+    singles = [word for word in dict.fromkeys(words) if word != template.word]
     rendered = [template.render(a, b, word) for word in singles]
     reference, *others = encode(tokenizer, [text, *(text for text, _ in rendered)])
     operator = reference.token_span(chars["op"])
