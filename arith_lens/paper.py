@@ -31,7 +31,7 @@ class PaperModel:
     def reported(self, operation: str) -> tuple[str, tuple[Head, ...]]:
         """Where the paper names key heads for an operation, and which; () where it names none."""
         if operation == "exponentiation":
-            return "Table 3", self.exponent_heads
+            return "Table 3, exponentiation", self.exponent_heads
         return self.source, self.key_heads
 
 

@@ -191,11 +191,10 @@ def notes(run: Run, relative: bool, paper: PaperModel | None) -> list[str]:
             "above +5%. Red: patching lowers the logit, so the component supports the answer."
         ]
     kept = "answered right" if config.get("keep", "correct") == "correct" else "all"
-    data = "own prompts" if config.get("pairs") else "distinct reference prompts"
-    lines.append(
-        f"Model: {config['model']}. Prompts: {data}, {kept}, seed {config['seed']}; "
-        f"{PATHS[config['paths']]}."
-    )
+    data = f"distinct reference prompts, {kept}, seed {config['seed']}"
+    if config.get("pairs"):
+        data = f"own ({Path(config['pairs']).name}), {kept}"
+    lines.append(f"Model: {config['model']}. Prompts: {data}; {PATHS[config['paths']]}.")
     if paper is not None:
         lines += [
             f"Dots: key heads that the paper names for {paper.name} ({source}): "

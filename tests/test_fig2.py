@@ -140,6 +140,12 @@ def test_the_page_says_what_it_shows(run: Run) -> None:
     assert any("Addition" in title and "18 references" in title for title in titles)
 
 
+def test_prompts_of_ones_own_are_named_and_have_no_seed(tmp_path: Path) -> None:
+    (line,) = fig2.notes(make_run(tmp_path, "reference", pairs="of/mine.jsonl"), True, None)[1:]
+    assert "Prompts: own (mine.jsonl), answered right;" in line
+    assert "seed" not in line
+
+
 def test_a_models_name_is_text_not_markup(tmp_path: Path) -> None:
     run = make_run(tmp_path, "<img src=x onerror=alert(1)>")
     text = fig2.draw(run, [fig2.measure(run, "addition")]).to_json()

@@ -89,7 +89,7 @@ def test_the_papers_findings_are_printed_for_its_models(capsys: pytest.CaptureFi
     _print_paper(paper_model("meta-llama/Llama-2-7b-hf"), ["addition", "exponentiation"])
     printed = capsys.readouterr().out
     assert "(Table 4): 12.22 -14.0%, 13.11, " in printed
-    assert "(Table 3): 11.8, 12.22, " in printed
+    assert "(Table 3, exponentiation): 11.8, 12.22, " in printed
     assert "layers 12 to 17; MLPs 0 to 16 about 0" in printed
     _print_paper(paper_model("mistralai/Mistral-7B-v0.1"), ["addition"])
     _print_paper(None, ["addition"])
