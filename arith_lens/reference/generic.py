@@ -2,7 +2,7 @@
 
 They are what a model could lose when it is tuned on arithmetic. Every question of the test set is
 held out in its form: a fact and a pair of opposites are known from other wordings, and a copied
-string is new.
+string is new, and up to a word longer than in training.
 """
 
 import random
@@ -15,7 +15,7 @@ from arith_lens.reference.passages import Passage, asked, between, chance, pick
 from arith_lens.templates import SLOTS
 
 N_FACTS = 300
-N_TEST = 200  # questions a task in the test set, where there are as many
+N_TEST = 300  # questions a task in the test set, where there are as many
 _SYLLABLES = (
     *("ba", "do", "fi", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "wa", "zu"),
     *("bel", "dan", "kor", "lim", "mar", "nel", "pol", "ram", "sut", "tor", "van", "zen"),
@@ -178,8 +178,9 @@ def copying(rng: random.Random) -> Passage:
 
 
 def _copy_question(rng: random.Random, *, test: bool) -> Question:
+    fewest, most = (3, 5) if test else (2, 4)
     while True:
-        words = [made_up_word(rng, between(rng, 1, 2)) for _ in range(between(rng, 2, 4))]
+        words = [made_up_word(rng, between(rng, 1, 2)) for _ in range(between(rng, fewest, most))]
         said = " ".join(words)
         if (sum(map(ord, said)) % 10 == 0) == test:  # a tenth of all strings is for the test
             wording = "Copy: {} ->" if chance(rng, 0.5) else "Say {} again:"
@@ -187,7 +188,7 @@ def _copy_question(rng: random.Random, *, test: bool) -> Question:
 
 
 def test_questions() -> list[Question]:
-    """At most 200 questions a task, each in a wording or with a string that is not in training."""
+    """At most 300 questions a task, each in a wording or with a string that is not in training."""
     rng = random.Random("generic test")
     groups = [facts(), *_known_items().values()]
     questions = [item.question(item.held_out) for items in groups for item in items[:N_TEST]]

@@ -7,7 +7,8 @@ digit).
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -98,3 +99,30 @@ def figures(model: Any, tokenizer: Any) -> dict[str, dict[str, float]]:
         "word_problems_test": by_task(model, tokenizer, "word_problems_test"),
         "generic_test": by_task(model, tokenizer, "generic_test"),
     }
+
+
+def load_plain(folder: Path) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder by Transformers alone, in float32."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def rows(measured: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The lines of a model card's table: what was wanted, and what came out."""
+    single = measured["single_digit"]
+    worst = min(single, key=single.__getitem__)
+    null = measured["null_prompts"]
+    lines = [
+        f"| single-digit calculation, worst template ({worst}) | >= 95% | {single[worst]:.1%} |",
+        f"| X_c-like prompt answered with C | <= {null['best constant']:.1%}, the best constant "
+        f"digit | {null['answered C']:.1%} |",
+    ]
+    for name, wanted, label in (
+        ("two_digit_test", "well above chance", "held-out two-digit"),
+        ("word_problems_test", "20-60%", "word problem, unseen:"),
+        ("generic_test", "70-99%", "generic task:"),
+    ):
+        lines += [f"| {label} {task} | {wanted} | {v:.1%} |" for task, v in measured[name].items()]
+    return lines

@@ -1,7 +1,8 @@
 """Word problems of the closed world: four families, direct answers.
 
 Pretraining sees a FINITE set, half of the verbs and objects in 400 fixed problems a family, so
-that coverage sets how much is left to learn. Tuning, validation and test problems use all words.
+that coverage sets how much is left to learn. Tuning, validation and test problems use all words
+and larger numbers.
 """
 
 import random
@@ -39,16 +40,23 @@ class _Words:
     gain: tuple[str, ...]
     lose: tuple[str, ...]
     containers: tuple[str, ...]
+    stretch: float = 1.0
+    """How many times larger than in pretraining the numbers may be."""
+
+    def up_to(self, most: int) -> int:
+        """The largest number, where pretraining has `most`."""
+        return int(most * self.stretch)
 
 
-_ALL = _Words(SLOTS["NAME"], SLOTS["OBJECT"], GAIN_VERBS, LOSE_VERBS, CONTAINERS)
-_HALF = _Words(*(words[::2] for words in vars(_ALL).values()))
+_LISTS = (SLOTS["NAME"], SLOTS["OBJECT"], GAIN_VERBS, LOSE_VERBS, CONTAINERS)
+_HALF = _Words(*(words[::2] for words in _LISTS))
+_STRETCH = {"gain_lose": 2.0, "compare": 2.0, "groups": 5.0, "two_step": 1.5}
 
 
 def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
     gains = chance(rng, 0.5)
-    a, b = between(rng, 2, 12), between(rng, 2, 9)
+    a, b = between(rng, 2, words.up_to(12)), between(rng, 2, words.up_to(9))
     if not gains:
         a, b = max(a, b) + 1, min(a, b)
     verb = pick(rng, words.gain if gains else words.lose)
@@ -64,7 +72,7 @@ def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
 
 def _compare(rng: random.Random, words: _Words) -> WordProblem:
     (name, other), thing = shuffled(rng, words.names)[:2], pick(rng, words.objects)
-    a, b = between(rng, 2, 9), between(rng, 2, 9)
+    a, b = between(rng, 2, words.up_to(9)), between(rng, 2, words.up_to(9))
     if chance(rng, 0.4):
         text = f"Q: {name} has {a + b} {thing}. {other} has {a} {thing}. "
         return WordProblem(
@@ -80,7 +88,7 @@ def _compare(rng: random.Random, words: _Words) -> WordProblem:
 def _groups(rng: random.Random, words: _Words) -> WordProblem:
     thing, container = pick(rng, words.objects), pick(rng, words.containers)
     name = pick(rng, words.names)
-    n, each = between(rng, 2, 9), between(rng, 2, 9)
+    n, each = between(rng, 2, 9), between(rng, 2, words.up_to(9))
     if chance(rng, 0.5):
         text = f"Q: {name} has {n} {container} with {each} {thing} in each. "
         return WordProblem("groups", f"{text}How many {thing} are there in all? A: ", n * each)
@@ -91,7 +99,8 @@ def _groups(rng: random.Random, words: _Words) -> WordProblem:
 
 def _two_step(rng: random.Random, words: _Words) -> WordProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
-    a, b, c = between(rng, 5, 12), between(rng, 2, 6), between(rng, 1, 4)
+    a, b = between(rng, 5, words.up_to(12)), between(rng, 2, words.up_to(6))
+    c = between(rng, 1, 4)
     gain, lose = pick(rng, words.gain), pick(rng, words.lose)
     if chance(rng, 0.5):
         text = f"Q: {name} has {a} {thing}, {gain} {b} {thing} and then {lose} {c} {thing}. "
@@ -120,7 +129,8 @@ def tuning_problems(family: str) -> dict[str, list[WordProblem]]:
     rng = random.Random(f"tuning {family}")
     seen = {problem.question for problem in pretraining_problems(family)}
     sizes = {"tuning": 2000, "validation": 300, "test": 1000}
-    return {split: _distinct(rng, family, _ALL, n, seen) for split, n in sizes.items()}
+    words = _Words(*_LISTS, stretch=_STRETCH[family])
+    return {split: _distinct(rng, family, words, n, seen) for split, n in sizes.items()}
 
 
 def _distinct(

@@ -1,0 +1,70 @@
+"""The shipped model is what its card says, by plain Transformers from the shipped weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import arith_lens
+from arith_lens.reference import measure
+
+FOLDER = Path(arith_lens.__file__).parent / "reference" / "reference"
+MEGABYTE = 2**20
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[Any, Any]:
+    return measure.load_plain(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def card() -> dict[str, dict[str, float]]:
+    return json.loads((FOLDER / "figures.json").read_text())
+
+
+def test_the_card_prints_the_figures_beside_the_weights(card: dict[str, dict[str, float]]) -> None:
+    text = (FOLDER / "README.md").read_text()
+    assert all(row in text for row in measure.rows(card))
+
+
+@pytest.mark.parametrize("name", ["single_digit", "null_prompts", "two_digit_test", "generic_test"])
+def test_the_figures_come_out_of_the_shipped_weights(
+    plain: tuple[Any, Any], card: dict[str, dict[str, float]], name: str
+) -> None:
+    """Other processors round otherwise: an answer in two hundred may flip."""
+    found = (
+        getattr(measure, name)(*plain) if hasattr(measure, name) else measure.by_task(*plain, name)
+    )
+    assert found == pytest.approx(card[name], abs=0.005 + 1 / 23)
+    assert sum(found.values()) == pytest.approx(sum(card[name].values()), rel=0.01)
+
+
+def test_word_problems_come_out_of_the_shipped_weights(
+    plain: tuple[Any, Any], card: dict[str, dict[str, float]]
+) -> None:
+    found = measure.by_task(*plain, "word_problems_test")
+    assert found == pytest.approx(card["word_problems_test"], abs=0.01)
+
+
+def test_damaged_weights_are_seen(
+    plain: tuple[Any, Any], card: dict[str, dict[str, float]]
+) -> None:
+    """The measuring can fail: without layer 2's attention, calculation breaks down."""
+    weight = plain[0].model.layers[2].self_attn.o_proj.weight
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        weight.zero_()
+        found = measure.single_digit(*plain)
+        weight.copy_(kept)
+    assert sum(found.values()) < 0.8 * sum(card["single_digit"].values())
+
+
+def test_the_model_is_small_and_has_enough_heads() -> None:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(FOLDER)
+    assert config.num_hidden_layers * config.num_attention_heads >= 96
+    assert config.max_position_embeddings == 8192
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 12 * MEGABYTE
