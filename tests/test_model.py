@@ -444,11 +444,24 @@ def _raise(error: Exception):
 
 def test_a_directory_without_weights_is_an_error_that_lists_it(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"weights \(\*\.safetensors\).*config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"weights \(model\.safetensors or .*config\.json"):
         load_model(folder)
     (folder / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"config\.json in"):
         load_model(folder)
+
+
+def test_weights_that_would_be_unpickled_are_refused(folder, monkeypatch):
+    """An adapter's safetensors beside `*.bin` weights do not make the weights safetensors."""
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(FileNotFoundError, match=r"weights .*pytorch_model\.bin.*pickles"):
+        load_model(folder)
+    names = ["config.json", "pytorch_model.bin", "tokenizer.json"]
+    info = huggingface_hub.ModelInfo(id="acme/old", siblings=[{"rfilename": n} for n in names])
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *args, **kwargs: info)
+    with pytest.raises(FileNotFoundError, match=r"acme/old, found config.*pickles"):
+        load_model("acme/old")
 
 
 def test_a_directory_without_a_tokenizer_is_an_error(folder):

@@ -4,12 +4,16 @@ Transformers is imported inside the functions, so that importing this module is 
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 REFERENCE_MODELS = ("reference", "reference-mistral")
 """The small trained models that ship with this package (see their model cards)."""
+
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
+"""What Transformers reads first; without either it would unpickle a `*.bin`."""
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _SENTENCEPIECE_FAMILIES = ("llama", "mistral", "mixtral")
@@ -34,7 +38,8 @@ def find_checkpoint(source: str | Path) -> Checkpoint:
     A hub id without a network is answered from the local cache where that holds the model.
 
     Raises:
-        FileNotFoundError: a missing directory, or one without config or weights
+        FileNotFoundError: a missing directory, or one without config or safetensors weights; a
+            hub id without those
         ValueError: neither a path nor a hub id, or an unknown hub id
         PermissionError: a gated model
         ConnectionError: the hub cannot be reached
@@ -145,16 +150,23 @@ def _checked_directory(directory: Path) -> str:
             f"expected a Hugging Face checkpoint with config.json in {directory}, found "
             f"{_listing(directory)}; point to the folder that save_pretrained wrote"
         )
-    if not any(directory.glob("*.safetensors")):
-        raise FileNotFoundError(
-            f"expected weights (*.safetensors) in {directory}, found {_listing(directory)}; "
-            "download them, or convert older *.bin weights with Transformers' save_pretrained"
-        )
+    if not any((directory / name).is_file() for name in WEIGHT_FILES):
+        raise FileNotFoundError(_no_weights(str(directory), _listing(directory)))
     return str(directory.resolve())
 
 
+def _no_weights(place: str, found: str) -> str:
+    return (
+        f"expected weights ({' or '.join(WEIGHT_FILES)}) in {place}, found {found}; download them, "
+        "or convert older *.bin weights, which are pickles, with Transformers' save_pretrained"
+    )
+
+
 def _listing(directory: Path) -> str:
-    names = sorted(path.name for path in directory.iterdir())
+    return _shortened(sorted(path.name for path in directory.iterdir()))
+
+
+def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
 
 
@@ -187,6 +199,9 @@ def _hub_location(model_id: str) -> str:
         ) from error
     except Exception as error:
         return _cached_snapshot(model_id, error)
+    files = sorted(file.rfilename for file in info.siblings or ())
+    if files and not set(files) & set(WEIGHT_FILES):
+        raise FileNotFoundError(_no_weights(model_id, _shortened(files)))
     return model_id
 
 
