@@ -78,6 +78,14 @@ def test_right_padding_becomes_left_padding():
     assert pairs.attention_mask[1].tolist() == [False, False, True, True]
 
 
+def test_padding_may_be_no_token_at_all():
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 1]])
+    tokens = REFERENCE.masked_fill(mask == 0, -100)
+    pairs = PromptPairs.from_tokens(tokens, tokens, ANSWER, mask)
+    assert pairs.reference.min() >= 0 and pairs.counterfactual.min() >= 0
+    assert torch.equal(pairs.reference[0], REFERENCE[0])
+
+
 def test_the_given_tensors_are_not_shared():
     answer = ANSWER.clone()
     pairs = PromptPairs.from_tokens(REFERENCE, COUNTERFACTUAL, answer)

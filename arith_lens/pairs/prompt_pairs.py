@@ -67,7 +67,8 @@ class PromptPairs:
 
         Args:
             attention_mask: one mask for both prompts of a pair, as they have one length. Rows
-                padded on the right are moved, so that END is column -1.
+                padded on the right are moved, so that END is column -1; what they are padded with,
+                such as -100, does not matter.
             pad_token: the tokenizer's padding id, if known; padded rows without a mask are then
                 refused.
 
@@ -84,11 +85,16 @@ class PromptPairs:
         check_mask(mask)
         order = torch.argsort(mask.int(), dim=1, stable=True)  # padding first, the rest in order
         return cls(
-            reference=reference.gather(1, order),
-            counterfactual=counterfactual.gather(1, order),
+            reference=reference.masked_fill(~mask, PAD).gather(1, order),
+            counterfactual=counterfactual.masked_fill(~mask, PAD).gather(1, order),
             answer=answer.clone(),
             attention_mask=mask.gather(1, order),
         )
+
+    def refuse_unmasked(self, pad_token: int | None) -> None:
+        """Raise ValueError for rows that a model with this padding id was meant to mask."""
+        sides = (self.reference, self.counterfactual)
+        refuse_padding(*(side.masked_fill(~self.attention_mask, -1) for side in sides), pad_token)
 
     def __len__(self) -> int:
         return len(self.answer)

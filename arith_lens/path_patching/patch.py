@@ -71,7 +71,7 @@ def path_patch(
         IndexError, ValueError: a sender, paths, metric or foil that cannot be.
     """
     started = time.perf_counter()
-    question = ask(model, senders, paths=paths, metric=metric, foil=foil, n_pairs=len(pairs))
+    question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     compute = _engine(engine, model, question, certify)
     size = _shard_size(batch_size)
     values = _by_shards(compute, pairs, foil, size, progress)

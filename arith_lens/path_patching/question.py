@@ -11,6 +11,7 @@ from torch import Tensor
 from arith_lens.components import Component, Head, Mlp, check_components, every_head, every_mlp
 from arith_lens.metrics import METRICS, Readout, get_metric
 from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.hook_engine import Paths
 from arith_lens.path_patching.sweep import Senders
 
@@ -58,17 +59,18 @@ def ask(
     paths: str,
     metric: str,
     foil: Int[Tensor, "foil"] | None,
-    n_pairs: int,
+    pairs: PromptPairs,
 ) -> Question:
     """The question, once it makes sense for this model. Raises as `path_patch` does."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if paths not in get_args(Paths):
         raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")
     get_metric(metric, foil)
-    if n_pairs == 0:
+    if not len(pairs):
         raise ValueError("expected at least one pair, found none; sample more, or filter less")
-    if foil is not None and len(foil) != n_pairs:
-        raise ValueError(f"expected one foil for each of {n_pairs} pairs, found {len(foil)}")
+    if foil is not None and len(foil) != len(pairs):
+        raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
+    pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))
     chosen = _in_order(senders, n_layers, n_heads)
     return Question(chosen, cast(Paths, paths), metric, n_layers, n_heads)
 
