@@ -157,6 +157,24 @@ def test_a_trunk_that_does_not_fit_is_refused_by_name_and_hooks_are_offered(
     assert result.heads.per_pair[0, 1].isfinite().all()
 
 
+@torch.no_grad()
+def test_the_final_norm_and_the_unembedding_may_be_on_two_devices(model: Any) -> None:
+    """As where an unembedding that is tied to the embedding stays on the first device."""
+    right = trunk.trunk_of(model)
+    apart = replace(right, w_u=right.w_u.to("meta"))
+    rows = torch.randn(4, 3, model.cfg.d_model)
+    readout = apart.read(rows, torch.tensor([5, 6, 7]), vocabulary=True)
+    assert readout.answer.device.type == "meta" and readout.answer.shape == (4, 3)
+
+
+def test_an_offloaded_unembedding_is_refused(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    pairs = make_pairs(model)
+    model.bridge.original_model.lm_head.to("meta")
+    with pytest.raises(UnsupportedTrunk, match=r"unembedding.*offloaded"):
+        path_patch(model, pairs)
+
+
 def test_the_certificate_is_kept_with_its_numbers(model: Any, pairs: PromptPairs) -> None:
     certificate = path_patch(model, pairs).computation["certificate"]
     assert certificate["n_pairs"] == 2, "a longest and a shortest prompt"
@@ -334,6 +352,20 @@ def test_what_cannot_be_asked_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         path_patch(llama, make_pairs(llama), **options)
+
+
+@pytest.mark.parametrize("columns", [slice(0, 2), slice(-1, None)], ids=["left", "right"])
+def test_padding_that_no_mask_covers_is_refused(llama: Any, columns: slice) -> None:
+    pairs = make_pairs(llama, (8, 8, 8))
+    tokens = pairs.reference.clone()
+    tokens[1, columns] = llama.tokenizer.pad_token_id
+    bare = PromptPairs.from_tokens(tokens, tokens, pairs.answer)
+    with pytest.raises(ValueError, match=r"padded .*pair 1.*give attention_mask"):
+        path_patch(llama, bare)
+    masked = PromptPairs.from_tokens(
+        tokens, tokens, pairs.answer, tokens != llama.tokenizer.pad_token_id
+    )
+    path_patch(llama, masked, metric="logit")
 
 
 def test_a_run_names_results_by_the_pairs_operation(llama: Any) -> None:

@@ -68,7 +68,7 @@ class Trunk:
         vocabulary: bool = False,
     ) -> Readout:
         """Final norm and the columns of W_U that are asked for; the vocabulary in chunks."""
-        final = self.final_norm(rows.to(self.w_u.device))
+        final = self.final_norm(rows).to(self.w_u.device)
         return Readout(
             answer=self._logit_of(final, answer),
             foil=None if foil is None else self._logit_of(final, foil),
@@ -129,6 +129,8 @@ def _misfit(model: HookedLike, blocks: Sequence[Any]) -> str | None:
             return f"weights of layer {layer} that are not on a device (offloaded)"
         if missing or not hasattr(block.attn, "W_O"):
             return f"no {', '.join(missing) or 'W_O'} in layer {layer}"
+    if any(part.is_meta for part in (model.W_U, *model.ln_final.parameters())):
+        return "a final norm or unembedding that is not on a device (offloaded)"
     return None
 
 
@@ -150,7 +152,7 @@ def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tens
     weight = next(mlp.parameters())
 
     def path(rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
-        out = mlp(norm(rows.to(weight.device)).to(weight.dtype)[None])
+        out = mlp(norm(rows).to(weight)[None])
         out = out[0] if isinstance(out, tuple) else out  # experts give their routing beside
         return out[0].to(rows.device)
 
@@ -158,10 +160,14 @@ def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tens
 
 
 def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
-    """`norm` without the bridge's hook points, and with float32 weights whatever the model's."""
+    """`norm` without the bridge's hook points, and with float32 weights whatever the model's.
+
+    Its result is on the device of its weights, wherever the rows come from.
+    """
     plain = getattr(norm, "original_component", None) or norm
     weights = dict(plain.named_parameters())
+    home = next((weight.device for weight in weights.values()), None)
     if all(weight.dtype == torch.float32 for weight in weights.values()):
-        return plain
+        return lambda rows: plain(rows.to(home))
     wide = {name: weight.float() for name, weight in weights.items()}
-    return lambda rows: torch.func.functional_call(plain, wide, (rows,))
+    return lambda rows: torch.func.functional_call(plain, wide, (rows.to(home),))
