@@ -1,7 +1,7 @@
 """What a run put out, at chosen positions of the prompt, and its mean over prompts."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -77,6 +77,18 @@ def _one_a_row(
             "a step holds only the new token"
         )
     return torch.tensor([position % length for position in found], device=device)
+
+
+def keep_activation(
+    activation: Tensor,
+    hook: Any = None,
+    *,
+    name: str,
+    into: dict[str, Tensor],
+    positions: Positions,
+) -> None:
+    """A hook's function: copy the activation called `name` into `into`, at `positions` alone."""
+    into[name] = take_positions(activation.detach(), positions, position_axis(name))
 
 
 def mean_activations(

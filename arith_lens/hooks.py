@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.activations import Positions, position_axis, position_mask, take_positions
+from arith_lens.activations import Positions, keep_activation, position_mask
 from arith_lens.components import Activations, Head, Mlp, NamedHook, mlp_out_name, z_name
 
 Ablation: TypeAlias = Literal["mean", "zero", "resample"]
@@ -188,7 +188,10 @@ def capture(
     The one hook with an effect outside the model. Put last in a sum, it sees what the hooks before
     it left; under `generate` each step overwrites the one before.
     """
-    return [(name, partial(_keep, name=name, into=into, positions=positions)) for name in names]
+    return [
+        (name, partial(keep_activation, name=name, into=into, positions=positions))
+        for name in names
+    ]
 
 
 def _change_heads(
@@ -291,9 +294,3 @@ def _head_mask(
     chosen = torch.zeros(n_heads, 1, dtype=torch.bool, device=activation.device)
     chosen[list(heads)] = True
     return chosen
-
-
-def _keep(
-    activation: Tensor, hook: Any, *, name: str, into: dict[str, Tensor], positions: Positions
-) -> None:
-    into[name] = take_positions(activation.detach(), positions, position_axis(name))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arith_lens.activations import Positions, position_axis, take_positions
+from arith_lens.activations import Positions, keep_activation
 from arith_lens.components import layer_of
 from arith_lens.model.hooked import HookedLike, checked_hooks
 from arith_lens.model.tokens import Tokens, check_tokens
@@ -52,7 +52,8 @@ def record(
         )
     names = [names] if isinstance(names, str) else list(names)
     kept: dict[str, Tensor] = {}
-    hooks = [(name, partial(_keep, name=name, into=kept, positions=positions)) for name in names]
+    keep = partial(keep_activation, into=kept, positions=positions)
+    hooks = [(name, partial(keep, name=name)) for name in names]
     options = _understood(model, logits_to_keep=1, use_cache=False)
     if mask is not None:
         options["attention_mask"] = mask
@@ -91,12 +92,6 @@ def _understood(model: Any, **wanted: Any) -> dict[str, Any]:
     hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
     taken = inspect.signature(hf_model.forward).parameters if hf_model is not None else {}
     return {name: value for name, value in wanted.items() if name in taken}
-
-
-def _keep(
-    activation: Tensor, hook: Any, *, name: str, into: dict[str, Tensor], positions: Positions
-) -> None:
-    into[name] = take_positions(activation.detach(), positions, position_axis(name))
 
 
 def _refuse_not_finite(kept: dict[str, Tensor]) -> None:
