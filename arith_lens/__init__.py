@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from arith_lens.pairs import Role as Role
     from arith_lens.pairs import sample_pairs as sample_pairs
     from arith_lens.path_patching import path_patch as path_patch
+    from arith_lens.path_patching import plan as plan
     from arith_lens.runs import load_run as load_run
     from arith_lens.runs import open_run as open_run
 
@@ -53,6 +54,7 @@ _HOME = {
     "patch_heads": "hooks",
     "patch_mlps": "hooks",
     "path_patch": "path_patching",
+    "plan": "path_patching",
     "record": "model",
     "sample_pairs": "pairs",
     "scale_heads": "hooks",

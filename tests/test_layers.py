@@ -123,6 +123,16 @@ def test_every_public_name_is_there_and_typed() -> None:
         assert getattr(arith_lens, name) is getattr(sys.modules[module], name)
 
 
+def test_the_names_that_notebooks_rely_on_are_public() -> None:
+    """Written out, so that none is lost by taking it from the package alone."""
+    promised = """
+        load_model HookedModel record sample_pairs PromptPairs Role path_patch plan
+        ComponentEffects Effects compare key_heads Head Mlp open_run load_run
+        patch_heads patch_mlps ablate_heads ablate_mlps scale_heads freeze capture
+    """
+    assert not set(promised.split()) - set(arith_lens.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'path_pach'"):
         _ = arith_lens.path_pach  # pyright: ignore[reportAttributeAccessIssue]
