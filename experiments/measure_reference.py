@@ -9,16 +9,22 @@ from pathlib import Path
 import tyro
 
 from arith_lens.reference.measure import figures, load_plain, rows
+from arith_lens.reference.sets import write_sets
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
-def main(folder: Path = Path("arith_lens/reference/reference")) -> None:
+def main(
+    folder: Path = Path("arith_lens/reference/reference"), *, write_world: bool = False
+) -> None:
     """Measure and write.
 
     Args:
         folder: the model, in Hugging Face format, with its README.md.
+        write_world: first write the world's frozen sets anew, from its code.
     """
+    if write_world:
+        write_sets()
     model, tokenizer = load_plain(folder)
     measured = figures(model, tokenizer)
     (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")

@@ -157,6 +157,9 @@ def _print_heads(of: str, effects: al.Effects) -> None:
     where = f"; layers {layers[0]} to {layers[-1]}" if layers else ""
     share = f"{len(heads)} of {means.numel()} heads ({len(heads) / means.numel():.1%}){where}"
     print(f"  {of:>14}: {share}: {found or 'none'}{', ...' * (len(heads) > 12)}")
+    if heads:
+        by_key = sum(means[head.layer, head.index] for head in heads) / means[means < 0].sum()
+        print(f"  {'':>14}  {by_key:.0%} of what all heads, each patched alone, take away")
 
 
 def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ import arith_lens
 from arith_lens.reference import measure
 
 FOLDER = Path(arith_lens.__file__).parent / "reference" / "reference"
+GALLERY = Path(arith_lens.__file__).parents[1] / "figures" / "gallery"
 MEGABYTE = 2**20
 
 
@@ -51,8 +53,8 @@ def test_word_problems_come_out_of_the_shipped_weights(
 def test_damaged_weights_are_seen(
     plain: tuple[Any, Any], card: dict[str, dict[str, float]]
 ) -> None:
-    """The measuring can fail: without layer 2's attention, calculation breaks down."""
-    weight = plain[0].model.layers[2].self_attn.o_proj.weight
+    """The measuring can fail: without layer 0's attention, calculation breaks down."""
+    weight = plain[0].model.layers[0].self_attn.o_proj.weight
     kept = weight.detach().clone()
     with torch.no_grad():
         weight.zero_()
@@ -68,3 +70,16 @@ def test_the_model_is_small_and_has_enough_heads() -> None:
     assert config.num_hidden_layers * config.num_attention_heads >= 96
     assert config.max_position_embeddings == 8192
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 12 * MEGABYTE
+
+
+def test_the_gallery_shows_the_shipped_weights() -> None:
+    """Other processors round otherwise; effects to a tenth of a per cent are the figure's."""
+    model = arith_lens.load_model("reference")
+    pairs = arith_lens.sample_pairs(model, "addition")
+    effects = arith_lens.path_patch(model, pairs, progress=False)
+    table = pandas.read_csv(GALLERY / "fig2.csv")
+    shown = table[table["operation"] == "addition"]
+    for component, found in (("head", effects.heads), ("mlp", effects.mlps)):
+        means = shown.loc[shown["component"] == component, "mean"].tolist()
+        assert found.mean().flatten().tolist() == pytest.approx(means, abs=1e-3), component
+    assert [str(head) for head in arith_lens.key_heads(effects)] == ["5.5", "3.4"]

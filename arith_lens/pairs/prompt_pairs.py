@@ -93,8 +93,9 @@ class PromptPairs:
 
     def refuse_unmasked(self, pad_token: int | None) -> None:
         """Raise ValueError for rows that a model with this padding id was meant to mask."""
-        sides = (self.reference, self.counterfactual)
-        refuse_padding(*(side.masked_fill(~self.attention_mask, -1) for side in sides), pad_token)
+        hidden = ~self.attention_mask
+        reference = self.reference.masked_fill(hidden, -1)
+        refuse_padding(reference, self.counterfactual.masked_fill(hidden, -1), pad_token)
 
     def __len__(self) -> int:
         return len(self.answer)

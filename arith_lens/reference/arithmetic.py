@@ -27,7 +27,9 @@ _SELECTIONS = {"first": 0, "last": 1, "larger": 2, "smaller": 3}
 
 
 def is_held_out(problem: Problem) -> bool:
-    """Whether `problem` is never shown in training: 15% of the two-digit problems.
+    """Whether training never shows `problem` in a template: 15% of the two-digit problems.
+
+    Word problems and stories draw their numbers freely, so the same sum may come up in them.
 
     Two-digit: an operand has two digits and none has more. A sum and a product are held out
     together with their mirror images.

@@ -75,6 +75,8 @@ def _two_digit() -> list[Line]:
         problems = [p for p in all_problems(operation, range(1, 100)) if is_held_out(p)]
         if operation == "multiplication":  # as training draws them: up to 24 times a digit
             problems = [p for p in problems if min(p.a, p.b) <= 9 and max(p.a, p.b) <= 24]
+        if operation == "division":  # and by a digit
+            problems = [p for p in problems if p.b <= 9]
         asked = [(p, template) for p in problems for template in TEMPLATES[operation]]
         for problem, template in shuffled(rng, asked)[:N_HELD_OUT]:
             prompt, _ = template.render(problem.a, problem.b)

@@ -7,7 +7,7 @@ and larger numbers.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from arith_lens.reference.passages import between, chance, pick, shuffled
 from arith_lens.templates import SLOTS
@@ -48,8 +48,10 @@ class _Words:
         return int(most * self.stretch)
 
 
-_LISTS = (SLOTS["NAME"], SLOTS["OBJECT"], GAIN_VERBS, LOSE_VERBS, CONTAINERS)
-_HALF = _Words(*(words[::2] for words in _LISTS))
+_ALL = _Words(SLOTS["NAME"], SLOTS["OBJECT"], GAIN_VERBS, LOSE_VERBS, CONTAINERS)
+_HALF = _Words(
+    _ALL.names[::2], _ALL.objects[::2], _ALL.gain[::2], _ALL.lose[::2], _ALL.containers[::2]
+)
 _STRETCH = {"gain_lose": 2.0, "compare": 2.0, "groups": 5.0, "two_step": 1.5}
 
 
@@ -129,7 +131,7 @@ def tuning_problems(family: str) -> dict[str, list[WordProblem]]:
     rng = random.Random(f"tuning {family}")
     seen = {problem.question for problem in pretraining_problems(family)}
     sizes = {"tuning": 2000, "validation": 300, "test": 1000}
-    words = _Words(*_LISTS, stretch=_STRETCH[family])
+    words = replace(_ALL, stretch=_STRETCH[family])
     return {split: _distinct(rng, family, words, n, seen) for split, n in sizes.items()}
 
 
