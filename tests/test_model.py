@@ -133,12 +133,13 @@ def test_record_keeps_what_is_asked_and_nothing_else(model, reference):
 
 
 @torch.no_grad()
-def test_record_computes_the_vocabulary_at_end_alone(model, reference):
+def test_record_computes_the_vocabulary_where_it_is_asked_for_and_at_end_alone(model, reference):
     seen = []
     with model.hooks([("unembed.hook_out", lambda logits, hook: seen.append(logits.shape[1]))]):
         record(model, reference, [z_name(0)])
+        record(model, reference, ["unembed.hook_in"])
         model(reference)
-    assert seen == [1, 10]
+    assert seen == [0, 1, 10]
     assert torch.equal(model(reference, logits_to_keep=1), model(reference)[:, -1:])
 
 

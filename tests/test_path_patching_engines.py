@@ -206,7 +206,7 @@ def test_a_model_that_does_something_else_is_refused_with_the_numbers(
 def test_the_certificate_sees_a_wrong_sweep(model: Any, pairs: PromptPairs) -> None:
     """Each mistake that a trunk could hold makes some check fail."""
     right = trunk.trunk_of(model)
-    recording, answer = record_end(model, pairs), pairs.answer
+    recording, answer = record_end(model, pairs, logits=True), pairs.answer
     senders = sweep.Senders.of([Head(0, 0), Head(1, 1), Mlp(0)], model.cfg.n_layers)
     swapped = [right.mlps[1], right.mlps[0], *right.mlps[2:]]
     wrong = {

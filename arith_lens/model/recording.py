@@ -35,8 +35,8 @@ def record(
         positions: None: all; -1: END only, the axis kept; a slice; one position a row
 
     Returns:
-        by hook name, [batch pos ...] copies that nothing else writes; no logits but END's are
-        computed on the way
+        by hook name, [batch pos ...] copies that nothing else writes; on the way no logits are
+        computed, or END's alone where a hook point of `unembed` is asked for
 
     Raises:
         ValueError: unequal lengths; padding without a mask, or on the right where END is asked for
@@ -54,7 +54,9 @@ def record(
     kept: dict[str, Tensor] = {}
     keep = partial(keep_activation, into=kept, positions=positions)
     hooks = [(name, partial(keep, name=name)) for name in names]
-    options = _understood(model, logits_to_keep=1, use_cache=False)
+    reads_logits = any(name.startswith("unembed.") for name in names)
+    kept_logits = 1 if reads_logits else torch.empty(0, dtype=torch.long, device=device)
+    options = _understood(model, logits_to_keep=kept_logits, use_cache=False)
     if mask is not None:
         options["attention_mask"] = mask
     model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)

@@ -62,6 +62,8 @@ def certificate_of(
     senders: Senders,
 ) -> Certificate:
     """Check the sweep of `senders` against the recorded runs, on all the pairs given."""
+    if recording.logits is None:
+        raise ValueError("expected a recording with the logits at END: record_end(logits=True)")
     index = answer.to(recording.logits.device).expand(2, -1)[..., None]
     logits = recording.logits.float().gather(-1, index)[..., 0]
     largest = recording.logits.float().abs().max()

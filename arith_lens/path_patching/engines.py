@@ -71,8 +71,9 @@ class SweepEngine:
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        recording = record_end(self.model, pairs)
-        if self.certify and self.certificate is None:
+        uncertified = self.certify and self.certificate is None
+        recording = record_end(self.model, pairs, logits=uncertified)
+        if uncertified:
             self.certificate = self._certificate(recording, pairs)
             self.certificate.require()
 

@@ -23,7 +23,7 @@ class Plan:
     n_pairs: int
     n_senders: int
     recording_flops: int
-    """Two forwards with the vocabulary matrix at END alone."""
+    """Two forwards without the vocabulary matrix."""
     sweep_flops: int
     row_bytes: int
     """The sweep's rows for one pair; MLPs need a few times as much while they run."""
@@ -69,11 +69,11 @@ def sweep_flops(model: HookedLike, senders: Senders) -> int:
 
 
 def forward_flops(model: HookedLike, length: int) -> int:
-    """One prompt of `length` tokens, with logits at END alone and eager attention."""
+    """One prompt of `length` tokens, with eager attention and without the vocabulary matrix."""
     cfg = model.cfg
     weights = sum(_weights(block.attn) + _weights(block.mlp) for block in model.blocks)
     scores = 2 * cfg.n_layers * cfg.n_heads * cfg.d_head * length
-    return 2 * (length * (weights + scores) + cfg.d_model * model.W_U.shape[1])
+    return 2 * length * (weights + scores)
 
 
 def _weights(module: nn.Module | Any) -> int:

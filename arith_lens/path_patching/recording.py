@@ -22,7 +22,8 @@ class Recording:
     z: Float[Tensor, "run=2 layer pair n_heads d_head"]
     attn_out: Float[Tensor, "run=2 layer pair d_model"]
     mlp_out: Float[Tensor, "run=2 layer pair d_model"]
-    logits: Float[Tensor, "run=2 pair d_vocab"]
+    logits: Float[Tensor, "run=2 pair d_vocab"] | None
+    """What a certificate compares with; None where none is wanted."""
 
     def pairs(self, chosen: slice | list[int]) -> "Recording":
         """The recording of some of the pairs."""
@@ -31,22 +32,22 @@ class Recording:
             z=self.z[:, :, chosen],
             attn_out=self.attn_out[:, :, chosen],
             mlp_out=self.mlp_out[:, :, chosen],
-            logits=self.logits[:, chosen],
+            logits=None if self.logits is None else self.logits[:, chosen],
         )
 
 
-def record_end(model: HookedLike, pairs: PromptPairs) -> "Recording":
+def record_end(model: HookedLike, pairs: PromptPairs, *, logits: bool = False) -> Recording:
     """Run references and counterfactuals as one batch and keep what they put out at END.
 
     Raises FloatingPointError where an activation is not finite, naming its layer.
     """
     layers = range(len(model.blocks))
-    names = [resid_pre_name(0), LOGITS_NAME]
+    names = [resid_pre_name(0), *([LOGITS_NAME] if logits else [])]
     for layer in layers:
         names += [z_name(layer), attn_out_name(layer), mlp_out_name(layer)]
     tokens, mask = both_runs(pairs)
     kept = record(model, tokens, names, attention_mask=mask, positions=-1)
-    home = kept[LOGITS_NAME].device
+    home = model.W_U.device
 
     def at_end(name: str) -> Tensor:
         activation = kept[name][:, -1].to(home)
@@ -57,7 +58,7 @@ def record_end(model: HookedLike, pairs: PromptPairs) -> "Recording":
         z=torch.stack([at_end(z_name(layer)) for layer in layers], dim=1),
         attn_out=torch.stack([at_end(attn_out_name(layer)) for layer in layers], dim=1),
         mlp_out=torch.stack([at_end(mlp_out_name(layer)) for layer in layers], dim=1),
-        logits=at_end(LOGITS_NAME),
+        logits=at_end(LOGITS_NAME) if logits else None,
     )
 
 

@@ -19,7 +19,7 @@ VOCABULARY_CHUNK = 4096
 
 MLP_BYTES = {"cpu": 2**21, "cuda": 2**28}
 """Size of one MLP activation at a time: in a CPU's cache it costs no trip to memory."""
-LEAST_MLP_ROWS = 256
+LEAST_MLP_ROWS = 512
 """Fewer rows would read the weights too often."""
 
 
