@@ -5,7 +5,9 @@ one component its output on the latter does to the logit of the right answer (th
 12 and 15). Saves a run under results/which_heads/, which `figures/fig2.py` draws.
 """
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +20,7 @@ from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.path_patching import plan
 from arith_lens.problems import FOUR
-from arith_lens.runs import Run
+from arith_lens.runs import Run, RunError
 
 Operation = Literal["addition", "subtraction", "multiplication", "division", "exponentiation"]
 
@@ -67,13 +69,16 @@ def main(
         again: compute anew what an earlier run of this configuration has saved.
     """
     dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    model = al.load_model(config.model, dtype=dtype, device=config.device)
+    with said_plainly():
+        model = al.load_model(config.model, dtype=dtype, device=config.device)
     if dry_run:
         for name, pairs in samples(model, config):
             print(f"{name}: {plan(model, pairs)}")
         return
     inputs = () if config.pairs is None else (config.pairs,)
-    with al.open_run("which_heads", config, model=model, inputs=inputs, root=root) as run:
+    with said_plainly():
+        opened = al.open_run("which_heads", config, model=model, inputs=inputs, root=root)
+    with opened as run:
         saved = () if again else run.names
         for name, pairs in samples(model, config, skip=saved):
             engine = "hooks" if config.paths == "total" else "sweep"
@@ -84,6 +89,15 @@ def main(
     report(run, reused=saved)
 
 
+@contextmanager
+def said_plainly() -> Iterator[None]:
+    """Around what a user names: a mistake ends with its message alone, without a traceback."""
+    try:
+        yield
+    except (OSError, ValueError, RunError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
 def samples(
     model: al.HookedModel, config: Config, *, skip: Collection[str] = ()
 ) -> Iterator[tuple[str, al.PromptPairs]]:
@@ -91,24 +105,27 @@ def samples(
     if config.pairs is None:
         for operation in config.operations:
             if operation not in skip:
-                yield (
-                    operation,
-                    al.sample_pairs(
+                with said_plainly():
+                    pairs = al.sample_pairs(
                         model,
                         operation,
                         n=config.n,
                         seed=config.seed,
                         draws=config.draws,
                         keep=config.keep,
-                    ),
-                )
+                    )
+                yield operation, pairs
         return
-    given = al.PromptPairs.from_jsonl(config.pairs, model)
+    with said_plainly():
+        given = al.PromptPairs.from_jsonl(config.pairs, model)
     operations = given.operation or ("pairs",) * len(given)
     for operation in dict.fromkeys(operations):
         if operation not in skip:
             chosen = given.filter([name == operation for name in operations])
-            yield operation, keep_correct(model, chosen) if config.keep == "correct" else chosen
+            if config.keep == "correct":
+                with said_plainly():
+                    chosen = keep_correct(model, chosen)
+            yield operation, chosen
 
 
 def report(run: Run, *, reused: Collection[str] = ()) -> None:

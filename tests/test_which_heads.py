@@ -1,6 +1,7 @@
 """The experiment from the command's configuration to a saved run and its picture."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,17 @@ def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None
     (run,) = find_runs("which_heads", root=tmp_path / "results")
     assert run.names == ("pairs",)
     assert run.facts("pairs")["pairs"] == 2
+
+
+def test_a_users_mistake_ends_with_its_message_alone(config: Config, tmp_path: Path) -> None:
+    broken = tmp_path / "mine.jsonl"
+    broken.write_text("{oops")
+    for mistaken, said in (
+        (replace(config, model=str(tmp_path / "nowhere")), "found nothing at"),
+        (replace(config, n=10**6), "only .* distinct reference prompts exist"),
+        (replace(config, pairs=broken), "mine.jsonl"),
+        (replace(config, pairs=tmp_path / "none.jsonl"), "none.jsonl"),
+        (replace(config, keep="correct"), "0.0%"),
+    ):
+        with pytest.raises(SystemExit, match=said):
+            main(mistaken, root=tmp_path)
