@@ -89,6 +89,13 @@ def test_the_inline_svg_holds_each_value_and_nothing_that_runs(values: np.ndarra
     assert "script" not in {element.tag.split("}")[1] for element in root.iter()}
 
 
+def test_the_inline_svg_is_as_wide_as_its_longest_line(values: np.ndarray) -> None:
+    root = ET.fromstring(plotting.svg_heatmap(values / 100, axes=("layer", "head")))
+    for text in root.iter("{http://www.w3.org/2000/svg}text"):
+        assert float(text.attrib["x"]) + 6.5 * len(text.text or "") <= float(root.attrib["width"])
+        assert float(text.attrib["y"]) < float(root.attrib["height"])
+
+
 def test_names_of_axes_are_text_not_markup(values: np.ndarray) -> None:
     figure = plotting.heatmap(values, axes=("<b>x", "<s>"), title="<i>", unit="<u>")
     text = figure.to_json().replace("\\u003c", "<")

@@ -94,7 +94,7 @@ def svg_heatmap(
     n_rows, n_columns = values.shape
     cell = max(7, min(24, 360 // max(n_rows, n_columns, 1)))
     left, top = 44, 26
-    width, height = left + n_columns * cell + 12, top + n_rows * cell + 40
+    width, height = left + n_columns * cell + 12, top + n_rows * cell + 56
     squares = "".join(
         f'<rect x="{left + column * cell}" y="{top + row * cell}" width="{cell}" height="{cell}" '
         f'fill="{colour_at(float(values[row, column]), end)}"><title>'
@@ -114,8 +114,8 @@ def svg_heatmap(
         f'fill="none" stroke="{FRAME}"/>'
         + (_row_ticks(n_rows, left, top, cell) if axes[0] else "")
         + _column_ticks(n_columns, left, bottom, cell)
-        + f'<text x="{left}" y="{bottom + 32}" fill="{NOTE}">{html.escape(reading)}; '
-        f"{html.escape(scale)}</text></svg>"
+        + f'<text x="{left}" y="{bottom + 32}" fill="{NOTE}">{html.escape(reading)}</text>'
+        f'<text x="{left}" y="{bottom + 48}" fill="{NOTE}">{html.escape(scale)}</text></svg>'
     )
 
 
