@@ -174,6 +174,13 @@ class Effects:
 
         return plotting.heatmap(self._grid(), **(self._legend() | options))
 
+    def __repr__(self) -> str:
+        axes = " x ".join(
+            f"{n} {axis}s" for n, axis in zip(self.per_pair.shape, self.axes, strict=False)
+        )
+        paths = f", paths {self.paths}" if self.paths else ""
+        return f"Effects({axes or 'one number'}, {self.n_pairs} pairs, {self.metric}{paths})"
+
     def _repr_html_(self) -> str:
         from arith_lens import plotting
 
@@ -228,6 +235,9 @@ class ComponentEffects:
             return float(mlps[sender.layer] if value is None else value)
 
         return sorted(candidates, key=strength)[:k]
+
+    def __repr__(self) -> str:
+        return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"
 
     def _repr_html_(self) -> str:
         return self.heads._repr_html_() + self.mlps._repr_html_()

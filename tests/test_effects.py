@@ -131,6 +131,12 @@ def test_it_draws_itself_without_a_script() -> None:
     assert "<svg" in Effects(torch.rand(4, 5), ("layer",), "logit")._repr_html_()
 
 
+def test_it_prints_in_a_line() -> None:
+    effects = head_effects()
+    assert repr(effects).startswith("Effects(") and "12 pairs, " in repr(effects)
+    assert len(repr(effects)) < 100
+
+
 def test_compare_ranks_the_same_components_side_by_side() -> None:
     a, b = head_effects(seed=1), head_effects(seed=2)
     table = compare(a, b)
