@@ -452,6 +452,13 @@ def test_a_directory_without_weights_is_an_error_that_lists_it(folder):
         load_model(folder)
 
 
+def test_damaged_weights_are_an_error_that_says_so(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "damaged")
+    (tmp_path / "damaged" / "model.safetensors").write_bytes(b"junk")
+    with pytest.raises(ValueError, match="damaged file"):
+        load_model(tmp_path / "damaged")
+
+
 def test_weights_that_would_be_unpickled_are_refused(folder, monkeypatch):
     """An adapter's safetensors beside `*.bin` weights do not make the weights safetensors."""
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from arith_lens.model.checkpoints import (
     find_checkpoint,
@@ -41,8 +42,8 @@ def load_model(
     Raises:
         FileNotFoundError, ValueError, PermissionError, ConnectionError: what was looked for and
             what to do, see `checkpoints.find_checkpoint`
-        ValueError: a quantised model, an architecture that TransformerLens does not know, a GPU
-            that is not there, `device` together with `device_map`
+        ValueError: damaged weights, a quantised model, an architecture that TransformerLens does
+            not know, a GPU that is not there, `device` together with `device_map`
     """
     if device is not None and device_map is not None:
         raise ValueError("expected device or device_map, found both; device_map alone places all")
@@ -104,6 +105,11 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
     tokenizer.padding_side = "left"
     try:
         bridge = TransformerBridge.boot_transformers(location, tokenizer=tokenizer, **options)
+    except SafetensorError as error:
+        raise ValueError(
+            f"expected whole safetensors weights in {location}, found a damaged file ({error}); "
+            "download or copy them again"
+        ) from error
     except ValueError as error:
         if "supported architecture" not in str(error):
             raise
