@@ -171,7 +171,7 @@ def _print_heads(of: str, effects: al.Effects) -> None:
     heads = al.key_heads(effects)
     found = ", ".join(f"{head} {means[head.layer, head.index]:+.1%}" for head in heads[:12])
     layers = sorted({head.layer for head in heads})
-    where = f"; layers {layers[0]} to {layers[-1]}" if layers else ""
+    where = f"; layers {layers[0]} to {layers[-1]}" if len(layers) > 1 else ""
     share = f"{len(heads)} of {means.numel()} heads ({len(heads) / means.numel():.1%}){where}"
     print(f"  {of:>14}: {share}: {found or 'none'}{', ...' * (len(heads) > 12)}")
     if heads:
