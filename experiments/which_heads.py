@@ -18,7 +18,7 @@ import tyro
 import arith_lens as al
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
-from arith_lens.path_patching import plan
+from arith_lens.path_patching import Plan, plan
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run, RunError
 
@@ -73,7 +73,7 @@ def main(
         model = al.load_model(config.model, dtype=dtype, device=config.device)
     if dry_run:
         for name, pairs in samples(model, config):
-            print(f"{name}: {plan(model, pairs)}")
+            print(f"{name}: {_cost_line(plan(model, pairs), config.paths)}")
         return
     inputs = () if config.pairs is None else (config.pairs,)
     with said_plainly():
@@ -87,6 +87,17 @@ def main(
             )
             run.save(name, effects, pairs=pairs, selection=pairs.selection)
     report(run, reused=saved)
+
+
+def _cost_line(cost: Plan, paths: str) -> str:
+    """The sweep's cost; of total paths, which are not swept, that of a forward for each sender."""
+    if paths != "total":
+        return str(cost)
+    flops = cost.recording_flops * (1 + cost.n_senders / 2)  # recording is two forwards
+    return (
+        f"{cost.n_pairs} pairs, {cost.n_senders} senders: about {flops:.3g} FLOPs "
+        "(paths total runs the whole model once for each sender)"
+    )
 
 
 @contextmanager

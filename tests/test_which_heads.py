@@ -82,7 +82,9 @@ def test_a_dry_run_prints_the_cost_and_saves_nothing(
     config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(config, root=tmp_path, dry_run=True)
-    assert "FLOPs" in capsys.readouterr().out
+    assert "to sweep" in capsys.readouterr().out
+    main(replace(config, paths="total"), root=tmp_path, dry_run=True)
+    assert "once for each sender" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 
