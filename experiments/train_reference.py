@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from tqdm.auto import tqdm
 
-from arith_lens.reference.tokenizer import train_tokenizer
+from arith_lens.reference.tokenizer import VOCABULARY, train_tokenizer
 from arith_lens.reference.world import document, documents
 
 TOKENIZER_DOCUMENTS = 20_000
@@ -63,7 +63,7 @@ def build_model(config: Config) -> Any:
 
     torch.manual_seed(config.seed)
     shape = {
-        "vocab_size": 640,
+        "vocab_size": VOCABULARY,
         "hidden_size": config.d_model,
         "intermediate_size": config.d_mlp,
         "num_hidden_layers": config.n_layers,

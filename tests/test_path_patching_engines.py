@@ -29,11 +29,6 @@ from arith_lens.path_patching.recording import record_end
 GPT2 = {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 32, "initializer_range": 0.3}
 
 
-@pytest.fixture(params=["llama", "mistral"])
-def model(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
 def pairs(model: Any) -> PromptPairs:
     return make_pairs(model)
