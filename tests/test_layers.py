@@ -12,7 +12,8 @@ import arith_lens
 
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
-    **dict.fromkeys(["activations", "components", "plotting", "problems", "statistics"], 0),
+    **dict.fromkeys(["activations", "arrays", "components"], 0),
+    **dict.fromkeys(["plotting", "problems", "statistics"], 0),
     **dict.fromkeys(["effects", "hooks", "model", "paper", "templates"], 1),
     **dict.fromkeys(["pairs", "runs"], 2),
     **dict.fromkeys(["metrics"], 3),
