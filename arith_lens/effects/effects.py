@@ -6,7 +6,7 @@ because several counterfactuals of one question are not independent evidence.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.components import Component, Head, Mlp
+from arith_lens.components import Head, Mlp
 from arith_lens.statistics import (
     cluster_sums,
     clustered_stderr,
@@ -208,72 +208,3 @@ class Effects:
             return torch.arange(self.n_pairs)
         keys = torch.stack([self._strata(), self.cluster.cpu().long()])
         return torch.unique(keys, dim=1, return_inverse=True)[1]
-
-
-@dataclass(frozen=True)
-class ComponentEffects:
-    """The effects of every head and every MLP of a model, from one experiment.
-
-    `logit` is the answer's logit in the unpatched reference run, from the same kernels as the
-    effects. `n_left_out` pairs had no positive logit and take no part in a ratio. `computation`
-    says how it was computed: engine, shards, dtype, certificate.
-    """
-
-    heads: Effects
-    mlps: Effects
-    logit: Float[Tensor, "pair"]
-    n_left_out: int = 0
-    computation: Mapping[str, Any] = field(default_factory=dict)
-
-    def top(self, k: int) -> list[Component]:
-        """The k most negative components, heads and MLPs together."""
-        candidates: list[Component] = [*self.heads.top(k), *self.mlps.top(k)]
-        heads, mlps = self.heads.mean(), self.mlps.mean()
-
-        def strength(sender: Component) -> float:
-            value = heads[sender.layer, sender.index] if isinstance(sender, Head) else None
-            return float(mlps[sender.layer] if value is None else value)
-
-        return sorted(candidates, key=strength)[:k]
-
-    def __repr__(self) -> str:
-        return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"
-
-    def _repr_html_(self) -> str:
-        return self.heads._repr_html_() + self.mlps._repr_html_()
-
-
-def key_heads(effects: Effects | ComponentEffects, threshold: float = -0.05) -> list[Head]:
-    """The heads whose mean effect is below `threshold`, strongest first (paper, section 5.1).
-
-    Heads beyond the threshold on the other side oppose the answer; they are not key heads.
-    """
-    heads = effects.heads if isinstance(effects, ComponentEffects) else effects
-    if heads.axes != HEADS:
-        raise TypeError(f"expected effects of heads {HEADS}, found the axes {heads.axes}")
-    means = heads.mean()
-    count = int((means < threshold).sum())
-    return [head for head in heads.top(count) if isinstance(head, Head)]
-
-
-def compare(a: Effects, b: Effects) -> "DataFrame":
-    """One row a component: its mean and rank (0 is the most negative) in `a` and in `b`."""
-    from pandas import DataFrame
-
-    if a.axes != b.axes or a.per_pair.shape[:-1] != b.per_pair.shape[:-1]:
-        raise ValueError(
-            f"expected two sets of the same components, found {a.axes} "
-            f"{tuple(a.per_pair.shape[:-1])} and {b.axes} {tuple(b.per_pair.shape[:-1])}; "
-            "compare heads with heads of one model's shape"
-        )
-    if a.metric != b.metric or a.paths != b.paths:
-        raise ValueError(
-            f"expected one metric and one meaning of paths, found {a.metric!r} over {a.paths!r} "
-            f"and {b.metric!r} over {b.paths!r}; recompute one of them"
-        )
-    left, right = a.to_dataframe(), b.to_dataframe()
-    table = {axis: left[axis] for axis in a.axes}
-    for name, side in (("a", left), ("b", right)):
-        table |= {name: side["mean"], f"stderr_{name}": side["stderr"]}
-        table[f"rank_{name}"] = side["mean"].rank(method="first") - 1
-    return DataFrame(table | {"difference": right["mean"] - left["mean"]})

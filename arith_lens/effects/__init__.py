@@ -1,0 +1,8 @@
+"""What an intervention did at each component, pair by pair, with the statistics of it."""
+
+from arith_lens.effects.component_effects import ComponentEffects as ComponentEffects
+from arith_lens.effects.effects import HEADS as HEADS
+from arith_lens.effects.effects import MLPS as MLPS
+from arith_lens.effects.effects import Effects as Effects
+from arith_lens.effects.ranking import compare as compare
+from arith_lens.effects.ranking import key_heads as key_heads
