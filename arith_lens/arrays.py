@@ -17,6 +17,41 @@ class Arrays:
     tensors: Mapping[str, Tensor]
     header: Mapping[str, Any]
 
+    def require(self, kind: str) -> None:
+        """Raise ValueError where these are of another kind of result."""
+        if self.header.get("kind") != kind:
+            raise ValueError(
+                f"expected arrays of kind {kind!r}, found {self.header.get('kind')!r}; read them "
+                "with the from_arrays of the class that wrote them"
+            )
+
+    def part(self, name: str) -> "Arrays":
+        """One of the parts that `joined` put together."""
+        prefix = f"{name}."
+        tensors = {
+            key.removeprefix(prefix): tensor
+            for key, tensor in self.tensors.items()
+            if key.startswith(prefix)
+        }
+        return Arrays(tensors, self.header[name])
+
+
+def joined(
+    kind: str,
+    parts: Mapping[str, Arrays],
+    tensors: Mapping[str, Tensor] | None = None,
+    header: Mapping[str, Any] | None = None,
+) -> Arrays:
+    """One result made of others: the tensors of each part under `part.tensor`, its header under
+    its name, beside `tensors` and `header` of the whole's own."""
+    within = {
+        f"{name}.{key}": tensor
+        for name, part in parts.items()
+        for key, tensor in part.tensors.items()
+    }
+    headers = {name: dict(part.header) for name, part in parts.items()}
+    return Arrays({**within, **(tensors or {})}, {"kind": kind, **headers, **(header or {})})
+
 
 @runtime_checkable
 class Storable(Protocol):

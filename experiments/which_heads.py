@@ -85,7 +85,7 @@ def main(
             effects = al.path_patch(
                 model, pairs, paths=config.paths, metric=config.metric, engine=engine
             )
-            run.save(name, effects, pairs=pairs, selection=pairs.selection)
+            run.save(name, effects, pairs=pairs)
     report(run, reused=saved)
 
 

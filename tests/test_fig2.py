@@ -49,6 +49,7 @@ class Pairs:
     computed = torch.arange(18) % 2 == 0
     reference_text = None
     n_distinct = 18
+    selection = None
 
     def to_jsonl(self, path: Path) -> None:
         raise AssertionError("pairs without text have no such file")

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
+from arith_lens.arrays import Arrays, joined
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.runs import Run, RunError, find_runs, load_run, open_run
 
@@ -33,6 +35,7 @@ class Pairs:
     computed = torch.tensor([True, False, True, True, False, True])
     reference_text = ("2 + 3 = ",) * 6
     n_distinct = 3
+    selection = None
 
     def to_jsonl(self, path: str | Path) -> None:
         Path(path).write_text('{"reference": "2 + 3 = "}\n')
@@ -132,8 +135,6 @@ def test_opening_a_run_again_does_not_claim_what_others_computed(
 
 
 def test_the_table_has_a_row_for_each_component(run: Run, effects: ComponentEffects) -> None:
-    import pandas as pd
-
     table = pd.read_csv(run.path / "addition.csv")
     assert len(table) == 3 * 2 + 3
     mlp = table[table["head"].isna() & (table["layer"] == 2)]
@@ -316,3 +317,58 @@ def test_reading_a_run_imports_no_model_library(run: Run) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_effects_alone_come_back_with_their_labels(
+    tmp_path: Path, effects: ComponentEffects
+) -> None:
+    labels = {"head": ("12.22", "13.11"), "role": ("operand a", "END", "other")}
+    attention = dataclasses.replace(
+        effects.heads, axes=("role", "head"), labels=labels, metric="attention", paths=None
+    )
+    with open_run("attention", {}, root=tmp_path) as run:
+        run.save("addition", attention, pairs=Pairs())
+    again = Effects.from_arrays(load_run(run.path).load_arrays("addition"))
+    assert torch.equal(again.per_pair.nan_to_num(9), attention.per_pair.nan_to_num(9))
+    assert again.labels == labels
+    assert (again.axes, again.template) == (attention.axes, attention.template)
+    assert "operand a" in (run.path / "addition.csv").read_text()
+    with pytest.raises(RunError, match="found a result of kind 'effects'"):
+        run.load("addition")
+    with pytest.raises(ValueError, match="expected arrays of kind 'component_effects'"):
+        ComponentEffects.from_arrays(run.load_arrays("addition"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A result of another kind: numbers of its own beside effects."""
+
+    accuracy: torch.Tensor
+    effects: Effects
+
+    def to_arrays(self) -> Arrays:
+        parts = {"effects": self.effects.to_arrays()}
+        return joined("curve", parts, {"accuracy": self.accuracy}, {"order": ["1.1"]})
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "Curve":
+        arrays.require("curve")
+        return cls(arrays.tensors["accuracy"], Effects.from_arrays(arrays.part("effects")))
+
+    def to_dataframe(self) -> pd.DataFrame:
+        return pd.DataFrame({"accuracy": self.accuracy.numpy()})
+
+
+def test_a_result_of_any_kind_is_kept(tmp_path: Path, effects: ComponentEffects) -> None:
+    curve = Curve(torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64), effects.mlps)
+    with open_run("curves", {}, root=tmp_path) as run:
+        run.save("addition", curve, pairs=Pairs(), seeds=[0, 1])
+    arrays = load_run(run.path).load_arrays("addition")
+    assert "pairs.computed" not in arrays.tensors
+    again = Curve.from_arrays(arrays)
+    assert torch.equal(again.accuracy, curve.accuracy)
+    assert torch.equal(again.effects.per_pair, effects.mlps.per_pair)
+    assert (run.path / "addition.csv").read_text() == "accuracy\n1.0\n0.5\n0.25\n"
+    computed = run.computed("addition")
+    assert computed is not None
+    assert torch.equal(computed, Pairs.computed)

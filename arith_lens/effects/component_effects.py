@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
+from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Component, Head
 from arith_lens.effects.effects import Effects
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,33 @@ class ComponentEffects:
             return float(mlps[sender.layer] if value is None else value)
 
         return sorted(candidates, key=strength)[:k]
+
+    def to_arrays(self) -> Arrays:
+        """For a file: heads, MLPs and logits; how they were computed is in the header."""
+        parts = {"heads": self.heads.to_arrays(), "mlps": self.mlps.to_arrays()}
+        header = {"n_left_out": self.n_left_out, "computation": dict(self.computation)}
+        return joined("component_effects", parts, {"logit": self.logit}, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "ComponentEffects":
+        """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
+        arrays.require("component_effects")
+        return cls(
+            heads=Effects.from_arrays(arrays.part("heads")),
+            mlps=Effects.from_arrays(arrays.part("mlps")),
+            logit=arrays.tensors["logit"],
+            n_left_out=arrays.header["n_left_out"],
+            computation=arrays.header["computation"],
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row a component: layer, head (empty for an MLP), mean, stderr, interval, pairs."""
+        from pandas import concat
+
+        table = concat([self.heads.to_dataframe(), self.mlps.to_dataframe()], ignore_index=True)
+        if "head" in table:
+            table["head"] = table["head"].astype("Int64")
+        return table
 
     def __repr__(self) -> str:
         return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"

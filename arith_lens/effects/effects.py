@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from arith_lens.arrays import Arrays
 from arith_lens.components import Head, Mlp
 from arith_lens.statistics import (
     cluster_sums,
@@ -167,6 +168,44 @@ class Effects:
         columns |= {name: value.flatten().numpy() for name, value in statistics.items()}
         columns["n"] = (~self.per_pair.isnan()).sum(-1).flatten().numpy()
         return DataFrame(columns)
+
+    def to_arrays(self) -> Arrays:
+        """For a file: templates are numbered, the header has their names."""
+        names = sorted({*(self.template or ())})
+        tensors = {"per_pair": self.per_pair}
+        if self.template is not None:
+            numbers = {name: number for number, name in enumerate(names)}
+            tensors["template"] = torch.tensor([numbers[name] for name in self.template])
+        if self.cluster is not None:
+            tensors["cluster"] = self.cluster
+        header = {
+            "kind": "effects",
+            "axes": [*self.axes, "pair"],
+            "metric": self.metric,
+            "paths": self.paths,
+            "templates": names,
+            "labels": None if self.labels is None else dict(self.labels),
+        }
+        return Arrays(tensors, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "Effects":
+        """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
+        arrays.require("effects")
+        tensors, header = arrays.tensors, arrays.header
+        template = None
+        if "template" in tensors:
+            template = tuple(header["templates"][i] for i in tensors["template"].tolist())
+        labels = header["labels"]
+        return cls(
+            per_pair=tensors["per_pair"],
+            axes=tuple(header["axes"][:-1]),
+            metric=header["metric"],
+            paths=header["paths"],
+            template=template,
+            cluster=tensors.get("cluster"),
+            labels=labels and {axis: tuple(names) for axis, names in labels.items()},
+        )
 
     def heatmap(self, **options: Any) -> Any:
         """A plotly figure of the mean; `options` go to `plotting.heatmap`."""

@@ -33,6 +33,8 @@ class SavedPairs(Protocol):
     def reference_text(self) -> tuple[str, ...] | None: ...
     @property
     def n_distinct(self) -> int: ...
+    @property
+    def selection(self) -> Any: ...  # None, or a dataclass of how the filter chose
 
     def to_jsonl(self, path: Path) -> None: ...
 
@@ -68,7 +70,7 @@ def describe_model(model: Any) -> dict[str, Any]:
 
 
 def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
-    """How many pairs, how many of them distinct, how long, and a digest of all their tokens."""
+    """How many pairs, how many distinct, how long, a digest of all tokens, what the filter did."""
     digest = hashlib.sha256()
     for tensor in (pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask):
         digest.update(f"{tuple(tensor.shape)}".encode())
@@ -78,6 +80,7 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
         "distinct": pairs.n_distinct,
         "tokens": list(pairs.reference.shape)[1],
         "data_sha256": digest.hexdigest(),
+        "selection": pairs.selection,
     }
 
 

@@ -10,13 +10,16 @@ from typing import Any
 from jaxtyping import Bool
 from torch import Tensor
 
+from arith_lens.arrays import Arrays, Storable
 from arith_lens.effects import ComponentEffects
 from arith_lens.runs.files import RunError, digest, digests, listed, plain, replace, write
 from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, now, software
-from arith_lens.runs.stored import Stored, from_bytes, to_bytes
+from arith_lens.runs.stored import from_bytes, to_bytes
 
-FORMAT = 1
+FORMAT = 2
 """The layout of a run folder; others are refused."""
+
+_COMPUTED = "pairs.computed"  # stands beside a result's own tensors
 
 
 class Run:
@@ -55,7 +58,7 @@ class Run:
     def save(
         self,
         name: str,
-        effects: ComponentEffects,
+        result: Storable,
         *,
         pairs: SavedPairs | None = None,
         **facts: Any,
@@ -64,7 +67,8 @@ class Run:
 
         Args:
             name: such as "addition"; letters, digits, `_`, `-`.
-            pairs: what the effects are of; their digest, text and `computed` are kept.
+            result: ComponentEffects, Effects, or any other that has `to_arrays`.
+            pairs: what the result is of; their digest, text, selection and `computed` are kept.
             facts: JSON values worth keeping beside it, such as the share of pairs the filter kept.
 
         Raises:
@@ -74,10 +78,13 @@ class Run:
             raise ValueError(
                 f"expected a result's name of letters, digits, _ and -, found {name!r}"
             )
-        stored = Stored(effects, None if pairs is None else pairs.computed)
+        arrays = result.to_arrays()
+        tensors = dict(arrays.tensors)
+        if pairs is not None and pairs.computed is not None:
+            tensors[_COMPUTED] = pairs.computed
         files = {
-            f"{name}.safetensors": to_bytes(stored),
-            f"{name}.csv": _table(effects).encode(),
+            f"{name}.safetensors": to_bytes(Arrays(tensors, arrays.header)),
+            f"{name}.csv": result.to_dataframe().to_csv(index=False).encode(),
         }
         for file, data in files.items():
             write(self.path / file, data)
@@ -92,19 +99,40 @@ class Run:
         self.record["results"][name] = {
             "saved": now(),
             "versions": software()["versions"],
+            "kind": arrays.header["kind"],
             "facts": plain(facts),
-            "computation": plain(effects.computation),
+            "computation": plain(arrays.header.get("computation", {})),
             "sha256": hashes,
         }
         self._write_record()
 
     def load(self, name: str) -> ComponentEffects:
-        """One result. Raises RunError if it is not there or its file was changed."""
-        return from_bytes(self._read(name)).effects
+        """The effects of every component, from one result.
+
+        Raises:
+            RunError: there is no such result, its file was changed, or it is of another kind.
+        """
+        arrays = self.load_arrays(name)
+        if (kind := arrays.header["kind"]) != "component_effects":
+            raise RunError(
+                f"expected effects of components in {name!r} of {self.path}, found a result of "
+                f"kind {kind!r}; read it with the from_arrays of its class, from load_arrays"
+            )
+        return ComponentEffects.from_arrays(arrays)
+
+    def load_arrays(self, name: str) -> Arrays:
+        """One result of any kind, for the `from_arrays` of its class.
+
+        Raises:
+            RunError: there is no such result, or its file was changed.
+        """
+        arrays = from_bytes(self._read(name))
+        tensors = {key: value for key, value in arrays.tensors.items() if key != _COMPUTED}
+        return Arrays(tensors, arrays.header)
 
     def computed(self, name: str) -> Bool[Tensor, "pair"] | None:
         """Which pairs of a result have an answer that is neither operand; None if not known."""
-        return from_bytes(self._read(name)).computed
+        return from_bytes(self._read(name)).tensors.get(_COMPUTED)
 
     def __enter__(self) -> "Run":
         self._started = time.monotonic()
@@ -268,14 +296,3 @@ def find_runs(
         if run.finished and model in (None, run.config.get("model")):
             found.append(run)
     return sorted(found, key=lambda run: run.record.get("ended", ""), reverse=True)
-
-
-def _table(effects: ComponentEffects) -> str:
-    """One row a component: layer, head (empty for an MLP), mean, stderr, interval, pairs used."""
-    from pandas import concat
-
-    tables = [effects.heads.to_dataframe(), effects.mlps.to_dataframe()]
-    together = concat(tables, ignore_index=True)
-    if "head" in together:
-        together["head"] = together["head"].astype("Int64")
-    return together.to_csv(index=False)

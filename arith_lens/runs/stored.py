@@ -1,93 +1,60 @@
-"""ComponentEffects as a safetensors file: arrays in the body, axes and names in the header."""
+"""Arrays as a safetensors file: tensors in its body, the header as JSON in its metadata.
+
+Equal arrays give equal bytes.
+"""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor
 
-from arith_lens.effects import ComponentEffects, Effects
-from arith_lens.runs.files import RunError, plain
+from arith_lens.arrays import Arrays
+from arith_lens.runs.files import RunError, digest, plain
 
-FORMAT = "1"
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What one file holds."""
-
-    effects: ComponentEffects
-    computed: Bool[Tensor, "pair"] | None  # the answer is neither operand; None if not known
+_KEY = "arith_lens"  # a single entry: the order of several would differ from run to run
 
 
-def to_bytes(stored: Stored) -> bytes:
-    """The file's contents. Templates are numbered; the header has their names."""
-    effects = stored.effects
-    heads, mlps = effects.heads, effects.mlps
-    names = sorted({*(heads.template or ())})
-    tensors = {"heads": heads.per_pair, "mlps": mlps.per_pair, "logit": effects.logit}
-    if heads.template is not None:
-        tensors["template"] = torch.tensor([names.index(name) for name in heads.template])
-    if heads.cluster is not None:
-        tensors["cluster"] = heads.cluster
-    if stored.computed is not None:
-        tensors["computed"] = stored.computed
-    header = {
-        "arith_lens_effects": FORMAT,
-        "axes": {"heads": [*heads.axes, "pair"], "mlps": [*mlps.axes, "pair"], "logit": ["pair"]},
-        "metric": heads.metric,
-        "paths": heads.paths,
-        "templates": names,
-        "n_left_out": effects.n_left_out,
-        "computation": plain(effects.computation),
+def to_bytes(arrays: Arrays) -> bytes:
+    """The file's contents. Raises TypeError for a header that JSON cannot keep."""
+    # safetensors refuses tensors that share memory, as parts of one result may
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in arrays.tensors.items()
     }
-    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save_tensors(kept, metadata={key: json.dumps(value) for key, value in header.items()})
+    return save_tensors(tensors, metadata={_KEY: json.dumps(plain(arrays.header))})
 
 
-def from_bytes(data: bytes) -> Stored:
-    """Read `to_bytes` back, bit for bit.
+def from_bytes(data: bytes) -> Arrays:
+    """Read `to_bytes` back, bit for bit. Raises RunError for other contents."""
+    try:
+        return Arrays(load_tensors(data), _header(data))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"expected a safetensors file that arith_lens wrote, found other contents ({error!r})"
+        ) from error
 
-    Raises:
-        RunError: not such a file, or one of another version.
-    """
-    header = _header(data)
-    tensors = load_tensors(data)
-    templates = None
-    if "template" in tensors:
-        templates = tuple(header["templates"][i] for i in tensors["template"].tolist())
-    shared: dict[str, Any] = {
-        "metric": header["metric"],
-        "paths": header["paths"],
-        "template": templates,
-        "cluster": tensors.get("cluster"),
-    }
-    axes = header["axes"]
-    effects = ComponentEffects(
-        heads=Effects(tensors["heads"], axes=tuple(axes["heads"][:-1]), **shared),
-        mlps=Effects(tensors["mlps"], axes=tuple(axes["mlps"][:-1]), **shared),
-        logit=tensors["logit"],
-        n_left_out=header["n_left_out"],
-        computation=header["computation"],
-    )
-    return Stored(effects, tensors.get("computed"))
+
+def sealed(arrays: Arrays) -> bytes:
+    """The file's contents with their own digest in the header, for a file that stands alone."""
+    header = {**arrays.header, "sha256": digest(to_bytes(arrays))}
+    return to_bytes(Arrays(arrays.tensors, header))
+
+
+def unsealed(data: bytes) -> Arrays:
+    """Read `sealed` back. Raises RunError where anything has changed since."""
+    arrays = from_bytes(data)
+    header = dict(arrays.header)
+    written = header.pop("sha256", None)
+    arrays = Arrays(arrays.tensors, header)
+    if digest(to_bytes(arrays)) != written:
+        raise RunError("its contents are not those that were written")
+    return arrays
 
 
 def _header(data: bytes) -> dict[str, Any]:
     """The metadata; it stands before the arrays, behind its own length in eight bytes."""
-    try:
-        text = data[8 : 8 + int.from_bytes(data[:8], "little")]
-        metadata = json.loads(text).get("__metadata__") or {}
-        header = {key: json.loads(value) for key, value in metadata.items()}
-    except ValueError as error:
-        raise RunError("expected a safetensors file with effects, found other contents") from error
-    if header.get("arith_lens_effects") != FORMAT:
-        raise RunError(
-            f"expected effects of format {FORMAT}, found {header.get('arith_lens_effects')}; "
-            "run the experiment again with this version"
-        )
-    return header
+    text = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    return json.loads(json.loads(text)["__metadata__"][_KEY])
