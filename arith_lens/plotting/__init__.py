@@ -3,14 +3,31 @@
 Nothing here knows models or methods, and plotly is imported only when a figure is drawn.
 """
 
+from arith_lens.plotting.bars import BarPanel as BarPanel
+from arith_lens.plotting.bars import Bars as Bars
+from arith_lens.plotting.bars import bar_panels as bar_panels
+from arith_lens.plotting.curve_layout import CurvePanel as CurvePanel
+from arith_lens.plotting.curve_layout import Line as Line
+from arith_lens.plotting.curve_layout import Point as Point
+from arith_lens.plotting.curves import curve_panels as curve_panels
 from arith_lens.plotting.export import ExportError as ExportError
 from arith_lens.plotting.export import save as save
 from arith_lens.plotting.heatmap import heatmap as heatmap
 from arith_lens.plotting.heatmap import svg_heatmap as svg_heatmap
 from arith_lens.plotting.layout import Mark as Mark
 from arith_lens.plotting.layout import Panel as Panel
+from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.panels import panels as panels
+from arith_lens.plotting.style import BLUE as BLUE
+from arith_lens.plotting.style import DARK as DARK
+from arith_lens.plotting.style import GREY as GREY
 from arith_lens.plotting.style import NOTE as NOTE
+from arith_lens.plotting.style import OCHRE as OCHRE
+from arith_lens.plotting.style import PALE as PALE
+from arith_lens.plotting.style import RED as RED
+from arith_lens.plotting.style import RUST as RUST
+from arith_lens.plotting.style import TEAL as TEAL
+from arith_lens.plotting.style import VIOLET as VIOLET
 from arith_lens.plotting.style import Figure as Figure
 from arith_lens.plotting.style import colour_at as colour_at
 from arith_lens.plotting.style import symmetric_limit as symmetric_limit

@@ -1,55 +1,20 @@
-"""What is written over and around panels: titles, outlines, labels, dots, notes."""
+"""What is drawn over maps: outlines, labels, dots."""
 
-import html
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from arith_lens.plotting.labels import cell_box, place_labels
-from arith_lens.plotting.layout import LEFT, LINE, RIGHT, TOP, Geometry, Panel
+from arith_lens.plotting.layout import RIGHT, Geometry, Panel
+from arith_lens.plotting.page import TOP, Page, plain, write
 from arith_lens.plotting.style import NOTE, TEXT, Figure, Number, colour_at, is_dark
 
 _LABEL_SIZE = 10.5
 
 
-def add_title(figure: Figure, title: str, index: int, place: Geometry) -> None:
-    """The panel's letter and title, above its left corner."""
-    left, top = place.corner(index)
-    letter = "abcdefghijklmnopqrstuvwxyz"[index]
-    _write(figure, f"<b>{letter}</b>  {title}", (left, top - 8), place, size=14, ink=TEXT)
-
-
-def add_colour_title(figure: Figure, title: str, place: Geometry) -> None:
+def add_colour_title(figure: Figure, title: str, page: Page) -> None:
     """What the colours mean, above the colour bar."""
-    _write(figure, title, (place.size[0] - RIGHT + 22, TOP + 30), place, size=12, ink=TEXT)
-
-
-def add_notes(figure: Figure, notes: Sequence[str], place: Geometry) -> None:
-    """Lines of small print at the foot."""
-    for line, note in enumerate(notes):
-        above = 12 + LINE * (len(notes) - 1 - line)
-        _write(figure, html.escape(note), (LEFT, place.size[1] - above), place, size=11, ink=NOTE)
-
-
-def _write(
-    figure: Figure, text: str, at: tuple[Number, Number], place: Geometry, *, size: int, ink: str
-) -> None:
-    """Text whose lower left corner stands at a pixel of the figure."""
-    x, y = place.paper(*at)
-    figure.add_annotation(
-        text=text,
-        x=x,
-        y=y,
-        xref="paper",
-        yref="paper",
-        xanchor="left",
-        yanchor="bottom",
-        align="left",
-        showarrow=False,
-        borderpad=0,
-        font={"size": size, "color": ink},
-    )
+    write(figure, title, (page.size[0] - RIGHT + 22, TOP + 30), page)
 
 
 def add_marks(figure: Figure, part: Panel, index: int, place: Geometry, end: Number) -> None:
@@ -109,7 +74,7 @@ def _add_labels(
             ink = "white" if is_dark(fill) else TEXT
         x, y = box.centre
         figure.add_annotation(
-            text=html.escape(mark.text),
+            text=plain(mark.text),
             x=x / place.cell[0] - 0.5,
             y=y / place.cell[1] - 0.5,
             showarrow=False,

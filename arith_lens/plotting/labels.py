@@ -70,8 +70,11 @@ def place_labels(
         others = [box for box in marked if box != own]
         placed.append(
             min(
-                _around(own, width, height),
-                key=lambda box: _cost(box, [*others, *placed], frame, weight, cell),
+                around(own, width, height),
+                key=lambda box: (
+                    conflict(box, [*others, *placed], frame),
+                    _hidden(box, weight, cell),
+                ),
             )
         )
     return placed
@@ -83,7 +86,7 @@ def cell_box(row: int, column: int, cell: tuple[Number, Number]) -> Box:
     return Box(column * width, row * height, (column + 1) * width, (row + 1) * height)
 
 
-def _around(own: Box, width: Number, height: Number) -> list[Box]:
+def around(own: Box, width: Number, height: Number) -> list[Box]:
     """Candidate places, best first (`min` keeps the first of equals)."""
     x, y = own.centre
     gap = 3.0
@@ -102,24 +105,16 @@ def _around(own: Box, width: Number, height: Number) -> list[Box]:
     return [Box(a, b, a + width, b + height) for a, b in corners]
 
 
-def _cost(
-    box: Box,
-    taken: Sequence[Box],
-    frame: Box,
-    weight: Float[np.ndarray, "row column"],
-    cell: tuple[Number, Number],
-) -> tuple[Number, Number]:
-    """Pixels in conflict; weight hidden, in tenths of the largest: less does not count."""
-    conflict = sum(box.overlap(other) for other in taken)
+def conflict(box: Box, taken: Iterable[Box], frame: Box) -> Number:
+    """Pixels of `box` over what is taken; all of them count where it leaves the frame."""
+    overlap = sum(box.overlap(other) for other in taken)
     if not box.within(frame):
-        conflict += (box.right - box.left) * (box.bottom - box.top)
-    largest = float(np.nanmax(weight)) or 1.0
-    return conflict, round(10 * _hidden(box, weight, cell) / largest)
+        overlap += (box.right - box.left) * (box.bottom - box.top)
+    return overlap
 
 
-def _hidden(
-    box: Box, weight: Float[np.ndarray, "row column"], cell: tuple[Number, Number]
-) -> Number:
+def _hidden(box: Box, weight: Float[np.ndarray, "row column"], cell: tuple[Number, Number]) -> int:
+    """Weight under the box, in tenths of the largest: less does not count."""
     rows = range(max(int(box.top // cell[1]), 0), min(int(box.bottom // cell[1]) + 1, len(weight)))
     columns = range(
         max(int(box.left // cell[0]), 0), min(int(box.right // cell[0]) + 1, weight.shape[1])
@@ -131,4 +126,31 @@ def _hidden(
         for column in columns
         if np.isfinite(weight[row, column])
     )
-    return sum(covered)
+    return round(10 * sum(covered) / (float(np.nanmax(weight)) or 1.0))
+
+
+def spread(
+    wanted: Sequence[Number], gap: Number, low: Number, high: Number
+) -> Float[np.ndarray, " label"]:
+    """Heights near the wanted ones, at least `gap` apart and between `low` and `high`.
+
+    The order of the wanted heights is kept, and neighbours that clash move by equal amounts. Where
+    there is no room for all, they overflow below `high`.
+    """
+    order = np.argsort(np.asarray(wanted, float), kind="stable")
+    groups: list[tuple[Number, int]] = []  # of touching labels: the first one's height, how many
+    for height in (float(wanted[index]) for index in order):
+        groups.append((_held(height, 1, gap, low, high), 1))
+        while len(groups) > 1 and groups[-2][0] + groups[-2][1] * gap > groups[-1][0]:
+            (first, many), (second, more) = groups[-2:]
+            both = many + more
+            mean = (many * first + more * (second - many * gap)) / both
+            groups[-2:] = [(_held(mean, both, gap, low, high), both)]
+    result = np.empty(len(order))
+    result[order] = [first + i * gap for first, many in groups for i in range(many)]
+    return result
+
+
+def _held(first: Number, many: int, gap: Number, low: Number, high: Number) -> Number:
+    """The first height of a group, moved so that the group stays between the ends."""
+    return max(min(first, high - (many - 1) * gap), low)

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from arith_lens.plotting.labels import Box
+from arith_lens.plotting.page import LEFT, LINE, TOP, Page
 from arith_lens.plotting.style import Number
 
 _SPAN = 384  # pixels of a panel's longer side
 _BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
-LEFT, RIGHT, TOP, LINE = 62, 118, 40, 17
+RIGHT = 118
 _BETWEEN_COLUMNS, _BETWEEN_ROWS = 40, 72
 
 
@@ -63,26 +65,25 @@ class Geometry:
     def panel_width(self) -> int:
         return self.map_size[0] + _BAR_GAP + _BAR
 
-    @property
-    def size(self) -> tuple[int, int]:
+    def page(self, n_panels: int) -> Page:
+        """The whole figure; a panel's box is its map with the bar."""
         down, across = self.grid
+        width, height = self.panel_width, self.map_size[1]
+        corners = [
+            (
+                LEFT + index % across * (width + _BETWEEN_COLUMNS),
+                TOP + index // across * (height + _BETWEEN_ROWS),
+            )
+            for index in range(n_panels)
+        ]
         bottom = 62 + LINE * self.n_notes
-        return (
-            LEFT + across * self.panel_width + (across - 1) * _BETWEEN_COLUMNS + RIGHT,
-            TOP + down * self.map_size[1] + (down - 1) * _BETWEEN_ROWS + bottom,
+        return Page(
+            (
+                LEFT + across * width + (across - 1) * _BETWEEN_COLUMNS + RIGHT,
+                TOP + down * height + (down - 1) * _BETWEEN_ROWS + bottom,
+            ),
+            tuple(Box(x, y, x + width, y + height) for x, y in corners),
         )
-
-    def corner(self, index: int) -> tuple[int, int]:
-        """Left and top pixel of a panel's map."""
-        row, column = divmod(index, self.grid[1])
-        return (
-            LEFT + column * (self.panel_width + _BETWEEN_COLUMNS),
-            TOP + row * (self.map_size[1] + _BETWEEN_ROWS),
-        )
-
-    def paper(self, x: Number, y: Number) -> tuple[Number, Number]:
-        """Pixels from the top left corner to plotly's fractions of the whole figure."""
-        return x / self.size[0], 1 - y / self.size[1]
 
     @property
     def bar_range(self) -> tuple[Number, Number]:

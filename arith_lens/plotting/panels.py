@@ -6,14 +6,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.annotations import add_colour_title, add_marks, add_notes, add_title
+from arith_lens.plotting.annotations import add_colour_title, add_marks
 from arith_lens.plotting.heatmap import tick_positions, tick_texts
-from arith_lens.plotting.layout import RIGHT, TOP, Geometry, Panel
+from arith_lens.plotting.layout import RIGHT, Geometry, Panel
+from arith_lens.plotting.page import (
+    TOP,
+    Page,
+    add_notes,
+    add_title,
+    axis_names,
+    axis_style,
+    set_page,
+)
 from arith_lens.plotting.style import (
-    FONT,
     FRAME,
     NOTE,
-    TEXT,
     Figure,
     Number,
     colour_scale,
@@ -56,34 +63,26 @@ def panels(
     n_rows, n_columns = parts[0].values.shape
     down = -(-len(parts) // across)
     place = Geometry(n_rows, n_columns, (down, min(across, len(parts))), len(notes))
+    page = place.page(len(parts))
     figure = go.Figure()
-    _set_page(figure, place, end, unit)
+    set_page(figure, page)
+    _set_colours(figure, place, page, end, unit)
     for index, part in enumerate(parts):
         _add_cells(figure, part, index, place, hover, vector)
-        _set_axes(figure, index, len(parts), place, axes, bar_name)
+        _set_axes(figure, index, page, place, axes, bar_name)
         _add_frames(figure, index, place)
-        add_title(figure, part.title, index, place)
+        add_title(figure, part.title, index, page)
         add_marks(figure, part, index, place, end)
-    add_colour_title(figure, colour_title, place)
-    add_notes(figure, notes, place)
+    add_colour_title(figure, colour_title, page)
+    add_notes(figure, notes, page)
     return figure
 
 
-def _set_page(figure: Figure, place: Geometry, end: Number, unit: str) -> None:
-    width, height = place.size
+def _set_colours(figure: Figure, place: Geometry, page: Page, end: Number, unit: str) -> None:
     bar_height = max(min(place.map_size[1] - 40, 330), 60)
-    x, y = place.paper(width - RIGHT + 22, TOP + 40)
+    x, y = page.paper(page.size[0] - RIGHT + 22, TOP + 40)
     figure.update_layout(
-        template="none",
-        width=width,
-        height=height,
-        margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        font={"family": FONT, "size": 13, "color": TEXT},
-        paper_bgcolor="white",
-        plot_bgcolor="white",
-        showlegend=False,
         barmode="overlay",
-        hoverlabel={"bgcolor": "white", "font": {"family": FONT, "size": 13}},
         coloraxis={
             "cmin": -end,
             "cmax": end,
@@ -166,33 +165,22 @@ def _add_rectangles(
 def _set_axes(
     figure: Figure,
     index: int,
-    n_panels: int,
+    page: Page,
     place: Geometry,
     axes: tuple[str, str],
     bar_name: str,
 ) -> None:
-    left, top = place.corner(index)
-    x0, y1 = place.paper(left, top)
-    x1, y0 = place.paper(left + place.panel_width, top + place.map_size[1])
+    x_domain, y_domain = page.domains(index)
     start, stop = place.bar_range
     columns, rows = tick_positions(place.n_columns), tick_positions(place.n_rows)
     across = place.grid[1]
-    common: dict[str, Any] = {
-        "showgrid": False,
-        "zeroline": False,
-        "showline": False,
-        "ticks": "outside",
-        "ticklen": 3,
-        "tickcolor": FRAME,
-        "tickfont": {"size": 11, "color": NOTE},
-        "title": {"font": {"size": 13}, "standoff": 6},
-    }
-    x_axis, y_axis = _axis_names(index)
+    common = axis_style()
+    x_axis, y_axis = axis_names(index)
     figure.update_layout(
         {
             x_axis: {
                 **common,
-                "domain": _clamped(x0, x1),
+                "domain": x_domain,
                 "anchor": f"y{index + 1}",
                 "range": [-0.5, stop],
                 "tickvals": [*columns, (start + stop) / 2],
@@ -200,7 +188,7 @@ def _set_axes(
             },
             y_axis: {
                 **common,
-                "domain": _clamped(y0, y1),
+                "domain": y_domain,
                 "anchor": f"x{index + 1}",
                 "range": [place.n_rows - 0.5, -0.5],
                 "tickvals": rows,
@@ -208,19 +196,10 @@ def _set_axes(
             },
         }
     )
-    if index + across >= n_panels:
+    if index + across >= len(page.boxes):
         figure.layout[x_axis].title.text = axes[1].capitalize()
     if index % across == 0:
         figure.layout[y_axis].title.text = axes[0].capitalize()
-
-
-def _axis_names(index: int) -> tuple[str, str]:
-    suffix = "" if index == 0 else str(index + 1)
-    return f"xaxis{suffix}", f"yaxis{suffix}"
-
-
-def _clamped(low: Number, high: Number) -> list[float]:
-    return [max(low, 0.0), min(high, 1.0)]
 
 
 def _add_frames(figure: Figure, index: int, place: Geometry) -> None:

@@ -18,6 +18,10 @@ DIVERGING = (
 """Red (a drop) to blue, even in perceived lightness on both arms, safe for colour-blind eyes."""
 
 TEXT, NOTE, FRAME, GRID = "#1f2430", "#6b7280", "#aab0bb", "#e7e9ee"
+PALE = "#cfd3dc"
+RED, BLUE, GREY, DARK = "#c72f2a", "#216fca", "#6b7280", "#374151"
+OCHRE, VIOLET = "#b45309", "#6d28d9"  # two things of one kind, such as the operands A and B
+RUST, TEAL = "#c2410c", "#0f766e"  # two kinds of heads: told apart by colour-blind eyes too
 FONT = "'Open Sans', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 _STEPS = {1: 0.5, 1.5: 0.5, 2: 1, 3: 1, 4: 2, 5: 2.5, 6: 2, 8: 4, 10: 5}
@@ -83,3 +87,27 @@ def is_dark(colour: str) -> bool:
 
 def _rgb(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def translucent(colour: str, alpha: Number) -> str:
+    """`#rrggbb` that lets what lies below shine through."""
+    red, green, blue = _rgb(colour)
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def steps(low: Number, high: Number, most: int = 6) -> list[float]:
+    """Round numbers within [low, high], evenly spaced, about `most` at most."""
+    if not high > low:
+        raise ValueError(f"expected an axis from a lower to a higher end, found {low} to {high}")
+    rough = (high - low) / (most - 1)
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
+    first, last = np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9)
+    return [round(float(i * step), 12) for i in np.arange(first, last + 1)]
+
+
+def step_texts(values: list[float], unit: str) -> list[str]:
+    """Labels of an axis: one number of digits for all, the unit at the top one alone."""
+    digits = max((len(f"{value:.10g}".partition(".")[2]) for value in values), default=0)
+    texts = [f"{value:.{digits}f}".replace("-", "−") if value else "0" for value in values]
+    return [*texts[:-1], *(text + unit for text in texts[-1:])]

@@ -1,0 +1,251 @@
+"""Bar charts on a grid: groups with error bars, the bars that matter in colour."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from arith_lens.plotting.labels import Box, text_box
+from arith_lens.plotting.page import (
+    LEFT,
+    LINE,
+    TOP,
+    Page,
+    add_notes,
+    add_title,
+    axis_names,
+    axis_style,
+    plain,
+    set_page,
+    write,
+)
+from arith_lens.plotting.style import (
+    FRAME,
+    GRID,
+    NOTE,
+    PALE,
+    RUST,
+    TEXT,
+    Figure,
+    Number,
+    step_texts,
+    steps,
+)
+
+_TICK, _KEY = 11, 12  # font sizes of the groups' names and of the key
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One bar a group, with its interval between `low` and `high`. NaN is no bar."""
+
+    values: Float[np.ndarray, " group"]
+    low: Float[np.ndarray, " group"] | None = None
+    high: Float[np.ndarray, " group"] | None = None
+    name: str = ""  # in the key above the panels and in the hover; plain text
+    colour: str = RUST
+    strong: Bool[np.ndarray, " group"] | None = None  # in colour, the others pale; None: all
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """One chart: the groups' names and one or more bars for each."""
+
+    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    names: tuple[str, ...]  # plain text; the same name may stand more than once
+    series: tuple[Bars, ...]
+    y_title: str = ""
+    ink: str = TEXT  # of the y title
+
+
+def bar_panels(
+    parts: Sequence[BarPanel],
+    *,
+    x_title: str = "",
+    unit: str = "",
+    y_range: tuple[Number, Number] | None = None,
+    notes: Sequence[str] = (),
+    across: int = 4,
+    panel: tuple[int, int] | None = None,
+) -> Figure:
+    """Bar charts on a grid with one y scale, lettered a, b, c… where there is more than one.
+
+    Args:
+        unit: printed after the numbers, such as `"%"`; the numbers are not changed.
+        y_range: ends of the y axes; None: from all bars and intervals, 0 included.
+        notes: lines below the panels (plain text).
+        across: panels in a row.
+        panel: width and height of a chart in pixels; None: by the number of bars.
+
+    Raises:
+        ValueError: a series has not one number for each name.
+    """
+    from plotly import graph_objects as go
+
+    for part in parts:
+        _check(part)
+    across = min(across, len(parts))
+    key = dict.fromkeys((s.name, s.colour) for part in parts for s in part.series if s.name)
+    slanted, page = _page(parts, across, panel, len(notes), bool(key), bool(x_title))
+    ends = y_range or _reach(parts)
+    figure = go.Figure()
+    set_page(figure, page)
+    figure.update_layout(barmode="overlay")
+    for index, part in enumerate(parts):
+        _set_axes(figure, index, page, part, ends, unit, slanted)
+        if index + across >= len(parts):
+            figure.update_layout({f"{axis_names(index)[0]}_title_text": x_title})
+        for which, bars in enumerate(part.series):
+            _add_bars(figure, part, which, bars, index, unit)
+        add_title(figure, part.title, index, page)
+    _add_key(figure, list(key), page)
+    add_notes(figure, notes, page)
+    return figure
+
+
+def _check(part: BarPanel) -> None:
+    for bars in part.series:
+        arrays = (bars.values, bars.low, bars.high, bars.strong)
+        found = [len(a) for a in arrays if a is not None]
+        if set(found) != {len(part.names)} or (bars.low is None) != (bars.high is None):
+            raise ValueError(
+                f"expected values and, where given, low with high, and strong for "
+                f"{len(part.names)} names, found {found} numbers"
+            )
+
+
+def _reach(parts: Sequence[BarPanel]) -> tuple[float, float]:
+    """From the lowest to the highest bar or interval, and 0, with a margin."""
+    drawn = [
+        array
+        for part in parts
+        for bars in part.series
+        for array in (bars.values, bars.low, bars.high)
+        if array is not None
+    ]
+    values = np.concatenate([*drawn, np.zeros(1)])
+    values = values[np.isfinite(values)]
+    low, high = float(values.min()), float(values.max())
+    margin = 0.05 * (high - low or 1.0)
+    return low - margin if low < 0 else 0.0, high + margin if high > 0 else 0.0
+
+
+def _page(
+    parts: Sequence[BarPanel],
+    across: int,
+    panel: tuple[int, int] | None,
+    n_notes: int,
+    keyed: bool,
+    titled: bool,
+) -> tuple[bool, Page]:
+    """Whether the names are slanted because they have no room, and where all stands."""
+    n_bars = max(len(part.names) * len(part.series) for part in parts)
+    width, height = panel or (min(max(26 * n_bars, 150), 520), 190)
+    room = width / max(len(part.names) for part in parts)
+    longest = max((text_box(name, _TICK)[0] for part in parts for name in part.names), default=0)
+    slanted = longest > room
+    below = 22 + (0.64 * longest if slanted else 0)
+    top = TOP + (24 if keyed else 0)
+    down = -(-len(parts) // across)
+    row = height + below + 44
+    boxes = [
+        Box(x, y, x + width, y + height)
+        for index in range(len(parts))
+        for x, y in [(LEFT + 12 + index % across * (width + 26), top + index // across * row)]
+    ]
+    right = LEFT + 12 + across * width + (across - 1) * 26 + 24
+    foot = (24 if titled else 0) + LINE * n_notes - 14
+    return slanted, Page((right, top + down * row + foot), tuple(boxes))
+
+
+def _set_axes(
+    figure: Figure,
+    index: int,
+    page: Page,
+    part: BarPanel,
+    ends: tuple[Number, Number],
+    unit: str,
+    slanted: bool,
+) -> None:
+    x_domain, y_domain = page.domains(index)
+    x_axis, y_axis = axis_names(index)
+    at = steps(*ends)
+    first = page.boxes[index].left == page.boxes[0].left
+    figure.update_layout(
+        {
+            x_axis: {
+                **axis_style(),
+                "domain": x_domain,
+                "anchor": f"y{index + 1}",
+                "range": [-0.6, len(part.names) - 0.4],
+                "tickvals": list(range(len(part.names))),
+                "ticktext": [plain(name) for name in part.names],
+                "tickangle": -40 if slanted else 0,
+                "ticks": "",
+            },
+            y_axis: {
+                **axis_style(),
+                "domain": y_domain,
+                "anchor": f"x{index + 1}",
+                "range": [ends[0], ends[1] + (ends[1] - ends[0]) / 200],  # for the top line
+                "tickvals": at,
+                "ticktext": step_texts(at, plain(unit)),
+                "showticklabels": first,
+                "ticks": "",
+                "showgrid": True,
+                "gridcolor": GRID,
+                "zeroline": True,
+                "zerolinecolor": FRAME,
+                "zerolinewidth": 1.2,
+                "title": {
+                    "text": part.y_title,
+                    "font": {"size": 13, "color": part.ink},
+                    "standoff": 8,
+                },
+            },
+        }
+    )
+
+
+def _add_bars(
+    figure: Figure, part: BarPanel, which: int, bars: Bars, index: int, unit: str
+) -> None:
+    width = 0.72 / len(part.series)
+    offset = (which - (len(part.series) - 1) / 2) * width
+    strong = np.ones(len(part.names), bool) if bars.strong is None else bars.strong
+    between, errors = "", None
+    further = np.full((len(part.names), 2), np.nan)
+    if bars.low is not None and bars.high is not None:
+        between = " (%{customdata[0]:.3~f} to %{customdata[1]:.3~f})"
+        further = np.stack([bars.low, bars.high], axis=-1)
+        errors = {
+            "array": bars.high - bars.values,
+            "arrayminus": bars.values - bars.low,
+            "thickness": 1.1,
+            "width": 3,
+            "color": "#475569",
+        }
+    name = f"{plain(bars.name)}, " if bars.name else ""
+    figure.add_bar(
+        x=np.arange(len(part.names)) + offset,
+        y=bars.values,
+        width=width * (0.94 if len(part.series) > 1 else 1),
+        marker={"color": [bars.colour if s else PALE for s in strong], "line": {"width": 0}},
+        error_y=errors,
+        customdata=further,
+        text=[plain(name) for name in part.names],
+        textposition="none",
+        hovertemplate=f"{name}%{{text}}: %{{y:.3~f}}{plain(unit)}{between}<extra></extra>",
+        xaxis=f"x{index + 1}",
+        yaxis=f"y{index + 1}",
+    )
+
+
+def _add_key(figure: Figure, key: Sequence[tuple[str, str]], page: Page) -> None:
+    """One coloured square and a name for each series, in a line above the panels."""
+    left: Number = page.boxes[0].left
+    for name, colour in key:
+        text = f'<span style="color:{colour}">■</span> {plain(name)}'
+        write(figure, text, (left, 8), page, size=_KEY, ink=NOTE, anchor=("left", "top"))
+        left += text_box(name, _KEY)[0] + 30

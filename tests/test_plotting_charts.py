@@ -1,0 +1,243 @@
+"""Line and bar charts show the numbers they are given, with every name beside what it names."""
+
+import numpy as np
+import pytest
+
+from arith_lens import plotting
+from arith_lens.plotting.labels import Box, spread
+from arith_lens.plotting.style import step_texts, steps
+
+TRICKY = ("<s>", "<b>", "</script>", "&amp;", "$x$", "3", "3")
+"""Tokens that plotly would strike out, print bold, decode, typeset or merge."""
+
+
+def line(height: float = 50, name: str = "a", n: int = 51, **more) -> plotting.Line:
+    x = np.arange(n)
+    y = np.full(n, float(height))
+    return plotting.Line(x, y, name, low=y - 2, high=y + 2, **more)
+
+
+def curves(*parts: plotting.CurvePanel, **more):
+    return plotting.curve_panels(parts, x_title="heads", **more)
+
+
+def texts(figure) -> list[str]:
+    return [note.text for note in figure.layout.annotations]
+
+
+def pixels(figure, text: str) -> tuple[float, float]:
+    """Where an annotation stands, from the top left corner."""
+    (note,) = [note for note in figure.layout.annotations if note.text == text]
+    return note.x * figure.layout.width, (1 - note.y) * figure.layout.height
+
+
+@pytest.mark.parametrize(
+    ("ends", "found"),
+    [
+        ((0, 100), [0, 20, 40, 60, 80, 100]),
+        ((0, 0.75), [0, 0.2, 0.4, 0.6]),
+        ((-0.13, 0.31), [-0.1, 0, 0.1, 0.2, 0.3]),
+        ((3, 3.4), [3, 3.1, 3.2, 3.3, 3.4]),
+    ],
+)
+def test_axes_have_round_numbers(ends: tuple[float, float], found: list[float]) -> None:
+    assert steps(*ends) == pytest.approx(found)
+
+
+def test_the_unit_stands_at_the_top_of_the_axis_alone() -> None:
+    assert step_texts([-0.5, 0.0, 0.5, 1.0], "%") == ["−0.5", "0", "0.5", "1.0%"]
+
+
+def test_an_axis_from_high_to_low_is_refused() -> None:
+    with pytest.raises(ValueError, match="found 1 to 1"):
+        steps(1, 1)
+
+
+def test_names_at_the_lines_ends_keep_apart_and_in_order() -> None:
+    heights = spread([50, 52, 51, 200, 4], 16, 10, 220)
+    assert list(np.argsort(heights)) == [4, 0, 2, 1, 3]
+    assert np.diff(np.sort(heights)).min() >= 16 - 1e-9
+    assert heights.min() >= 10
+    assert heights.max() <= 220
+    assert heights[[0, 1, 2]].mean() == pytest.approx(51), "all move by as little as they can"
+    assert heights[3] == 200, "what does not clash stays"
+
+
+def test_labels_pushed_from_one_end_push_their_neighbours() -> None:
+    assert spread([100, 100, 90], 10, 0, 100) == pytest.approx([90, 100, 80])
+    assert spread([0, 0, 15], 10, 0, 100) == pytest.approx([0, 10, 20])
+
+
+def test_a_line_and_its_band_hold_the_numbers() -> None:
+    given = line(40)
+    band, drawn = curves(plotting.CurvePanel("A", (given,))).data
+    assert np.array_equal(drawn.y, given.y)
+    assert given.low is not None
+    assert given.high is not None
+    assert np.array_equal(band.y, np.concatenate([given.high, given.low[::-1]]))
+    assert np.array_equal(band.x, np.concatenate([given.x, given.x[::-1]]))
+    assert np.array_equal(drawn.customdata, np.stack([given.low, given.high], axis=-1))
+
+
+def test_a_gap_splits_the_band() -> None:
+    given = line(40)
+    given.low[10] = np.nan  # pyright: ignore[reportOptionalSubscript]
+    *bands, _ = curves(plotting.CurvePanel("A", (given,))).data
+    assert [len(band.x) for band in bands] == [20, 80]
+
+
+def test_every_line_is_named_right_of_the_chart_near_its_end() -> None:
+    lines = (line(96, "one"), line(95, "two"), line(20, "three"))
+    figure = curves(plotting.CurvePanel("A", lines, y_range=(0, 100)), panel=(380, 300))
+    right = figure.layout.xaxis.domain[1] * figure.layout.width
+    spots = [pixels(figure, name) for name in ("one", "two", "three")]
+    assert all(right < x < figure.layout.width for x, _ in spots)
+    heights = [y for _, y in spots]
+    assert heights[0] + 16 <= heights[1] + 1e-6 < heights[2]
+    top = (1 - figure.layout.yaxis.domain[1]) * figure.layout.height
+    assert heights[2] == pytest.approx(top + 0.8 * 300, abs=2)
+
+
+def test_a_name_moved_away_from_its_line_is_tied_to_it() -> None:
+    near = curves(plotting.CurvePanel("A", (line(90, "one"), line(20, "two")), y_range=(0, 100)))
+    clash = curves(plotting.CurvePanel("A", (line(20, "one"), line(20, "two")), y_range=(0, 100)))
+    assert len(near.layout.shapes) == 0
+    assert len(clash.layout.shapes) == 2
+
+
+def test_the_longest_name_fits_on_the_page() -> None:
+    name = "random heads of the same layers as the first thirteen"
+    figure = curves(plotting.CurvePanel("A", (line(50, name),)))
+    assert pixels(figure, name)[0] + 6.5 * len(name) <= figure.layout.width
+
+
+def test_a_point_stands_on_its_line_and_its_text_off_all_lines() -> None:
+    x = np.arange(0.0, 51)
+    fall = plotting.Line(x, 100 - 2 * x, "fall")
+    points = (plotting.Point(13, "13 heads (1.3%)", 1), plotting.Point(12.5, "12.5", 1))
+    figure = curves(plotting.CurvePanel("A", (line(74), fall), points, y_range=(0, 100)))
+    first, second = [trace for trace in figure.data if trace.mode == "markers"]
+    assert (first.x[0], first.y[0]) == (13, 74)
+    assert (second.x[0], second.y[0]) == (12.5, 75), "between two given numbers"
+    boxes = []
+    for text in ("13 heads (1.3%)", "12.5"):
+        x_, y_ = pixels(figure, text)
+        half = 0.3 * 11 * len(text)
+        boxes.append(Box(x_ - half, y_ - 5, x_ + half, y_ + 5))
+    assert boxes[0].overlap(boxes[1]) == 0
+    level = (1 - figure.layout.yaxis.domain[1]) * figure.layout.height + 0.26 * 290
+    assert not any(box.top < level < box.bottom for box in boxes)
+
+
+def test_guides_are_named_above_the_chart_and_below_its_title() -> None:
+    part = plotting.CurvePanel("Title", (line(),), guides=((13, "layer 13"),))
+    figure = curves(part)
+    (guide,) = figure.layout.shapes
+    assert (guide.x0, guide.x1) == (13, 13)
+    top = (1 - figure.layout.yaxis.domain[1]) * figure.layout.height
+    assert pixels(figure, "Title")[1] + 14 < pixels(figure, "layer 13")[1] < top
+
+
+def test_zero_is_on_the_axis_and_its_line_only_inside() -> None:
+    above = curves(plotting.CurvePanel("A", (line(5),)))
+    both = curves(plotting.CurvePanel("A", (line(5), line(-5))))
+    assert above.layout.yaxis.range[0] == 0
+    assert not above.layout.yaxis.zeroline
+    assert both.layout.yaxis.range[0] < -7
+    assert both.layout.yaxis.zeroline
+
+
+def test_panels_have_letters_and_one_panel_has_none() -> None:
+    part = plotting.CurvePanel("A", (line(),))
+    assert "<b>b</b>  A" in texts(curves(part, part))
+    assert "A" in texts(curves(part))
+
+
+def test_hover_shows_all_lines_of_a_place_with_their_intervals() -> None:
+    figure = curves(plotting.CurvePanel("A", (line(name="random"),)), unit="%")
+    assert figure.layout.hovermode == "x unified"
+    template = figure.data[1].hovertemplate
+    assert template.startswith("random: %{y")
+    assert "customdata[0]" in template
+    assert "%" in template
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (plotting.CurvePanel("A", (line(),), (plotting.Point(1, "", 1),)), "found line 1"),
+        (plotting.CurvePanel("A", (line(),), (plotting.Point(60, ""),)), "within 0 to 50"),
+        (
+            plotting.CurvePanel("A", (plotting.Line(np.ones(3), np.ones(3), "a", low=np.ones(3)),)),
+            "together, low and high",
+        ),
+        (plotting.CurvePanel("A", (plotting.Line(np.ones(0), np.ones(0), "a"),)), "from 1"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(part: plotting.CurvePanel, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        curves(part)
+
+
+def bars(values: list[float], **more) -> plotting.Bars:
+    array = np.array(values, float)
+    return plotting.Bars(array, low=array - 1, high=array + 3, **more)
+
+
+def test_each_bar_has_its_value_interval_and_place() -> None:
+    part = plotting.BarPanel("A", ("x", "y"), (bars([5, 6], name="before"), bars([2, 3])))
+    before, after = plotting.bar_panels([part]).data
+    assert list(before.y) == [5, 6]
+    assert list(before.error_y.array) == [3, 3]
+    assert list(before.error_y.arrayminus) == [1, 1]
+    assert (before.x + after.x) / 2 == pytest.approx([0, 1])
+    assert before.x[0] + before.width / 2 <= after.x[0] - after.width / 2 + 1e-9
+    assert "before" in before.hovertemplate
+
+
+def test_bars_that_matter_are_in_colour() -> None:
+    strong = np.array([False, True])
+    part = plotting.BarPanel("A", ("x", "y"), (bars([5, 6], colour="#c2410c", strong=strong),))
+    (drawn,) = plotting.bar_panels([part]).data
+    assert drawn.marker.color == (plotting.PALE, "#c2410c")
+
+
+def test_tokens_below_bars_are_text_and_repeated_ones_stay_apart() -> None:
+    part = plotting.BarPanel("A", TRICKY, (bars([1.0] * len(TRICKY)),))
+    figure = plotting.bar_panels([part])
+    assert list(figure.layout.xaxis.tickvals) == list(range(len(TRICKY)))
+    shown = list(figure.layout.xaxis.ticktext)
+    assert shown[0] == "&lt;s&gt;"
+    assert shown[3] == "&amp;amp;"
+    assert "$" not in "".join(shown)
+    assert len(figure.data[0].x) == len(set(figure.data[0].x)) == len(TRICKY)
+
+
+def test_all_panels_share_one_scale_that_reaches_over_every_interval() -> None:
+    parts = [plotting.BarPanel("A", ("x",), (bars([v]),)) for v in (1, 40)]
+    layout = plotting.bar_panels(parts).layout
+    assert layout.yaxis.range == layout.yaxis2.range
+    assert layout.yaxis.range[0] == 0
+    assert layout.yaxis.range[1] > 43
+
+
+def test_several_series_are_named_in_a_key_once() -> None:
+    series = (bars([1], name="before <b>"), bars([2], name="after"))
+    figure = plotting.bar_panels([plotting.BarPanel("A", ("x",), series)] * 2)
+    assert len([text for text in texts(figure) if "before &lt;b&gt;" in text]) == 1
+
+
+@pytest.mark.parametrize("n_groups", [2, 7, 40])
+@pytest.mark.parametrize("n_panels", [1, 2, 8])
+def test_bar_charts_stay_on_the_page(n_groups: int, n_panels: int) -> None:
+    names = tuple(f"token {i}" for i in range(n_groups))
+    part = plotting.BarPanel("A", names, (bars([1.0] * n_groups),))
+    layout = plotting.bar_panels([part] * n_panels, notes=["a", "b"], across=2).layout
+    for axis in ("xaxis", "yaxis"):
+        low, high = layout[f"{axis}{n_panels if n_panels > 1 else ''}"].domain
+        assert 0 <= low < high <= 1
+
+
+def test_a_series_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"2 names, found \[1"):
+        plotting.bar_panels([plotting.BarPanel("A", ("x", "y"), (bars([1]),))])
