@@ -1,6 +1,6 @@
-"""Means, errors and resamples of numbers that come in strata and in clusters.
+"""Means, errors, resamples and tests of numbers that come in strata and in clusters.
 
-A stratum is a template, and strata weigh equally. A cluster is all that was measured on one
+A stratum is a template: strata are fixed, and weigh equally. A cluster is all that was measured on one
 reference prompt, and counts as one observation. Each cluster lies within one stratum. NaN means
 left out.
 """
@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+AT_ONCE = 2**22
+"""Resampled means held at a time: 32 MB, and below what torch's quantile takes."""
 
 
 def mean_over_strata(
@@ -59,6 +62,29 @@ def clustered_stderr(
     return (variance.sqrt() / n_used).masked_fill(~enough, float("nan"))
 
 
+def bootstrap_interval(
+    values: Float[Tensor, "component pair"],
+    strata: Int[Tensor, "pair"],
+    clusters: Int[Tensor, "pair"],
+    *,
+    level: float,
+    n_resamples: int,
+    seed: int,
+) -> Float[Tensor, "bound=2 component"]:
+    """Percentile interval of `mean_over_strata`, a few components at a time; see `resampled_means`.
+
+    NaN where fewer than two clusters count.
+    """
+    tail = (1 - level) / 2
+    ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
+    at_once = max(1, AT_ONCE // max(n_resamples, len(strata), 1))
+    parts = [
+        resampled_means(part.double(), strata, clusters, n_resamples, seed).nanquantile(ends, -1)
+        for part in values.split(at_once)
+    ]
+    return torch.cat(parts, dim=-1)
+
+
 def resampled_means(
     values: Float[Tensor, "component pair"],
     strata: Int[Tensor, "pair"],
@@ -66,19 +92,58 @@ def resampled_means(
     n_resamples: int,
     seed: int,
 ) -> Float[Tensor, "component resample"]:
-    """`mean_over_strata` of clusters drawn with replacement, each with all its pairs."""
-    sums, counts = cluster_sums(values, clusters)
-    home = _strata_of_clusters(strata, clusters)
-    if not len(home):
-        return values.new_full((len(values), n_resamples), float("nan"))
+    """`mean_over_strata` of clusters drawn with replacement within strata, each with all its pairs.
+
+    From n clusters n - 1 are drawn: the means then spread as `clustered_stderr` says, where n drawn
+    would spread by sqrt((n - 1) / n) too little (Rao and Wu, 1988; half of the variance at n = 2).
+    A stratum of one cluster moves by its distance from the mean over all, up or down.
+    """
+    used = ~values.isnan().all(0)
+    values, strata = values[:, used], strata[used]
+    clusters = torch.unique(clusters[used], return_inverse=True)[1]
+    (sums, counts), home = cluster_sums(values, clusters), _strata_of_clusters(strata, clusters)
+    overall = mean_over_strata(values, strata)[:, None]
     rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(len(home), np.full(len(home), 1 / len(home)), size=n_resamples)
-    times = torch.as_tensor(drawn, dtype=values.dtype).T
     total = values.new_zeros(len(values), n_resamples)
     present = torch.zeros_like(total)
     for stratum in home.unique():
-        here = home == stratum
-        means = (sums[:, here] @ times[here]) / (counts[:, here] @ times[here])
+        some, count = sums[:, home == stratum], counts[:, home == stratum]
+        n = count.shape[1]
+        if n == 1:
+            sign = torch.as_tensor(rng.choice((-1.0, 1.0), size=n_resamples))
+            means = some / count + (some / count - overall) * sign
+        else:
+            drawn = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_resamples)
+            times = torch.as_tensor(drawn, dtype=values.dtype).T
+            means = (some @ times) / (count @ times)
         total += means.nan_to_num(nan=0.0)
         present += ~means.isnan()
-    return total / present
+    enough = (counts > 0).sum(-1, keepdim=True) > 1
+    return (total / present).masked_fill(~enough, float("nan"))
+
+
+def sign_test(
+    values: Float[Tensor, "*component pair"], clusters: Int[Tensor, "pair"]
+) -> Float[Tensor, "*component"]:
+    """Two-sided p-value that a cluster's sum is as likely above 0 as below; sums of 0 do not vote.
+
+    NaN where none votes.
+    """
+    from scipy.stats import binom
+
+    sums, _ = cluster_sums(values, clusters)
+    below, above = (sums < 0).sum(-1).numpy(), (sums > 0).sum(-1).numpy()
+    p = np.minimum(1.0, 2 * binom.cdf(np.minimum(below, above), below + above, 0.5))
+    return torch.as_tensor(np.where(below + above == 0, np.nan, p), dtype=torch.float32)
+
+
+def false_discovery_control(p: Float[Tensor, "*test"]) -> Float[Tensor, "*test"]:
+    """q-values of Benjamini and Hochberg over all tests given; NaN is no test."""
+    from scipy import stats
+
+    tested = ~p.isnan()
+    adjusted = torch.full_like(p, float("nan"))
+    if tested.any():
+        found = stats.false_discovery_control(p[tested].double().numpy())
+        adjusted[tested] = torch.as_tensor(found, dtype=p.dtype)
+    return adjusted

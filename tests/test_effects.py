@@ -106,6 +106,14 @@ def test_key_heads_are_beyond_the_threshold_on_the_harmful_side_only() -> None:
     assert key_heads(effects, threshold=-0.1) == [Head(1, 0)]
 
 
+def test_the_threshold_of_relative_logits_is_not_applied_to_another_metric() -> None:
+    values = torch.tensor([[-0.04, 0.9], [-0.2, -0.06]])[..., None].expand(2, 2, 3)
+    effects = Effects(values, ("layer", "head"), "logprob")
+    with pytest.raises(ValueError, match=r"'logprob', found none; .*-5% .*threshold="):
+        key_heads(effects)
+    assert key_heads(effects, threshold=-0.1) == [Head(1, 0)]
+
+
 def test_select_takes_the_pairs_with_all_that_belongs_to_them() -> None:
     effects = head_effects(n_pairs=4, template=("a", "b", "a", "b"), cluster=torch.arange(4))
     chosen = effects.select(torch.tensor([False, True, False, True]))

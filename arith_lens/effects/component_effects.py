@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Component, Head
 from arith_lens.effects.effects import Effects
+from arith_lens.statistics import false_discovery_control
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -41,6 +43,16 @@ class ComponentEffects:
 
         return sorted(candidates, key=strength)[:k]
 
+    def q_values(self) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer"]]:
+        """Of heads and of MLPs: sign tests, false discoveries controlled over both together.
+
+        Benjamini and Hochberg's control, over all components of the experiment: calling all with
+        q below 0.05 real, one expects that at most 5% of those are not.
+        """
+        heads, mlps = self.heads.sign_test(), self.mlps.sign_test()
+        together = false_discovery_control(torch.cat([heads.flatten(), mlps.flatten()]))
+        return together[: heads.numel()].reshape(heads.shape), together[heads.numel() :]
+
     def to_arrays(self) -> Arrays:
         """For a file: heads, MLPs and logits; how they were computed is in the header."""
         parts = {"heads": self.heads.to_arrays(), "mlps": self.mlps.to_arrays()}
@@ -60,10 +72,11 @@ class ComponentEffects:
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """One row a component: layer, head (empty for an MLP), mean, stderr, interval, pairs."""
+        """One row a component: layer, head (empty for an MLP), mean, stderr, interval, pairs, q."""
         from pandas import concat
 
         table = concat([self.heads.to_dataframe(), self.mlps.to_dataframe()], ignore_index=True)
+        table["q"] = torch.cat([part.flatten() for part in self.q_values()]).numpy()
         if "head" in table:
             table["head"] = table["head"].astype("Int64")
         return table

@@ -17,10 +17,11 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, Mlp
 from arith_lens.statistics import (
-    cluster_sums,
+    bootstrap_interval,
     clustered_stderr,
+    false_discovery_control,
     mean_over_strata,
-    resampled_means,
+    sign_test,
 )
 
 if TYPE_CHECKING:
@@ -81,40 +82,32 @@ class Effects:
     ) -> Float[Tensor, "bound=2 *component"]:
         """Lower and upper end of the percentile bootstrap interval of `mean`.
 
-        Reference prompts are drawn with replacement, each with all its pairs.
+        Templates are fixed, so reference prompts are drawn with replacement within each, and each
+        with all its pairs: what `stderr` counts on too. NaN where `stderr` is.
         """
         if not 0 < level < 1:
             raise ValueError(f"expected a level between 0 and 1, found {level}; say 0.95 for 95%")
-        flat = self.per_pair.double().flatten(0, -2) if self.axes else self.per_pair.double()[None]
-        means = resampled_means(flat, self._strata(), self._clusters(), n_resamples, seed)
-        tail = (1 - level) / 2
-        ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
-        return means.nanquantile(ends, dim=-1).float().reshape(2, *self.per_pair.shape[:-1])
+        flat = self.per_pair.flatten(0, -2) if self.axes else self.per_pair[None]
+        ends = bootstrap_interval(
+            flat, self._strata(), self._clusters(),
+            level=level, n_resamples=n_resamples, seed=seed,
+        )  # fmt: skip
+        return ends.float().reshape(2, *self.per_pair.shape[:-1])
 
     def sign_test(self) -> Float[Tensor, "*component"]:
         """Two-sided p-value that effects of either sign are equally likely, one vote a reference.
 
-        References whose mean effect is exactly zero do not vote.
+        References whose mean effect is exactly zero do not vote. It asks for the sign alone:
+        an effect of 0.01% that never changes its sign is significant, and still small.
         """
-        from scipy.stats import binom
-
-        sums, _ = cluster_sums(self.per_pair.double(), self._clusters())
-        below, above = (sums < 0).sum(-1).numpy(), (sums > 0).sum(-1).numpy()
-        p = np.minimum(1.0, 2 * binom.cdf(np.minimum(below, above), below + above, 0.5))
-        counted = torch.as_tensor(np.asarray(p), dtype=torch.float32)
-        return counted.masked_fill(torch.as_tensor(below + above == 0), float("nan"))
+        return sign_test(self.per_pair.double(), self._clusters())
 
     def q_values(self) -> Float[Tensor, "*component"]:
-        """`sign_test` after Benjamini and Hochberg's control of false discoveries over all."""
-        from scipy.stats import false_discovery_control
+        """`sign_test` after Benjamini and Hochberg's control of false discoveries over all.
 
-        p = self.sign_test()
-        tested = ~p.isnan()
-        adjusted = torch.full_like(p, float("nan"))
-        if tested.any():
-            found = false_discovery_control(p[tested].double().numpy())
-            adjusted[tested] = torch.as_tensor(found, dtype=p.dtype)
-        return adjusted
+        Of heads and MLPs of one experiment together: `ComponentEffects.q_values`.
+        """
+        return false_discovery_control(self.sign_test())
 
     def top(self, k: int) -> list[Head] | list[Mlp]:
         """The k components with the most negative mean, strongest first; NaN means never come."""

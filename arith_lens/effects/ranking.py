@@ -10,16 +10,32 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def key_heads(effects: Effects | ComponentEffects, threshold: float = -0.05) -> list[Head]:
+KEY = {"relative_logit": -0.05}
+"""The mean effect that key heads are below, of the metric that the paper measures with."""
+
+
+def key_heads(effects: Effects | ComponentEffects, threshold: float | None = None) -> list[Head]:
     """The heads whose mean effect is below `threshold`, strongest first (paper, section 5.1).
 
     Heads beyond the threshold on the other side oppose the answer; they are not key heads.
+
+    Args:
+        threshold: None: the paper's -0.05 (-5%), which is one of relative logits.
+
+    Raises:
+        ValueError: effects of another metric, and no threshold.
     """
     heads = effects.heads if isinstance(effects, ComponentEffects) else effects
     if heads.axes != HEADS:
         raise TypeError(f"expected effects of heads {HEADS}, found the axes {heads.axes}")
+    if threshold is None and heads.metric not in KEY:
+        raise ValueError(
+            f"expected a threshold for effects of the metric {heads.metric!r}, found none; the "
+            f"paper's {KEY['relative_logit']:.0%} is of relative_logit. Give threshold= in units "
+            "of your metric, or take .top(k)"
+        )
     means = heads.mean()
-    count = int((means < threshold).sum())
+    count = int((means < (KEY[heads.metric] if threshold is None else threshold)).sum())
     return [head for head in heads.top(count) if isinstance(head, Head)]
 
 

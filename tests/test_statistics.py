@@ -1,0 +1,189 @@
+"""Intervals and tests against synthetic effects whose truth is known."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch.testing import assert_close
+
+from arith_lens import statistics
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.statistics import false_discovery_control, resampled_means
+
+UNEQUAL = (5, 8, 12, 30, 60)
+"""References of each template."""
+
+
+def synthetic(
+    noise: str, references: tuple[int, ...], n_components: int = 1000, seed: int = 0
+) -> tuple[Effects, float]:
+    """Components that are repetitions of one study, and the true mean over templates.
+
+    Templates differ in mean and spread. Each reference has 1, 3 or 6 pairs that share its effect.
+    """
+    draw = np.random.default_rng(seed)
+    columns, template, cluster = [], [], []
+    for stratum, count in enumerate(references):
+        for index in range(count):
+            n_pairs = (1, 3, 6)[index % 3]
+            if noise == "normal":
+                shared = draw.standard_normal((n_components, 1))
+            else:
+                shared = draw.standard_t(3, (n_components, 1))  # a variance, but no fourth moment
+            own = 0.3 * draw.standard_normal((n_components, n_pairs))
+            columns.append(3.0 * stratum + (1 + stratum) * shared + own)
+            template += [f"template {stratum}"] * n_pairs
+            cluster += [len(columns)] * n_pairs
+    values = torch.tensor(np.concatenate(columns, 1), dtype=torch.float32)
+    effects = Effects(values, ("layer",), "logit", template=tuple(template),
+                      cluster=torch.tensor(cluster))  # fmt: skip
+    return effects, 3.0 * float(np.mean(range(len(references))))
+
+
+def coverage(effects: Effects, truth: float) -> float:
+    """The share of components whose 95% interval holds the truth."""
+    low, high = effects.ci()
+    return float(((low <= truth) & (truth <= high)).float().mean())
+
+
+@pytest.mark.parametrize(
+    ("noise", "references", "band"),
+    [
+        ("normal", (36,) * 9, (0.93, 0.97)),
+        ("heavy tails", (36,) * 9, (0.93, 0.97)),
+        ("normal", UNEQUAL, (0.91, 0.97)),
+        ("heavy tails", UNEQUAL, (0.90, 0.97)),
+        ("normal", (4,) * 9, (0.90, 0.97)),
+    ],
+)
+def test_the_95_percent_interval_covers_the_truth_about_that_often(
+    noise: str, references: tuple[int, ...], band: tuple[float, float]
+) -> None:
+    effects, truth = synthetic(noise, references)
+    assert band[0] < coverage(effects, truth) < band[1]
+    naive = replace(effects, cluster=None)
+    assert coverage(naive, truth) < 0.75, "pairs of one reference are not independent"
+    assert coverage(effects, truth + 1e3) == 0, "the test must be able to fail"
+
+
+def test_an_interval_that_forgets_the_templates_misses_their_mean() -> None:
+    effects, truth = synthetic("normal", UNEQUAL)
+    assert coverage(replace(effects, template=None), truth) < 0.1
+
+
+@pytest.mark.parametrize("references", [(2,) * 9, UNEQUAL, (30,), (1,) * 9, (1, 1, 20)])
+def test_the_bootstrap_spreads_as_the_standard_error_says(references: tuple[int, ...]) -> None:
+    """One pair a reference, so that both are exact up to the number of resamples."""
+    values = torch.randn(50, sum(references), generator=torch.Generator().manual_seed(1)).double()
+    names = [f"{s}" for s, count in enumerate(references) for _ in range(count)]
+    effects = Effects(values.float(), ("layer",), "logit", template=tuple(names))
+    strata = torch.tensor([int(name) for name in names])
+    means = resampled_means(values, strata, torch.arange(len(names)), 4000, seed=0)
+    assert_close(means.std(-1).float(), effects.stderr(), rtol=0.06, atol=0)
+
+
+def test_drawing_as_many_references_as_there_are_would_spread_too_little() -> None:
+    """What the library's own draw avoids, written out for two references a template."""
+    draw = np.random.default_rng(0)
+    values = draw.standard_normal((9, 2))
+    plain = np.mean([v[draw.integers(0, 2, (4000, 2))].mean(1) for v in values], axis=0)
+    expected = np.sqrt((values.var(1, ddof=1) / 2).sum()) / 9
+    assert plain.std() / expected == pytest.approx(0.5**0.5, rel=0.05)
+
+
+def test_one_reference_in_all_has_no_interval() -> None:
+    effects = Effects(torch.rand(3, 4), ("layer",), "logit", cluster=torch.zeros(4).long())
+    assert effects.ci().isnan().all() and effects.stderr().isnan().all()
+
+
+def test_pairs_left_out_do_not_move_the_interval() -> None:
+    effects, _ = synthetic("normal", (6, 9), n_components=20)
+    holes = torch.full((20, 3), float("nan"))
+    assert effects.template is not None and effects.cluster is not None
+    holed = replace(
+        effects,
+        per_pair=torch.cat([effects.per_pair, holes], -1),
+        template=(*effects.template, *("template 1",) * 3),
+        cluster=torch.cat([effects.cluster, torch.tensor([900, 901, 901])]),
+    )
+    assert_close(holed.ci(), effects.ci())
+
+
+def test_the_parts_that_fit_in_memory_do_not_change_the_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    effects, _ = synthetic("normal", (6, 9), n_components=20)
+    whole = effects.ci()
+    monkeypatch.setattr(statistics, "AT_ONCE", 7000)  # seven components at a time
+    assert torch.equal(effects.ci(), whole)
+
+
+def test_a_thousand_heads_take_seconds_and_more_resamples_than_a_quantile_of_all_would() -> None:
+    values = torch.randn(32, 32, 90, generator=torch.Generator().manual_seed(0))
+    template = tuple(f"{i % 9}" for i in range(90))
+    effects = Effects(values, ("layer", "head"), "logit", template=template)
+    started = time.process_time()
+    low, high = effects.ci(n_resamples=17_000)  # 17.4 million means: torch's quantile refuses them
+    assert ((high - low) / effects.stderr() - 3.92).abs().mean() < 0.2
+    assert time.process_time() - started < 20
+
+
+def two_kinds(seed: int, n_layers: int = 40, n_real: int = 100, n: int = 30) -> ComponentEffects:
+    """25 heads a layer and MLPs; the first heads act. Three pairs a reference, alike within it."""
+    draw = np.random.default_rng(seed)
+    shared = draw.standard_t(3, (26 * n_layers, n, 1))
+    shared[:n_real] -= 1.5
+    values = (shared + 0.1 * draw.standard_normal((26 * n_layers, n, 3))).reshape(-1, 3 * n)
+    every = torch.tensor(values, dtype=torch.float32)
+    cluster = torch.arange(n).repeat_interleave(3)
+    heads = every[:-n_layers].reshape(n_layers, 25, 3 * n)
+    return ComponentEffects(
+        Effects(heads, ("layer", "head"), "logit", cluster=cluster),
+        Effects(every[-n_layers:], ("layer",), "logit", cluster=cluster),
+        torch.ones(3 * n),
+    )
+
+
+def false_share(found: torch.Tensor) -> float:
+    return float(found[100:].sum()) / max(int(found.sum()), 1)
+
+
+def test_false_discoveries_stay_at_the_stated_level_among_many_nulls() -> None:
+    controlled, uncorrected, unclustered, power = [], [], [], []
+    for seed in range(10):
+        effects = two_kinds(seed)
+        q_heads, q_mlps = effects.q_values()
+        assert q_heads.shape == effects.heads.mean().shape and q_mlps.shape == (40,)
+        found = torch.cat([q_heads.flatten(), q_mlps]) < 0.05
+        controlled.append(false_share(found))
+        power.append(float(found[:100].float().mean()))
+        p = [part.sign_test().flatten() for part in (effects.heads, effects.mlps)]
+        uncorrected.append(false_share(torch.cat(p) < 0.05))
+        naive = ComponentEffects(
+            replace(effects.heads, cluster=None), replace(effects.mlps, cluster=None), effects.logit
+        )
+        q = torch.cat([part.flatten() for part in naive.q_values()])
+        unclustered.append(false_share(q < 0.05))
+    assert np.mean(controlled) < 0.05 and np.mean(power) > 0.8
+    assert np.mean(uncorrected) > 0.2, "a test a component at 5% finds mostly noise"
+    assert np.mean(unclustered) > 0.2, "so does one that takes pairs for independent"
+
+
+def test_q_values_of_heads_and_mlps_are_adjusted_together() -> None:
+    effects = two_kinds(0, n_layers=4, n_real=10)
+    p = torch.cat([effects.heads.sign_test().flatten(), effects.mlps.sign_test()])
+    expected = torch.as_tensor(stats.false_discovery_control(p.double().numpy())).float()
+    heads, mlps = effects.q_values()
+    assert_close(torch.cat([heads.flatten(), mlps]), expected)
+    assert not torch.allclose(heads, effects.heads.q_values()), "the test must be able to fail"
+
+
+def test_what_was_not_tested_does_not_weigh_in_the_correction() -> None:
+    p = torch.tensor([[0.01, float("nan")], [0.04, 0.5]])
+    q = false_discovery_control(p)
+    assert q[0, 1].isnan()
+    assert_close(q[~q.isnan()], torch.tensor([0.03, 0.06, 0.5]))
+    assert false_discovery_control(torch.full((2,), float("nan"))).isnan().all()
