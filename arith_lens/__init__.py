@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from arith_lens.effects import ComponentEffects as ComponentEffects
     from arith_lens.effects import Effects as Effects
     from arith_lens.effects import compare as compare
+    from arith_lens.effects import contrast as contrast
     from arith_lens.effects import key_heads as key_heads
     from arith_lens.hooks import ablate_heads as ablate_heads
     from arith_lens.hooks import ablate_mlps as ablate_mlps
@@ -46,6 +47,7 @@ _HOME = {
     "ablate_mlps": "hooks",
     "capture": "hooks",
     "compare": "effects",
+    "contrast": "effects",
     "freeze": "hooks",
     "key_heads": "effects",
     "load_model": "model",

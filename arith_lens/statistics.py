@@ -1,9 +1,11 @@
 """Means, errors, resamples and tests of numbers that come in strata and in clusters.
 
-A stratum is a template: strata are fixed, and weigh equally. A cluster is all that was measured on one
-reference prompt, and counts as one observation. Each cluster lies within one stratum. NaN means
+A stratum is a template: strata are fixed, and weigh equally. A cluster is all that was measured on
+one reference prompt, and counts as one observation. Each cluster lies within one stratum. NaN means
 left out.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -62,35 +64,35 @@ def clustered_stderr(
     return (variance.sqrt() / n_used).masked_fill(~enough, float("nan"))
 
 
-def bootstrap_interval(
-    values: Float[Tensor, "component pair"],
-    strata: Int[Tensor, "pair"],
-    clusters: Int[Tensor, "pair"],
-    *,
-    level: float,
-    n_resamples: int,
-    seed: int,
-) -> Float[Tensor, "bound=2 component"]:
-    """Percentile interval of `mean_over_strata`, a few components at a time; see `resampled_means`.
+@dataclass(frozen=True)
+class Sample:
+    """Numbers of some components on some pairs, with the stratum and the cluster of each pair."""
 
-    NaN where fewer than two clusters count.
-    """
+    values: Float[Tensor, "component pair"]
+    strata: Int[Tensor, "pair"]
+    clusters: Int[Tensor, "pair"]
+
+
+def bootstrap_interval(
+    sample: Sample, *, less: Sample | None = None, level: float, n_resamples: int, seed: int
+) -> Float[Tensor, "bound=2 component"]:
+    """Percentile interval of `mean_over_strata` of a sample, less that of another without clusters
+    in common. See `resampled_means`. NaN where fewer than two clusters count."""
     tail = (1 - level) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
-    at_once = max(1, AT_ONCE // max(n_resamples, len(strata), 1))
-    parts = [
-        resampled_means(part.double(), strata, clusters, n_resamples, seed).nanquantile(ends, -1)
-        for part in values.split(at_once)
-    ]
+    at_once = max(1, AT_ONCE // max(n_resamples, len(sample.strata), 1))
+    parts = []
+    for start in range(0, len(sample.values), at_once):
+        chosen = slice(start, start + at_once)
+        means = resampled_means(sample, chosen, n_resamples, seed)
+        if less is not None:
+            means = means - resampled_means(less, chosen, n_resamples, seed + 1)
+        parts.append(means.nanquantile(ends, -1))
     return torch.cat(parts, dim=-1)
 
 
 def resampled_means(
-    values: Float[Tensor, "component pair"],
-    strata: Int[Tensor, "pair"],
-    clusters: Int[Tensor, "pair"],
-    n_resamples: int,
-    seed: int,
+    sample: Sample, components: slice, n_resamples: int, seed: int
 ) -> Float[Tensor, "component resample"]:
     """`mean_over_strata` of clusters drawn with replacement within strata, each with all its pairs.
 
@@ -98,9 +100,9 @@ def resampled_means(
     would spread by sqrt((n - 1) / n) too little (Rao and Wu, 1988; half of the variance at n = 2).
     A stratum of one cluster moves by its distance from the mean over all, up or down.
     """
-    used = ~values.isnan().all(0)
-    values, strata = values[:, used], strata[used]
-    clusters = torch.unique(clusters[used], return_inverse=True)[1]
+    used = ~sample.values.isnan().all(0)
+    values, strata = sample.values[components, used].double(), sample.strata[used]
+    clusters = torch.unique(sample.clusters[used], return_inverse=True)[1]
     (sums, counts), home = cluster_sums(values, clusters), _strata_of_clusters(strata, clusters)
     overall = mean_over_strata(values, strata)[:, None]
     rng = np.random.default_rng(seed)

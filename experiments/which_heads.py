@@ -14,13 +14,18 @@ from typing import Annotated, Any, Literal
 
 import torch
 import tyro
+from torch import Tensor
 
 import arith_lens as al
+from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.path_patching import Plan, plan
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run, RunError
+
+N_ROWS = 12
+"""Key heads that are printed."""
 
 Operation = Literal["addition", "subtraction", "multiplication", "division", "exponentiation"]
 
@@ -145,13 +150,20 @@ def report(run: Run, *, reused: Collection[str] = ()) -> None:
     key = {}
     for name in run.names:
         effects = run.load(name)
-        if effects.heads.metric == "relative_logit":
+        if effects.heads.metric in KEY:
             key[name] = al.key_heads(effects)
         print(f"\n{name}: {_sample_line(run.facts(name))}{' (saved before)' * (name in reused)}")
-        _print_heads("all pairs", effects.heads)
+        print(f"  {_left_out_line(run.facts(name), effects)}")
         computed = run.computed(name)
+        _print_heads("all pairs", effects.heads)
         if computed is not None and computed.any():
             _print_heads(f"{int(computed.sum())} computed", effects.heads.select(computed))
+        _print_table(effects, computed)
+    if not key:
+        print(
+            f"\nno key heads: their threshold ({KEY['relative_logit']:.0%}) is one of "
+            f"relative_logit, and this is {run.config['metric']}"
+        )
     if len(key) > 1:
         shared = set.intersection(*map(set, key.values()))
         print(f"\nkey in all {len(key)}: {', '.join(map(str, sorted(shared))) or 'none'}")
@@ -171,23 +183,55 @@ def _sample_line(facts: Mapping[str, Any]) -> str:
     return line
 
 
+def _left_out_line(facts: Mapping[str, Any], effects: al.ComponentEffects) -> str:
+    """Why pairs that were drawn take no part; those that cannot be aligned are never drawn."""
+    chosen, n_pairs = facts["selection"], facts["pairs"]
+    drawn = chosen["n_drawn"] if chosen else n_pairs
+    why = {"answered wrong": drawn - n_pairs, "logit not positive": effects.n_left_out}
+    if effects.heads.metric != "relative_logit":
+        del why["logit not positive"]
+    shares = ", ".join(f"{count} {reason} ({count / drawn:.1%})" for reason, count in why.items())
+    return f"left out of {drawn} pairs: {shares}"
+
+
 def _print_heads(of: str, effects: al.Effects) -> None:
-    """Key heads with their effects, how few they are, and where; the strongest by other metrics."""
-    means = effects.mean()
-    if effects.metric != "relative_logit":  # the threshold of key heads is one of this metric
-        strongest = [head for head in effects.top(5) if isinstance(head, al.Head)]
-        found = ", ".join(f"{head} {means[head.layer, head.index]:+.3g}" for head in strongest)
-        print(f"  {of:>14}: strongest {found}")
+    """Which heads are key, how few they are, and where."""
+    if effects.metric not in KEY:
         return
-    heads = al.key_heads(effects)
-    found = ", ".join(f"{head} {means[head.layer, head.index]:+.1%}" for head in heads[:12])
+    means, heads = effects.mean(), al.key_heads(effects)
     layers = sorted({head.layer for head in heads})
     where = f"; layers {layers[0]} to {layers[-1]}" if len(layers) > 1 else ""
     share = f"{len(heads)} of {means.numel()} heads ({len(heads) / means.numel():.1%}){where}"
-    print(f"  {of:>14}: {share}: {found or 'none'}{', ...' * (len(heads) > 12)}")
+    found = ", ".join(map(str, heads[:N_ROWS])) + ", ..." * (len(heads) > N_ROWS)
+    print(f"  {of:>14}: {share}: {found or 'none'}")
     if heads:
         by_key = sum(means[head.layer, head.index] for head in heads) / means[means < 0].sum()
         print(f"  {'':>14}  {by_key:.0%} of what all heads, each patched alone, take away")
+
+
+def _print_table(effects: al.ComponentEffects, computed: Tensor | None) -> None:
+    """Key heads (or the strongest) with intervals, tests, and copied answers apart."""
+    heads = effects.heads
+    chosen = al.key_heads(effects)[:N_ROWS] if heads.metric in KEY else heads.top(5)
+    if not chosen:
+        return
+    show = "{:+.1%}".format if heads.metric in KEY else "{:+.3g}".format
+    means, (low, high), (q, _) = heads.mean(), heads.ci(), effects.q_values()
+    split = computed is not None and bool(computed.any()) and not bool(computed.all())
+    sides = None
+    if computed is not None and split:
+        sides = al.contrast(heads, computed).set_index([*heads.axes])
+    title = f"  {'head':>8} {'effect':>8}  {'95% interval':<18} {'q':>8}"
+    print(title + (f"  {'computed':>9} {'copied':>8}  difference" if split else ""))
+    for head in chosen:
+        at = (head.layer, head.index)  # pyright: ignore[reportAttributeAccessIssue]
+        interval = f"{show(low[at])} to {show(high[at])}"
+        row = f"  {head!s:>8} {show(means[at]):>8}  {interval:<18} {q[at]:>8.1g}"
+        if sides is not None:
+            side = sides.loc[at]
+            row += f"  {show(side['mean_in']):>9} {show(side['mean_out']):>8}  "
+            row += f"{show(side['difference'])} ({show(side['ci_low'])} to {show(side['ci_high'])})"
+        print(row)
 
 
 def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from scipy import stats
 from torch.testing import assert_close
 
 from arith_lens import statistics
-from arith_lens.effects import ComponentEffects, Effects
-from arith_lens.statistics import false_discovery_control, resampled_means
+from arith_lens.effects import ComponentEffects, Effects, contrast
+from arith_lens.statistics import Sample, false_discovery_control, resampled_means
 
 UNEQUAL = (5, 8, 12, 30, 60)
 """References of each template."""
@@ -81,7 +82,8 @@ def test_the_bootstrap_spreads_as_the_standard_error_says(references: tuple[int,
     names = [f"{s}" for s, count in enumerate(references) for _ in range(count)]
     effects = Effects(values.float(), ("layer",), "logit", template=tuple(names))
     strata = torch.tensor([int(name) for name in names])
-    means = resampled_means(values, strata, torch.arange(len(names)), 4000, seed=0)
+    sample = Sample(values, strata, torch.arange(len(names)))
+    means = resampled_means(sample, slice(None), 4000, seed=0)
     assert_close(means.std(-1).float(), effects.stderr(), rtol=0.06, atol=0)
 
 
@@ -187,3 +189,27 @@ def test_what_was_not_tested_does_not_weigh_in_the_correction() -> None:
     assert q[0, 1].isnan()
     assert_close(q[~q.isnan()], torch.tensor([0.03, 0.06, 0.5]))
     assert false_discovery_control(torch.full((2,), float("nan"))).isnan().all()
+
+
+def share_holding(table: Any, truth: float) -> float:
+    return float((table["ci_low"].le(truth) & table["ci_high"].ge(truth)).mean())
+
+
+def test_the_interval_of_a_difference_covers_it_about_as_often_as_it_says() -> None:
+    effects, _ = synthetic("heavy tails", (40, 50, 60))
+    assert effects.cluster is not None
+    chosen = effects.cluster % 3 == 0
+    shifted = effects.per_pair + 0.7 * chosen
+    table = contrast(replace(effects, per_pair=shifted), chosen)
+    assert 0.92 < share_holding(table, 0.7) < 0.97
+    assert np.allclose(table["difference"], table["mean_in"] - table["mean_out"])
+    naive = contrast(replace(effects, per_pair=shifted, cluster=None), chosen)
+    assert share_holding(naive, 0.7) < 0.8
+
+
+def test_a_contrast_needs_two_sides_and_references_that_are_on_one() -> None:
+    effects, _ = synthetic("normal", (6, 9), n_components=2)
+    with pytest.raises(ValueError, match="0 of"):
+        contrast(effects, torch.zeros(effects.n_pairs, dtype=torch.bool))
+    with pytest.raises(ValueError, match="on both"):
+        contrast(effects, torch.arange(effects.n_pairs) % 2 == 0)

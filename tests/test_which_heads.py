@@ -11,7 +11,7 @@ import torch
 import arith_lens as al
 from arith_lens.paper import paper_model
 from arith_lens.runs import find_runs
-from experiments.which_heads import Config, _print_paper, main
+from experiments.which_heads import Config, _print_paper, _print_table, main
 from figures import fig2
 
 
@@ -39,8 +39,10 @@ def test_a_run_is_saved_reported_and_drawn(
     for part in (
         "addition: 12 distinct references, 12 pairs",
         "division:",
-        "all pairs",
-        "computed",
+        "left out of 12 pairs: 0 answered wrong (0.0%)",
+        "95% interval",
+        "computed   copied  difference",
+        "no key heads: their threshold (-5%) is one of relative_logit, and this is logit",
     ):
         assert part in report
     (run,) = find_runs("which_heads", root=tmp_path)
@@ -51,6 +53,28 @@ def test_a_run_is_saved_reported_and_drawn(
     assert len(record["provenance"]["model"]["weights_sha256"]) == 64
     fig2.main(fig2.Options(run=run.path, out=tmp_path / "out", formats=()))
     assert (tmp_path / "out" / "fig2.html").exists()
+
+
+def test_key_heads_are_reported_with_intervals_and_q_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    values = 0.01 * torch.randn(2, 3, 40, generator=draw)
+    values[1, 2] -= torch.linspace(0.1, 0.3, 40)  # the first half are computed
+    common: dict[str, Any] = {"metric": "relative_logit", "cluster": torch.arange(40)}
+    heads = al.Effects(values, ("layer", "head"), **common)
+    effects = al.ComponentEffects(
+        heads, al.Effects(values[:, 0], ("layer",), **common), values[0, 0]
+    )
+    _print_table(effects, torch.arange(40) < 20)
+    header, row = capsys.readouterr().out.splitlines()
+    assert " ".join(header.split()) == "head effect 95% interval q computed copied difference"
+    low, high = heads.ci()[:, 1, 2]
+    assert row.split()[:2] == ["1.2", f"{heads.mean()[1, 2]:+.1%}"]
+    assert f"{low:+.1%} to {high:+.1%}" in row
+    assert f"{effects.q_values()[0][1, 2]:.1g}" in row and effects.q_values()[0][1, 2] < 1e-9
+    side = al.contrast(heads, torch.arange(40) < 20).iloc[-1]
+    assert f"{side['difference']:+.1%} ({side['ci_low']:+.1%} to {side['ci_high']:+.1%})" in row
 
 
 def test_the_effects_are_those_of_path_patch(config: Config, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, Mlp
 from arith_lens.statistics import (
+    Sample,
     bootstrap_interval,
     clustered_stderr,
     false_discovery_control,
@@ -87,11 +88,7 @@ class Effects:
         """
         if not 0 < level < 1:
             raise ValueError(f"expected a level between 0 and 1, found {level}; say 0.95 for 95%")
-        flat = self.per_pair.flatten(0, -2) if self.axes else self.per_pair[None]
-        ends = bootstrap_interval(
-            flat, self._strata(), self._clusters(),
-            level=level, n_resamples=n_resamples, seed=seed,
-        )  # fmt: skip
+        ends = bootstrap_interval(self.sample(), level=level, n_resamples=n_resamples, seed=seed)
         return ends.float().reshape(2, *self.per_pair.shape[:-1])
 
     def sign_test(self) -> Float[Tensor, "*component"]:
@@ -227,6 +224,11 @@ class Effects:
         leading, last = ", ".join(self.axes[:-1]), self.axes[-1] if self.axes else ""
         paths = f" (paths {self.paths})" if self.paths else ""
         return {"axes": (leading, last), "title": f"{self.metric}{paths}"}
+
+    def sample(self) -> Sample:
+        """The numbers with their templates and references, for `arith_lens.statistics`."""
+        flat = self.per_pair.flatten(0, -2) if self.axes else self.per_pair[None]
+        return Sample(flat, self._strata(), self._clusters())
 
     def _strata(self) -> Int[Tensor, "pair"]:
         """The template of each pair as a number; all 0 where templates are not known."""

@@ -1,10 +1,14 @@
-"""Which heads are key heads, and how two sets of effects rank the same components."""
+"""Which heads are key heads, and how two sets of effects, or of pairs, compare."""
 
 from typing import TYPE_CHECKING
+
+from jaxtyping import Bool
+from torch import Tensor
 
 from arith_lens.components import Head
 from arith_lens.effects.component_effects import ComponentEffects
 from arith_lens.effects.effects import HEADS, Effects
+from arith_lens.statistics import bootstrap_interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -60,3 +64,45 @@ def compare(a: Effects, b: Effects) -> "DataFrame":
         table |= {name: side["mean"], f"stderr_{name}": side["stderr"]}
         table[f"rank_{name}"] = side["mean"].rank(method="first") - 1
     return DataFrame(table | {"difference": right["mean"] - left["mean"]})
+
+
+def contrast(
+    effects: Effects,
+    mask: Bool[Tensor, "pair"],
+    *,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> "DataFrame":
+    """One row a component: its mean where `mask` is True (`mean_in`), where it is not (`mean_out`),
+    and the difference with the ends of its bootstrap interval.
+
+    For instance computed answers against copied ones. References are drawn on both sides on their
+    own, within templates; each side is a mean over the templates that it has.
+
+    Raises:
+        ValueError: one side is empty, or a reference prompt is on both.
+    """
+    from pandas import DataFrame
+
+    if not mask.any() or mask.all():
+        raise ValueError(
+            f"expected pairs on both sides of a contrast, found {int(mask.sum())} of {len(mask)} "
+            "on one; there is nothing to compare"
+        )
+    inside, outside = effects.select(mask), effects.select(~mask)
+    clusters = effects.sample().clusters
+    both = set(clusters[mask].tolist()) & set(clusters[~mask].tolist())
+    if both:
+        raise ValueError(
+            f"expected each reference prompt on one side of a contrast, found {len(both)} on both; "
+            "choose by what belongs to the reference, such as whether its answer is an operand"
+        )
+    low, high = bootstrap_interval(
+        inside.sample(), less=outside.sample(), level=level, n_resamples=n_resamples, seed=seed
+    )
+    means = {"mean_in": inside.mean().flatten(), "mean_out": outside.mean().flatten()}
+    means["difference"] = means["mean_in"] - means["mean_out"]
+    columns = means | {"ci_low": low.float(), "ci_high": high.float()}
+    places = effects.to_dataframe()[list(effects.axes)]
+    return places.join(DataFrame({name: value.numpy() for name, value in columns.items()}))
