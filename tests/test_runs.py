@@ -115,7 +115,7 @@ def test_a_run_says_what_it_is_and_where_it_comes_from(run: Run) -> None:
 
 def test_every_file_has_its_digest_in_the_record(run: Run) -> None:
     kept = load_run(run.path).record["results"]["addition"]["sha256"]
-    files = {path.name: path for path in run.path.iterdir() if path.name != "run.json"}
+    files = {path.name: path for path in run.path.glob("addition*")}
     found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     assert found == kept
 
@@ -195,6 +195,7 @@ def test_runs_are_found_newest_first_and_by_model(tmp_path: Path) -> None:
 
 def test_no_temporary_file_is_left(run: Run) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == [
+        ".lock",
         "addition.csv",
         "addition.pairs.jsonl",
         "addition.safetensors",
@@ -306,7 +307,7 @@ def test_a_full_disk_harms_nothing_that_was_saved(
         with pytest.raises(RunError, match="No space left"):
             run.save("addition", effects)
     assert (run.path / "addition.safetensors").read_bytes() == before
-    assert not list(run.path.glob(".*"))
+    assert [path.name for path in run.path.glob(".*")] == [".lock"]
 
 
 def test_reading_a_run_imports_no_model_library(run: Run) -> None:

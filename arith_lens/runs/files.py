@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ class RunError(ValueError):
     """A run folder is missing, damaged, foreign, of another version, or cannot be written."""
 
 
+PARTIAL = ".partial"
+"""How the name of a file ends that is being written."""
+
+
 def write(path: Path, data: bytes) -> None:
     """Write `data` beside `path`, then put it in place. Raises RunError when the disk refuses."""
-    replace(path, lambda partial: _write_through(partial, data))
+    replace(path, lambda partial: partial.write_bytes(data))
 
 
 def replace(path: Path, make: Callable[[Path], Any]) -> None:
@@ -26,24 +31,31 @@ def replace(path: Path, make: Callable[[Path], Any]) -> None:
     Raises:
         RunError: the disk refuses; no temporary file is left, and the old file stays.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         make(partial)
+        _sync(partial)
         partial.replace(path)
+        _sync(path.parent)
     except OSError as error:
         raise RunError(
             f"cannot write {path}: {error.strerror or error}. Free some space, or choose another "
             "root; what was saved before is unharmed."
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
-def _write_through(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _sync(path: Path) -> None:
+    """Wait until the disk has it; of a folder, the names of its files."""
+    if path.is_dir() and os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def digest(data: bytes) -> str:

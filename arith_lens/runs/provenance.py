@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+from arith_lens.runs.files import plain
 
 _PACKAGES = ("arith-lens", "torch", "transformers", "transformer-lens", "numpy", "safetensors")
 
@@ -82,6 +85,34 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
         "data_sha256": digest.hexdigest(),
         "selection": pairs.selection,
     }
+
+
+def decides(model: Any, pairs: SavedPairs, **question: Any) -> dict[str, Any]:
+    """All that decides the numbers of a computation, as JSON: equal ones give equal bits."""
+    bridge = getattr(model, "bridge", model)
+    weight = next(bridge.parameters())
+    data = describe_pairs(pairs)
+    return {
+        "question": plain(question),
+        "data_sha256": data["data_sha256"],
+        "model": {
+            # weights that cannot be read are nobody else's
+            "weights_sha256": _weights(model) or f"unknown {uuid4()}",
+            "dtype": str(weight.dtype),
+            "device": _device(weight.device),
+            "attn_implementation": bridge.original_model.config._attn_implementation,
+        },
+        "threads": torch.get_num_threads(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "versions": software()["versions"],
+    }
+
+
+def _device(device: torch.device) -> str:
+    """What computes, as far as bits depend on it."""
+    if device.type == "cuda":
+        return f"cuda {torch.cuda.get_device_name(device)}"
+    return f"{device.type} {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _weights(model: Any) -> str | None:

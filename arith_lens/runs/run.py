@@ -1,8 +1,9 @@
-"""The run folder: open, save, load, find."""
+"""One run folder: results that are saved, loaded and replaced whole, and shards on the way."""
 
-import json
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,25 +13,33 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
 from arith_lens.effects import ComponentEffects
-from arith_lens.runs.files import RunError, digest, digests, listed, plain, replace, write
-from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, now, software
-from arith_lens.runs.stored import from_bytes, to_bytes
-
-FORMAT = 2
-"""The layout of a run folder; others are refused."""
-
-_COMPUTED = "pairs.computed"  # stands beside a result's own tensors
+from arith_lens.runs.files import RunError, listed, plain
+from arith_lens.runs.keeping import kept_line, remove_replaced, tidy
+from arith_lens.runs.lock import FolderLock
+from arith_lens.runs.provenance import SavedPairs, decides, describe_pairs, now, software
+from arith_lens.runs.record import FILE, read_record, write_record
+from arith_lens.runs.results import COMPUTED, check_name, read_file, stem_of, write_files
+from arith_lens.runs.shards import Shards, identity_digest
+from arith_lens.runs.stored import from_bytes
 
 
 class Run:
-    """One run folder. In a `with` block it notes how the experiment ended, and how long it took."""
+    """One run folder. In a `with` block no other process may write to it, methods keep shards in
+    it, and it notes how the experiment ended and how long it took."""
 
     def __init__(
-        self, path: Path, record: dict[str, Any], provenance: dict[str, Any] | None = None
+        self,
+        path: Path,
+        record: dict[str, Any],
+        provenance: dict[str, Any] | None = None,
+        *,
+        again: bool = False,
     ) -> None:
         self.path = path
         self.record = record  # the contents of run.json
         self._provenance = provenance  # of what this process will save; None: as in the record
+        self._again = again
+        self._lock = FolderLock(path)
         self._started = time.monotonic()
 
     @property
@@ -61,50 +70,44 @@ class Run:
         result: Storable,
         *,
         pairs: SavedPairs | None = None,
+        identity: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> None:
-        """Write one result; a later one of the same name replaces it.
+        """Write one result and remove its shards; a later one of the same name replaces it.
 
         Args:
             name: such as "addition"; letters, digits, `_`, `-`.
             result: ComponentEffects, Effects, or any other that has `to_arrays`.
             pairs: what the result is of; their digest, text, selection and `computed` are kept.
-            facts: JSON values worth keeping beside it, such as the share of pairs the filter kept.
+            identity: what decided its numbers (see `identity`), so that `has` knows it again.
+            facts: JSON values worth keeping beside it, such as the seeds of a control.
 
         Raises:
-            RunError: the disk refuses. What was saved before stays.
+            RunError: the disk refuses, or another process has the folder open. What was saved
+                before stays, an earlier result of the same name too.
         """
-        if not name.replace("_", "").replace("-", "").isalnum():
-            raise ValueError(
-                f"expected a result's name of letters, digits, _ and -, found {name!r}"
-            )
-        arrays = result.to_arrays()
-        tensors = dict(arrays.tensors)
-        if pairs is not None and pairs.computed is not None:
-            tensors[_COMPUTED] = pairs.computed
-        files = {
-            f"{name}.safetensors": to_bytes(Arrays(tensors, arrays.header)),
-            f"{name}.csv": result.to_dataframe().to_csv(index=False).encode(),
-        }
-        for file, data in files.items():
-            write(self.path / file, data)
-        hashes = {file: digest(data) for file, data in files.items()}
+        check_name(name)
         if pairs is not None:
             facts = {**describe_pairs(pairs), **facts}
-            if pairs.reference_text is not None:
-                prompts = self.path / f"{name}.pairs.jsonl"
-                replace(prompts, pairs.to_jsonl)
-                hashes[prompts.name] = digests([prompts])[0]
-        self.record["provenance"] = self._provenance or self.record["provenance"]
-        self.record["results"][name] = {
+        header = result.to_arrays().header
+        entry = {
             "saved": now(),
             "versions": software()["versions"],
-            "kind": arrays.header["kind"],
+            "kind": header["kind"],
             "facts": plain(facts),
-            "computation": plain(arrays.header.get("computation", {})),
-            "sha256": hashes,
+            "computation": plain(header.get("computation", {})),
+            "identity": None if identity is None else identity_digest(identity),
+            "shards": None if identity is None else self._shards(name, identity).folder.name,
         }
-        self._write_record()
+        with self._writing():
+            results = self.record["results"]
+            entry["generation"] = results.get(name, {}).get("generation", 0) + 1
+            entry["sha256"] = write_files(self.path, stem_of(name, entry), result, pairs)
+            self._write_record(
+                provenance=self._provenance or self.record["provenance"],
+                results={**results, name: entry},
+            )
+            remove_replaced(self.path, name, entry)
 
     def load(self, name: str) -> ComponentEffects:
         """The effects of every component, from one result.
@@ -127,17 +130,60 @@ class Run:
             RunError: there is no such result, or its file was changed.
         """
         arrays = from_bytes(self._read(name))
-        tensors = {key: value for key, value in arrays.tensors.items() if key != _COMPUTED}
+        tensors = {key: value for key, value in arrays.tensors.items() if key != COMPUTED}
         return Arrays(tensors, arrays.header)
 
     def computed(self, name: str) -> Bool[Tensor, "pair"] | None:
         """Which pairs of a result have an answer that is neither operand; None if not known."""
-        return from_bytes(self._read(name)).tensors.get(_COMPUTED)
+        return from_bytes(self._read(name)).tensors.get(COMPUTED)
+
+    def identity(self, model: Any, pairs: SavedPairs, **question: Any) -> dict[str, Any]:
+        """What decides the numbers of a computation: equal ones give equal bits.
+
+        The model's weights, dtype, device and kernels, the pairs' tokens, threads, versions, and
+        the question: JSON values that a method adds. Reads each weight once.
+
+        Raises:
+            RunError: the run was opened with another model.
+        """
+        identity = decides(model, pairs, **question)
+        opened_with = (self._provenance or self.record["provenance"]).get("model") or {}
+        expected, found = opened_with.get("weights_sha256"), identity["model"]["weights_sha256"]
+        if expected not in (None, found):
+            raise RunError(
+                f"expected the model that {self.path} was opened with ({opened_with.get('name')}, "
+                f"weights {expected[:12]}), found one with weights {found[:12]}; open a run with "
+                "model= for each model"
+            )
+        return identity
+
+    def has(self, name: str, identity: Mapping[str, Any]) -> bool:
+        """Whether a result is saved that the same computation gave. Never where the run was opened
+        to compute again."""
+        entry = self.record["results"].get(name, {})
+        return not self._again and entry.get("identity") == identity_digest(identity)
+
+    def shards(self, name: str, identity: Mapping[str, Any]) -> Shards:
+        """The parts of the result `name` that are finished, to load and to add to.
+
+        Raises:
+            RunError: the run is not open.
+        """
+        if not self._lock.held:
+            raise RunError(
+                f"expected an open run, found {self.path} not opened; write "
+                "`with open_run(...) as run:` around the computation"
+            )
+        return self._shards(name, identity)
 
     def __enter__(self) -> "Run":
+        self._take()
         self._started = time.monotonic()
-        self.record["status"] = "running"
-        self._write_record()
+        try:
+            self._write_record(status="running")
+        except BaseException:
+            self._lock.release()
+            raise
         return self
 
     def __exit__(
@@ -146,10 +192,47 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.record["status"] = "finished" if kind is None else f"stopped by {kind.__name__}"
-        self.record["wall_seconds"] += round(time.monotonic() - self._started, 3)
-        self.record["ended"] = now()
-        self._write_record()
+        try:
+            self._write_record(
+                status="finished" if kind is None else f"stopped by {kind.__name__}",
+                wall_seconds=self.record["wall_seconds"] + round(self._elapsed(), 3),
+                ended=now(),
+            )
+        except RunError:
+            if error is None:
+                raise
+        finally:
+            self._lock.release()
+        if isinstance(error, KeyboardInterrupt):
+            print(kept_line(self.path, self.names), file=sys.stderr)
+        elif error is not None:
+            error.add_note(kept_line(self.path, self.names))
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    def _take(self) -> None:
+        """Lock the folder and look at it again: another process may have written since."""
+        self._lock.acquire()
+        try:
+            if (self.path / FILE).exists():
+                self.record = read_record(self.path)
+            tidy(self.path, self.record["results"])
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the folder; within `with run` it is held already."""
+        if self._lock.held:
+            yield
+            return
+        self._take()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _entry(self, name: str) -> dict[str, Any]:
         if name not in self.record["results"]:
@@ -158,141 +241,23 @@ class Run:
             )
         return self.record["results"][name]
 
+    def _shards(self, name: str, identity: Mapping[str, Any]) -> Shards:
+        if self._again and name in self.names:  # not the parts of what is to be replaced
+            identity = {**identity, "replaces": self._entry(name)["saved"]}
+        return Shards(self.path, name, identity)
+
     def _read(self, name: str) -> bytes:
-        path = self.path / f"{name}.safetensors"
-        expected = self._entry(name)["sha256"].get(path.name)
-        if not path.is_file() or digest(data := path.read_bytes()) != expected:
-            raise RunError(
-                f"{path} is {'damaged' if path.exists() else 'missing'}: it is not the file that "
-                f"the run wrote. Delete {self.path} and run the experiment again."
-            )
-        return data
-
-    def _write_record(self) -> None:
-        text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
-        write(self.path / "run.json", text.encode())
-
-
-def open_run(
-    experiment: str,
-    config: Any,
-    *,
-    model: Any = None,
-    inputs: Iterable[Path] = (),
-    root: str | Path = "results",
-) -> Run:
-    """Open the run of this configuration, to be filled inside `with`.
-
-    A run of the same configuration, model, inputs and version that is already there is continued:
-    what it saved is still in `names`, so an experiment skips it. Its provenance stays that of the
-    process that saved last; each result has its own versions, device, dtype and threads.
-
-    Args:
-        config: a dataclass or a mapping of plain values.
-        model: its weights enter the key and the record, so that another checkpoint under the same
-            name gets a folder of its own.
-        inputs: files that the experiment reads; their contents enter the key.
-
-    Raises:
-        RunError: an input cannot be read; the folder of this key is damaged or of another version.
-    """
-    plain_config = plain(config)
-    provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
-    path = Path(root) / experiment / _key(experiment, plain_config, provenance)
-    if (path / "run.json").exists():
-        return Run(path, load_run(path).record, provenance)
-    record = {
-        "arith_lens_run": FORMAT,
-        "experiment": experiment,
-        "config": plain_config,
-        "status": "new",
-        "started": now(),
-        "wall_seconds": 0.0,
-        "provenance": provenance,
-        "results": {},
-    }
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot make {path}: {error}. Choose another root.") from error
-    return Run(path, record)
-
-
-def _key(experiment: str, config: Any, provenance: Mapping[str, Any]) -> str:
-    """What must be the same for results to be the same, as twelve hexadecimal digits."""
-    weights = provenance["model"].get("weights_sha256")
-    version = provenance["versions"]["arith-lens"]
-    identity = [experiment, FORMAT, version, config, weights, provenance["inputs"]]
-    return digest(json.dumps(identity, sort_keys=True).encode())[:12]
-
-
-def load_run(path: str | Path) -> Run:
-    """Read a run folder (or its run.json).
-
-    Raises:
-        RunError: nothing there, not a run, damaged, or of another version.
-    """
-    folder = Path(path).parent if Path(path).name == "run.json" else Path(path)
-    file = folder / "run.json"
-    if not file.is_file():
-        raise RunError(
-            f"expected a run folder with a run.json, found none at {folder}. "
-            "Give a folder results/<experiment>/<key>, or run the experiment first."
-        )
-    try:
-        record = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{file} is damaged ({error}). Delete the folder and run again.") from error
-    if not isinstance(record, dict) or "arith_lens_run" not in record:
-        raise RunError(f"{file} was not written by arith_lens. Give a folder of results/.")
-    if record["arith_lens_run"] != FORMAT:
-        raise RunError(
-            f"{folder} has format {record['arith_lens_run']}, this version reads {FORMAT}. "
-            "Run the experiment again, or read it with the version in its provenance."
-        )
-    if lacking := _lacking(record):
-        raise RunError(
-            f"{file} is damaged: it lacks {listed(lacking)}, or they are of another kind. "
-            "Delete it and run again."
-        )
-    return Run(folder, record)
-
-
-def _lacking(record: Mapping[str, Any]) -> list[str]:
-    """What a record should have and has not, or not as a run writes it."""
-    kinds = {
-        "experiment": str,
-        "config": dict,
-        "status": str,
-        "wall_seconds": int | float,
-        "provenance": dict,
-        "results": dict,
-    }
-    lacking = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
-    if "results" in lacking:
-        return lacking
-    parts = ("facts", "computation", "sha256")
-    return lacking + [
-        f"{part} of {name}"
-        for name, entry in record["results"].items()
-        for part in parts
-        if not isinstance(entry, dict) or not isinstance(entry.get(part), dict)
-    ]
-
-
-def find_runs(
-    experiment: str, *, model: str | None = None, root: str | Path = "results"
-) -> list[Run]:
-    """The finished runs of an experiment, newest first; of one model if it is named.
-
-    Folders that cannot be read are passed over: `load_run` says what is wrong with one.
-    """
-    found = []
-    for file in (Path(root) / experiment).glob("*/run.json"):
+        entry = self._entry(name)
         try:
-            run = load_run(file)
+            return read_file(self.path, name, entry)
         except RunError:
-            continue
-        if run.finished and model in (None, run.config.get("model")):
-            found.append(run)
-    return sorted(found, key=lambda run: run.record.get("ended", ""), reverse=True)
+            if not (self.path / FILE).is_file() or self._lock.held:
+                raise
+            self.record = read_record(self.path)  # a writer may have replaced it since
+            return read_file(self.path, name, self._entry(name))
+
+    def _write_record(self, **changes: Any) -> None:
+        """Change the record, on disk first."""
+        record = {**self.record, **changes}
+        write_record(self.path, record)
+        self.record = record

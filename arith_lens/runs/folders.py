@@ -1,0 +1,116 @@
+"""Run folders: open one to fill it, load one to read it, find those there are."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from arith_lens.runs.files import RunError, digest, digests, plain
+from arith_lens.runs.provenance import describe_model, software
+from arith_lens.runs.record import FILE, FORMAT, new_record, read_record
+from arith_lens.runs.run import Run
+
+
+def open_run(
+    experiment: str,
+    config: Any,
+    *,
+    model: Any = None,
+    inputs: Iterable[Path] = (),
+    root: str | Path = "results",
+    again: bool = False,
+) -> Run:
+    """Open the run of this configuration, to be filled inside `with`.
+
+    A run of the same configuration, model, inputs and version that is already there is continued:
+    what it saved is still in `names`, so an experiment skips it, and methods that are given the run
+    go on after the last shard that an earlier process finished. Its provenance stays that of the
+    process that saved last; each result has its own versions, device, dtype and threads.
+
+    Args:
+        config: a dataclass or a mapping of plain values.
+        model: its weights enter the key and the record, so that another checkpoint under the same
+            name gets a folder of its own.
+        inputs: files that the experiment reads; their contents enter the key.
+        again: compute anew what is saved; each old result stays until its new one is complete.
+
+    Raises:
+        RunError: an input cannot be read; the folder of this key is damaged, of another version, or
+            holds another run. Entering `with` raises it where another process has the folder open.
+    """
+    plain_config = plain(config)
+    provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
+    path = Path(root) / experiment / _key(experiment, plain_config, provenance)
+    if (path / FILE).exists():
+        record = read_record(path)
+        _refuse_other(path, record, experiment, plain_config, provenance)
+        return Run(path, record, provenance, again=again)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make {path}: {error}. Choose another root.") from error
+    return Run(path, new_record(experiment, plain_config, provenance), provenance)
+
+
+def load_run(path: str | Path) -> Run:
+    """Read a run folder (or its run.json).
+
+    Raises:
+        RunError: nothing there, not a run, damaged, or of another version.
+    """
+    folder = Path(path).parent if Path(path).name == FILE else Path(path)
+    return Run(folder, read_record(folder))
+
+
+def find_runs(
+    experiment: str, *, model: str | None = None, root: str | Path = "results"
+) -> list[Run]:
+    """The finished runs of an experiment, newest first; of one model if it is named.
+
+    Folders that cannot be read are passed over: `load_run` says what is wrong with one.
+    """
+    found = []
+    for file in (Path(root) / experiment).glob(f"*/{FILE}"):
+        try:
+            run = load_run(file)
+        except RunError:
+            continue
+        if run.finished and model in (None, run.config.get("model")):
+            found.append(run)
+    return sorted(found, key=lambda run: run.record.get("ended", ""), reverse=True)
+
+
+def _key(experiment: str, config: Any, provenance: Mapping[str, Any]) -> str:
+    """What must be the same for results to be the same, as twelve hexadecimal digits."""
+    version = provenance["versions"]["arith-lens"]
+    identity = [experiment, FORMAT, version, config, *_given(provenance)]
+    return digest(json.dumps(identity, sort_keys=True).encode())[:12]
+
+
+def _given(provenance: Mapping[str, Any]) -> list[Any]:
+    """Digests of what the experiment was given: the model's weights, its input files."""
+    model = provenance.get("model") or {}
+    return [model.get("weights_sha256"), provenance.get("inputs") or []]
+
+
+def _refuse_other(
+    path: Path,
+    record: Mapping[str, Any],
+    experiment: str,
+    config: Any,
+    provenance: Mapping[str, Any],
+) -> None:
+    """Raise RunError for a folder under this key's name that some other run was put in."""
+    ours = [experiment, config, *_given(provenance)]
+    theirs = [record["experiment"], record["config"], *_given(record["provenance"])]
+    what = ("experiment", "configuration", "weights of the model", "input files")
+    other = [
+        name
+        for name, a, b in zip(what, ours, theirs, strict=True)
+        if json.dumps(a, sort_keys=True) != json.dumps(b, sort_keys=True)
+    ]
+    if other:
+        raise RunError(
+            f"expected the run of this configuration in {path}, found one with another "
+            f"{', another '.join(other)}. Move that folder away, or choose another root."
+        )
