@@ -47,6 +47,10 @@ class Edit:
     heads: tuple[int, ...] | None = None
     positions: Positions = None
 
+    def __repr__(self) -> str:
+        """Without tensors: TransformerLens writes down each hook it adds, once a run."""
+        return f"Edit(heads={self.heads})"
+
     def __call__(
         self, activation: Float[Tensor, "batch pos *rest"], hook: Any = None
     ) -> Float[Tensor, "batch pos *rest"]:

@@ -208,6 +208,18 @@ def test_no_hook_is_left_behind_even_after_an_error(model, reference, recorded):
     assert torch.equal(model(reference), plain)
 
 
+def test_no_hook_writes_its_tensors_down(recorded):
+    """TransformerLens takes the repr of each hook but partials, once a run; tensors' are slow."""
+    written = [
+        repr(function)
+        for hooks in all_hooks(recorded).values()
+        for _, function in hooks
+        if not isinstance(function, partial)
+    ]
+    assert written
+    assert not [text for text in written if "tensor" in text]
+
+
 def test_no_hook_of_ours_patches_resid_mid(recorded):
     """There a returned tensor would reach the norm alone, and not the trunk."""
     for hooks in all_hooks(recorded).values():
