@@ -1,0 +1,202 @@
+"""The phrases that ask for a number, and those that may stand for them without asking for one.
+
+After the paper's example (Appendix E), "Calculate the number of gigabytes still available" ->
+"Describe the location of gigabytes still available": little is changed, the sentence stays a
+sentence, and nothing is left to calculate. Which candidate is taken is the tokenizer's decision;
+so every phrase has many, of many lengths.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise, product
+
+from arith_lens.word_problems import words
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Characters of a text, and what may stand in their place."""
+
+    start: int
+    stop: int
+    candidates: Words
+    needed: bool = True
+    """False where the text asks for no number even with this one left as it is."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A pattern, and the candidates of each of its groups, or of all of it where it has none."""
+
+    pattern: re.Pattern[str]
+    candidates: tuple[Words, ...]
+
+
+def _rule(pattern: str, *candidates: Words) -> _Rule:
+    return _Rule(re.compile(rf"\b(?:{pattern})", re.IGNORECASE), candidates)
+
+
+def _phrases(*slots: Words) -> Words:
+    """Every way to fill the slots with different words."""
+    return tuple(" ".join(said) for said in product(*slots) if len(set(said)) == len(said))
+
+
+def _either(*listed: str) -> str:
+    return f"(?:{'|'.join(sorted(listed, key=len, reverse=True))})"
+
+
+_BE = (
+    r"(?:['\u2019]s| is| are| was| were| will| would| should| could| can| might| must| has| had)\b"
+)
+_AUXILIARY = r"(?:do|does|did|is|are|was|were|will|would|can|could|should|must|has|have|had|might)"
+_NO_NOUN = (
+    rf"(?= (?:{_AUXILIARY}|he|she|it|they|we|you|I|the|his|her|their|its|my|of|in|on|at|per|each|"
+    r"for|to|from|than|if|after|before|until|when)\b|[,.?;:!]|$)"
+)
+_MORE = "(?:more|fewer|less|additional|extra|total|combined|other|different)"
+_SLOW = _either("long", "far", "fast", "quickly", "often", "soon", "late", "early", "high")
+_SIZE = _either(
+    *(
+        "long",
+        "far",
+        "fast",
+        "soon",
+        "late",
+        "early",
+        "high",
+        "old",
+        "tall",
+        "big",
+        "heavy",
+        "deep",
+    ),
+    *("wide", "large", "likely", "thick", "expensive", "small", "short", "cold", "hot", "strong"),
+)
+_COMPARATIVE = (
+    r"(?=(?: more)? (?:longer|older|taller|heavier|farther|further|faster|bigger|larger|higher|"
+    r"cheaper|younger|later|earlier|better|worse|deeper|wider|smaller|shorter|colder|hotter|"
+    r"expensive|costly)\b)"
+)
+_THEIR = r"(?:the|a|an|his|her|their|its|your|my|our|this|that|[\w]+['\u2019]s|each)"
+_WHOLE = (
+    r"(?:total|average|combined|overall)(?= (?!(?:of|in|for|from|at|on|per|is|was|if|that)\b)[a-z])"
+)
+_ONE = rf"(?!{_WHOLE}){_either(*words.CALCULATED)}"
+_MANY = _either(*(f"{noun}s" for noun in words.CALCULATED), "odds", "losses", "quantities")
+_NOUN = rf"(?:({_ONE})|({_MANY}))\b"
+_TAKE = r"(?:(take)|(takes)|(took|taken))\b"
+
+_ASKING = (
+    _rule(
+        rf"how many \w+ {_SIZE}\b",
+        _phrases(("how",), words.ADJECTIVES, ("and",), words.ADJECTIVES),
+    ),
+    _rule(r"how many(?= of\b)", _phrases(words.JUST, ("which",))),
+    _rule(r"how much(?= of\b)", _phrases(words.WHICH, words.PART)),
+    _rule(rf"how much{_COMPARATIVE}", _phrases(("how",), words.CLEARLY)),
+    _rule(
+        rf"how (?:many|much) {_MORE}{_NO_NOUN}", _phrases(words.WHICH, words.OTHER, words.THINGS)
+    ),
+    _rule(rf"how (?:many|much) {_MORE}\b", _phrases(words.WHICH, words.OTHER, words.NICE)),
+    _rule(r"how much(?= (?:is|are|was|were)\b)", _phrases(words.WHERE, words.LATE)),
+    _rule(rf"how (?:many|much){_NO_NOUN}", _phrases(words.WHICH, words.THINGS)),
+    _rule(r"how much(?= (?-i:[A-Z]))", _phrases(words.WHICH, words.THINGS)),
+    _rule(r"how many\b", _phrases(words.WHICH, words.NICE)),
+    _rule(r"how much\b", _phrases(("what",), words.NICE)),
+    _rule(
+        rf"how (long)\b[^.?!]{{0,60}}? {_TAKE}",
+        *(words.ADVERBS, words.SUIT, words.SUITS, words.SUITED),
+    ),
+    _rule(r"how (far away)\b", _phrases(words.CLEARLY, words.ADJECTIVES)),
+    _rule(rf"how ({_SIZE})(?= (?:is|are|was|were|am)\b|[^.?!]* be\b)", words.ADJECTIVES),
+    _rule(rf"how ({_SLOW})\b", words.ADVERBS),
+    _rule(rf"how ({_SIZE})\b", words.ADJECTIVES),
+    _rule(
+        rf"(calculate|compute|determine|find out|find|figure out|work out|estimate) {_THEIR}\b"
+        rf"[^.?!,]{{0,50}}? {_NOUN}",
+        *(words.TELL, words.NOUNS, words.PLURALS),
+    ),
+    _rule(r"(?:calculate|compute|determine)\b", words.TELL),
+)
+_ASKING_WHAT = (
+    _rule(rf"what ({_ONE})(?= of\b)", words.PART),
+    _rule(rf"(?:at|in|by) what ({_ONE})\b", words.PLACE),
+    _rule(rf"what ({_ONE})\b", words.SONGS),
+    _rule(
+        rf"what(?:{_BE})?(?: be)?(?: {_THEIR})\b(?: [^.?!,]{{0,50}}?)? ?\b{_NOUN}",
+        *(words.NOUNS, words.PLURALS),
+    ),
+    _rule(r"what(?=['\u2019]s\b| \w)", words.WHERE),
+)
+_REMINDERS = (
+    _rule(r"in (total|all(?=[,.?!;]| \w+ing\b| if\b| for\b| on\b))\b", words.AFTER_IN),
+    _rule(r"on (average)\b", words.AFTER_ON),
+    _rule(r"altogether|all together", words.SOMEHOW),
+    _rule(r"(?:combined|total|overall)(?=[,.?!;])", words.SOMEHOW),
+    _rule(_WHOLE, words.MAIN),
+)
+_STOP = re.compile(
+    r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.?!](?=[\s\"\u201d']+[A-Z\"\u201c(]|\s*$)"
+)
+
+
+def question_edits(text: str) -> tuple[Edit, ...]:
+    """The phrases of a question that ask for a number, in order; none where there is none.
+
+    Words that remind of a calculation in the same sentences ("in total", "altogether") come with
+    them, marked as not needed.
+    """
+    edits: list[Edit] = []
+    for rule in _ASKING:
+        edits += _found(rule, text, (0, len(text)), edits)
+    asking = [span for span in _sentences(text) if _asks(text, span)]
+    for span in asking:
+        if not any(_overlap((edit.start, edit.stop), span) for edit in edits):
+            edits += next(filter(None, (_found(r, text, span, edits) for r in _ASKING_WHAT)), [])
+    hit = [s for s in _sentences(text) if any(_overlap((e.start, e.stop), s) for e in edits)]
+    for rule in _REMINDERS:
+        for span in hit:
+            edits += [replace(e, needed=False) for e in _found(rule, text, span, edits)]
+    return tuple(sorted(edits, key=lambda edit: edit.start))
+
+
+def _found(rule: _Rule, text: str, within: tuple[int, int], taken: list[Edit]) -> list[Edit]:
+    """What a rule matches there, unless any of it is taken."""
+    busy = [(edit.start, edit.stop) for edit in taken]
+    found: list[Edit] = []
+    for match in rule.pattern.finditer(text, *within):
+        groups = range(1, len(rule.candidates) + 1) if match.re.groups else (0,)
+        spans = [(match.span(g), rule.candidates[max(g - 1, 0)]) for g in groups]
+        spans = [(span, said) for span, said in spans if span[0] >= 0]
+        if any(_overlap(span, other) for span, _ in spans for other in busy):
+            continue
+        found += [Edit(*span, _as_written(said, text[slice(*span)])) for span, said in spans]
+    return found
+
+
+def _as_written(candidates: Words, replaced: str) -> Words:
+    return _capitalised(candidates) if replaced[0].isupper() else candidates
+
+
+@cache
+def _capitalised(candidates: Words) -> Words:
+    return tuple(said[0].upper() + said[1:] for said in candidates)
+
+
+def _sentences(text: str) -> list[tuple[int, int]]:
+    """Where sentences lie; a full stop inside a number or before a small letter ends none."""
+    ends = [match.end() for match in _STOP.finditer(text)]
+    bounds = [0, *ends] if ends and ends[-1] >= len(text.rstrip()) else [0, *ends, len(text)]
+    return list(pairwise(bounds))
+
+
+def _asks(text: str, span: tuple[int, int]) -> bool:
+    said = text[slice(*span)].rstrip()
+    return said.endswith("?") or not text[span[1] :].strip()
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] < b[1] and b[0] < a[1]

@@ -1,0 +1,236 @@
+"""Word problems become pairs: the asking words replaced, the tokens counted, C found."""
+# Fields that bare tokens lack are None; here they are known.
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
+# pyright: reportArgumentType=false
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+
+import arith_lens
+from arith_lens.pairs import Role
+from arith_lens.word_problems import (
+    Edit,
+    WordProblem,
+    gsm8k_pairs,
+    question_edits,
+    read_gsm8k,
+    word_problem_pairs,
+)
+from arith_lens.word_problems.convert import NO_ANSWER_TOKEN, NO_CANDIDATE, NO_PHRASE, TOO_LONG
+from arith_lens.word_problems.gsm8k import NEGATIVE, NO_EQUATION, NOT_WHOLE, gold_answer
+from experiments.published_tokenizers import load_tokenizer
+
+RECORDS = [
+    {
+        "question": "John has 3 cups and gains 5 cups. How many cups does John have?",
+        "answer": "He has 3 + 5 = <<3+5=8>>8 cups.\n#### 8",
+    },
+    {
+        "question": "Mary raised $1,200. How much money did Mary raise in total?",
+        "answer": "She raised 12*100 = $<<12*100=1200>>1200.\n#### 1,200",
+    },
+    {
+        "question": "A day has 24 hours. Calculate the number of hours of 2 days.",
+        "answer": "There are 24 x 2 = <<24*2=48>>48.\n#### 48",
+    },
+]
+
+
+@pytest.fixture(scope="module", params=["llama2", "mistral", "llama3"])
+def published(request, data_directory):
+    folder = data_directory / "tokenizers" / request.param
+    if not folder.is_dir():
+        pytest.skip(f"needs {folder}")
+    return load_tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """The reference model's own, whose words are many pieces."""
+    return load_tokenizer(Path(arith_lens.__file__).parent / "reference" / "reference")
+
+
+def replaced(text: str) -> list[str]:
+    return [text[e.start : e.stop] for e in question_edits(text) if e.needed]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("He has 3. How many cats has he?", ["How many"]),
+        ("How many more cats does he have than Jim?", ["How many more"]),
+        ("How many more does he need?", ["How many more"]),
+        ("How much older is Tom than Jim?", ["How much"]),
+        ("How many of them are red?", ["How many"]),
+        ("If he has 3, how much did he pay in total?", ["how much"]),
+        ("Calculate the total number of cats.", ["Calculate", "number"]),
+        ("What's the average age of the cats?", ["age"]),
+        ("What percentage of the cats is red?", ["percentage"]),
+        ("How long will it take him to paint?", ["long", "take"]),
+        ("How many years old is Tom?", ["How many years old"]),
+        ("What is ten more than nine?", ["What"]),
+        ("His computer cost 3. How much is it?", ["How much"]),
+        ("When did they meet?", []),
+        ("He has 3 cats.", []),
+    ],
+)
+def test_the_words_that_ask_are_found(question, expected):
+    assert replaced(question) == expected
+
+
+def test_edits_never_overlap_and_never_touch_a_number(data_directory):
+    for record in read_gsm8k(data_directory / "gsm8k", split="test"):
+        text = record["question"]
+        edits = question_edits(text)
+        assert all(a.stop <= b.start for a, b in pairwise(edits))
+        assert not any(re.search(r"\d", text[e.start : e.stop]) for e in edits)
+
+
+def test_a_capital_stays_a_capital():
+    (edit,) = question_edits("How many cats has he?")
+    assert all(candidate[0].isupper() for candidate in edit.candidates)
+
+
+def test_pairs_are_aligned_and_c_follows_end(published):
+    """By the tokenizer alone: lengths, tokens outside the changed words, the token after END."""
+    pairs, conversion = gsm8k_pairs(published, RECORDS)
+    assert conversion.kept == (0, 1, 2)
+    for i, gold in enumerate(["8", "1200", "48"]):
+        mask = pairs.attention_mask[i]
+        a, b = pairs.reference[i][mask].tolist(), pairs.counterfactual[i][mask].tolist()
+        assert a == published(pairs.reference_text[i])["input_ids"]
+        assert b == published(pairs.counterfactual_text[i])["input_ids"]
+        assert a != b and a[0] == b[0] == published.bos_token_id and a[-1] == b[-1]
+        whole = published(f"{RECORDS[i]['question']} The answer is {gold}")["input_ids"]
+        assert whole[: len(a)] == a
+        assert whole[len(a)] == pairs.answer[i]
+        assert gold.startswith(published.decode([pairs.answer[i]]))
+        numbers = [
+            re.findall(r"\d[\d,]*", text)
+            for text in (pairs.reference_text[i], pairs.counterfactual_text[i])
+        ]
+        assert numbers[0] == numbers[1]
+        assert not re.search(r"how (many|much)|calculate", pairs.counterfactual_text[i], re.I)
+
+
+@pytest.mark.parametrize("name", ["llama2", "mistral"])
+def test_end_is_the_blank_piece_under_sentencepiece(data_directory, name):
+    tokenizer = load_tokenizer(data_directory / "tokenizers" / name)
+    pairs, _ = gsm8k_pairs(tokenizer, RECORDS)
+    assert set(tokenizer.convert_ids_to_tokens(pairs.reference[:, -1].tolist())) == {"▁"}
+
+
+def test_the_second_mode_stops_at_the_last_equals_sign(published):
+    pairs, conversion = gsm8k_pairs(published, RECORDS, mode="equation")
+    assert conversion.n_converted == 3
+    assert pairs.reference_text[0].endswith("cups does John have?\nHe has 3 + 5 = <<3+5=")
+    changed = pairs.counterfactual_text[0].split("\n")[1]
+    assert re.fullmatch(r"He has 3 [^+\d\s] 5 = <<3[^+\d\s]5=", changed)
+    assert [text[0] for text in pairs.answer_text] == ["8", "1", "4"]
+    end = published.convert_ids_to_tokens(pairs.reference[:, -1].tolist())
+    assert set(end) == {"="}
+
+
+def test_most_real_questions_convert(data_directory):
+    """The first 150 of each split; the whole files are counted by experiments/convert_gsm8k.py."""
+    tokenizer = load_tokenizer(data_directory / "tokenizers" / "llama2")
+    for split in ("train", "test"):
+        records = read_gsm8k(data_directory / "gsm8k", split=split)[:150]
+        _, conversion = gsm8k_pairs(tokenizer, records)
+        assert conversion.share > 0.95
+
+
+def test_roles_are_end_and_bos_alone(small):
+    pairs, _ = gsm8k_pairs(small, RECORDS[:2])
+    assert pairs.role_mask(Role.END).sum(1).tolist() == [1, 1]
+    assert pairs.role_mask(Role.BOS).sum(1).tolist() == [1, 1]
+    for role in (Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B):
+        assert not pairs.role_mask(role).any()
+    assert torch.equal(pairs.role_mask(Role.OTHER).sum(1), pairs.lengths - 2)
+
+
+def test_computed_says_that_no_token_of_the_prompt_is_c(small):
+    pairs, _ = gsm8k_pairs(small, RECORDS)
+    assert pairs.computed.tolist() == [True, False, False]  # $1,200 has the 1, 24 the 4
+
+
+def test_a_seed_gives_the_same_texts_whatever_else_is_converted(small):
+    both, _ = gsm8k_pairs(small, RECORDS, seed=3)
+    one, _ = gsm8k_pairs(small, RECORDS[1:2], seed=3)
+    assert one.counterfactual_text[0] == both.counterfactual_text[1]
+    others = {gsm8k_pairs(small, RECORDS, seed=s)[0].counterfactual_text for s in range(5)}
+    assert len(others) > 1
+
+
+def test_what_does_not_convert_is_counted_with_its_reason(small):
+    ask = "How many cups does John have?"
+    records = [
+        *RECORDS,
+        {"question": "When did they meet?", "answer": "#### 7"},
+        {"question": ask, "answer": "#### 1/2"},
+        {"question": ask, "answer": "#### -3"},
+        {"question": "John has a cup. " * 30 + ask, "answer": "#### 3"},
+    ]
+    _, conversion = gsm8k_pairs(small, records, max_tokens=100)
+    assert conversion.left_out == {NO_PHRASE: 1, NOT_WHOLE: 1, NEGATIVE: 1, TOO_LONG: 1}
+    assert "3 of 7 questions converted" in str(conversion)
+    _, conversion = gsm8k_pairs(
+        small, [*records[:1], {"question": ask, "answer": "#### 7"}], mode="equation"
+    )
+    assert conversion.left_out == {NO_EQUATION: 1}
+
+
+def test_what_cannot_be_aligned_is_left_out(tokenizer):
+    """A word of more pieces; an answer that joins the prompt's last piece: `▁pl` and `▁plus`."""
+    said = (Edit(0, 4, ("Mary",)),)
+    problems = [
+        WordProblem("John has 3 ", "3", (Edit(0, 4, ("Maximilian",)),)),
+        WordProblem("John has pl", "us", said),
+        WordProblem("John has 3 ", "3", said),
+    ]
+    pairs, conversion = word_problem_pairs(tokenizer, problems)
+    assert conversion.left_out == {NO_CANDIDATE: 1, NO_ANSWER_TOKEN: 1}
+    assert conversion.kept == (2,)
+    assert pairs.counterfactual_text == ("Mary has 3 ",)
+
+
+def test_questions_come_from_files_folders_data_sets_and_records(small, tmp_path):
+    lines = "".join(json.dumps(record) + "\n" for record in RECORDS)
+    (tmp_path / "test.jsonl").write_text(lines)
+    folder = tmp_path / "other"
+    folder.mkdir()
+    Dataset.from_list(RECORDS).to_parquet(str(folder / "test-00000-of-00001.parquet"))
+    expected, _ = gsm8k_pairs(small, RECORDS)
+    for source in (tmp_path, tmp_path / "test.jsonl", str(folder), Dataset.from_list(RECORDS)):
+        pairs, _ = gsm8k_pairs(small, source)
+        assert pairs.counterfactual_text == expected.counterfactual_text
+
+
+def test_the_gold_answer_is_the_number_after_the_hashes():
+    assert gold_answer("so 2 + 2 = 4\n#### 1,234") == "1234"
+    assert gold_answer("#### $70") == "70"
+    assert gold_answer("no mark, 4") == ""
+
+
+def test_mistakes_are_said_plainly(small, tmp_path):
+    with pytest.raises(ValueError, match="expected one of 'question', 'equation'"):
+        gsm8k_pairs(small, RECORDS, mode="solution")
+    with pytest.raises(ValueError, match="answer is missing"):
+        gsm8k_pairs(small, [{"question": "How many?"}])
+    with pytest.raises(ValueError, match="no questions"):
+        gsm8k_pairs(small, [])
+    with pytest.raises(FileNotFoundError, match="no file"):
+        gsm8k_pairs(small, tmp_path / "absent.jsonl")
+    with pytest.raises(FileNotFoundError, match="as a dataset it did not load"):
+        gsm8k_pairs(small, "nobody/nothing")
+    with pytest.raises(ValueError, match="0 of 1 questions converted"):
+        gsm8k_pairs(small, [{"question": "When?", "answer": "#### 7"}])
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    with pytest.raises(ValueError, match="line 1: not a JSON object"):
+        gsm8k_pairs(small, tmp_path / "bad.jsonl")
