@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from arith_lens.path_patching import plan as plan
     from arith_lens.runs import load_run as load_run
     from arith_lens.runs import open_run as open_run
+    from arith_lens.word_problems import gsm8k_pairs as gsm8k_pairs
 
 _HOME = {
     "ComponentEffects": "effects",
@@ -49,6 +50,7 @@ _HOME = {
     "compare": "effects",
     "contrast": "effects",
     "freeze": "hooks",
+    "gsm8k_pairs": "word_problems",
     "key_heads": "effects",
     "load_model": "model",
     "load_run": "runs",

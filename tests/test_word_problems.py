@@ -1,7 +1,7 @@
 """Word problems become pairs: the asking words replaced, the tokens counted, C found."""
 # Fields that bare tokens lack are None; here they are known.
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportOptionalIterable=false
 
 import json
 import re
