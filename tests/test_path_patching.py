@@ -1,36 +1,20 @@
 """The sweep against oracles that share no code with it: raw Transformers, TransformerLens."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from oracles import Raw, components, effect, make_pairs
 from torch import Tensor
 from torch.testing import assert_close
 
-from arith_lens.components import Head, Mlp, every_head, every_mlp
+from arith_lens.components import Head, Mlp
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
 
 FAMILIES = ["llama", "mistral", "deep"]
-
-
-def make_pairs(
-    model: Any, lengths: tuple[int, ...] = (9, 7, 9, 6, 8), seed: int = 0
-) -> PromptPairs:
-    """Random prompts of unequal lengths, padded on the left; answers of a positive logit."""
-    generator = torch.Generator().manual_seed(seed)
-    width, vocab = max(lengths), model.cfg.d_vocab
-    mask = torch.arange(width)[None] >= width - torch.tensor(lengths)[:, None]
-    draws = torch.randint(3, vocab, (2, len(lengths), width), generator=generator)
-    reference, counterfactual = draws[0], draws[0].clone()
-    counterfactual[:, -5:-2] = draws[1][:, -5:-2]
-    with torch.no_grad():
-        logits = model.bridge.original_model(reference, attention_mask=mask.long()).logits[:, -1]
-    return PromptPairs.from_tokens(reference, counterfactual, logits.topk(3).indices[:, 2], mask)
 
 
 @pytest.fixture(params=FAMILIES)
@@ -54,82 +38,6 @@ def raw(request: pytest.FixtureRequest, model: Any, make_hf: Any) -> Any:
     for name, weight in weights:
         hf.get_parameter(name.replace("._original_component", "")).data.copy_(weight.data)
     return hf
-
-
-class Raw:
-    """Oracle A: hooks of torch's own on the Hugging Face modules; o_proj's input is z."""
-
-    def __init__(self, hf: Any, pairs: PromptPairs) -> None:
-        self.hf, self.pairs = hf, pairs
-        self.d_head = hf.config.hidden_size // hf.config.num_attention_heads
-        self.mask = pairs.attention_mask.long()
-        self.layers = self.hf.model.layers
-        self.z = [self._kept(tokens, "z") for tokens in (pairs.reference, pairs.counterfactual)]
-        self.mlp = [self._kept(tokens, "mlp") for tokens in (pairs.reference, pairs.counterfactual)]
-        self.logits = [self._run(tokens, []) for tokens in (pairs.reference, pairs.counterfactual)]
-
-    def _run(self, tokens: Tensor, handles: list[Any]) -> Tensor:
-        with torch.no_grad(), ExitStack() as stack:
-            for handle in handles:
-                stack.callback(handle.remove)
-            return self.hf(tokens, attention_mask=self.mask, use_cache=False).logits[:, -1]
-
-    def _kept(self, tokens: Tensor, what: str) -> list[Tensor]:
-        kept: list[Tensor] = []
-        handles: list[Any] = []
-        for layer in self.layers:
-            if what == "z":
-                place = layer.self_attn.o_proj
-                handle = place.register_forward_pre_hook(lambda _, x: kept.append(x[0].clone()))
-            else:
-                handle = layer.mlp.register_forward_hook(lambda _, __, y: kept.append(y.clone()))
-            handles.append(handle)
-        self._run(tokens, handles)
-        return kept
-
-    def patched(self, sender: Head | Mlp, paths: str = "via_mlps") -> Tensor:
-        """Logits at END [pair d_vocab] with the sender's counterfactual output at END."""
-        handles = []
-        for number, layer in enumerate(self.layers):
-            heads = [sender.index] if isinstance(sender, Head) and sender.layer == number else []
-            if paths != "total" or heads:
-                hook = partial(self._put_z, layer=number, heads=heads, frozen=paths != "total")
-                handles.append(layer.self_attn.o_proj.register_forward_pre_hook(hook))
-            if paths == "direct" or sender == Mlp(number):
-                hook = partial(self._put_mlp, layer=number, run=int(sender == Mlp(number)))
-                handles.append(layer.mlp.register_forward_hook(hook))
-        return self._run(self.pairs.reference, handles)
-
-    def _put_z(self, _: Any, given: Any, *, layer: int, heads: list[int], frozen: bool) -> Any:
-        z = (self.z[0][layer] if frozen else given[0]).clone()
-        for head in heads:
-            part = slice(head * self.d_head, (head + 1) * self.d_head)
-            z[:, -1, part] = self.z[1][layer][:, -1, part]
-        return (z,)
-
-    def _put_mlp(self, _: Any, __: Any, out: Tensor, *, layer: int, run: int) -> Tensor:
-        return torch.cat([out[:, :-1], self.mlp[run][layer][:, -1:]], dim=1)
-
-    def change(self, sender: Head | Mlp, paths: str = "via_mlps") -> Tensor:
-        """Change of the answer's logit, [pair]."""
-        rows = torch.arange(len(self.pairs))
-        answer = self.pairs.answer
-        return (self.patched(sender, paths) - self.logits[0])[rows, answer]
-
-    @property
-    def tolerance(self) -> float:
-        return 1e-5 * float(self.logits[0].abs().max())
-
-
-def components(model: Any) -> list[Head | Mlp]:
-    n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
-    return [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
-
-
-def effect(result: Any, sender: Head | Mlp) -> Tensor:
-    if isinstance(sender, Head):
-        return result.heads.per_pair[sender.layer, sender.index]
-    return result.mlps.per_pair[sender.layer]
 
 
 @pytest.mark.parametrize("paths", ["via_mlps", "direct"])
@@ -244,7 +152,7 @@ def test_linearity_a_direct_path_has_a_closed_form(
     hf, last = raw, model.cfg.n_layers - 1
     kept: list[Tensor] = []
     handle = hf.model.norm.register_forward_pre_hook(lambda _, given: kept.append(given[0][:, -1]))
-    logits = oracle._run(pairs.reference, [handle])
+    logits = oracle.run(pairs.reference, [handle])
     result = path_patch(model, pairs, metric="logit", paths="direct")
     for layer in (0, last):
         change = torch.zeros_like(oracle.z[0][layer][:, -1])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_path_patching import make_pairs
+from oracles import make_pairs
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 

@@ -85,6 +85,8 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
     if dtype is not None or device is not None:
         hf_model = hf_model.to(device=device, dtype=dtype)
     placed = next(hf_model.parameters())
+    if not hf_model.config.architectures:  # upstream goes by this, which only saving would set
+        hf_model.config.architectures = [type(hf_model).__name__]
     bridge = _boot(
         name,
         hf_model=hf_model,
@@ -110,15 +112,29 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
             f"expected whole safetensors weights in {location}, found a damaged file ({error}); "
             "download or copy them again"
         ) from error
-    except ValueError as error:
-        if "supported architecture" not in str(error):
+    except torch.OutOfMemoryError:
+        raise
+    except (ValueError, RuntimeError) as error:
+        if isinstance(error, ValueError) and "supported architecture" not in str(error):
             raise
-        raise ValueError(
-            f"expected an architecture that TransformerLens can bridge, found {location}: "
-            f"{str(error).rpartition('Config architectures: ')[2]}; choose a model of the LLaMA or "
-            "Mistral family, or another that it lists"
-        ) from error
+        raise ValueError(_not_bridged(location, str(error))) from error
+    unset = [name for name, part in bridge.named_modules() if _is_empty(part)]
+    if unset:
+        raise ValueError(_not_bridged(location, f"it finds no {unset[0]}"))
     return bridge.eval()
+
+
+def _is_empty(part: Any) -> bool:
+    """Upstream leaves such a part where the model has none, and fails when it runs."""
+    return hasattr(part, "original_component") and part.original_component is None
+
+
+def _not_bridged(location: str, reason: str) -> str:
+    said = reason.rpartition("Config architectures: ")[2]
+    return (
+        f"expected an architecture that TransformerLens can bridge, found {location} ({said}); "
+        "choose a model of the LLaMA or Mistral family, or another that it lists"
+    )
 
 
 def _default_dtype(config: Any, *, on_cpu: bool, trust_remote_code: bool) -> torch.dtype:

@@ -4,6 +4,7 @@ The trunk must be additive and pre-norm: `x += attn_out; x += mlp(norm(x))`, the
 W_U. Rows are float32 throughout; only what enters an MLP is cast to the model's dtype.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ MLP_BYTES = {"cpu": 2**21, "cuda": 2**28}
 """Size of one MLP activation at a time: in a CPU's cache it costs no trip to memory."""
 LEAST_MLP_ROWS = 512
 """Fewer rows would read the weights too often."""
+
+FACTORS = ("residual_multiplier", "logits_scaling", "logit_scale", "lm_head_multiplier")
+"""Numbers of a configuration by which some families multiply what is added, or the logits."""
 
 
 class UnsupportedTrunk(ValueError):
@@ -97,7 +101,7 @@ class Trunk:
 def trunk_of(model: HookedLike) -> Trunk:
     """The trunk of `model`. Raises UnsupportedTrunk, naming the model and what does not fit."""
     blocks = list(model.blocks)
-    misfit = _misfit(model, blocks)
+    misfit = misfit_of(model, blocks)
     if misfit is not None:
         raise UnsupportedTrunk(
             "expected an additive pre-norm trunk (x += attention; x += MLP(norm(x))), found "
@@ -115,23 +119,55 @@ def trunk_of(model: HookedLike) -> Trunk:
     )
 
 
-def _misfit(model: HookedLike, blocks: Sequence[Any]) -> str | None:
-    """What keeps the sweep from this model, in words; None where nothing does."""
+def misfit_of(model: HookedLike, blocks: Sequence[Any]) -> str | None:
+    """What keeps the sweep from this model, in words; None where nothing that shows does.
+
+    What does not show in the configuration or the modules is left to the certificate. These are
+    named all the same, since a factor near 1 would pass a half-precision model's tolerance.
+    """
     if getattr(model.cfg, "parallel_attn_mlp", False):
         return "blocks whose attention and MLP run in parallel"
     if (getattr(model.cfg, "output_logits_soft_cap", None) or 0) > 0:  # -1 is none
         return "soft-capped logits"
+    for factor in FACTORS:
+        if getattr(model.cfg, factor, None) not in (None, 1):
+            return f"a factor on the trunk or the logits ({factor}={getattr(model.cfg, factor)})"
+    if getattr(model, "ln_final", None) is None:
+        return "no final norm"
     for layer, block in enumerate(blocks):
-        if hasattr(block, "ln1_post") or hasattr(block, "ln2_post"):
-            return f"a norm after the attention or the MLP of layer {layer}"
-        missing = [part for part in ("ln2", "mlp", "attn") if not hasattr(block, part)]
-        if any(weight.is_meta for weight in block.parameters()):
-            return f"weights of layer {layer} that are not on a device (offloaded)"
-        if missing or not hasattr(block.attn, "W_O"):
-            return f"no {', '.join(missing) or 'W_O'} in layer {layer}"
+        found = _misfit_of_block(block, model.cfg)
+        if found is not None:
+            return f"{found} in layer {layer}"
     if any(part.is_meta for part in (model.W_U, *model.ln_final.parameters())):
         return "a final norm or unembedding that is not on a device (offloaded)"
     return None
+
+
+def _misfit_of_block(block: Any, cfg: Any) -> str | None:
+    if hasattr(block, "ln1_post") or hasattr(block, "ln2_post"):
+        return "a norm after the attention or the MLP"
+    missing = [part for part in ("ln2", "mlp", "attn") if not hasattr(block, part)]
+    if any(weight.is_meta for weight in block.parameters()):
+        return "weights that are not on a device (offloaded)"
+    if missing:
+        return f"no {', '.join(missing)}"
+    try:
+        shape = tuple(block.attn.W_O.shape)
+    except (AttributeError, ValueError) as error:  # upstream's word for heads of several sizes
+        return f"no W_O that splits into heads ({str(error).split(': ')[0]})"
+    expected = (cfg.n_heads, cfg.d_head, cfg.d_model)
+    if shape != expected:
+        return f"a W_O of shape {shape}, not {expected},"
+    return _misfit_of_mlp(block.mlp)
+
+
+def _misfit_of_mlp(mlp: Any) -> str | None:
+    """Some families write an MLP into the block, or give it the stream to add to."""
+    if getattr(mlp, "name", "mlp") is None:
+        return "an MLP that is no module of its own"
+    given = inspect.signature(getattr(mlp, "original_component", mlp).forward).parameters.values()
+    needed = [p.name for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return f"an MLP that takes more than its input ({needed[1]})" if len(needed) > 1 else None
 
 
 def _mlp_rows(model: HookedLike) -> int:
@@ -140,11 +176,11 @@ def _mlp_rows(model: HookedLike) -> int:
 
 
 def _name_of(model: HookedLike) -> str:
+    """What the user called it, and its architecture where that says more."""
     cfg = model.cfg
-    named = (getattr(model, "name", None), getattr(cfg, "architecture", None))
-    return next(
-        (str(name) for name in named if name), str(getattr(cfg, "model_name", "this model"))
-    )
+    name = getattr(model, "name", None) or getattr(cfg, "model_name", None) or "this model"
+    architecture = getattr(cfg, "architecture", None)
+    return f"{name} ({architecture})" if architecture and architecture != name else str(name)
 
 
 def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]:

@@ -1,0 +1,154 @@
+"""Small random models of many families, made from a configuration, and where their parts are."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from oracles import LLAMA, Places
+
+LLAMA_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.15,  # large enough that each head tells in the logits
+}
+GROUPED = LLAMA_SIZES | {"num_key_value_heads": 2}
+GPT_SIZES = {"n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 128, "initializer_range": 0.15}
+BLOOM_SIZES = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
+FALCON_SIZES = {
+    "hidden_size": 32,
+    "ffn_hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "initializer_range": 0.15,
+}
+OPT_SIZES = {
+    "hidden_size": 32,
+    "ffn_dim": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "init_std": 0.15,
+    "word_embed_proj_dim": 32,
+}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,  # so that scaling matters at this length
+}
+GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.3}
+
+GPT_2 = Places("transformer.h", "attn.c_proj", "mlp")
+GPT_J = Places("transformer.h", "attn.out_proj", "mlp")
+NEO_X = Places("gpt_neox.layers", "attention.dense", "mlp")
+FALCON = Places("transformer.h", "self_attention.dense", "mlp")
+BLOOM = Places("transformer.h", "self_attention.dense", "mlp.dense_4h_to_h")
+OPT = Places("model.decoder.layers", "self_attn.out_proj", "fc2")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A Transformers model class by its prefix, sizes, and where z and MLPs are."""
+
+    prefix: str
+    config: dict[str, Any]
+    places: Places = LLAMA
+
+    def make(self, vocab_size: int, *, seed: int = 0, **config: Any) -> Any:
+        """Random weights; norm weights and every bias random too, since ones and zeros hide."""
+        import transformers
+
+        settings = getattr(transformers, f"{self.prefix}Config")(
+            vocab_size=vocab_size,
+            attn_implementation="eager",
+            bos_token_id=1,
+            eos_token_id=2,
+            **{"pad_token_id": None} | self.config | config,
+        )
+        head = {"GPT2": "LMHeadModel", "OpenAIGPT": "LMHeadModel"}.get(self.prefix, "ForCausalLM")
+        name = "Gemma3ForCausalLM" if self.prefix == "Gemma3Text" else f"{self.prefix}{head}"
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = getattr(transformers, name)(settings).eval()
+            for name, weight in model.named_parameters():
+                is_norm = "norm" in name or "ln" in name
+                if weight.ndim == 1 and is_norm and name.endswith("weight"):
+                    weight.data.uniform_(0.3, 1.3)
+                elif weight.ndim == 1:
+                    weight.data.uniform_(-0.4, 0.6)
+        return model
+
+
+SWEPT = {
+    "Qwen2": Family("Qwen2", GROUPED),
+    "Qwen3": Family("Qwen3", GROUPED | {"head_dim": 16}),
+    "Qwen3, 12 layers": Family("Qwen3", GROUPED | {"head_dim": 8, "num_hidden_layers": 12}),
+    "Llama-3": Family("Llama", GROUPED | {"rope_parameters": LLAMA_3}),
+    "Llama-3, tied": Family(
+        "Llama", GROUPED | {"rope_parameters": LLAMA_3, "tie_word_embeddings": True}
+    ),
+    "GPT-2": Family("GPT2", GPT_SIZES, GPT_2),
+    "Phi-3": Family("Phi3", GROUPED),
+    "OLMo": Family("Olmo", GROUPED),
+    "SmolLM3": Family("SmolLM3", GROUPED | {"no_rope_layer_interval": 2}),
+    "Starcoder2": Family("Starcoder2", GROUPED),
+    "Gemma": Family("Gemma", GROUPED | {"head_dim": 16}),
+    "Mixtral": Family("Mixtral", GROUPED | {"num_local_experts": 4}),
+    "Qwen2-MoE": Family("Qwen2Moe", GROUPED | EXPERTS | {"shared_expert_intermediate_size": 24}),
+    "Qwen3-MoE": Family("Qwen3Moe", GROUPED | EXPERTS | {"head_dim": 16}),
+    "Granite, factors of 1": Family(
+        "Granite", GROUPED | GRANITE | {"residual_multiplier": 1.0, "logits_scaling": 1.0}
+    ),
+    "GPT-NeoX, sequential": Family(
+        "GPTNeoX", LLAMA_SIZES | {"use_parallel_residual": False}, NEO_X
+    ),
+    "Falcon, sequential": Family(
+        "Falcon",
+        FALCON_SIZES | {"parallel_attn": False, "multi_query": False, "bias": True, "alibi": True},
+        FALCON,
+    ),
+}
+"""Families that the sweep computes."""
+
+REFUSED = {
+    "Gemma-2": (Family("Gemma2", GROUPED | {"head_dim": 16}), "soft-capped logits"),
+    "Gemma-2, uncapped": (
+        Family("Gemma2", GROUPED | {"head_dim": 16, "final_logit_softcapping": None}),
+        "a norm after the attention or the MLP",
+    ),
+    "Gemma-3": (Family("Gemma3Text", GROUPED | {"head_dim": 16}), "a norm after the attention"),
+    "OLMo-2": (Family("Olmo2", GROUPED), "a norm after the attention or the MLP"),
+    "GLM-4": (Family("Glm4", GROUPED | {"head_dim": 8}), "a norm after the attention or the MLP"),
+    "Granite": (
+        Family("Granite", GROUPED | GRANITE | {"residual_multiplier": 0.22, "logits_scaling": 4.0}),
+        "residual_multiplier=0.22",
+    ),
+    "Pythia": (Family("GPTNeoX", LLAMA_SIZES, NEO_X), "in parallel"),
+    "GPT-J": (Family("GPTJ", GPT_SIZES | {"rotary_dim": 4}, GPT_J), "in parallel"),
+    "Falcon": (Family("Falcon", FALCON_SIZES, FALCON), "in parallel"),
+    "Cohere": (Family("Cohere", GROUPED | {"logit_scale": 0.25}), "in parallel"),
+    "BLOOM": (Family("Bloom", BLOOM_SIZES, BLOOM), r"takes more than its input \(residual\)"),
+    "OPT": (Family("OPT", OPT_SIZES, OPT), "an MLP that is no module of its own"),
+    "OPT, projected": (
+        Family("OPT", OPT_SIZES | {"word_embed_proj_dim": 16}, OPT),
+        "no final norm",
+    ),
+    "GPT": (Family("OpenAIGPT", GPT_SIZES, GPT_2), "no final norm"),
+}
+"""Families that it refuses, and the reason it gives."""
+
+LATENT = Family(
+    "DeepseekV3",
+    LLAMA_SIZES
+    | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2}
+    | {"moe_intermediate_size": 24, "first_k_dense_replace": 1}
+    | {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8}
+    | {"v_head_dim": 8},
+)
+"""Multi-head latent attention."""

@@ -1,0 +1,128 @@
+"""Model families against raw Transformers: swept exactly, or refused by name and left to hooks."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from families import LATENT, REFUSED, SWEPT, Family
+from oracles import Raw, components, effect, make_pairs
+from torch.testing import assert_close
+
+from arith_lens.components import Component, Head, Mlp
+from arith_lens.model import HookedModel, load_model
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching import CertificateError, UnsupportedTrunk, path_patch, trunk
+
+PATHS = ["via_mlps", "direct"]
+SOME = [Head(0, 0), Head(0, 3), Mlp(0), Head(1, 2), Mlp(1)]
+
+
+def loaded(family: Family, tokenizer: Any, **config: Any) -> tuple[HookedModel, Any]:
+    """The model, and another of the same weights that no bridge has touched."""
+    hf = family.make(len(tokenizer), **config)
+    return load_model((copy.deepcopy(hf), tokenizer)), hf
+
+
+def assert_equals_raw_hooks(
+    model: HookedModel, raw: Raw, *, engine: str, paths: str, senders: Sequence[Component] = ()
+) -> None:
+    senders = senders or components(model)
+    result = path_patch(
+        model, raw.pairs, senders=senders, metric="logit", engine=engine, paths=paths
+    )
+    strongest = 0.0
+    for sender in senders:
+        expected = raw.change(sender, paths)
+        assert_close(effect(result, sender), expected, atol=raw.tolerance, rtol=0)
+        strongest = max(strongest, float(expected.abs().max()))
+    assert strongest > 20 * raw.tolerance, "the test must be able to fail"
+    rows = torch.arange(len(raw.pairs))
+    answered = raw.logits[0][rows, raw.pairs.answer]
+    assert_close(result.logit, answered, atol=raw.tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("name", SWEPT)
+def test_a_swept_family_equals_raw_transformers_hooks(name: str, tokenizer: Any) -> None:
+    model, hf = loaded(SWEPT[name], tokenizer)
+    raw = Raw(hf, make_pairs(hf, (9, 6, 8)), SWEPT[name].places)
+    senders = [c for c in components(model) if c.layer in (0, 1, 10, 11)]
+    for paths in PATHS:
+        assert_equals_raw_hooks(model, raw, engine="sweep", paths=paths, senders=senders)
+
+
+@pytest.mark.parametrize("name", ["Qwen3", "GPT-2", "Mixtral"])
+def test_a_batch_of_one_equals_raw_transformers_hooks(name: str, tokenizer: Any) -> None:
+    model, hf = loaded(SWEPT[name], tokenizer, seed=1)
+    raw = Raw(hf, make_pairs(hf, (7,)), SWEPT[name].places)
+    assert_equals_raw_hooks(model, raw, engine="sweep", paths="via_mlps")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_family_is_named_and_hooks_compute_it(name: str, tokenizer: Any) -> None:
+    family, reason = REFUSED[name]
+    model, hf = loaded(family, tokenizer)
+    raw = Raw(hf, make_pairs(hf, (8, 6)), family.places)
+    message = rf"{reason}.* in {type(hf).__name__}.*engine='hooks'"
+    for paths in PATHS:
+        with pytest.raises(UnsupportedTrunk, match=message):
+            path_patch(model, raw.pairs, metric="logit", paths=paths)
+        assert_equals_raw_hooks(model, raw, engine="hooks", paths=paths, senders=SOME)
+
+
+@pytest.mark.parametrize("name", ["Gemma-2, uncapped", "Granite", "Pythia"])
+def test_the_certificate_alone_would_refuse_too(
+    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family, _ = REFUSED[name]
+    model, hf = loaded(family, tokenizer)
+    pairs = make_pairs(hf, (8, 6))
+    monkeypatch.setattr(trunk, "misfit_of", lambda *_: None)
+    with pytest.raises(CertificateError, match="FAILED"):
+        path_patch(model, pairs, metric="logit")
+    wrong = path_patch(model, pairs, metric="logit", certify=False)
+    right = path_patch(model, pairs, metric="logit", engine="hooks")
+    assert (wrong.heads.per_pair - right.heads.per_pair).abs().max() > 1e-3, "and it would be right"
+
+
+def test_a_small_factor_is_named_where_half_precision_would_not_notice(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why factors are looked up: 0.99 on the trunk is within bfloat16's tolerance."""
+    model, hf = loaded(REFUSED["Granite"][0], tokenizer, residual_multiplier=0.99, logits_scaling=1)
+    pairs = make_pairs(hf, (8, 6))
+    model.bridge.original_model.to(torch.bfloat16)
+    with pytest.raises(UnsupportedTrunk, match=r"residual_multiplier=0\.99"):
+        path_patch(model, pairs)
+    monkeypatch.setattr(trunk, "misfit_of", lambda *_: None)
+    path_patch(model, pairs, metric="logit")  # no CertificateError
+
+
+def test_biases_of_the_unembedding_are_counted(tokenizer: Any) -> None:
+    family = SWEPT["GPT-2"]
+    hf = family.make(len(tokenizer), tie_word_embeddings=False)
+    hf.lm_head.bias = torch.nn.Parameter(torch.linspace(-3, 3, len(tokenizer)))
+    model = load_model((copy.deepcopy(hf), tokenizer))
+    raw = Raw(hf, make_pairs(hf, (8, 6)), family.places)
+    assert_equals_raw_hooks(model, raw, engine="sweep", paths="via_mlps")
+    fast, general = (
+        path_patch(model, raw.pairs, metric="logprob", engine=engine)
+        for engine in ("sweep", "hooks")
+    )
+    assert_close(fast.heads.per_pair, general.heads.per_pair, atol=2e-5, rtol=1e-4)
+
+
+def test_heads_that_do_not_split_as_the_configuration_says_are_refused(tokenizer: Any) -> None:
+    """Multi-head latent attention: values have another width than queries."""
+    model, _ = loaded(LATENT, tokenizer)
+    tokens = torch.randint(3, len(tokenizer), (2, 6))
+    pairs = PromptPairs.from_tokens(tokens, tokens.flip(0), tokens[:, 0])
+    with pytest.raises(UnsupportedTrunk, match=r"W_O.*DeepseekV3ForCausalLM.*engine='hooks'"):
+        path_patch(model, pairs)
+
+
+def test_a_model_that_upstream_bridges_in_part_is_refused_at_once(tokenizer: Any) -> None:
+    family = Family("OPT", REFUSED["OPT"][0].config | {"do_layer_norm_before": False})
+    with pytest.raises(ValueError, match=r"can bridge, found OPTForCausalLM.*ln_final"):
+        loaded(family, tokenizer)
