@@ -77,7 +77,7 @@ def main(config: Config) -> None:
     floor = {FORWARDS: lambda: two_forwards(raw, pairs), PRODUCTS: lambda: products(*square)}
     timings = timed(slow, 1) | timed(quick | floor, config.repeats, WARM)
     print_table({name: timings[name] for name in slow | quick})
-    print_floor(timings, plan(model, pairs).sweep_flops)
+    print_floor(timings, plan(model, pairs).patching_flops)
 
 
 def random_llama(config: Config) -> Any:

@@ -20,7 +20,6 @@ import arith_lens as al
 from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
-from arith_lens.path_patching import Plan, plan
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run, RunError
 
@@ -76,9 +75,11 @@ def main(
     dtype = None if config.dtype is None else getattr(torch, config.dtype)
     with said_plainly():
         model = al.load_model(config.model, dtype=dtype, device=config.device)
+    asked: dict[str, Any] = {"paths": config.paths, "metric": config.metric}
+    asked["engine"] = "hooks" if config.paths == "total" else "sweep"
     if dry_run:
         for name, pairs in samples(model, config):
-            print(f"{name}: {_cost_line(plan(model, pairs), config.paths)}")
+            print(f"{name}: {al.plan(model, pairs, **asked)}")
         return
     inputs = () if config.pairs is None else (config.pairs,)
     with said_plainly():
@@ -86,23 +87,9 @@ def main(
     with opened as run:
         saved = () if again else run.names
         for name, pairs in samples(model, config, skip=saved):
-            engine = "hooks" if config.paths == "total" else "sweep"
-            effects = al.path_patch(
-                model, pairs, paths=config.paths, metric=config.metric, engine=engine
-            )
+            effects = al.path_patch(model, pairs, **asked)
             run.save(name, effects, pairs=pairs)
     report(run, reused=saved)
-
-
-def _cost_line(cost: Plan, paths: str) -> str:
-    """The sweep's cost; of total paths, which are not swept, that of a forward for each sender."""
-    if paths != "total":
-        return str(cost)
-    flops = cost.recording_flops * (1 + cost.n_senders / 2)  # recording is two forwards
-    return (
-        f"{cost.n_pairs} pairs, {cost.n_senders} senders: about {flops:.3g} FLOPs "
-        "(paths total runs the whole model once for each sender)"
-    )
 
 
 @contextmanager
@@ -226,7 +213,8 @@ def _print_table(effects: al.ComponentEffects, computed: Tensor | None) -> None:
     for head in chosen:
         at = (head.layer, head.index)  # pyright: ignore[reportAttributeAccessIssue]
         interval = f"{show(low[at])} to {show(high[at])}"
-        row = f"  {head!s:>8} {show(means[at]):>8}  {interval:<18} {q[at]:>8.1g}"
+        tested = f"{q[at]:.1g}" if q[at] > 1e-30 else "<1e-30"
+        row = f"  {head!s:>8} {show(means[at]):>8}  {interval:<18} {tested:>8}"
         if sides is not None:
             side = sides.loc[at]
             row += f"  {show(side['mean_in']):>9} {show(side['mean_out']):>8}  "

@@ -1,11 +1,12 @@
 """Path patching from every component to the logits: who writes the answer?
 
 `sweep` is the exact engine that computes all senders in one pass, `hook_engine` the same experiment
-in composable hooks, `certificate` the proof that the first computes this model, `flops` its cost.
+in composable hooks, `certificate` the proof that the first computes this model, `cost` what it will
+take.
 """
 
 from arith_lens.path_patching.certificate import CertificateError as CertificateError
-from arith_lens.path_patching.flops import Plan as Plan
-from arith_lens.path_patching.flops import plan as plan
+from arith_lens.path_patching.cost import Plan as Plan
+from arith_lens.path_patching.cost import plan as plan
 from arith_lens.path_patching.patch import path_patch as path_patch
 from arith_lens.path_patching.trunk import UnsupportedTrunk as UnsupportedTrunk

@@ -3,6 +3,7 @@
 Each check compares two ways to one number, as the largest difference over the largest value.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -58,16 +59,20 @@ class Certificate:
 def certificate_of(
     trunk: Trunk,
     recording: Recording,
+    alone: Sequence[Recording],
     answer: Int[Tensor, "pair"],
     senders: Senders,
 ) -> Certificate:
-    """Check the sweep of `senders` against the recorded runs, on all the pairs given."""
+    """Check the sweep of `senders` against the recorded runs, on all the pairs given.
+
+    `alone` holds each pair recorded once more, in a run of its own.
+    """
     if recording.logits is None:
         raise ValueError("expected a recording with the logits at END: record_end(logits=True)")
     index = answer.to(recording.logits.device).expand(2, -1)[..., None]
     logits = recording.logits.float().gather(-1, index)[..., 0]
     largest = recording.logits.float().abs().max()
-    null = trunk.read(sweep(trunk, _own_z(recording), senders), answer).answer
+    null = trunk.read(sweep(trunk, _run_again(recording, alone), senders), answer).answer
     everything = trunk.read(_everything_patched(trunk, recording)[None], answer).answer[0]
 
     def relative(difference: Tensor, scale: Tensor = largest) -> float:
@@ -79,7 +84,9 @@ def certificate_of(
             "sum of the heads' writes and the bias = attn_out": _attention_error(trunk, recording),
             "recomputed MLP = recorded mlp_out": _mlp_error(trunk, recording),
             "unpatched row = the model's logit": relative(null[0] - logits[0]),
-            "patched with its own z, each sender moves nothing": relative(null - null[0]),
+            "patched with its own z of another run, each sender moves nothing": relative(
+                null - null[0]
+            ),
             "patched with all of X_c = the model's logit of X_c": relative(everything - logits[1]),
         },
         allowed=TOLERANCE.get(recording.z.dtype, TOLERANCE_FLOAT32),
@@ -93,13 +100,20 @@ def certified_pairs(mask: Bool[Tensor, "pair pos"]) -> list[int]:
     return sorted({int(lengths.argmax()), int(lengths.argmin())})
 
 
-def _own_z(recording: Recording) -> Recording:
-    """The recording in which X_r stands for both runs, so that every patch is null."""
+def _run_again(recording: Recording, alone: Sequence[Recording]) -> Recording:
+    """The recording in which X_r, run once more, stands for X_c, so that every patch is null.
 
-    def twice(value: Tensor) -> Tensor:
-        return value[:1].expand(2, *value.shape[1:])
-
-    return replace(recording, z=twice(recording.z), mlp_out=twice(recording.mlp_out))
+    Each prompt runs by itself: z less the same z would be nothing in any model. This sees what no
+    check within one run can: dropout or other noise, padding that is not masked, prompts that act
+    on their neighbours in a batch.
+    """
+    z = torch.cat([one.z[0] for one in alone], dim=1)
+    mlp_out = torch.cat([one.mlp_out[0] for one in alone], dim=1)
+    return replace(
+        recording,
+        z=torch.stack([recording.z[0], z]),
+        mlp_out=torch.stack([recording.mlp_out[0], mlp_out]),
+    )
 
 
 def _everything_patched(trunk: Trunk, recording: Recording) -> Float[Tensor, "pair d_model"]:

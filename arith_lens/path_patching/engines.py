@@ -15,7 +15,7 @@ from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.certificate import Certificate, certificate_of, certified_pairs
 from arith_lens.path_patching.hook_engine import patched_readouts
-from arith_lens.path_patching.memory import free_bytes, in_chunks
+from arith_lens.path_patching.memory import fitting_pairs, in_chunks, sweep_bytes
 from arith_lens.path_patching.question import Question
 from arith_lens.path_patching.recording import Recording, record_end
 from arith_lens.path_patching.sweep import direct_rows, sweep
@@ -81,7 +81,9 @@ class SweepEngine:
             chosen_foil = None if foil is None else foil[chosen]
             return self._effects(recording.pairs(chosen), pairs.answer[chosen], chosen_foil)
 
-        values, chunk = in_chunks(part, len(pairs), self._fitting_chunk(recording))
+        one_pair = sweep_bytes(self.question.senders, recording.stream.shape[-1])
+        chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
+        values, chunk = in_chunks(part, len(pairs), chunk)
         self.chunks.add(min(chunk, len(pairs)))
         return values
 
@@ -105,16 +107,9 @@ class SweepEngine:
 
     def _certificate(self, recording: Recording, pairs: PromptPairs) -> Certificate:
         chosen = certified_pairs(pairs.attention_mask)
-        return certificate_of(
-            self.trunk, recording.pairs(chosen), pairs.answer[chosen], self.question.senders
-        )
-
-    def _fitting_chunk(self, recording: Recording) -> int:
-        """How many pairs fit in half of the free memory: a power of two, or all."""
-        n_pairs, d_model = recording.stream.shape[1:]
-        one_pair = 3 * 4 * d_model * self.question.senders.n_rows  # rows, and the norm's own two
-        fits = max(1, free_bytes(recording.stream.device) // 2 // one_pair)
-        return n_pairs if fits >= n_pairs else 1 << (fits.bit_length() - 1)
+        alone = [record_end(self.model, pairs[index]) for index in chosen]
+        asked, answer = self.question.senders, pairs.answer[chosen]
+        return certificate_of(self.trunk, recording.pairs(chosen), alone, answer, asked)
 
 
 Engine: TypeAlias = HookEngine | SweepEngine

@@ -72,8 +72,8 @@ def path_patch(
     """
     started = time.perf_counter()
     question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
-    compute = _engine(engine, model, question, certify)
-    size = _shard_size(batch_size)
+    compute = engine_for(engine, model, question, certify=certify)
+    size = shard_size(batch_size)
     values = _by_shards(compute, pairs, foil, size, progress)
     _warn_of_ratios(values[0], metric)
     effects = _component_effects(values, pairs, question)
@@ -99,7 +99,8 @@ def path_patch(
     return result
 
 
-def _engine(name: str, model: HookedLike, question: Question, certify: bool) -> Engine:
+def engine_for(name: str, model: HookedLike, question: Question, *, certify: bool) -> Engine:
+    """The engine of that name. Raises ValueError and UnsupportedTrunk as `path_patch` does."""
     if name == "hooks":
         return HookEngine(model, question)
     if name != "sweep":
@@ -107,7 +108,8 @@ def _engine(name: str, model: HookedLike, question: Question, certify: bool) -> 
     return SweepEngine.of(model, question, certify=certify)
 
 
-def _shard_size(batch_size: int | None) -> int:
+def shard_size(batch_size: int | None) -> int:
+    """Pairs in a shard. Raises ValueError for fewer than one."""
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"expected a batch_size of at least 1 pair, found {batch_size}")
     return batch_size or SHARD

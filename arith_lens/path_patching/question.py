@@ -35,6 +35,10 @@ class Question:
     def reads_vocabulary(self) -> bool:
         return METRICS[self.metric].needs_vocabulary
 
+    @property
+    def reads_foil(self) -> bool:
+        return METRICS[self.metric].needs_foil
+
     def effects(self, readout: Readout) -> Float[Tensor, "row pair"]:
         """Row 0: the unpatched logit of the answer; then each sender's effect.
 

@@ -1,0 +1,53 @@
+"""How much memory a path patching takes at its worst moment, above the model's own.
+
+Counted from the tensors that are alive together, for eager attention and gated MLPs. A forward is
+at its worst inside an MLP, or where prompts are long in the attention; a sweep in the final norm,
+or where the vocabulary is read in its logits.
+"""
+
+import torch
+
+from arith_lens.model import HookedLike
+from arith_lens.path_patching.memory import fitting_pairs, sweep_bytes
+from arith_lens.path_patching.question import Question
+from arith_lens.path_patching.trunk import VOCABULARY_CHUNK
+
+IN_MLP = 4
+"""Activations of d_mlp alive together: gate, its activation, up, their product."""
+IN_SCORES = 3
+"""Of [head query key]: scores, masked scores, weights."""
+
+
+def sweep_peak(model: HookedLike, asked: Question, n_pairs: int, length: int) -> int:
+    """A shard by sweep: both runs are recorded as one batch, then chunks of pairs are swept."""
+    cfg, size = model.cfg, model.W_U.element_size()
+    layer = cfg.n_heads * cfg.d_head + 2 * cfg.d_model  # z, attn_out, mlp_out
+    kept = 2 * n_pairs * size * (cfg.n_layers * layer + cfg.d_model)
+    one_pair = sweep_bytes(asked.senders, cfg.d_model)
+    chunk = fitting_pairs(one_pair, n_pairs, model.W_U.device)
+    rows = chunk * one_pair
+    if (
+        asked.reads_vocabulary
+    ):  # logits and their exponentials beside rows before and after the norm
+        logits = 2 * 4 * asked.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
+        rows = max(rows, chunk * (one_pair * 2 // 3 + logits))
+    return kept + max(forward_peak(model, 2 * n_pairs, length), rows)
+
+
+def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:
+    """A shard by hooks: z and MLP outputs of the reference at every position, END's of X_c, and
+    one forward at a time."""
+    cfg, size = model.cfg, model.W_U.element_size()
+    kept = cfg.n_layers * (cfg.n_heads * cfg.d_head + cfg.d_model) * size * n_pairs * (length + 1)
+    return kept + forward_peak(model, n_pairs, length)
+
+
+def forward_peak(model: HookedLike, n_prompts: int, length: int) -> int:
+    """One forward without KV cache and vocabulary matrix."""
+    cfg, size = model.cfg, model.W_U.element_size()
+    tokens = n_prompts * length
+    d_mlp = getattr(cfg, "d_mlp", None) or 4 * cfg.d_model
+    in_mlp = tokens * size * (IN_MLP * d_mlp + 2 * cfg.d_model)
+    wide = torch.float32.itemsize + 2 * size  # the softmax is float32
+    scores = tokens * length * cfg.n_heads * (IN_SCORES * size if size == 4 else wide)
+    return max(in_mlp, scores + 5 * tokens * size * cfg.d_model)
