@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_path_patching import make_pairs
+from oracles import make_pairs
 from torch import Tensor
 
 from arith_lens.components import Head, Mlp

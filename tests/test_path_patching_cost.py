@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_path_patching import make_pairs
+from oracles import make_pairs
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -56,7 +56,7 @@ def peak_of(compute: Callable[[], Any]) -> int:
     """The most bytes that torch's allocator held at once, above those held before."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         compute()
-    found = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    found: Any = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
     memory = [event for event in found if event.name() == "[memory]"]
     held = most = 0
     for event in sorted(memory, key=lambda event: event.start_ns()):
