@@ -9,6 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arith_lens.answers import Answers as Answers
+    from arith_lens.answers import Question as Question
+    from arith_lens.answers import answer_questions as answer_questions
+    from arith_lens.answers import load_questions as load_questions
     from arith_lens.components import Head as Head
     from arith_lens.components import Mlp as Mlp
     from arith_lens.effects import ComponentEffects as ComponentEffects
@@ -37,15 +41,18 @@ if TYPE_CHECKING:
     from arith_lens.word_problems import gsm8k_pairs as gsm8k_pairs
 
 _HOME = {
+    "Answers": "answers",
     "ComponentEffects": "effects",
     "Effects": "effects",
     "Head": "components",
     "HookedModel": "model",
     "Mlp": "components",
     "PromptPairs": "pairs",
+    "Question": "answers",
     "Role": "pairs",
     "ablate_heads": "hooks",
     "ablate_mlps": "hooks",
+    "answer_questions": "answers",
     "capture": "hooks",
     "compare": "effects",
     "contrast": "effects",
@@ -53,6 +60,7 @@ _HOME = {
     "gsm8k_pairs": "word_problems",
     "key_heads": "effects",
     "load_model": "model",
+    "load_questions": "answers",
     "load_run": "runs",
     "open_run": "runs",
     "patch_heads": "hooks",

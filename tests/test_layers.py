@@ -17,7 +17,7 @@ LAYERS = {
     **dict.fromkeys(["effects", "hooks", "model", "paper", "templates"], 1),
     **dict.fromkeys(["pairs", "runs"], 2),
     **dict.fromkeys(["metrics", "word_problems"], 3),
-    **dict.fromkeys(["path_patching"], 4),
+    **dict.fromkeys(["answers", "path_patching"], 4),
     **dict.fromkeys(["reference"], 5),  # makes the shipped models and their sets; nobody imports it
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""

@@ -1,0 +1,179 @@
+"""Questions to a model, with or without hooks: greedy text, or the likeliest of some choices."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from arith_lens.answers.questions import Question
+from arith_lens.answers.result import Answers
+from arith_lens.components import NamedHook
+from arith_lens.pairs.rows import left_pad
+
+NUMBER = re.compile(r"\s*\$?\s*(-?(?:\d[\d,]*)?\.?\d+)")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question in tokens."""
+
+    index: int
+    question: Question
+    ids: list[int]
+    n_new: int  # tokens to generate: the answer's, and one to see that a number ends there
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.n_new, len(self.ids)
+
+
+def answer_questions(
+    model: Any,
+    questions: Sequence[Question],
+    *,
+    hooks: Iterable[NamedHook] = (),
+    hook_steps: Literal["all", "prompt"] = "all",
+    batch_size: int = 128,
+    max_new_tokens: int | None = None,
+    tolerance: int | float = 1e-3,
+    whole_words: bool = True,
+) -> Answers:
+    """Which questions the model answers right, by greedy decoding.
+
+    An answer must follow the prompt at once. A number is right if its value is (thousands
+    separators and `$` do not matter), so a further digit makes it wrong; a word if just this word
+    is written, whatever comes after it. Of a question with choices, the one with the largest logit
+    after the prompt is taken, the others of the vocabulary left aside.
+
+    Args:
+        model: a HookedModel.
+        questions: see `load_questions`; any list of Question.
+        hooks: interventions in place while answering, such as `ablate_heads(...)`.
+        hook_steps: as in `HookedModel.generate`; "prompt" for hooks with positions.
+        batch_size: questions of similar length, padded on the left.
+        max_new_tokens: to generate; as many as the longest answer of a batch needs if not given.
+        tolerance: how far a number may be from the answer's value.
+        whole_words: whether a word must end where the answer does; without it, "mice" is right
+            where "mi" was expected (as the model cards of the reference models count).
+
+    Raises:
+        ValueError: no questions, a prompt beyond the model's context, or choices that are not one
+            different token each.
+    """
+    if not questions:
+        raise ValueError("no questions: expected at least one Question(prompt, answer)")
+    hooks = list(hooks)
+    asked = [_tokenized(model.tokenizer, i, question) for i, question in enumerate(questions)]
+    _check_lengths(model, asked)
+    said: dict[int, str] = {}
+    for choice in (False, True):
+        group = sorted(
+            (a for a in asked if bool(a.question.choices) == choice), key=lambda a: a.size
+        )
+        for start in range(0, len(group), batch_size):
+            batch = group[start : start + batch_size]
+            if choice:
+                texts = _chosen(model, batch, hooks)
+            else:
+                texts = _written(model, batch, hooks, hook_steps, max_new_tokens)
+            said |= {a.index: text for a, text in zip(batch, texts, strict=True)}
+    right = [
+        is_right(said[i], question, tolerance=tolerance, whole_words=whole_words)
+        for i, question in enumerate(questions)
+    ]
+    return Answers(
+        torch.tensor(right),
+        tuple(said[i] for i in range(len(questions))),
+        tuple(question.answer.strip() for question in questions),
+        tuple(question.task for question in questions),
+    )
+
+
+def is_right(
+    said: str, question: Question, *, tolerance: int | float = 1e-3, whole_words: bool = True
+) -> bool:
+    """Whether a text that follows the prompt starts with the answer, as `answer_questions` says."""
+    answer = question.answer.strip()
+    number = NUMBER.fullmatch(answer)
+    if number:
+        found = NUMBER.match(said)
+        return found is not None and abs(_value(found[1]) - _value(number[1])) <= tolerance
+    text = said.lstrip()
+    goes_on = whole_words and text[len(answer) :][:1].isalnum()
+    return text.startswith(answer) and not goes_on
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
+
+
+def _tokenized(tokenizer: Any, index: int, question: Question) -> _Asked:
+    """The prompt's ids; a trailing space that the tokenizer joins to the answer is cut."""
+    whole = tokenizer(question.prompt + question.answer)["input_ids"]
+    ids = tokenizer(question.prompt)["input_ids"]
+    if whole[: len(ids)] != ids:
+        ids = tokenizer(question.prompt.rstrip(" "))["input_ids"]
+    n_answer = max(1, len(whole) - len(ids))
+    return _Asked(index, question, ids, n_answer + (n_answer - 1) // 3 + 1)  # commas, then one more
+
+
+def _check_lengths(model: Any, asked: Sequence[_Asked]) -> None:
+    most = getattr(model.cfg, "n_ctx", None)
+    longest = max(asked, key=lambda a: len(a.ids) + a.n_new)
+    needed = len(longest.ids) + longest.n_new
+    if most is not None and needed > most:
+        raise ValueError(
+            f"question {longest.index} needs {needed} tokens, and the model's context is {most}: "
+            "leave it out, or give fewer shots"
+        )
+
+
+def _written(
+    model: Any, batch: Sequence[_Asked], hooks: list[NamedHook], steps: Any, most: int | None
+) -> list[str]:
+    """What greedy decoding writes after each prompt."""
+    tokens, mask = left_pad([asked.ids for asked in batch])
+    whole = model.generate(
+        tokens,
+        fwd_hooks=hooks,
+        hook_steps=steps,
+        attention_mask=mask,
+        max_new_tokens=most or max(asked.n_new for asked in batch),
+    )
+    new = whole[:, tokens.shape[1] :].tolist()
+    before = _decoded(model.tokenizer, [asked.ids for asked in batch])
+    after = _decoded(model.tokenizer, [a.ids + ids for a, ids in zip(batch, new, strict=True)])
+    return [text[len(start) :] for start, text in zip(before, after, strict=True)]
+
+
+def _decoded(tokenizer: Any, rows: list[list[int]]) -> list[str]:
+    return tokenizer.batch_decode(
+        rows, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+
+
+def _chosen(model: Any, batch: Sequence[_Asked], hooks: list[NamedHook]) -> list[str]:
+    """The choice with the largest logit at END, for each question."""
+    tokens, mask = left_pad([asked.ids for asked in batch])
+    with torch.no_grad():
+        logits = model.run_with_hooks(
+            tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
+        )[:, -1].float()
+    best = []
+    for asked, row in zip(batch, logits, strict=True):
+        letters = [_next_token(model.tokenizer, asked, choice) for choice in asked.question.choices]
+        if len(set(letters)) < len(letters):
+            raise ValueError(
+                f"the choices {asked.question.choices} are not one different token each after "
+                f"{asked.question.prompt[-30:]!r} under this tokenizer: use other labels"
+            )
+        best.append(asked.question.choices[int(row[letters].argmax())])
+    return best
+
+
+def _next_token(tokenizer: Any, asked: _Asked, choice: str) -> int:
+    prompt = asked.question.prompt
+    joined = prompt + choice if prompt.endswith((" ", "\n")) else f"{prompt} {choice}"
+    return tokenizer(joined)["input_ids"][len(asked.ids)]
