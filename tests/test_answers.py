@@ -92,7 +92,7 @@ def test_the_reference_model_answers_as_its_card_counts(trained, plain, name, ev
     """Question by question as reference/measure.py counts, by plain teacher-forced Transformers."""
     questions = world_questions(name)[::every]
     found = answer_questions(trained, questions, whole_words=False)
-    counted = measure.is_right(*plain, [(q.prompt, q.answer) for q in questions])
+    counted = measure.is_right(*plain, [(q.prompt, q.answer) for q in questions])  # pyright: ignore[reportCallIssue]
     assert found.correct.tolist() == counted
     assert 0.1 < found.accuracy < 1
 
