@@ -47,8 +47,12 @@ check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: $(STAMP) ## time path patching
-	$(BIN)/python -m experiments.benchmark
+bench: $(STAMP) ## time path patching against other ways; its growth; its memory (some minutes)
+	@$(BIN)/python -c 'import nnsight' 2>/dev/null || $(BIN)/python -m pip install --quiet \
+		--constraint $(VENV)/constraints.txt --editable '.[bench]' || \
+		echo "nnsight, a rival, cannot be installed: its row will say so"
+	$(BIN)/python -m experiments.benchmark $(if $(DTYPE),--dtype $(DTYPE)) \
+		$(if $(DEVICE),--device $(DEVICE))
 
 reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
 	$(BIN)/python -m experiments.train_reference

@@ -1,35 +1,280 @@
-"""The benchmark's rivals compute the same numbers, so that only their times differ."""
+"""The benchmark's ways compute the same numbers, at the cost it predicts, and it says where not."""
 
-import copy
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from arith_lens import load_model
-from experiments import benchmark
+from arith_lens.arrays import Arrays
+from arith_lens.path_patching import plan
+from arith_lens.runs import find_runs
+from experiments.benchmark import __main__ as command
+from experiments.benchmark import machine, memory, report, rivals, shapes
+from experiments.benchmark.floor import floor_table
+from experiments.benchmark.growth import FULL, QUICK, exponents
+from experiments.benchmark.machine import Usage
+from experiments.benchmark.shapes import SHAPES, Setting, Shape, setting_of
+from experiments.benchmark.table import Cell, Column, Table
+from experiments.benchmark.timing import Timing, timed
+
+SMALL = Shape(3, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
+CPU = torch.device("cpu")
+INSTALLED = [rival for rival in rivals.RIVALS if not rival.missing]
 
 
-def test_every_method_computes_the_same_effects() -> None:
-    config = benchmark.Config(
-        n_layers=2, d_model=32, n_heads=4, d_mlp=64, d_vocab=100, n_pairs=3, n_tokens=6
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    return setting_of(SMALL)
+
+
+@pytest.fixture(scope="module")
+def expected(setting: Setting) -> torch.Tensor:
+    return rivals.forward_a_sender(setting, setting.senders)
+
+
+@pytest.mark.parametrize("rival", INSTALLED, ids=lambda rival: rival.name)
+def test_every_way_computes_what_raw_transformers_does(
+    rival: rivals.Rival, setting: Setting, expected: torch.Tensor
+) -> None:
+    assert expected.shape == (3 * 4 + 3, 3)
+    effects = rival.compute(setting, setting.senders)
+    torch.testing.assert_close(effects, expected, atol=1e-6, rtol=1e-4)
+    largest = expected.abs().amax(1)  # of each sender
+    assert largest.min() > 1e-4, "the test must be able to fail"
+
+
+@pytest.mark.parametrize("rival", INSTALLED, ids=lambda rival: rival.name)
+def test_every_way_computes_chosen_senders(
+    rival: rivals.Rival, setting: Setting, expected: torch.Tensor
+) -> None:
+    chosen = [3, 9, 13]
+    effects = rival.compute(setting, [setting.senders[index] for index in chosen])
+    torch.testing.assert_close(effects, expected[chosen], atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rival", INSTALLED, ids=lambda rival: rival.name)
+def test_predicted_operations_are_those_that_torch_counts(
+    rival: rivals.Rival, setting: Setting
+) -> None:
+    if rival.flops is None:
+        pytest.skip("not predicted")
+    setting.raw.set_attn_implementation("eager")  # of the fused kernel nothing is counted on a CPU
+    with FlopCounterMode(display=False) as counted:
+        rival.compute(setting, setting.senders)
+    assert rival.flops(setting) == counted.get_total_flops()
+    if rival.engine is not None:
+        assert rival.flops(setting) == plan(setting.model, setting.pairs, engine=rival.engine).flops
+
+
+def test_a_dry_runs_operations_need_no_weights(setting: Setting) -> None:
+    empty = setting_of(SMALL, "meta")
+    assert all(weight.is_meta for weight in empty.raw.parameters())
+    for rival in rivals.RIVALS:
+        assert rival.flops is None or rival.flops(empty) == rival.flops(setting)
+
+
+def test_the_bridged_model_shares_the_weights_and_leaves_the_raw_one(setting: Setting) -> None:
+    assert setting.model.W_U.data_ptr() == setting.raw.lm_head.weight.data_ptr()
+    assert type(setting.raw.model.layers[0]).__name__ == "LlamaDecoderLayer"
+
+
+def test_bfloat16_agrees_within_what_is_allowed() -> None:
+    setting = setting_of(SMALL, "cpu", torch.bfloat16)
+    methods = {
+        rival.name: lambda rival=rival: rival.compute(setting, setting.senders)
+        for rival in INSTALLED
+    }
+    timings = timed(methods, repeats=1, budget=0, device=CPU)
+    table = report.compared(setting, INSTALLED, timings, command.largest_logit(setting))
+    assert [row["remark"] for row in table.rows] == [""] * len(INSTALLED)
+
+
+def test_a_rival_that_disagrees_or_is_missing_is_reported_as_such(setting: Setting) -> None:
+    absent = rivals.Rival("absent", rivals.end_only, None, package="no_such_package_at_all")
+    assert absent.missing
+    ways = (rivals.RIVALS[0], rivals.RIVALS[-1], absent)
+    effects = torch.ones(2, 3)
+    for apart, remark in ((1e-6, ""), (1e-3, "DISAGREES (allowed 1e-04)"), (float("nan"), "DIS")):
+        timings = {
+            ways[0].name: Timing(8.0, 6.0, 1, effects),
+            ways[1].name: Timing(1.0, 0.5, 9, effects + apart),
+        }
+        first, second, third = report.compared(setting, ways, timings, largest=1.0).rows
+        assert first["remark"] == ""
+        assert str(second["remark"]).startswith(remark) and bool(second["remark"]) == bool(remark)
+        assert second["ratio"] == 12.0
+        assert third["remark"] == "not installed" and third["seconds"] is None
+
+
+def test_a_quick_method_is_repeated_and_a_slow_one_is_not() -> None:
+    calls: list[str] = []
+
+    def method(name: str) -> torch.Tensor:
+        calls.append(name)
+        return torch.tensor(len(calls))
+
+    timings = timed(
+        {"a": lambda: method("a"), "b": lambda: method("b")}, repeats=3, budget=60, device=CPU
     )
-    raw, pairs = benchmark.random_llama(config), benchmark.random_pairs(config)
-    model = load_model((copy.deepcopy(raw), benchmark.any_tokenizer()))
-    expected = benchmark.forward_a_component(raw, pairs)
-    assert expected.shape == (2 * 4 + 2, 3)
-    for effects in (
-        benchmark.by_hooks(model, pairs),
-        benchmark.end_only(model, pairs),
-        benchmark.by_sweep(model, pairs, certify=True),
-    ):
-        torch.testing.assert_close(effects, expected, atol=1e-5, rtol=1e-4)
-    assert expected.abs().max() > 1e-3, "the test must be able to fail"
+    assert calls == ["a", "b"] * 4  # the first round warms up
+    assert timings["a"].rounds == 3
+    slow = timed({"slow": lambda: method("slow")}, repeats=3, budget=0, device=CPU)
+    assert calls[8:] == ["slow"]
+    assert slow["slow"].rounds == 1
 
 
-def test_the_table_has_ratios_and_differences(capsys: pytest.CaptureFixture[str]) -> None:
-    ones = torch.ones(2, 3)
-    slow, quick = benchmark.Timing(8.0, 6.0, ones), benchmark.Timing(1.0, 0.5, ones + 0.25)
-    benchmark.print_table({"slow": slow, "quick": quick})
+def test_on_a_gpu_the_clock_counts_and_on_a_cpu_the_processor() -> None:
+    timing = Timing(2.0, 3.0, 1, torch.empty(0))
+    assert timing.spent(torch.device("cuda")) == 2.0
+    assert timing.spent(CPU) == 3.0
+
+
+def test_the_exponent_of_a_power_law_is_found() -> None:
+    rows: list[dict[str, Cell]] = [
+        {
+            "factor": "n_layers",
+            "value": value,
+            "method": method,
+            "spent": 0.3 * value**power,
+            "flops": 7 * value,
+        }
+        for method, power in (("a", 2.0), ("b", 0.5))
+        for value in (2, 4, 8, 16)
+    ]
+    rows[1]["spent"] = float(rows[1]["spent"] or 0) * 1.1
+    first, second = exponents(Table(rows)).rows
+    logs = np.log([2, 4, 8, 16])
+    slope = np.polyfit(logs, np.log([float(row["spent"] or 0) for row in rows[:4]]), 1)[0]
+    assert first["exponent"] == pytest.approx(slope) and float(first["stderr"] or 0) > 0.01
+    assert second["exponent"] == pytest.approx(0.5) and second["stderr"] == pytest.approx(0)
+    assert second["flops_exponent"] == pytest.approx(1) and second["points"] == 4
+
+
+def test_growth_varies_one_factor_over_four_values_or_more() -> None:
+    for growth in (FULL, QUICK):
+        assert set(growth.values) == {"n_layers", "n_heads", "n_tokens", "n_pairs"}
+        for factor, value, shape in growth.shapes():
+            assert replace(shape, **{factor: getattr(growth.base, factor)}) == growth.base
+            assert getattr(shape, factor) == value
+            assert shape.d_model % shape.n_heads == 0
+        assert all(len(values) >= 4 for values in growth.values.values())
+
+
+def test_a_table_is_read_back_as_it_was() -> None:
+    table = Table([{"a": "x", "b": 1.5, "c": None}, {"a": "", "b": None, "c": 2}])
+    again = Table.from_arrays(table.to_arrays())
+    assert again.rows == table.rows
+    assert again.markdown({"A": Column("a"), "B": Column("b", ".1f", 10)}) == (
+        "| A | B |\n| --- | --- |\n| x | 15.0 |\n|  |  |"
+    )
+    with pytest.raises(ValueError, match="expected arrays of kind 'table', found 'effects'"):
+        Table.from_arrays(Arrays({}, {"kind": "effects"}))
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+def test_the_peak_sees_what_was_freed_since() -> None:
+    size = 64 * 2**20
+    before = memory.resident(CPU, reset=True)
+    torch.ones(size // 4).sum()
+    peak = memory.resident(CPU)
+    after = memory.resident(CPU, reset=True)
+    assert before is not None and peak is not None and after is not None
+    assert 0.9 * size < peak - before < 1.5 * size
+    assert after - before < 0.5 * size
+
+
+def test_the_machine_is_described_with_versions() -> None:
+    facts = machine.machine("cpu")
+    assert facts["versions"]["torch"] and facts["cores"] >= 1 and facts["processor"]
+    assert torch.__version__ in machine.described(facts)
+    assert machine.installed("no_such_package_at_all") is None
+
+
+def test_what_others_used_is_what_was_busy_without_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Usage.now().busy > Usage.now().own > 0
+    for busy, expected in ((14.0, 1.1), (2.0, 0.0)):
+        monkeypatch.setattr(Usage, "now", lambda busy=busy: Usage(clock=10.0, busy=busy, own=3.0))
+        assert Usage(0.0, 0.0, 0.0).others() == pytest.approx(expected)
+
+
+def test_the_parts_of_the_sweep_add_up_and_differ(setting: Setting) -> None:
+    *parts, whole = floor_table(setting, repeats=2, budget=5).rows
+    spent = [float(row["seconds"] or 0) for row in parts]
+    assert sum(spent) == pytest.approx(float(whole["seconds"] or 0))
+    assert len({row["part"] for row in parts}) == len(parts) == 4
+    floors = [float(row["floor"] or 0) for row in parts]
+    assert sum(floors) == pytest.approx(float(whole["floor"] or 0)) and min(floors[:2]) > 0
+
+
+@pytest.fixture
+def small_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "tiny", SMALL)
+
+
+def test_a_run_keeps_the_tables_and_the_report(
+    small_shapes: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = command.Config(parts=("rivals",), quick=True)
+    command.main(config, root=tmp_path)
     printed = capsys.readouterr().out
-    assert "12.0x" in printed
-    assert "2.5e-01" in printed
+    (run,) = find_runs("benchmark", root=tmp_path)
+    assert run.names == ("rivals_tiny", "floor_tiny")
+    table = Table.from_arrays(run.load_arrays("rivals_tiny"))
+    assert [row["method"] for row in table.rows] == [rival.name for rival in rivals.RIVALS]
+    assert all(row["remark"] in ("", "not installed") for row in table.rows)
+    assert run.facts("rivals_tiny")["processor"]
+    assert run.facts("rivals_tiny")["shape"]["d_model"] == 32
+    saved = (run.path / "report.md").read_text(encoding="utf-8")
+    assert saved in printed and str(run.path) in printed
+    assert f"## tiny: {SMALL}" in saved and "| sweep |" in saved
+
+
+def test_a_dry_run_prints_operations_and_leaves_nothing(
+    small_shapes: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.main(command.Config(quick=True), root=tmp_path / "results", dry_run=True)
+    printed = capsys.readouterr().out
+    predicted = rivals.sweep_flops(setting_of(SMALL, "meta"))
+    assert f"{predicted:.3g} FLOPs" in printed
+    assert "growth: 16 points" in printed and "memory: 8 processes" in printed
+    assert not (tmp_path / "results").exists()
+
+
+def test_memory_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = memory.Job("sweep", "tiny", n_pairs=4, device="cpu", dtype="float32", threads=1)
+    found = memory.in_process(job)
+    weights = sum(w.numel() for w in setting_of(SHAPES["tiny"], "meta").raw.parameters())
+    assert found["model_bytes"] == 4 * weights
+    peak = found["peak_bytes"]
+    assert peak is None or 0 <= float(peak) < 5e8
+    assert float(found["predicted_bytes"] or 0) > 1e5
+    monkeypatch.setattr(memory.sys, "executable", shutil.which("false"))
+    with pytest.raises(RuntimeError, match="memory of 'sweep' could not be measured"):
+        memory.in_process(job)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="expected a GPU for --device cuda"):
+        command.main(command.Config(device="cuda"), root=tmp_path)
+
+
+def test_a_model_that_does_not_fit_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def little() -> Any:
+        return type("Memory", (), {"available": 2**30})
+
+    monkeypatch.setattr(command.psutil, "virtual_memory", little)
+    with pytest.raises(SystemExit, match=r"--sizes wide \(2 GiB\), found 1 GiB free"):
+        command.main(command.Config(sizes=("wide",)), root=tmp_path)
+
+
+def test_the_7b_preset_has_the_papers_shape() -> None:
+    raw = setting_of(shapes.SHAPES["llama-7b"], "meta").raw
+    assert sum(weight.numel() for weight in raw.parameters()) == 6_738_415_616

@@ -1,0 +1,214 @@
+"""How fast is path patching, how does its cost grow, and what memory does it take?
+
+Times the same experiment in several ways on random LLaMAs, and compares their numbers; fits how
+time grows; measures peak memory. Prints tables in Markdown and keeps them, with the machine's
+facts, in a run under results/benchmark/. Nothing is downloaded.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import psutil
+import torch
+import tyro
+
+import arith_lens as al
+from arith_lens.runs import Run
+from experiments.benchmark import report
+from experiments.benchmark.floor import floor_table
+from experiments.benchmark.growth import FULL, QUICK, Growth, exponents, growth_table, points_flops
+from experiments.benchmark.machine import Usage, described, machine
+from experiments.benchmark.memory import WHOLE, memory_table
+from experiments.benchmark.rivals import RIVALS
+from experiments.benchmark.shapes import SHAPES, Setting, setting_of
+from experiments.benchmark.timing import timed
+
+Size = Literal["tiny", "middle", "wide", "llama-7b"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure, and on what."""
+
+    parts: tuple[Literal["rivals", "growth", "memory"], ...] = ("rivals", "growth", "memory")
+    """Rivals: time and numbers of every way; growth: exponents; memory: peaks."""
+    sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
+    """Shapes for the rivals; llama-7b wants a GPU."""
+    memory_size: Size = "middle"
+    """The shape whose memory is measured."""
+    memory_pairs: int = WHOLE
+    """With how many pairs."""
+    device: str = "cpu"
+    """Such as cuda."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the weights."""
+    threads: int = 0
+    """0 leaves torch's choice."""
+    repeats: int = 9
+    """Rounds of each method; the median counts."""
+    seconds: float = 3.0
+    """A method that has run for so long is not repeated."""
+    quick: bool = False
+    """The smallest of everything, in half a minute, to see that it works."""
+
+    @property
+    def growth(self) -> Growth:
+        return QUICK if self.quick else FULL
+
+
+def main(
+    config: Annotated[Config, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+) -> None:
+    """Measure, print, save.
+
+    Args:
+        config: what to measure; the same configuration again replaces what it measured before.
+        root: where runs are kept.
+        dry_run: print what would be run, with its operations, and stop.
+    """
+    if config.quick:
+        config = replace(
+            config, sizes=("tiny",), memory_size="tiny", memory_pairs=8, repeats=3, seconds=0.2
+        )
+    if dry_run:
+        print(*announced(config), sep="\n")
+        return
+    refuse_what_cannot_be(config)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    facts = machine(config.device)
+    with al.open_run("benchmark", config, root=root) as run:
+        lines = []
+        for line in measured(config, run, facts):
+            print(line, flush=True)
+            lines.append(line)
+        (run.path / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"saved in {run.path}")
+
+
+def measured(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+    """Measure part by part, save each, and say what was found."""
+    yield f"# Path patching, measured\n\n{described(facts)}; {config.dtype} on {config.device}"
+    if "rivals" in config.parts:
+        for size in config.sizes:
+            yield from _rivals(config, size, run, facts)
+    if "growth" in config.parts:
+        yield from _growth(config, run, facts)
+    if "memory" in config.parts:
+        yield from _memory(config, run, facts)
+
+
+def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+    usage = Usage.now()
+    setting = setting_of(SHAPES[size], config.device, getattr(torch, config.dtype))
+    effort = {"repeats": config.repeats, "budget": config.seconds}
+    methods = {
+        rival.name: lambda rival=rival: rival.compute(setting, setting.senders)
+        for rival in RIVALS
+        if not rival.missing
+    }
+    timings = timed(methods, device=setting.device, **effort)
+    largest = largest_logit(setting)
+    table = report.compared(setting, RIVALS, timings, largest)
+    floor = floor_table(setting, **effort)
+    others = usage.others()
+    about = facts | {"shape": setting.shape, "others_cores": others, "largest_logit": largest}
+    run.save(f"rivals_{size}", table, **about)
+    run.save(f"floor_{size}", floor, **about)
+    effect = float(next(iter(timings.values())).result.abs().max())
+    yield f"\n## {size}: {setting.shape}\n"
+    yield f"{len(setting.senders)} senders.{_meanwhile(others)}\n"
+    yield table.markdown(report.RIVALS)
+    yield f"\nThe largest effect is {effect:.2e}, the largest logit {largest:.2g}.\n"
+    yield floor.markdown(report.FLOOR)
+
+
+def _growth(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+    usage = Usage.now()
+    points = growth_table(
+        config.growth,
+        device=config.device,
+        dtype=getattr(torch, config.dtype),
+        repeats=config.repeats,
+        budget=config.seconds / 3,
+    )
+    others = usage.others()
+    fitted = exponents(points)
+    about = facts | {"shape": config.growth.base, "others_cores": others}
+    run.save("growth", points, **about)
+    run.save("exponents", fitted, **about)
+    yield f"\n## Growth, from {config.growth.base}\n"
+    yield f"One factor at a time.{_meanwhile(others)}\n"
+    yield fitted.markdown(report.EXPONENTS)
+    yield ""
+    yield points.markdown(report.POINTS)
+
+
+def _memory(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+    table = memory_table(
+        config.memory_size,
+        n_pairs=config.memory_pairs,
+        device=config.device,
+        dtype=config.dtype,
+        threads=config.threads,
+    )
+    shape = replace(SHAPES[config.memory_size], n_pairs=config.memory_pairs)
+    run.save("memory", table, **facts, shape=shape)
+    yield f"\n## Memory, {config.memory_size}: {shape}\n"
+    yield table.markdown(report.MEMORY)
+
+
+def largest_logit(setting: Setting) -> float:
+    """Of the answers, unpatched, by Transformers."""
+    rows = torch.arange(len(setting.answer), device=setting.device)
+    with torch.no_grad():
+        logits = setting.raw(setting.reference, use_cache=False, logits_to_keep=1).logits
+    return float(logits[rows, -1, setting.answer].abs().max())
+
+
+def _meanwhile(others: float) -> str:
+    return f" Other processes kept {others:.2f} cores busy meanwhile."
+
+
+def announced(config: Config) -> Iterator[str]:
+    """What would be run, and its operations; no weights are made."""
+    for size in config.sizes if "rivals" in config.parts else ():
+        setting = setting_of(SHAPES[size], "meta")
+        yield f"{size}: {setting.shape}; {len(setting.senders)} senders"
+        for rival in RIVALS:
+            work = "not predicted" if rival.flops is None else f"{rival.flops(setting):.3g} FLOPs"
+            yield f"  {rival.name:42}{'not installed' if rival.missing else work}"
+    if "growth" in config.parts:
+        total, n_points = points_flops(config.growth)
+        yield f"growth: {n_points} points from {config.growth.base}: {total:.3g} FLOPs a round"
+    if "memory" in config.parts:
+        shape = replace(SHAPES[config.memory_size], n_pairs=config.memory_pairs)
+        yield f"memory: {len(RIVALS)} processes, each with {shape}"
+
+
+def refuse_what_cannot_be(config: Config) -> None:
+    """Stop before the work where there is no such GPU, or a model does not fit in memory."""
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        sys.exit(
+            f"expected a GPU for --device {config.device}, found none that this PyTorch can use; "
+            "install its CUDA build, or take --device cpu"
+        )
+    itemsize = getattr(torch, config.dtype).itemsize
+    for size in config.sizes if config.device == "cpu" else ():
+        weights = setting_of(SHAPES[size], "meta").raw.parameters()
+        needed, free = itemsize * sum(w.numel() for w in weights), psutil.virtual_memory().available
+        if needed > free:
+            sys.exit(
+                f"expected memory for the weights of --sizes {size} ({needed / 2**30:.0f} GiB), "
+                f"found {free / 2**30:.0f} GiB free; leave it out, or take --device cuda"
+            )
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m experiments.benchmark", description=__doc__)

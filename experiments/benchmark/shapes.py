@@ -1,0 +1,122 @@
+"""What is measured on: random LLaMAs of given shapes, and random prompts."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from arith_lens import HookedModel, PromptPairs, load_model
+from arith_lens.components import Component, every_head, every_mlp
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A LLaMA, and how many prompt pairs of how many tokens."""
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    d_mlp: int
+    d_vocab: int
+    n_pairs: int
+    n_tokens: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_layers} layers, d_model {self.d_model}, {self.n_heads} heads, "
+            f"d_mlp {self.d_mlp}, vocabulary {self.d_vocab:,}; {self.n_pairs} pairs of "
+            f"{self.n_tokens} tokens"
+        )
+
+
+SHAPES = {
+    "tiny": Shape(12, 128, 8, 352, 640, n_pairs=32, n_tokens=16),
+    "middle": Shape(8, 512, 16, 1376, 32_000, n_pairs=8, n_tokens=16),
+    "wide": Shape(2, 4096, 32, 11_008, 32_000, n_pairs=2, n_tokens=12),
+    "llama-7b": Shape(32, 4096, 32, 11_008, 32_000, n_pairs=8, n_tokens=16),
+}
+"""The shipped reference model; a model that a CPU patches in seconds; two layers of LLaMA2-7B, at
+its full width; and all of its 32, for a GPU."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One random model, as Transformers has it and as this package loads it, and its prompts."""
+
+    shape: Shape
+    raw: Any
+    model: HookedModel
+    """Shares its weights with `raw`, and nothing else: a bridge changes what it wraps."""
+    pairs: PromptPairs
+    reference: Int[Tensor, "pair pos"]
+    counterfactual: Int[Tensor, "pair pos"]
+    answer: Int[Tensor, "pair"]
+
+    @property
+    def device(self) -> torch.device:
+        return self.reference.device
+
+    @property
+    def senders(self) -> list[Component]:
+        """Every head, then every MLP."""
+        shape = self.shape
+        return every_head(shape.n_layers, shape.n_heads) + every_mlp(shape.n_layers)
+
+
+def setting_of(
+    shape: Shape, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> Setting:
+    """A random model and random prompts on a device; on "meta", their shapes alone."""
+    raw = random_llama(shape, device, dtype)
+    pairs = random_pairs(shape)
+    return Setting(
+        shape=shape,
+        raw=raw,
+        model=load_model((twin(raw), any_tokenizer())),
+        pairs=pairs,
+        reference=pairs.reference.to(device),
+        counterfactual=pairs.counterfactual.to(device),
+        answer=pairs.answer.to(device),
+    )
+
+
+def random_llama(shape: Shape, device: str | torch.device, dtype: torch.dtype) -> Any:
+    """A Transformers LLaMA with random weights."""
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=shape.d_vocab,
+        hidden_size=shape.d_model,
+        intermediate_size=shape.d_mlp,
+        num_hidden_layers=shape.n_layers,
+        num_attention_heads=shape.n_heads,
+    )
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
+def twin(model: Any) -> Any:
+    """A copy that shares the weights."""
+    return copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
+
+
+def any_tokenizer() -> Any:
+    """Prompts are random tokens, but a model wants a tokenizer."""
+    from transformers import LlamaTokenizer
+
+    return LlamaTokenizer(vocab={"<unk>": 0, "<s>": 1, "</s>": 2, "▁": 3}, merges=[])
+
+
+def random_pairs(shape: Shape) -> PromptPairs:
+    """References, and counterfactuals with about a quarter of the tokens exchanged."""
+    generator = torch.Generator().manual_seed(1)
+    size = (shape.n_pairs, shape.n_tokens)
+    reference, other = torch.randint(4, shape.d_vocab, (2, *size), generator=generator)
+    replaced = torch.rand(size, generator=generator) < 0.25
+    replaced[:, shape.n_tokens // 2] = True  # else a short pair may have none
+    answer = torch.randint(4, shape.d_vocab, size[:1], generator=generator)
+    return PromptPairs.from_tokens(reference, torch.where(replaced, other, reference), answer)
