@@ -122,7 +122,15 @@ def test_heads_that_do_not_split_as_the_configuration_says_are_refused(tokenizer
         path_patch(model, pairs)
 
 
-def test_a_model_that_upstream_bridges_in_part_is_refused_at_once(tokenizer: Any) -> None:
-    family = Family("OPT", REFUSED["OPT"][0].config | {"do_layer_norm_before": False})
-    with pytest.raises(ValueError, match=r"can bridge, found OPTForCausalLM.*ln_final"):
-        loaded(family, tokenizer)
+@pytest.mark.parametrize(
+    ("name", "config", "said"),
+    [
+        ("OPT", {"do_layer_norm_before": False}, "ln_final"),
+        ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}, "split"),
+    ],
+)
+def test_a_model_that_upstream_cannot_bridge_is_refused_at_once(
+    name: str, config: dict[str, Any], said: str, tokenizer: Any
+) -> None:
+    with pytest.raises(ValueError, match=rf"can bridge, found {name}ForCausalLM.*{said}"):
+        loaded(REFUSED[name][0], tokenizer, **config)

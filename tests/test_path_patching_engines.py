@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from families import SWEPT
 from oracles import make_pairs
 from torch.testing import assert_close
 
@@ -22,8 +23,6 @@ from arith_lens.path_patching import (
     trunk,
 )
 
-GPT2 = {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 32, "initializer_range": 0.3}
-
 
 @pytest.fixture
 def pairs(model: Any) -> PromptPairs:
@@ -31,25 +30,9 @@ def pairs(model: Any) -> PromptPairs:
 
 
 @pytest.fixture
-def make_other(tokenizer: Any) -> Callable[..., Any]:
-    """Models of other families: `make_other("GPT2", n_embd=16, ...)`, norms and biases random."""
-
-    def make(family: str, **config: Any) -> Any:
-        import transformers
-
-        settings = getattr(transformers, f"{family}Config")(
-            vocab_size=len(tokenizer), attn_implementation="eager", **config
-        )
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            names = {"GPT2": "GPT2LMHeadModel"}
-            hf = getattr(transformers, names.get(family, f"{family}ForCausalLM"))(settings).eval()
-            for name, weight in hf.named_parameters():
-                if weight.ndim == 1:
-                    weight.data.uniform_(0.3, 1.3 if "norm" in name or "ln" in name else 0.6)
-        return load_model((hf, tokenizer))
-
-    return make
+def gpt2(tokenizer: Any) -> Any:
+    """Biases everywhere, LayerNorm."""
+    return load_model((SWEPT["GPT-2"].make(len(tokenizer)), tokenizer))
 
 
 def assert_engines_agree(model: Any, pairs: PromptPairs, **options: Any) -> None:
@@ -79,14 +62,8 @@ def test_the_mlp_takes_rows_in_parts(
     assert_engines_agree(model, pairs)
 
 
-def test_a_trunk_with_biases_and_layer_norms_is_swept(make_other: Callable[..., Any]) -> None:
-    gpt2 = make_other("GPT2", **GPT2)
+def test_layer_norms_in_bfloat16_see_float32_rows(gpt2: Any) -> None:
     assert gpt2.blocks[0].attn.b_O is not None
-    assert_engines_agree(gpt2, make_pairs(gpt2))
-
-
-def test_layer_norms_in_bfloat16_see_float32_rows(make_other: Callable[..., Any]) -> None:
-    gpt2 = make_other("GPT2", **GPT2)
     pairs = make_pairs(gpt2)
     wide = path_patch(gpt2, pairs, metric="logit")
     gpt2.bridge.original_model.to(torch.bfloat16)
@@ -117,35 +94,6 @@ def test_a_bare_bridge_will_do(llama: Any) -> None:
     bare = path_patch(llama.bridge, pairs, metric="logit", spot_checks=2)
     whole = path_patch(llama, pairs, metric="logit")
     assert torch.equal(bare.heads.per_pair, whole.heads.per_pair)
-
-
-@pytest.mark.parametrize(
-    ("family", "config", "what"),
-    [
-        (
-            "GPTNeoX",
-            {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-            | {"intermediate_size": 24},
-            "in parallel",
-        ),
-        (
-            "Gemma2",
-            {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-            | {"intermediate_size": 24, "num_key_value_heads": 1, "head_dim": 8}
-            | {"final_logit_softcapping": None},
-            "a norm after",
-        ),
-    ],
-)
-def test_a_trunk_that_does_not_fit_is_refused_by_name_and_hooks_are_offered(
-    make_other: Callable[..., Any], family: str, config: dict[str, Any], what: str
-) -> None:
-    model = make_other(family, **config)
-    pairs = make_pairs(model)
-    with pytest.raises(UnsupportedTrunk, match=rf"{what}.*{family}.*engine='hooks'"):
-        path_patch(model, pairs)
-    result = path_patch(model, pairs, senders=[Head(0, 1)], engine="hooks", metric="logit")
-    assert result.heads.per_pair[0, 1].isfinite().all()
 
 
 @torch.no_grad()

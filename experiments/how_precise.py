@@ -1,0 +1,222 @@
+"""Does half precision change the map? Path patching in bfloat16 and float16 against float32.
+
+Over the same pairs, those that the float32 model answers right: whether the heads and MLPs keep
+their order, whether the key heads stay key, and how far a mean and a single pair move. The sweep
+keeps its rows and the readout in float32; some pairs are computed again by the hook engine, where
+all of the model, its logits too, is in half precision. Saves a run under results/how_precise/.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+
+import arith_lens as al
+from arith_lens.pairs import keep_correct
+from arith_lens.path_patching import CertificateError
+from arith_lens.problems import FOUR
+from arith_lens.runs import Run
+from experiments.which_heads import Operation, said_plainly
+
+HEADER = (
+    "operation       dtype     right    rho heads  MLPs     key heads in both, float32 alone, half "
+    "alone"
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Does half precision change the map? bfloat16 and float16 against float32."""
+
+    model: str = "reference"
+    """A shipped model's name, a Hugging Face id, or a directory."""
+    operations: tuple[Operation, ...] = FOUR
+    """The calculations to look at."""
+    dtypes: tuple[Literal["bfloat16", "float16"], ...] = ("bfloat16", "float16")
+    """What to set against float32."""
+    n: int | None = None
+    """Distinct reference prompts an operation, before the filter; all there are if not given."""
+    seed: int = 0
+    """Of the sampling."""
+    hooks: int = 16
+    """So many pairs an operation are also computed by the hook engine, all in half precision."""
+    device: str | None = None
+    """Such as cuda:1; the GPU if there is one."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Effects in half precision set against float32's, over the same pairs and components."""
+
+    heads: float
+    """Spearman's rank correlation over the heads' means."""
+    mlps: float
+    """The same over MLPs."""
+    largest_of_mean: float
+    """Largest difference of a component's mean."""
+    largest_of_pair: float
+    """Largest difference of one component in one pair."""
+    root_mean_square: float
+    """Over components and pairs."""
+
+    @classmethod
+    def of(cls, wide: al.ComponentEffects, narrow: al.ComponentEffects) -> "Agreement":
+        both = ((wide.heads, narrow.heads), (wide.mlps, narrow.mlps))
+        means = [(a.mean() - b.mean()).abs().flatten() for a, b in both]
+        pairs = torch.cat([(a.per_pair - b.per_pair).flatten() for a, b in both])
+        pairs = pairs[pairs.isfinite()]
+        return cls(
+            heads=_spearman(*both[0]),
+            mlps=_spearman(*both[1]),
+            largest_of_mean=float(torch.cat(means).nan_to_num().max()),
+            largest_of_pair=float(pairs.abs().max()),
+            root_mean_square=float(pairs.square().mean().sqrt()),
+        )
+
+
+def main(
+    config: Annotated[Config, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+) -> None:
+    """Compute, save and print.
+
+    Args:
+        config: what to compute.
+        root: where runs are kept.
+        dry_run: print what it would cost, and stop.
+    """
+    with said_plainly():
+        wide = al.load_model(config.model, dtype=torch.float32, device=config.device)
+    pairs = {name: _sample(wide, name, config) for name in config.operations}
+    if dry_run:
+        for name, chosen in pairs.items():
+            print(f"{name}, {1 + len(config.dtypes)} times: {al.plan(wide, chosen)}")
+        return
+    with said_plainly():
+        opened = al.open_run("how_precise", config, model=wide, root=root)
+    with opened as run:
+        saved = run.names
+        for name, chosen in pairs.items():
+            if f"{name}-float32" not in saved:
+                run.save(f"{name}-float32", al.path_patch(wide, chosen), pairs=chosen)
+        del wide
+        for dtype in config.dtypes:
+            left = {n: p for n, p in pairs.items() if f"{n}-{dtype}" not in saved}
+            if left:
+                _half(run, config, dtype, left)
+    report(run)
+
+
+def _sample(model: al.HookedModel, operation: str, config: Config) -> al.PromptPairs:
+    with said_plainly():
+        return al.sample_pairs(model, operation, n=config.n, seed=config.seed)
+
+
+def _half(run: Run, config: Config, dtype: str, pairs: Mapping[str, al.PromptPairs]) -> None:
+    """One dtype's effects, each saved with how it agrees with float32's."""
+    with said_plainly():
+        model = al.load_model(config.model, dtype=getattr(torch, dtype), device=config.device)
+    for name, chosen in pairs.items():
+        wide = run.load(f"{name}-float32")
+        try:
+            narrow = al.path_patch(model, chosen)
+            hooks = _by_hooks(model, chosen, wide, narrow, config.hooks)
+        except (FloatingPointError, CertificateError) as error:
+            print(f"{name} in {dtype}: {type(error).__name__}: {error}")
+            continue
+        run.save(
+            f"{name}-{dtype}",
+            narrow,
+            pairs=chosen,
+            right=_n_right(model, chosen),
+            agreement=asdict(Agreement.of(wide, narrow)),
+            **hooks,
+        )
+
+
+def _n_right(model: al.HookedModel, pairs: al.PromptPairs) -> int:
+    try:
+        return len(keep_correct(model, pairs))
+    except ValueError:  # none at all
+        return 0
+
+
+def _by_hooks(
+    model: al.HookedModel,
+    pairs: al.PromptPairs,
+    wide: al.ComponentEffects,
+    narrow: al.ComponentEffects,
+    n_pairs: int,
+) -> dict[str, Any]:
+    """Some pairs, spread over the sample, by either engine: what float32 rows are worth."""
+    if not n_pairs:
+        return {}
+    step = max(1, len(pairs) // n_pairs)
+    chosen = torch.arange(len(pairs)) % step == 0
+    by_hooks = al.path_patch(model, pairs.filter(chosen), engine="hooks")
+    expected = _select(wide, chosen)
+    return {
+        "hooks_pairs": int(chosen.sum()),
+        "hooks": asdict(Agreement.of(expected, by_hooks)),
+        "hooks_sweep": asdict(Agreement.of(expected, _select(narrow, chosen))),
+    }
+
+
+def _select(effects: al.ComponentEffects, chosen: torch.Tensor) -> al.ComponentEffects:
+    heads, mlps = effects.heads.select(chosen), effects.mlps.select(chosen)
+    return al.ComponentEffects(heads, mlps, effects.logit[chosen])
+
+
+def _spearman(a: al.Effects, b: al.Effects) -> float:
+    from scipy.stats import spearmanr
+
+    found = spearmanr(a.mean().flatten(), b.mean().flatten(), nan_policy="omit")
+    return float(found.statistic)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def report(run: Run) -> None:
+    """Print a line an operation and dtype: order and key heads; then how far numbers move."""
+    print(f"{run.config['model']}: half precision against float32, relative change of the logit\n")
+    print(HEADER)
+    for operation, dtype, facts in _halves(run):
+        wide, narrow = (set(al.key_heads(run.load(f"{operation}-{d}"))) for d in ("float32", dtype))
+        lists = [
+            " ".join(map(str, sorted(s))) or "-"
+            for s in (wide & narrow, wide - narrow, narrow - wide)
+        ]
+        found = facts["agreement"]
+        print(
+            f"{operation:15} {dtype:9} {facts['right']}/{facts['pairs']:<5} {found['heads']:.4f}  "
+            f"{found['mlps']:9.4f}     {'; '.join(lists)}"
+        )
+    print("\nlargest difference, in points    of a mean  of one pair  root mean square")
+    for operation, dtype, facts in _halves(run):
+        _print_distances(f"{operation} {dtype}", facts["agreement"])
+        if "hooks" in facts:
+            some = f"  {facts['hooks_pairs']} pairs"
+            _print_distances(f"{some}, sweep", facts["hooks_sweep"])
+            _print_distances(f"{some}, all in half", facts["hooks"])
+    print(f"\nsaved in {run.path}")
+
+
+def _halves(run: Run) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for name in run.names:
+        operation, dtype = name.split("-")
+        if dtype != "float32":
+            yield operation, dtype, run.facts(name)
+
+
+def _print_distances(of: str, found: Mapping[str, float]) -> None:
+    print(
+        f"{of:33} {100 * found['largest_of_mean']:8.3f}  {100 * found['largest_of_pair']:11.3f}  "
+        f"{100 * found['root_mean_square']:16.4f}"
+    )
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m experiments.how_precise", description=__doc__)
