@@ -23,7 +23,7 @@ ASK = --model $(MODEL) $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPE
 	$(if $(PAIRS),--pairs $(PAIRS)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 gallery test check bench reference
+.PHONY: help setup fig2 gallery test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ bench: $(STAMP) ## time path patching against other ways; its growth; its memory
 		echo "nnsight, a rival, cannot be installed: its row will say so"
 	$(BIN)/python -m experiments.benchmark $(if $(DTYPE),--dtype $(DTYPE)) \
 		$(if $(DEVICE),--device $(DEVICE))
+
+precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32
+	$(BIN)/python -m experiments.how_precise --model $(MODEL) $(if $(N),--n $(N)) \
+		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(DEVICE),--device $(DEVICE))
 
 reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
 	$(BIN)/python -m experiments.train_reference
