@@ -9,6 +9,7 @@ way that runs the model once a sender needs the same for each, so that a few sen
 import ctypes
 import gc
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,8 @@ WHOLE = 64
 FEW = 2
 """Heads, and MLPs, of the ways that run the model for each sender."""
 NOTHING: dict[str, Cell] = {"peak_bytes": None, "model_bytes": None, "predicted_bytes": None}
+GIVEN_BACK = "65536"
+"""Bytes from which glibc hands freed memory back at once; else holes in its heap count as used."""
 RESET_PEAK = "5"  # proc(5), clear_refs
 
 
@@ -64,7 +67,8 @@ def in_process(job: Job) -> dict[str, Cell]:
     command = [sys.executable, "-m", "experiments.benchmark.memory"]
     for name, value in vars(job).items():
         command += [f"--{name.replace('_', '-')}", str(value)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": GIVEN_BACK}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"memory of {job.rival!r} could not be measured:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
