@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 FOUR = ("addition", "subtraction", "multiplication", "division")
 OPERATIONS = (*FOUR, "exponentiation")
@@ -57,6 +58,22 @@ class Problem:
                 return self.a // self.b
             case _:
                 return self.a**self.b
+
+    @property
+    def value(self) -> Fraction | None:
+        """What the calculation comes to, be it no natural number; None for 1 / 0 and its like."""
+        a, b = Fraction(self.a), self.b
+        match self.operation:
+            case "addition":
+                return a + b
+            case "subtraction":
+                return a - b
+            case "multiplication":
+                return a * b
+            case "division":
+                return a / b if b else None
+            case _:
+                return a**b if a or b >= 0 else None
 
     @property
     def is_exact(self) -> bool:

@@ -111,6 +111,42 @@ TEMPLATES: dict[str, tuple[Template, ...]] = {
 }
 
 
+# Words of the same part of speech that ask for another calculation: several an operation, so that
+# one of the same number of pieces is found. The first of each is the templates' own.
+_OTHER_WORDS = {
+    "infix": {
+        "addition": ("plus", "added to"),
+        "subtraction": ("minus", "less"),
+        "multiplication": ("times", "multiplied by"),
+        "division": ("over", "divided by"),
+    },
+    "noun": {
+        "addition": ("addition", "sum", "total"),
+        "subtraction": ("difference", "subtraction", "gap", "excess", "margin"),
+        "multiplication": ("product", "multiplication"),
+        "division": ("ratio", "quotient", "division"),
+    },
+}
+
+
+def other_operators(template: Template) -> dict[str, str]:
+    """What may stand for {op} to ask for another calculation, and the operation it asks for.
+
+    Empty for "to the power of", which no other operation's word replaces.
+    """
+    if template.kind == "symbol":
+        return {sign: name for name, sign in SYMBOLS.items() if name != template.operation}
+    if template.operation == "exponentiation":
+        return {}
+    part = _PATTERNS[int(template.name.rpartition("/")[2])][1].removeprefix("question ")
+    return {
+        word: operation
+        for operation, words in _OTHER_WORDS[part].items()
+        for word in words
+        if operation != template.operation
+    }
+
+
 @dataclass(frozen=True)
 class StoryTemplate:
     """One of Figure 10's addition templates, and the wording that takes its addition away.
@@ -247,3 +283,10 @@ def _figure_10() -> tuple[StoryTemplate, ...]:
 
 
 FIGURE_10: tuple[StoryTemplate, ...] = _figure_10()
+
+# The largest answer of a time span: a year's last digit, the days of a month, the hours of a clock.
+LARGEST_ANSWERS: dict[str, int] = {
+    **dict.fromkeys(("story/1", "story/2"), 9),
+    **dict.fromkeys(("story/3", "story/4"), 28),
+    **dict.fromkeys(("story/5", "story/6", "story/7", "story/8"), 12),
+}

@@ -6,6 +6,7 @@
 import base64
 import operator as op
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from arith_lens.pairs import Role, sample_pairs
 from arith_lens.problems import OPERATIONS
-from arith_lens.templates import NULL_SYMBOLS, NULL_WORDS, TEMPLATES
+from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, SLOTS, TEMPLATES
 
 N_REFERENCES = dict(zip(OPERATIONS, (324, 405, 207, 207, 40), strict=True))
 ANSWER = dict(zip(OPERATIONS, (op.add, op.sub, op.mul, op.floordiv, op.pow), strict=True))
@@ -26,6 +27,15 @@ LLAMA_3_SPLIT = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 GPT_2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+STORIES = [story.name for story in FIGURE_10]
+
+
+def story_texts() -> list[str]:
+    """The stories' constant words, and each word of their lists as it stands in a sentence."""
+    words = [f" {word}" for listed in SLOTS.values() for word in listed] + list(SLOTS["NAME"])
+    return [*words, *(s.text for s in FIGURE_10), *(s.counterfactual for s in FIGURE_10)]
 
 
 def sentencepiece(directory: Path, name: str):
@@ -76,7 +86,7 @@ def llama_3(directory: Path):
     texts = [t.render(1, 2)[0] for t in templates] + [
         f" {w} " for w in (*NULL_WORDS, *NULL_SYMBOLS)
     ]
-    text = "\n".join(texts).encode()
+    text = "\n".join(texts + story_texts()).encode()
     numbers = {str(n).encode() for n in range(1000)}
     ranks = {}
     for line in path.read_text(encoding="ascii").splitlines():
@@ -94,6 +104,7 @@ def joined_numbers(_: Path):
         texts += template.render(1, 2)[0].split() + [f" {w}" for w in template.text.split()]
         texts.append(f" {template.word}")
     texts += [f" {word}" for word in (*NULL_WORDS, *NULL_SYMBOLS)]
+    texts += [f" {word}" for text in story_texts() for word in text.split() if "{" not in word]
     prefixes = {text[:i].encode() for text in texts for i in range(1, len(text) + 1)}
     letters = {bytes([byte]) for byte in range(256)}
     ordered = sorted(letters | prefixes, key=lambda token: (len(token), token))
@@ -200,3 +211,64 @@ def test_the_tokenizer_of_a_copied_folder_draws_the_same(data_directory, tmp_pat
     copied = LlamaTokenizer.from_pretrained(tmp_path, add_bos_token=True)
     one = sample_pairs(sentencepiece(data_directory, "llama2"), n=50, keep="all")
     assert sample_pairs(copied, n=50, keep="all").counterfactual_text == one.counterfactual_text
+
+
+def stories(tokenizer) -> list[str]:
+    """Those a tokenizer can tell: one that joins numbers has no token for a year's last digit."""
+    return STORIES[2:] if tokenizer.bos_token is None else STORIES
+
+
+def test_every_story_aligns_and_end_stands_before_the_answer(tokenizer):
+    names = stories(tokenizer)
+    pairs = sample_pairs(tokenizer, keep="all", templates=names, n=30 * len(names))
+    assert Counter(pairs.template) == dict.fromkeys(names, 30)
+    assert pairs.n_distinct == len(set(pairs.reference_text)) == len(pairs)
+    rows = zip(pairs.reference, pairs.counterfactual, pairs.attention_mask, strict=True)
+    ids = [(row[mask].tolist(), other[mask].tolist()) for row, other, mask in rows]
+    assert [prompt for prompt, _ in ids] == tokenizer(list(pairs.reference_text))["input_ids"]
+    assert [other for _, other in ids] == tokenizer(list(pairs.counterfactual_text))["input_ids"]
+    assert all(len(prompt) == len(other) and prompt != other for prompt, other in ids)
+    sums = [a + b for a, b in pairs.operands.tolist()]
+    ends = ["" if text[-1].isdigit() else " " for text in pairs.reference_text]
+    whole = [
+        f"{t.rstrip(' ')}{end}{c}"
+        for t, end, c in zip(pairs.reference_text, ends, sums, strict=True)
+    ]
+    assert tokenizer(whole)["input_ids"] == [
+        [*prompt, c] for (prompt, _), c in zip(ids, pairs.answer.tolist(), strict=True)
+    ]
+
+
+def test_a_storys_operands_have_roles_and_its_operator_none(tokenizer):
+    names = stories(tokenizer)
+    pairs = sample_pairs(tokenizer, keep="all", templates=names, n=10 * len(names))
+    for role, place in ((Role.OPERAND_A, 0), (Role.OPERAND_B, 1)):
+        masks = pairs.role_mask(role)
+        for tokens in (pairs.reference, pairs.counterfactual):
+            rows = [row[mask].tolist() for row, mask in zip(tokens, masks, strict=True)]
+            said = [text.strip() for text in tokenizer.batch_decode(rows)]
+            assert said == [str(n) for n in pairs.operands[:, place].tolist()]
+    assert not pairs.role_mask(Role.OPERATOR).any()
+    assert torch.equal(pairs.reference[:, -1], pairs.counterfactual[:, -1])
+    has_bos = tokenizer.bos_token is not None
+    assert pairs.role_mask(Role.BOS).sum(1).eq(int(has_bos)).all()
+
+
+def test_a_storys_counterfactual_changes_words_for_words_of_as_many_pieces(tokenizer):
+    """Word for word, so that what is not changed stands at its own place."""
+    pairs = sample_pairs(tokenizer, keep="all", templates=STORIES[8:], n=80)
+    for text, other in zip(pairs.reference_text, pairs.counterfactual_text, strict=True):
+        changed = [(a, b) for a, b in zip(text.split(), other.split(), strict=True) if a != b]
+        assert 2 <= len(changed) <= 3
+        for words in changed:
+            lengths = {len(tokenizer(f"The {word} is")["input_ids"]) for word in words}
+            assert len(lengths) == 1
+
+
+def test_a_year_takes_one_digit_and_a_clock_twelve_hours(data_directory):
+    """Llama-3 has 10 to 18 as one token, but no year ends in 15018 and no clock says 18 pm."""
+    pairs = sample_pairs(llama_3(data_directory), keep="all", templates=STORIES)
+    largest = {name: 0 for name in STORIES}
+    for name, ab in zip(pairs.template, pairs.operands.tolist(), strict=True):
+        largest[name] = max(largest[name], sum(ab))
+    assert list(largest.values()) == [9] * 2 + [18] * 2 + [12] * 4 + [18] * 4

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from arith_lens.pairs.selection import Selection
 from arith_lens.pairs.texts import from_texts
 
 COLUMNS = ("reference", "counterfactual", "answer")
+OPTIONAL = ("template", "a", "b")
 TEXTS = ("reference_text", "counterfactual_text", "answer_text")
 
 
@@ -63,13 +65,44 @@ def from_csv(path: str | Path, model: Any) -> PromptPairs:
 
 
 def _checked(row: Any, place: str) -> dict[str, Any]:
+    """A row with all it needs and no key misspelt; or a ValueError."""
     missing = [c for c in COLUMNS if not isinstance(row, dict) or row.get(c) in (None, "")]
     if missing:
+        found = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
         raise ValueError(
             f"{place}: expected the keys {', '.join(COLUMNS)}, each with text; "
-            f"{', '.join(missing)} is missing or empty"
+            f"{', '.join(missing)} is missing or empty; found {found or 'nothing'}"
         )
+    if None in row:
+        raise ValueError(f"{place}: more cells than the header has columns; quote text with commas")
+    for key in row.keys() - {*COLUMNS, *OPTIONAL}:
+        if near := _meant(str(key)):
+            raise ValueError(
+                f"{place}: unknown key {key!r}; if {near!r} is meant, spell it so, else rename it "
+                f"(known keys: {', '.join((*COLUMNS, *OPTIONAL))})"
+            )
+    _check_origin(row, place)
     return row
+
+
+def _meant(key: str) -> str | None:
+    """The known key that an unknown one looks like."""
+    near = get_close_matches(key.lower(), [*COLUMNS, *OPTIONAL], n=1, cutoff=0.75)
+    return near[0] if near else None
+
+
+def _check_origin(row: dict[str, Any], place: str) -> None:
+    """Refuse half of what says where a prompt comes from: template, a and b go together."""
+    given = [key for key in OPTIONAL if row.get(key) not in (None, "")]
+    if given and len(given) < len(OPTIONAL):
+        absent = ", ".join(key for key in OPTIONAL if key not in given)
+        raise ValueError(
+            f"{place}: {', '.join(given)} without {absent}; give template, a and b together (they "
+            "bring the roles of tokens back), or none of them"
+        )
+    for key in OPTIONAL[1:] if given else ():
+        if not str(row[key]).removeprefix("-").isdecimal():
+            raise ValueError(f"{place}: expected a whole number as {key!r}, found {row[key]!r}")
 
 
 def _text_rows(pairs: PromptPairs) -> list[dict[str, Any]]:

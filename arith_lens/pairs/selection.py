@@ -51,10 +51,9 @@ class Selection:
         ]
         if len(shares) > 1:
             least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
-            lines.append(
-                f"kept share a template: {shares[least]:.1%} ({least}) to "
-                f"{shares[most]:.1%} ({most})"
-            )
+            low, high = f"{shares[least]:.1%}", f"{shares[most]:.1%}"
+            ends = f"{low} ({least}) to {high} ({most})" if low != high else f"{low} of each"
+            lines.append(f"kept share a template: {ends}")
         return "\n".join(lines)
 
 

@@ -1,6 +1,8 @@
 """Prompts of your own: rows of text to aligned tokens, or an error that says why not."""
 
+import re
 from collections.abc import Mapping, Sequence
+from string import Formatter
 from typing import Any
 
 import torch
@@ -15,15 +17,16 @@ from arith_lens.pairs.tokens import (
     disjoint,
     encode,
     pieces,
-    token_spans,
     tokenizer_name,
     tokenizer_of,
 )
-from arith_lens.pairs.wordings import role_spans
+from arith_lens.pairs.wordings import FIELDS, AnyTemplate, Wording, is_computed, role_spans
 from arith_lens.problems import Problem
-from arith_lens.templates import TEMPLATES, Template
+from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
 
-_BY_NAME = {template.name: template for group in TEMPLATES.values() for template in group}
+_BY_NAME: dict[str, AnyTemplate] = {
+    template.name: template for group in (*TEMPLATES.values(), FIGURE_10) for template in group
+}
 
 
 def from_texts(rows: Sequence[Mapping[str, Any]], model: Any) -> PromptPairs:
@@ -41,6 +44,11 @@ def from_texts(rows: Sequence[Mapping[str, Any]], model: Any) -> PromptPairs:
         for i in range(len(rows))
     ]
     for i, (prompt, other) in enumerate(zip(prompts, others, strict=True)):
+        if prompt.ids == other.ids:
+            raise ValueError(
+                f"pair {i}: reference and counterfactual are the same prompt {references[i]!r}, so "
+                "that patching can change nothing; give a counterfactual without the calculation"
+            )
         if len(prompt.ids) != len(other.ids):
             texts = (references[i], counterfactuals[i])
             raise ValueError(not_aligned(tokenizer, i, texts, (prompt, other)))
@@ -95,25 +103,57 @@ def _known(
     found = [match for match in matched if match is not None]
     if len(found) < len(rows):
         return {}
-    problems = [problem for _, problem, _ in found]
-    spans = [spans for _, _, spans in found]
+    wordings = [wording for wording, _ in found]
+    spans = [spans for _, spans in found]
+    computed = [
+        is_computed(tokenizer, wording, str(row["reference"]), prompt, fields)
+        for (wording, fields), row, prompt in zip(found, rows, prompts, strict=True)
+    ]
     return {
         "spans": role_spans(tokenizer, list(zip(prompts, spans, strict=True)), width),
-        "template": tuple(template.name for template, _, _ in found),
-        "operation": tuple(problem.operation for problem in problems),
-        "operands": torch.tensor([(problem.a, problem.b) for problem in problems]),
-        "computed": torch.tensor([problem.computed for problem in problems]),
+        "template": tuple(wording.template.name for wording in wordings),
+        "operation": tuple(wording.problem.operation for wording in wordings),
+        "operands": torch.tensor([(w.problem.a, w.problem.b) for w in wordings]),
+        "computed": torch.tensor(computed),
     }
 
 
-def _matched(
-    row: Mapping[str, Any], prompt: Prompt
-) -> tuple[Template, Problem, dict[str, Span]] | None:
-    template = _BY_NAME.get(row.get("template") or "")
-    if template is None or not {"a", "b"} <= row.keys():
+def _matched(row: Mapping[str, Any], prompt: Prompt) -> tuple[Wording, Mapping[str, Span]] | None:
+    """The row's wording and where its fields' tokens are, if its text is its template's."""
+    name = row.get("template")
+    if name in (None, ""):
         return None
+    if name not in _BY_NAME:
+        raise ValueError(
+            f"unknown template {name!r} of {row['reference']!r}: expected a name such as "
+            "'addition/0' or 'story/9', or no template, a and b"
+        )
+    template = _BY_NAME[name]
     problem = Problem(template.operation, int(row["a"]), int(row["b"]))
-    text, chars = template.render(problem.a, problem.b)
-    spans = token_spans(prompt, chars)
-    same = text.rstrip(" ") == str(row["reference"]).rstrip(" ")
-    return (template, problem, spans) if same and disjoint(spans) else None
+    text, answer = str(row["reference"]), str(row["answer"]).strip()
+    found = re.fullmatch(_pattern(template, problem), text)
+    if found is None or not problem.is_exact:
+        return None
+    if not str(problem.answer).startswith(found["given"] + answer):
+        return None
+    spans = {
+        name: prompt.token_span(found.span(name)) for name in FIELDS if name in found.re.groupindex
+    }
+    wording = Wording(template, problem, answer, found["given"])
+    return (wording, spans) if disjoint(spans) else None
+
+
+def _pattern(template: AnyTemplate, problem: Problem) -> str:
+    """A regular expression of the template's prompts, its fields named groups, digits of C last."""
+    known = {"A": str(problem.a), "B": str(problem.b)}
+    if isinstance(template, Template):
+        known["op"] = template.word
+    pattern = ""
+    for literal, name, _, _ in Formatter().parse(template.text.rstrip(" ")):
+        pattern += re.escape(literal)
+        if name is not None and f"(?P<{name}>" in pattern:
+            pattern += f"(?P={name})"
+        elif name is not None:
+            words = (known[name],) if name in known else SLOTS[name.rstrip("23")]
+            pattern += f"(?P<{name}>{'|'.join(map(re.escape, words))})"
+    return pattern + r" ?(?P<given>\d*)"

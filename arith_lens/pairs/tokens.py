@@ -86,16 +86,32 @@ def continued(text: str, answer: str) -> str:
     return text + answer if joins else f"{text} {answer}"
 
 
+def encode_ids(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
+    """The ids alone of texts tokenized in one batch, special tokens included."""
+    if not texts:
+        return []
+    return list(map(tuple, tokenizer(list(texts), return_attention_mask=False)["input_ids"]))
+
+
+def tokens_after(prompt: Sequence[int], whole: Sequence[int]) -> tuple[int, ...]:
+    """What follows the prompt's tokens; empty where prompt + answer splits the prompt otherwise."""
+    n = len(prompt)
+    return tuple(whole[n:]) if tuple(whole[:n]) == tuple(prompt) else ()
+
+
+def said(tokenizer: Any, tokens: Sequence[int]) -> dict[int, str]:
+    """What each token says, without blanks around it."""
+    return {token: tokenizer.decode([token]).strip() for token in set(tokens)}
+
+
 def answer_token(tokenizer: Any, prompt: Prompt, whole: Prompt, answer: str) -> int | None:
     """The token after END, where prompt + answer is the prompt and one token that says C.
 
     None where the answer is several tokens, where it changes how the prompt is split, or where
     the next token is something else (LLaMA-2's blank piece after "3 + 5 =", for one).
     """
-    if len(whole.ids) != len(prompt.ids) + 1 or whole.ids[:-1] != prompt.ids:
-        return None
-    token = whole.ids[-1]
-    return token if tokenizer.decode([token]).strip() == answer else None
+    after = tokens_after(prompt.ids, whole.ids)
+    return after[0] if len(after) == 1 and said(tokenizer, after)[after[0]] == answer else None
 
 
 def aligned(reference: Prompt, counterfactual: Prompt, operator: Span) -> bool:

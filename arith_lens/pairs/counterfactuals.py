@@ -1,0 +1,261 @@
+"""Counterfactuals of each kind, aligned: null words, other operands, other operators, stories."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arith_lens.pairs.orders import one_by_one, shuffled
+from arith_lens.pairs.stories import counterfactual_choices
+from arith_lens.pairs.tokens import (
+    Prompt,
+    aligned,
+    encode,
+    null_phrases,
+    token_spans,
+    tokenizer_name,
+)
+from arith_lens.pairs.wordings import FIELDS, AnyTemplate, Reference, Wording
+from arith_lens.problems import Problem
+from arith_lens.templates import CharSpans, Template, other_operators
+
+KINDS = ("word", "operands", "operator")
+Rendered = tuple[str, CharSpans]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What counterfactuals are made from.
+
+    `words` holds the null words of each kind of template ("word", "symbol"); `counts` the pieces
+    of each word of a story; `wordings` every usable problem of each template, by its name.
+    """
+
+    words: Mapping[str, Sequence[str]]
+    counts: Mapping[str, int]
+    wordings: Mapping[str, Sequence[Wording]]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A reference and one counterfactual of it."""
+
+    reference: Reference
+    counterfactual: Prompt
+    counterfactual_text: str
+
+
+def draw(
+    tokenizer: Any,
+    references: Sequence[Reference],
+    kind: str,
+    sources: Sources,
+    draws: int,
+    rng: random.Random,
+) -> list[Pair]:
+    """`draws` different aligned counterfactuals of each reference, each checked by tokenizing.
+
+    Raises:
+        ValueError: a template, or a prompt, that has too few.
+    """
+    queues = _QUEUES[kind](tokenizer, references, sources, rng)
+    drawn: list[list[Pair]] = [[] for _ in references]
+    while short := [i for i, pairs in enumerate(drawn) if len(pairs) < draws]:
+        rendered = [next(queues[i], None) for i in short]
+        for i, candidate in zip(short, rendered, strict=True):
+            if candidate is None:
+                raise ValueError(_too_few(references[i], len(drawn[i]), draws, kind))
+        candidates = [candidate for candidate in rendered if candidate is not None]
+        prompts = encode(tokenizer, [text for text, _ in candidates])
+        for i, (text, chars), prompt in zip(short, candidates, prompts, strict=True):
+            if _agrees(references[i], prompt, chars, kind):
+                drawn[i].append(Pair(references[i], prompt, text))
+    return [pair for of_reference in drawn for pair in of_reference]
+
+
+def _agrees(reference: Reference, other: Prompt, chars: CharSpans, kind: str) -> bool:
+    """Whether the counterfactual has A, B, END and BOS where the reference has them, and all else
+    but what its kind changes."""
+    ids, spans = reference.prompt.ids, reference.spans
+    if "op" in spans and kind != "operands":
+        return aligned(reference.prompt, other, spans["op"])
+    places = token_spans(other, {name: chars[name] for name in FIELDS if name in chars})
+    if len(other.ids) != len(ids) or other.ids == ids or places != spans:
+        return False
+    operands = {i for name in "AB" for i in range(*spans[name])}
+    ends = {0, len(ids) - 1}
+    kept = set(range(len(ids))) - operands if kind == "operands" else operands | ends
+    return all(ids[i] == other.ids[i] for i in kept)
+
+
+def _null_words(
+    tokenizer: Any, references: Sequence[Reference], sources: Sources, rng: random.Random
+) -> list[Iterator[Rendered]]:
+    """Null words where the operator stood; in stories another verb, thing or name."""
+    candidates: dict[AnyTemplate, list[str]] = {}
+    queues: list[Iterator[Rendered]] = []
+    for reference in references:
+        wording, template = reference.wording, reference.wording.template
+        if not isinstance(template, Template):
+            queues.append(_retold(wording, sources.counts, rng))
+            continue
+        if template not in candidates:
+            listed = sources.words[template.kind]
+            candidates[template] = null_phrases(tokenizer, template, wording.problem, listed)
+        # Taken from the end, which is how the first pairs of this project were drawn.
+        words = shuffled(candidates[template], rng)[::-1]
+        queues.append(_with_words(wording, words))
+    return queues
+
+
+def _with_words(wording: Wording, words: Sequence[str]) -> Iterator[Rendered]:
+    template, problem = wording.template, wording.problem
+    assert isinstance(template, Template)
+    return (wording.ended(*template.render(problem.a, problem.b, word)) for word in words)
+
+
+def _retold(wording: Wording, counts: Mapping[str, int], rng: random.Random) -> Iterator[Rendered]:
+    template, problem = wording.template, wording.problem
+    assert not isinstance(template, Template)
+    for other in one_by_one(counterfactual_choices(template, wording.words, counts), rng):
+        words = {**wording.words, **other}
+        yield wording.ended(*template.render_counterfactual(problem.a, problem.b, words))
+
+
+def _other_operands(
+    tokenizer: Any, references: Sequence[Reference], sources: Sources, rng: random.Random
+) -> list[Iterator[Rendered]]:
+    """Other A and B of the same lengths, whose answer's token is another."""
+    groups = {name: lengthwise(tokenizer, wordings) for name, wordings in sources.wordings.items()}
+    queues: list[Iterator[Rendered]] = []
+    for reference in references:
+        of_template = groups[reference.wording.template.name]
+        queues.append(_swapped(reference.wording, of_template.like(reference.wording), rng))
+    return queues
+
+
+def _swapped(wording: Wording, others: Sequence[Wording], rng: random.Random) -> Iterator[Rendered]:
+    for other in one_by_one(others, rng):
+        if other.answer != wording.answer:
+            yield replace(other, words=wording.words).reference()
+
+
+@dataclass(frozen=True)
+class Lengthwise:
+    """The usable problems of a template by what must agree: lengths of A and B, digits given."""
+
+    pieces: Mapping[str, Mapping[int, int]]  # of each number, as "A" and as "B"
+    groups: Mapping[tuple[int, int, str], Sequence[Wording]]
+
+    def like(self, wording: Wording) -> Sequence[Wording]:
+        """The problems whose operands can stand in this one's prompt, itself among them."""
+        return self.groups[self.key(wording)]
+
+    def key(self, wording: Wording) -> tuple[int, int, str]:
+        """What must agree."""
+        a, b = wording.problem.a, wording.problem.b
+        return self.pieces["A"][a], self.pieces["B"][b], wording.given
+
+
+def lengthwise(tokenizer: Any, wordings: Sequence[Wording]) -> Lengthwise:
+    """Sort a template's problems by the token counts of their numbers, asked of the tokenizer."""
+    operation = wordings[0].problem.operation
+    numbers = sorted({n for w in wordings for n in (w.problem.a, w.problem.b)})
+    asked = [replace(wordings[0], problem=Problem(operation, n, n), given="") for n in numbers]
+    rendered = [wording.reference() for wording in asked]
+    prompts = encode(tokenizer, [text for text, _ in rendered])
+    pieces: dict[str, dict[int, int]] = {"A": {}, "B": {}}
+    for number, prompt, (_, chars) in zip(numbers, prompts, rendered, strict=True):
+        for name, lengths in pieces.items():
+            start, stop = prompt.token_span(chars[name])
+            lengths[number] = stop - start
+    groups: dict[tuple[int, int, str], list[Wording]] = defaultdict(list)
+    for w in wordings:
+        key = (pieces["A"][w.problem.a], pieces["B"][w.problem.b], w.given)
+        groups[key].append(w)
+    return Lengthwise(pieces, groups)
+
+
+def swappable(tokenizer: Any, wordings: Sequence[Wording]) -> list[Wording]:
+    """The problems for which others of their lengths have another answer; may be none."""
+    by_length = lengthwise(tokenizer, wordings)
+    answers = {key: {w.answer for w in group} for key, group in by_length.groups.items()}
+    return [w for w in wordings if len(answers[by_length.key(w)]) > 1]
+
+
+def exchangeable(tokenizer: Any, wordings: Sequence[Wording]) -> list[Wording]:
+    """The problems for which some other operator asks for another answer; may be none.
+
+    Raises:
+        ValueError: no other operator has the tokens of the template's own.
+    """
+    operations = set(_operators(tokenizer, wordings[0]).values())
+    return [w for w in wordings if not all(_asks_for(w, name) for name in operations)]
+
+
+NARROWED = {"operands": swappable, "operator": exchangeable}
+"""By kind of counterfactual: which of a template's problems have one."""
+
+
+def _other_operators(
+    tokenizer: Any, references: Sequence[Reference], sources: Sources, rng: random.Random
+) -> list[Iterator[Rendered]]:
+    """Words and symbols of the operator's length that ask for a calculation with another result."""
+    candidates: dict[AnyTemplate, dict[str, str]] = {}
+    queues: list[Iterator[Rendered]] = []
+    for reference in references:
+        wording = reference.wording
+        if wording.template not in candidates:
+            candidates[wording.template] = _operators(tokenizer, wording)
+        words = [
+            word
+            for word, operation in candidates[wording.template].items()
+            if not _asks_for(wording, operation)
+        ]
+        queues.append(_with_words(wording, shuffled(words, rng)))
+    return queues
+
+
+def _asks_for(wording: Wording, operation: str) -> bool:
+    """Whether another operation's result would begin with the same token: 4 * 3 after 4 - 3."""
+    value = Problem(operation, wording.problem.a, wording.problem.b).value
+    return str(value).startswith(wording.given + wording.answer)
+
+
+def _operators(tokenizer: Any, wording: Wording) -> dict[str, str]:
+    """Aligned operators of other operations, and those; raises ValueError where there is none."""
+    template = wording.template
+    words = other_operators(template) if isinstance(template, Template) else {}
+    text, chars = wording.reference()
+    rendered = _with_words(wording, list(words)) if words else iter(())
+    reference, *prompts = encode(tokenizer, [text, *(text for text, _ in rendered)])
+    found = {
+        word: words[word]
+        for word, prompt in zip(words, prompts, strict=True)
+        if aligned(reference, prompt, reference.token_span(chars["op"]))
+    }
+    if not found:
+        tried = f"tried {', '.join(words)}" if words else "no word of theirs can stand there"
+        raise ValueError(
+            f"template {template.name} has no counterfactual='operator' under "
+            f"{tokenizer_name(tokenizer)}: in {text!r} no other operation's word has as many "
+            f"tokens as its own ({tried}). Leave the template out: templates=[names]."
+        )
+    return found
+
+
+_QUEUES = {"word": _null_words, "operands": _other_operands, "operator": _other_operators}
+_MORE = {
+    "word": "give more null_words or null_symbols",
+    "operands": "widen the operands",
+    "operator": "take another kind of counterfactual",
+}
+
+
+def _too_few(reference: Reference, found: int, draws: int, kind: str) -> str:
+    return (
+        f"draws={draws}, but template {reference.wording.template.name} has only {found} aligned "
+        f"counterfactuals of {reference.text!r} under this tokenizer: ask for fewer draws, or "
+        f"{_MORE[kind]}"
+    )
