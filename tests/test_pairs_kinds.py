@@ -150,8 +150,8 @@ def test_other_operands_have_the_same_lengths_and_another_answer(tokenizer, oper
 
 @pytest.mark.parametrize("operation", FOUR)
 def test_another_operator_asks_for_another_answer(operation):
-    pieces = {"minus": ["▁min", "us"], "divided": ["▁div", "ided"], "added": ["▁added"]}
-    toy = make_tokenizer(pieces | {word: [f"▁{word}"] for word in ("by", "to", "less", "total")})
+    more = ("added", "multiplied", "divided", "by", "to", "less", "total")
+    toy = make_tokenizer({"minus": ["▁min", "us"]} | {word: [f"▁{word}"] for word in more})
     pairs = sample_pairs(toy, operation, keep="all", counterfactual="operator", draws=2)
     changed = pairs.reference != pairs.counterfactual
     assert torch.equal(changed.any(1), torch.ones(len(pairs), dtype=torch.bool))

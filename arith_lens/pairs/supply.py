@@ -85,8 +85,8 @@ def _no_words(tokenizer: Any, template: StoryTemplate, counts: Mapping[str, int]
         for new, old in stand_ins(template).items()
     )
     return (
-        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: no words "
-        f"that stand for one another have equal token counts (here with those of 'The ... is'):\n"
+        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: no "
+        f"words that stand for one another have equal token counts (here with those of 'The ... is'):\n"
         f"{listed}\nLeave the template out: templates=[names]."
     )
 
