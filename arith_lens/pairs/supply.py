@@ -86,7 +86,7 @@ def _no_words(tokenizer: Any, template: StoryTemplate, counts: Mapping[str, int]
     )
     return (
         f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: no "
-        f"words that stand for one another have equal token counts (here with those of 'The ... is'):\n"
+        f"words that stand for one another have equal token counts:\n"
         f"{listed}\nLeave the template out: templates=[names]."
     )
 
