@@ -10,6 +10,7 @@ OPERATIONS ?=
 PAIRS ?=
 DTYPE ?=
 DEVICE ?=
+TOKENIZER ?= $(MODEL)
 
 # The Python to set up from: the first of these that is new enough, or your own: make PYTHON=...
 PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -23,17 +24,23 @@ ASK = --model $(MODEL) $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPE
 	$(if $(PAIRS),--pairs $(PAIRS)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 gallery test check bench precision reference
+.PHONY: help setup fig2 fig8 fig10 gallery test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 
 fig2: $(STAMP) ## which heads write the answer? compute, then draw figures/<model>/fig2.html
 	$(BIN)/python -m experiments.which_heads $(ASK)
 	$(BIN)/python -m figures.fig2 --model $(MODEL)
+
+fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKENIZER= or MODEL=
+	$(BIN)/python -m experiments.template_tables --figure 8 --tokenizers $(TOKENIZER)
+
+fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
+	$(BIN)/python -m experiments.template_tables --figure 10 --tokenizers $(TOKENIZER)
 
 gallery: $(STAMP) ## redraw figures/gallery from the reference model
 	$(BIN)/python -m experiments.which_heads --model reference

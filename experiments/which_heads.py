@@ -39,6 +39,14 @@ class Config:
     """The calculations to look at."""
     n: int | None = None
     """Distinct reference prompts an operation, before the filter; all there are if not given."""
+    templates: tuple[str, ...] = ("operation",)
+    """The operation's own (Figure 8), "all" (with the stories of addition, Figure 10), or names."""
+    operands: tuple[int, int] = (1, 9)
+    """First and last number that A and B are taken from."""
+    answer_token: Literal["whole", "first", "last"] = "whole"
+    """What the token after END says: C, or the first or last token of a longer C."""
+    counterfactual: Literal["word", "operands", "operator"] = "word"
+    """What the counterfactual changes: the operator to a null word, A and B, or the operation."""
     draws: int = 1
     """Counterfactuals drawn for each reference prompt."""
     seed: int = 0
@@ -114,6 +122,10 @@ def samples(
                         operation,
                         n=config.n,
                         seed=config.seed,
+                        templates=config.templates,
+                        operands=range(config.operands[0], config.operands[1] + 1),
+                        answer_token=config.answer_token,
+                        counterfactual=config.counterfactual,
                         draws=config.draws,
                         keep=config.keep,
                     )

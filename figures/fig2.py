@@ -7,10 +7,10 @@ found, and the numbers as CSV. The same for other models is the paper's Figure 1
 
 import html
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -191,7 +191,7 @@ def notes(run: Run, relative: bool, paper: PaperModel | None) -> list[str]:
             "above +5%. Red: patching lowers the logit, so the component supports the answer."
         ]
     kept = "answered right" if config.get("keep", "correct") == "correct" else "all"
-    data = f"distinct reference prompts, {kept}, seed {config['seed']}"
+    data = f"distinct reference prompts{_asked(config)}, {kept}, seed {config['seed']}"
     if config.get("pairs"):
         data = f"own ({Path(config['pairs']).name}), {kept}"
     lines.append(f"Model: {config['model']}. Prompts: {data}; {PATHS[config['paths']]}.")
@@ -203,6 +203,23 @@ def notes(run: Run, relative: bool, paper: PaperModel | None) -> list[str]:
             if heads
         ]
     return lines
+
+
+def _asked(config: Mapping[str, Any]) -> str:
+    """What was asked of the prompts, where it was not the usual."""
+    usual = {
+        "templates": ["operation"],
+        "operands": [1, 9],
+        "answer_token": "whole",
+        "counterfactual": "word",
+    }
+    asked = ""
+    for key, value in usual.items():
+        given = config.get(key, value)
+        if given != value:
+            shown = given if isinstance(given, str) else " ".join(map(str, given))
+            asked += f", {key.replace('_', ' ')} {shown}"
+    return asked
 
 
 def _panel(

@@ -147,6 +147,15 @@ def test_prompts_of_ones_own_are_named_and_have_no_seed(tmp_path: Path) -> None:
     assert "seed" not in line
 
 
+def test_what_was_asked_of_the_prompts_is_said_where_it_is_not_the_usual(tmp_path: Path) -> None:
+    usual = {"templates": ["operation"], "operands": [1, 9], "counterfactual": "word"}
+    (line,) = fig2.notes(make_run(tmp_path / "usual", "reference", **usual), True, None)[1:]
+    assert "distinct reference prompts, answered right" in line
+    asked = {"templates": ["story/3"], "operands": [10, 20], "answer_token": "last"}
+    (line,) = fig2.notes(make_run(tmp_path / "asked", "reference", **asked), True, None)[1:]
+    assert "prompts, templates story/3, operands 10 20, answer token last, answered" in line
+
+
 def test_a_models_name_is_text_not_markup(tmp_path: Path) -> None:
     run = make_run(tmp_path, "<img src=x onerror=alert(1)>")
     text = fig2.draw(run, [fig2.measure(run, "addition")]).to_json()

@@ -162,3 +162,42 @@ def test_roles_come_back_from_text(pairs, tokenizer, tmp_path):
         tokens = back.reference[back.role_mask(role)].tolist()
         digits = tokenizer.convert_ids_to_tokens(tokens)
         assert digits == list(map(str, pairs.operands[:, column].tolist()))
+
+
+def test_a_pair_of_one_prompt_is_refused(tokenizer, tmp_path):
+    row = {**OWN[0], "counterfactual": OWN[0]["reference"]}
+    with pytest.raises(ValueError, match=r"pair 1: reference and counterfactual are the same"):
+        PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [OWN[0], row]), tokenizer)
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"tempalte": "addition/0"}, "unknown key 'tempalte'; if 'template' is meant"),
+        ({"A": 3}, "unknown key 'A'; if 'a' is meant"),
+        ({"template": "addition/0"}, "template without a, b; give template, a and b together"),
+        ({"template": "addition/0", "a": "three", "b": 4}, "whole number as 'a', found 'three'"),
+        ({"template": "additon/0", "a": 3, "b": 4}, "unknown template 'additon/0'"),
+    ],
+    ids=str,
+)
+def test_what_a_row_misspells_is_refused(tokenizer, tmp_path, more, message):
+    with pytest.raises(ValueError, match=message):
+        PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [{**OWN[0], **more}]), tokenizer)
+
+
+def test_keys_of_ones_own_that_resemble_none_are_left_alone(tokenizer, tmp_path):
+    rows = [{**OWN[0], "id": 7, "source": "mine"}]
+    assert len(PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", rows), tokenizer)) == 1
+
+
+def test_a_misspelt_required_key_is_shown_beside_what_is_missing(tokenizer, tmp_path):
+    row = {"refrence": "a", "counterfactual": "b", "answer": "1"}
+    with pytest.raises(ValueError, match=r"reference is missing or empty; found refrence, "):
+        PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [row]), tokenizer)
+
+
+def test_more_cells_than_columns_are_refused(tokenizer, tmp_path):
+    (tmp_path / "own.csv").write_text("reference,counterfactual,answer\n1, 2 is,1 2 null,3,4\n")
+    with pytest.raises(ValueError, match="row 1: more cells than the header"):
+        PromptPairs.from_csv(tmp_path / "own.csv", tokenizer)

@@ -101,3 +101,24 @@ def test_bad_input_is_named():
         all_problems("modulo")
     with pytest.raises(ValueError, match="no operands"):
         all_problems("addition", [])
+
+
+@pytest.mark.parametrize(
+    "problem, value",
+    [
+        (Problem("addition", 2, 3), 5),
+        (Problem("subtraction", 3, 5), -2),
+        (Problem("division", 3, 4), Fraction(3, 4)),
+        (Problem("division", 3, 0), None),
+        (Problem("exponentiation", 2, -2), Fraction(1, 4)),
+        (Problem("exponentiation", 0, -1), None),
+    ],
+    ids=str,
+)
+def test_a_value_need_not_be_a_natural_number(problem, value):
+    assert problem.value == value
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_exact_answers_are_the_values(operation):
+    assert all(problem.value == problem.answer for problem in all_problems(operation, range(6)))

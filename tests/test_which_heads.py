@@ -11,7 +11,7 @@ import torch
 import arith_lens as al
 from arith_lens.paper import paper_model
 from arith_lens.runs import find_runs
-from experiments.which_heads import Config, _print_paper, _print_table, main
+from experiments.which_heads import Config, _print_paper, _print_table, main, samples
 from figures import fig2
 
 
@@ -137,6 +137,20 @@ def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None
     (run,) = find_runs("which_heads", root=tmp_path / "results")
     assert run.names == ("pairs",)
     assert run.facts("pairs")["pairs"] == 2
+
+
+def test_the_prompts_are_those_asked_for(llama: Any) -> None:
+    asked = Config(
+        operations=("addition",), operands=(10, 12), answer_token="last", n=6, keep="all",
+        templates=("addition/1",), counterfactual="operands",
+    )  # fmt: skip
+    ((name, pairs),) = samples(llama, asked)
+    assert name == "addition" and set(pairs.template or ()) == {"addition/1"}
+    assert pairs.operands is not None and {10, 11, 12} >= set(pairs.operands.flatten().tolist())
+    assert all(text.endswith("equals to 2") for text in pairs.reference_text or ())
+    everything = Config(operations=("division",), templates=("all",), keep="all")
+    ((_, pairs),) = samples(llama, everything)
+    assert len(set(pairs.template or ())) == 9
 
 
 def test_a_users_mistake_ends_with_its_message_alone(config: Config, tmp_path: Path) -> None:

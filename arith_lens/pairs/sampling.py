@@ -116,6 +116,8 @@ def _check_count(name: str, count: int | None) -> None:
 
 def choose_templates(operation: str, names: str | Sequence[str]) -> list[AnyTemplate]:
     """The templates that are meant by `names`, for a ValueError or in the order given."""
+    if not isinstance(names, str) and list(names) in (["operation"], ["all"]):
+        names = names[0]
     own = list(TEMPLATES[check_operation(operation)])
     stories = [story for story in FIGURE_10 if story.operation == operation]
     if names in ("operation", "all"):
