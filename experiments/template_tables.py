@@ -92,10 +92,11 @@ def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
             seed=config.seed,
         )
     ]
+    complete = not any(row["refused"] for row in rows)
     table = pandas.DataFrame(rows).rename(columns={"answer_piece": "C"})
     for column in ("reference", "counterfactual"):
         table[column] = [repr(text) if text else "" for text in table[column]]
-    return table if table["refused"].any() else table.drop(columns="refused")
+    return table.drop(columns="refused") if complete else table
 
 
 def shown(row: dict[str, Any]) -> str:
