@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import random_tokens
 
+from arith_lens.activations import mean_activations
 from arith_lens.components import Head, Mlp, every_head, every_mlp, mlp_out_name, z_name
 from arith_lens.hooks import (
     ablate_heads,
@@ -477,3 +478,47 @@ def test_gradients_flow_through_a_patch(model, reference, recorded):
     assert set(map(tuple, touched[:, 1:].tolist())) == {(9, 2)}, "END, head 2, and nothing else"
     for parameter in model.bridge.parameters():
         parameter.grad = None
+
+
+def test_a_run_of_several_prompts_is_no_mean(model, reference, recorded):
+    """Patched unaveraged it would give an answer, and a wrong one."""
+    with pytest.raises(ValueError, match=r"one mean for all prompts, found .*hook_z of 6 prompts"):
+        ablate_heads([Head(1, 0)], recorded)
+    with pytest.raises(ValueError, match=r"hook_mlp_out of 6 prompts .*mean_activations"):
+        ablate_mlps([1], recorded)
+    means = mean_activations(recorded)
+    assert means[z_name(1)].shape == (1, 10, 4, 8)
+    seen = {}
+    hooks = ablate_heads([Head(1, 0)], means) + capture([z_name(1)], seen)
+    model.run_with_hooks(reference, fwd_hooks=hooks)
+    mean = recorded[z_name(1)][:, :, 0].mean(0)
+    assert torch.allclose(seen[z_name(1)][:, :, 0], mean.expand(6, 10, 8), atol=1e-6)
+
+
+def test_a_mean_without_the_head_axis_is_refused():
+    with pytest.raises(ValueError, match="n_heads d_head"):
+        ablate_heads([Head(0, 0)], {z_name(0): torch.zeros(8)})
+
+
+@pytest.mark.parametrize("given", ["1.2", (1, 2), 3, Mlp(1), None], ids=repr)
+def test_what_is_no_head_is_refused_by_name(given, recorded):
+    """Generators hide their items from the type check that the tests add."""
+    for hooks in (
+        lambda heads: patch_heads(heads, recorded),
+        lambda heads: scale_heads(heads, 2.0),
+    ):
+        with pytest.raises(TypeError, match=r"expected heads such as Head\(12, 22\), found "):
+            hooks(head for head in [given])
+
+
+@pytest.mark.parametrize("given", ["MLP 1", Head(1, 2), 1.0, True], ids=repr)
+def test_what_is_no_mlp_is_refused_by_name(given, recorded):
+    for hooks in (
+        lambda mlps: patch_mlps(mlps, recorded),
+        lambda mlps: ablate_mlps(mlps, ablation="zero"),
+        lambda mlps: scale_mlps(mlps, 2.0),
+    ):
+        with pytest.raises(TypeError, match=r"expected MLPs such as Mlp\(12\), or layers"):
+            hooks(mlp for mlp in [given])
+    with pytest.raises(ValueError, match=r"from 0, found Mlp\(-1\)"):
+        scale_mlps([-1], 0.0)

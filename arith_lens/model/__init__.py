@@ -11,4 +11,5 @@ from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.loading import load_model as load_model
 from arith_lens.model.recording import record as record
 from arith_lens.model.recording import weights_hash as weights_hash
+from arith_lens.model.resuming import run_layers as run_layers
 from arith_lens.model.tokens import Tokens as Tokens

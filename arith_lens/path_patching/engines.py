@@ -11,14 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.components import Component
+from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.certificate import Certificate, certificate_of, certified_pairs
 from arith_lens.path_patching.hook_engine import patched_readouts
-from arith_lens.path_patching.memory import fitting_pairs, in_chunks, sweep_bytes
 from arith_lens.path_patching.question import Question
 from arith_lens.path_patching.recording import Recording, record_end
-from arith_lens.path_patching.sweep import direct_rows, sweep
+from arith_lens.path_patching.sweep import direct_rows, sweep, sweep_bytes
 from arith_lens.path_patching.trunk import Trunk, trunk_of
 
 

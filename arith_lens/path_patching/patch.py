@@ -14,7 +14,7 @@ from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, HookEngine, SweepEngine
-from arith_lens.path_patching.memory import in_chunks
+from arith_lens.memory import in_chunks
 from arith_lens.path_patching.question import Question, ask
 
 SHARD = 64

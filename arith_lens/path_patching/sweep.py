@@ -117,3 +117,8 @@ def head_changes(
     """What each head writes at END in the counterfactual run, less what it writes in X_r."""
     reference, counterfactual = recording.z[:, layer].float()
     return trunk.head_writes(layer, counterfactual - reference, heads)
+
+
+def sweep_bytes(senders: Senders, d_model: int) -> int:
+    """What one pair takes at the end of a sweep: its rows in float32, and the norm's own two."""
+    return 3 * 4 * d_model * senders.n_rows

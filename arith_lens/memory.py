@@ -5,8 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from arith_lens.path_patching.sweep import Senders
-
 
 def in_chunks(compute: Callable[[slice], Tensor], n_pairs: int, chunk: int) -> tuple[Tensor, int]:
     """`compute` on slices of the pairs, joined on the last axis; and the chunk that fitted.
@@ -36,11 +34,6 @@ def fitting_pairs(one_pair: int, n_pairs: int, device: torch.device) -> int:
     """How many pairs of so many bytes fit in half of the free memory: a power of two, or all."""
     fits = max(1, free_bytes(device) // 2 // one_pair)
     return n_pairs if fits >= n_pairs else 1 << (fits.bit_length() - 1)
-
-
-def sweep_bytes(senders: Senders, d_model: int) -> int:
-    """What one pair takes at the end of a sweep: its rows in float32, and the norm's own two."""
-    return 3 * 4 * d_model * senders.n_rows
 
 
 def free_bytes(device: torch.device) -> int:

@@ -1,0 +1,27 @@
+"""Interventions as values: each function returns a list of named hooks; lists compose with `+`.
+
+Hooks of one hook point run in the order of the list, each on what the one before left, so that
+where two touch one head the later wins. A hook never writes into the tensor it is given, holds no
+state, and knows no model: the same list works in `run_with_hooks`, `hooks()` and `generate`, on a
+`HookedModel` and on a bare TransformerBridge.
+
+    freeze(model, reference, mlps=False) + patch_heads([sender], counterfactual, positions=-1)
+
+freezes every head, then lets one sender see the other prompt at END: the paper's path patching.
+
+Positions are the prompt's (`activations.Positions`). While generating with a cache, a step after
+the first holds one new token: hooks without positions (zero, scale, a source of one position, such
+as a mean) act on every step; hooks with positions belong to the prompt, and `HookedModel.generate`
+wants `hook_steps="prompt"` for them.
+"""
+
+from arith_lens.hooks.ablation import Ablation as Ablation
+from arith_lens.hooks.ablation import ablate_heads as ablate_heads
+from arith_lens.hooks.ablation import ablate_mlps as ablate_mlps
+from arith_lens.hooks.ablation import scale_heads as scale_heads
+from arith_lens.hooks.ablation import scale_mlps as scale_mlps
+from arith_lens.hooks.edits import Edit as Edit
+from arith_lens.hooks.patching import capture as capture
+from arith_lens.hooks.patching import freeze as freeze
+from arith_lens.hooks.patching import patch_heads as patch_heads
+from arith_lens.hooks.patching import patch_mlps as patch_mlps
