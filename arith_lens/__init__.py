@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from arith_lens.hooks import patch_mlps as patch_mlps
     from arith_lens.hooks import scale_heads as scale_heads
     from arith_lens.hooks import scale_mlps as scale_mlps
+    from arith_lens.knockout import KnockoutCurve as KnockoutCurve
+    from arith_lens.knockout import Outcomes as Outcomes
+    from arith_lens.knockout import knock_out as knock_out
+    from arith_lens.knockout import knockout_curve as knockout_curve
     from arith_lens.model import HookedModel as HookedModel
     from arith_lens.model import load_model as load_model
     from arith_lens.model import record as record
@@ -46,7 +50,9 @@ _HOME = {
     "Effects": "effects",
     "Head": "components",
     "HookedModel": "model",
+    "KnockoutCurve": "knockout",
     "Mlp": "components",
+    "Outcomes": "knockout",
     "PromptPairs": "pairs",
     "Question": "answers",
     "Role": "pairs",
@@ -59,6 +65,8 @@ _HOME = {
     "freeze": "hooks",
     "gsm8k_pairs": "word_problems",
     "key_heads": "effects",
+    "knock_out": "knockout",
+    "knockout_curve": "knockout",
     "load_model": "model",
     "load_questions": "answers",
     "load_run": "runs",

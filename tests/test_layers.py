@@ -12,12 +12,12 @@ import arith_lens
 
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
-    **dict.fromkeys(["activations", "arrays", "components"], 0),
+    **dict.fromkeys(["activations", "arrays", "components", "memory"], 0),
     **dict.fromkeys(["plotting", "problems", "statistics"], 0),
     **dict.fromkeys(["effects", "hooks", "model", "paper", "templates"], 1),
     **dict.fromkeys(["pairs", "runs"], 2),
     **dict.fromkeys(["metrics", "word_problems"], 3),
-    **dict.fromkeys(["answers", "path_patching"], 4),
+    **dict.fromkeys(["answers", "knockout", "path_patching"], 4),
     **dict.fromkeys(["reference"], 5),  # makes the shipped models and their sets; nobody imports it
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""
@@ -130,6 +130,7 @@ def test_the_names_that_notebooks_rely_on_are_public() -> None:
         load_model HookedModel record sample_pairs PromptPairs Role path_patch plan
         ComponentEffects Effects compare key_heads Head Mlp open_run load_run
         patch_heads patch_mlps ablate_heads ablate_mlps scale_heads freeze capture
+        knock_out knockout_curve Outcomes KnockoutCurve
     """
     assert not set(promised.split()) - set(arith_lens.__all__)
 

@@ -115,15 +115,9 @@ def test_nothing_is_left_behind_even_after_an_error(model):
     def fail(activation, hook):
         raise RuntimeError("inside")
 
+    options = {"start": 2, "stream": stream, "attention_mask": mask}
     with pytest.raises(RuntimeError, match="inside"):
-        run_layers(
-            model,
-            tokens,
-            start=2,
-            stream=stream,
-            attention_mask=mask,
-            fwd_hooks=[(z_name(2), fail)],
-        )
+        run_layers(model, tokens, fwd_hooks=[(z_name(2), fail)], **options)
     assert torch.equal(model(tokens, attention_mask=mask), plain)
     assert not any("forward" in block.__dict__ for block in model.blocks)
     assert not any(block._forward_pre_hooks for block in model.blocks)

@@ -7,10 +7,10 @@ or where the vocabulary is read in its logits.
 
 import torch
 
-from arith_lens.model import HookedLike
 from arith_lens.memory import fitting_pairs
-from arith_lens.path_patching.sweep import sweep_bytes
+from arith_lens.model import HookedLike
 from arith_lens.path_patching.question import Question
+from arith_lens.path_patching.sweep import sweep_bytes
 from arith_lens.path_patching.trunk import VOCABULARY_CHUNK
 
 IN_MLP = 4

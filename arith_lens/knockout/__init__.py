@@ -1,0 +1,21 @@
+"""Knockout: how often is the answer still right when components put out their mean instead?
+
+After the paper's sections 4.2 and 5.1 (Figures 3 and 4, Tables 3 and 4): the output of chosen heads
+and MLPs is replaced by its mean over counterfactual prompts, and accuracy is counted. Choices and
+limits are in `docs/knockout.md`.
+"""
+
+from arith_lens.knockout.controls import matched_order as matched_order
+from arith_lens.knockout.controls import random_order as random_order
+from arith_lens.knockout.curve import KnockoutCurve as KnockoutCurve
+from arith_lens.knockout.drops import Change as Change
+from arith_lens.knockout.drops import Drop as Drop
+from arith_lens.knockout.drops import drop as drop
+from arith_lens.knockout.foreign import knockout_hooks as knockout_hooks
+from arith_lens.knockout.knock_out import knock_out as knock_out
+from arith_lens.knockout.knock_out import knockout_curve as knockout_curve
+from arith_lens.knockout.knock_out import knockout_curves as knockout_curves
+from arith_lens.knockout.masking import GreedyMask as GreedyMask
+from arith_lens.knockout.masking import mask_greedily as mask_greedily
+from arith_lens.knockout.means import counterfactual_means as counterfactual_means
+from arith_lens.knockout.outcomes import Outcomes as Outcomes

@@ -1,0 +1,157 @@
+"""Accuracy and p(C) as more and more components are knocked out."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from arith_lens.arrays import Arrays, joined
+from arith_lens.components import Component, parse_component
+from arith_lens.effects import Effects
+from arith_lens.knockout.drops import Drop, drop
+from arith_lens.knockout.outcomes import MEASURES, SETTING, Outcomes, listed, setting_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class KnockoutCurve:
+    """Outcomes after the first k components of an order are knocked out, for each k.
+
+    Attributes:
+        correct, probability, top: as in Outcomes, for each k
+        ks: how many are out; 0, the baseline, is always among them. With pairs that were filtered
+            for right answers the baseline is 100% by that filter.
+        order: the components, the first to go first
+        n_forwards: what it cost, in whole forwards of the pairs
+    """
+
+    correct: Bool[Tensor, "k pair"]
+    probability: Float[Tensor, "k pair"]
+    top: Int[Tensor, "k pair rank"]
+    ks: tuple[int, ...]
+    order: tuple[Component, ...]
+    ablation: str
+    positions: str
+    means: str
+    template: tuple[str, ...] | None = None
+    cluster: Int[Tensor, "pair"] | None = None
+    computed: Bool[Tensor, "pair"] | None = None
+    n_forwards: float = field(default=float("nan"))
+
+    @property
+    def n_pairs(self) -> int:
+        return self.correct.shape[-1]
+
+    def effects(self) -> Effects:
+        """Both measures, [measure k pair]."""
+        return Effects(
+            per_pair=torch.stack([self.correct.float(), self.probability.float()]),
+            axes=("measure", "k"),
+            metric="after knockout",
+            template=self.template,
+            cluster=self.cluster,
+            labels={"measure": MEASURES, "k": tuple(str(k) for k in self.ks)},
+        )
+
+    def accuracy(self) -> Float[Tensor, "k"]:
+        """The share answered C at each k, templates weighed equally."""
+        return self.effects().mean()[0]
+
+    def mean_probability(self) -> Float[Tensor, "k"]:
+        """The mean of p(C) at each k."""
+        return self.effects().mean()[1]
+
+    def at(self, k: int) -> Outcomes:
+        """The outcomes with the first k out. Raises ValueError for a k that is not in `ks`."""
+        if k not in self.ks:
+            raise ValueError(f"expected k among {list(self.ks)}, found {k}; compute it with ks=")
+        row = self.ks.index(k)
+        shared = {name: getattr(self, name) for name in (*SETTING, *_PAIR)}
+        return Outcomes(
+            correct=self.correct[row],
+            probability=self.probability[row],
+            top=self.top[row],
+            components=self.order[:k],
+            **shared,
+        )
+
+    def drop(self, k: int, *, level: float = 0.95) -> Drop:
+        """What the first k cost against the baseline, absolute and relative."""
+        return drop(self.at(0), self.at(k), level=level)
+
+    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "KnockoutCurve":
+        """The curve of some of the pairs, such as those whose answer is computed, not copied."""
+        rows = torch.arange(self.n_pairs)[mask]
+        return replace(
+            self,
+            correct=self.correct[:, rows],
+            probability=self.probability[:, rows],
+            top=self.top[:, rows],
+            template=self.template and tuple(self.template[i] for i in rows.tolist()),
+            cluster=None if self.cluster is None else self.cluster[rows],
+            computed=None if self.computed is None else self.computed[rows],
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row a k: the component that went last, and both measures with 95% intervals."""
+        from pandas import DataFrame
+
+        effects = self.effects()
+        mean, (low, high) = effects.mean(), effects.ci()
+        columns: dict[str, Any] = {
+            "k": list(self.ks),
+            "component": [str(self.order[k - 1]) if k else "" for k in self.ks],
+        }
+        for row, name in enumerate(("accuracy", "probability")):
+            columns[name] = mean[row].numpy()
+            columns[f"{name}_low"], columns[f"{name}_high"] = low[row].numpy(), high[row].numpy()
+        return DataFrame(columns)
+
+    def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same curve back."""
+        tensors = {"top": self.top}
+        if self.computed is not None:
+            tensors["computed"] = self.computed
+        header = {
+            "ks": list(self.ks),
+            "order": [str(component) for component in self.order],
+            "n_forwards": self.n_forwards,
+            **{name: getattr(self, name) for name in SETTING},
+        }
+        return joined("knockout_curve", {"measures": self.effects().to_arrays()}, tensors, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "KnockoutCurve":
+        """Read `to_arrays` back. Raises ValueError for another kind of result."""
+        arrays.require("knockout_curve")
+        measures = Effects.from_arrays(arrays.part("measures"))
+        return cls(
+            correct=measures.per_pair[0].bool(),
+            probability=measures.per_pair[1],
+            top=arrays.tensors["top"],
+            ks=tuple(arrays.header["ks"]),
+            order=tuple(parse_component(text) for text in arrays.header["order"]),
+            template=measures.template,
+            cluster=measures.cluster,
+            computed=arrays.tensors.get("computed"),
+            n_forwards=arrays.header["n_forwards"],
+            **setting_of(arrays.header),
+        )
+
+    def __repr__(self) -> str:
+        accuracy = self.accuracy()
+        return (
+            f"KnockoutCurve({accuracy[0]:.1%} right with all, {accuracy[-1]:.1%} without "
+            f"{self.ks[-1]} of {listed(self.order)}; {self.n_pairs} pairs, ablation "
+            f"{self.ablation}, positions {self.positions}, means {self.means})"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.to_dataframe().to_html(index=False, float_format="{:.3f}".format)
+
+
+_PAIR = ("template", "cluster", "computed")

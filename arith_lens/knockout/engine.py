@@ -1,0 +1,126 @@
+"""Pairs in shards, each run under every variant; memory decides how much goes at once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from arith_lens.components import Component, Head, Mlp, check_components
+from arith_lens.knockout.means import Means, StandIns, narrowed, stand_ins
+from arith_lens.knockout.positions import chosen_positions
+from arith_lens.knockout.variants import Variant, n_forwards, run_variants
+from arith_lens.memory import free_bytes, in_chunks
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
+
+SHARD = 64
+TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32768}
+"""Tokens in one forward: on a CPU more only leave the cache (measured, see docs/knockout.md)."""
+
+
+@dataclass(frozen=True)
+class KnockoutEngine:
+    """One model, some pairs, and what stands in: ready for any set of the named components."""
+
+    model: HookedLike
+    pairs: PromptPairs
+    stand_ins: StandIns
+    chosen: Bool[Tensor, "pair pos"]
+
+    def __call__(
+        self, variants: Sequence[Variant], *, progress: bool = True
+    ) -> Float[Tensor, "what variant pair"]:
+        """The `variants.reading` of every variant and pair.
+
+        Raises FloatingPointError where the model's logits are not finite.
+        """
+        from tqdm import tqdm
+
+        done = torch.empty(0)
+        shards = self._shards(variants)
+        for rows in tqdm(shards, desc="knockout", unit="shard", disable=None if progress else True):
+            part, _ = in_chunks(self._compute(variants, rows), len(rows), len(rows))
+            if not len(done):
+                done = part.new_zeros(*part.shape[:2], len(self.pairs))
+            done[:, :, rows] = part
+        if not bool(done.isfinite().all()):
+            raise FloatingPointError(
+                "expected finite logits, found NaN or infinity under a knockout; load the model "
+                "in float32 or bfloat16 (float16 overflows), and check its weights and the means"
+            )
+        return done
+
+    def forwards(self, variants: Sequence[Variant]) -> float:
+        """What the variants cost, in whole forwards of the pairs."""
+        return n_forwards(variants, int(self.model.cfg.n_layers), int(self.model.cfg.n_heads))
+
+    def _compute(
+        self, variants: Sequence[Variant], rows: Tensor
+    ) -> Callable[[slice], Float[Tensor, "what variant row"]]:
+        device = torch.device(self.model.cfg.device)
+        budget = TOKENS_AT_ONCE.get(device.type, TOKENS_AT_ONCE["cuda"])
+        width = int(self.pairs.lengths[rows].max())
+        # of the whole shard, so that halving it for want of memory halves what is run at once
+        states_at_once = max(1, budget // (len(rows) * width))
+
+        def compute(part: slice) -> Tensor:
+            chosen = rows[part]
+            batch = narrowed(self.pairs[chosen])
+            where = self.chosen[chosen][:, -batch.reference.shape[1] :]
+            return run_variants(
+                self.model,
+                batch,
+                variants,
+                lambda names: self.stand_ins.of(self.model, self.pairs, chosen, names),
+                where,
+                states_at_once,
+            )
+
+        return compute
+
+    def _shards(self, variants: Sequence[Variant]) -> list[Tensor]:
+        """Rows of pairs, of like lengths together; smaller where all their states fill memory."""
+        cfg = self.model.cfg
+        n_states = 2 * (len({frozenset(variant) for variant in variants}) + 1)  # below and above
+        bytes_of_one = n_states * int(self.pairs.lengths.max()) * int(cfg.d_model) * 4
+        fitting = free_bytes(torch.device(cfg.device)) // 2 // bytes_of_one
+        order = torch.argsort(self.pairs.lengths, stable=True)
+        return list(order.split(max(1, min(SHARD, int(fitting)))))
+
+
+def engine_of(
+    model: HookedLike,
+    pairs: PromptPairs,
+    components: Iterable[Any],
+    *,
+    ablation: str,
+    positions: str,
+    means: Means,
+    seed: int,
+) -> KnockoutEngine:
+    """The engine for knocking out any of `components`. Errors as `knock_out`."""
+    checked = checked_components(model, components)
+    if not len(pairs):
+        raise ValueError("expected pairs to knock out on, found none")
+    where = chosen_positions(pairs, positions, model.tokenizer)
+    standing = stand_ins(model, pairs, checked, ablation=ablation, means=means, seed=seed)
+    return KnockoutEngine(model, pairs, standing, where)
+
+
+def checked_components(model: HookedLike, components: Iterable[Any]) -> tuple[Component, ...]:
+    """The components as they are. Raises TypeError, IndexError or ValueError (one given twice)."""
+    checked = tuple(components)
+    for component in checked:
+        if not isinstance(component, Head | Mlp):
+            raise TypeError(
+                f"expected components such as Head(12, 22) and Mlp(12), found {component!r} "
+                f"({type(component).__name__}); parse_component('12.22') reads text"
+            )
+    check_components(checked, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    if len({*checked}) != len(checked):
+        twice = next(one for one in checked if checked.count(one) > 1)
+        raise ValueError(f"expected each component once, found {twice} several times")
+    return checked

@@ -1,0 +1,160 @@
+"""`knock_out` and `knockout_curve`: check the question, compute it, hand back outcomes a pair."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from arith_lens.components import Component
+from arith_lens.knockout.curve import KnockoutCurve
+from arith_lens.knockout.engine import checked_components, engine_of
+from arith_lens.knockout.means import Means
+from arith_lens.knockout.outcomes import Outcomes
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
+
+
+def knock_out(
+    model: HookedLike,
+    pairs: PromptPairs,
+    components: Iterable[Component],
+    *,
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Outcomes:
+    """What the model answers to the reference prompts without `components` (paper, section 4.2).
+
+    Args:
+        components: heads and MLPs, in any mixture; none of them gives the baseline
+        ablation: what stands in for their output: `"mean"`, over counterfactual prompts (the
+            paper's), `"zero"`, or `"resample"`, the output on the counterfactual of another aligned
+            pair, drawn with `seed`
+        positions: `"all"`: every token but BOS and padding; `"end"`: END alone
+        means: None: over these pairs' counterfactuals, a mean a template and position where they
+            have templates, else one vector a component; `"template"` or `"vector"` says which; or
+            vectors by hook name, as `counterfactual_means` gives of other pairs, for foreign text
+
+    Raises:
+        TypeError, IndexError: something that is no component, or none of this model
+        ValueError: an ablation, positions or means that cannot be; a component given twice; no
+            aligned pair to draw from
+        KeyError: the given means lack a layer
+        FloatingPointError: the logits are NaN or infinite
+    """
+    chosen = checked_components(model, components)
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
+    engine = engine_of(model, pairs, chosen, means=means, seed=seed, **settings)
+    (values,) = engine([frozenset(chosen)], progress=progress).unbind(1)
+    return Outcomes(
+        **_unpacked(values),
+        components=chosen,
+        means=engine.stand_ins.kind,
+        **settings,
+        **_of_pairs(pairs),
+    )
+
+
+def knockout_curve(
+    model: HookedLike,
+    pairs: PromptPairs,
+    order: Iterable[Component],
+    *,
+    ks: Iterable[int],
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> KnockoutCurve:
+    """The outcomes with the first k components of `order` knocked out, for each k of `ks` and 0.
+
+    Below the first layer in which they differ, all k are computed as one (paper, Figure 3).
+    Arguments and errors as `knock_out`; ValueError for a k beyond the order.
+    """
+    curves = knockout_curves(
+        model,
+        pairs,
+        {"order": order},
+        ks=ks,
+        ablation=ablation,
+        positions=positions,
+        means=means,
+        seed=seed,
+        progress=progress,
+    )
+    return curves["order"]
+
+
+def knockout_curves(
+    model: HookedLike,
+    pairs: PromptPairs,
+    orders: Mapping[str, Iterable[Component]],
+    *,
+    ks: Iterable[int],
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> dict[str, KnockoutCurve]:
+    """A `knockout_curve` for each of several orders, such as effect and random orders, at once.
+
+    What the orders have in common, the baseline and the means, is computed once; each curve's
+    `n_forwards` is that of all of them together.
+    """
+    counts = _checked_ks(ks)
+    checked = {name: checked_components(model, order) for name, order in orders.items()}
+    for name, order in checked.items():
+        if counts[-1] > len(order):
+            raise ValueError(
+                f"expected ks up to the {len(order)} components of {name}, found {counts[-1]}; "
+                "give a longer order, or smaller ks"
+            )
+    used = sorted({one for order in checked.values() for one in order[: counts[-1]]}, key=str)
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
+    engine = engine_of(model, pairs, used, means=means, seed=seed, **settings)
+    variants = [frozenset(order[:k]) for order in checked.values() for k in counts]
+    values = engine(variants, progress=progress)
+    cost = engine.forwards(variants)
+    parts = values.split(len(counts), dim=1)
+    settings["means"] = engine.stand_ins.kind
+    return {
+        name: curve_of(part, pairs, order, counts, n_forwards=cost, **settings)
+        for (name, order), part in zip(checked.items(), parts, strict=True)
+    }
+
+
+def curve_of(
+    values: Float[Tensor, "what k pair"],
+    pairs: PromptPairs,
+    order: Iterable[Component],
+    ks: Iterable[int],
+    **settings: Any,
+) -> KnockoutCurve:
+    """The curve that an engine's values are."""
+    return KnockoutCurve(
+        **_unpacked(values), ks=tuple(ks), order=tuple(order), **settings, **_of_pairs(pairs)
+    )
+
+
+def _checked_ks(ks: Iterable[Any]) -> tuple[int, ...]:
+    counts = list(ks)
+    if not all(isinstance(k, int) and not isinstance(k, bool) and k >= 0 for k in counts):
+        raise ValueError(f"expected ks to count components from 0, found {counts}")
+    return tuple(sorted({0, *counts}))
+
+
+def _unpacked(values: Float[Tensor, "what *variant pair"]) -> dict[str, Tensor]:
+    return {
+        "correct": values[0].bool(),
+        "probability": values[1].float(),
+        "top": values[2:].long().movedim(0, -1),
+    }
+
+
+def _of_pairs(pairs: PromptPairs) -> dict[str, Any]:
+    return {"template": pairs.template, "cluster": pairs.cluster, "computed": pairs.computed}

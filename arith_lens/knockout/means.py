@@ -1,0 +1,245 @@
+"""What stands in for a component's output: means over counterfactuals, zero, or another prompt's.
+
+A mean is of a template and a position where pairs have templates (the prompts of one template,
+length and layout are aligned), or one vector a component for text of any kind.
+"""
+
+import random
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from arith_lens.components import (
+    Activations,
+    Component,
+    Head,
+    every_head,
+    every_mlp,
+    mlp_out_name,
+    z_name,
+)
+from arith_lens.knockout.positions import aligned_groups, tokens_that_count
+from arith_lens.model import HookedLike, record
+from arith_lens.pairs import PromptPairs
+
+Means: TypeAlias = Literal["template", "vector"] | Activations | None
+"""`template`: one a template and position; `vector`: one a component; or vectors by hook name,
+such as `counterfactual_means` gives; None: `template` where pairs have templates, else `vector`."""
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class StandIns:
+    """What knocked-out components put out instead, for any of the pairs.
+
+    Attributes:
+        kind: `template`, `vector`, `given`, `zero`, `resample`; `none` where nothing is out
+        values: by hook name [group pos ...], columns aligned at END; none for `zero`, `resample`
+        group: the row of `values` that a pair takes
+        donor: for `resample`, the pair whose counterfactual run stands in
+    """
+
+    kind: str
+    values: Activations
+    group: Int[Tensor, "pair"]
+    donor: Int[Tensor, "pair"] | None = None
+
+    def of(
+        self, model: HookedLike, pairs: PromptPairs, rows: Int[Tensor, "row"], names: list[str]
+    ) -> Activations:
+        """By hook name, [row pos ...] (or 1 where all are alike), for some of the pairs.
+
+        `pairs` are all of them; the columns are those of the rows without common padding.
+        """
+        if self.kind == "zero":
+            return {name: torch.zeros(1, 1, 1, *[1] * name.endswith("hook_z")) for name in names}
+        if self.donor is not None:
+            given = narrowed(pairs[self.donor[rows]])
+            mask = given.attention_mask
+            return record(model, given.counterfactual, names, attention_mask=mask)
+        width = int(pairs.lengths[rows].max())
+        group = self.group[rows]
+        return {
+            name: self.values[name][group.to(self.values[name].device)][:, -width:]
+            for name in names
+        }
+
+
+def narrowed(pairs: PromptPairs) -> PromptPairs:
+    """The pairs without the columns that are padding in all of them; spans are dropped."""
+    used = slice(-int(pairs.lengths.max()), None)
+    return PromptPairs(
+        reference=pairs.reference[:, used],
+        counterfactual=pairs.counterfactual[:, used],
+        answer=pairs.answer,
+        attention_mask=pairs.attention_mask[:, used],
+    )
+
+
+def hook_names(components: Iterable[Component]) -> list[str]:
+    """The hook points at which these components are knocked out, in the order of the forward."""
+    names = {
+        (component.layer, not isinstance(component, Head)): z_name(component.layer)
+        if isinstance(component, Head)
+        else mlp_out_name(component.layer)
+        for component in components
+    }
+    return [names[key] for key in sorted(names)]
+
+
+def stand_ins(
+    model: HookedLike,
+    pairs: PromptPairs,
+    components: Iterable[Component],
+    *,
+    ablation: str,
+    means: Means,
+    seed: int,
+) -> StandIns:
+    """What stands in for the components, ready for use. Errors as `knock_out`."""
+    if ablation not in ("mean", "zero", "resample"):
+        raise ValueError(f"expected ablation 'mean', 'zero' or 'resample', found {ablation!r}")
+    if ablation != "mean" and means is not None:
+        raise ValueError(f"expected means= with ablation='mean' alone, found {ablation!r}")
+    names = hook_names(components)
+    alone = torch.zeros(len(pairs), dtype=torch.long)
+    if not names:
+        return StandIns("none", {}, alone)
+    if ablation == "zero":
+        return StandIns("zero", {}, alone)
+    if ablation == "resample":
+        return StandIns("resample", {}, alone, _donors(pairs, seed))
+    if isinstance(means, Mapping):
+        return StandIns("given", given_vectors(means, names), alone)
+    kind = means or ("template" if pairs.template is not None else "vector")
+    if kind == "vector":
+        vectors = _means(model, pairs, names, alone, over_positions=True)
+        return StandIns("vector", vectors, alone)
+    if kind != "template":
+        raise ValueError(
+            f"expected means 'template', 'vector' or vectors by hook name, found {means!r}"
+        )
+    groups = _groups(pairs)
+    return StandIns("template", _means(model, pairs, names, groups), groups)
+
+
+def counterfactual_means(
+    model: HookedLike, pairs: PromptPairs, components: Iterable[Component] | None = None
+) -> dict[str, Tensor]:
+    """One vector a component: its mean output over the pairs' counterfactuals.
+
+    Over all prompts and positions but BOS and padding, each token alike. With it, components are
+    knocked out on other text: `knock_out(..., means=)`, `knockout_hooks`, `ablate_heads`.
+
+    Returns:
+        by hook name, [n_heads d_head] and [d_model], for the layers of `components` (None: all)
+    """
+    if components is None:
+        n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+        components = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
+    alone = torch.zeros(len(pairs), dtype=torch.long)
+    means = _means(model, pairs, hook_names(components), alone, over_positions=True)
+    return {name: value[0, 0] for name, value in means.items()}
+
+
+def _means(
+    model: HookedLike,
+    pairs: PromptPairs,
+    names: list[str],
+    groups: Int[Tensor, "pair"],
+    *,
+    over_positions: bool = False,
+) -> dict[str, Tensor]:
+    """By hook name, [group pos ...], or [1 1 ...] over positions; 0 where no token counts."""
+    counted = tokens_that_count(pairs, model.tokenizer)
+    totals: dict[str, Tensor] = {}
+    for rows in torch.arange(len(pairs)).split(BATCH):
+        batch = pairs[rows]
+        kept = record(model, batch.counterfactual, names, attention_mask=batch.attention_mask)
+        for name, value in kept.items():
+            sums = _sums(value, counted[rows], groups[rows], int(groups.max()) + 1)
+            totals[name] = totals[name] + sums if name in totals else sums
+    n_tokens = torch.zeros(int(groups.max()) + 1, counted.shape[1])
+    n_tokens.index_add_(0, groups, counted.float())
+    means = {}
+    for name, total in totals.items():
+        number = n_tokens.to(total.device).reshape(*n_tokens.shape, *[1] * (total.ndim - 2))
+        if over_positions:
+            total, number = total.sum((0, 1), keepdim=True), number.sum((0, 1), keepdim=True)
+        means[name] = total / number.clamp(min=1)
+    return means
+
+
+def _sums(
+    value: Float[Tensor, "row pos *rest"],
+    counted: Bool[Tensor, "row pos"],
+    groups: Int[Tensor, "row"],
+    n_groups: int,
+) -> Float[Tensor, "group pos *rest"]:
+    counts = counted.to(value.device).reshape(*counted.shape, *[1] * (value.ndim - 2))
+    total = value.new_zeros(n_groups, *value.shape[1:], dtype=torch.float32)
+    return total.index_add_(0, groups.to(value.device), torch.where(counts, value.float(), 0.0))
+
+
+def _groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
+    """The groups to average over; warns where one has a single prompt, whose mean is no mean."""
+    groups = aligned_groups(pairs)
+    sizes = groups.bincount()
+    if int(sizes.min()) == 1:
+        warnings.warn(
+            f"{int((sizes == 1).sum())} of {len(sizes)} groups of aligned prompts (template, "
+            "length, places of the operands) hold one prompt, whose 'mean' is its own "
+            "counterfactual output; give more pairs, or means='vector'",
+            stacklevel=4,
+        )
+    return groups
+
+
+def _donors(pairs: PromptPairs, seed: int) -> Int[Tensor, "pair"]:
+    """For each pair another of its group, of another reference prompt."""
+    rng = random.Random(seed)
+    groups, references = aligned_groups(pairs).tolist(), pairs.cluster.tolist()
+    members: dict[int, list[int]] = {}
+    for pair, group in enumerate(groups):
+        members.setdefault(group, []).append(pair)
+    donors = []
+    for pair, group in enumerate(groups):
+        others = [other for other in members[group] if references[other] != references[pair]]
+        if not others:
+            raise ValueError(
+                f"expected for ablation='resample' another prompt aligned with pair {pair}, found "
+                "none (same template, length and places of the operands, other reference); give "
+                "more pairs, or use ablation='mean'"
+            )
+        donors.append(rng.choice(others))
+    return torch.tensor(donors)
+
+
+def given_vectors(means: Activations, names: Iterable[str]) -> dict[str, Tensor]:
+    """Those of the vectors that a user gave, as [1 1 ...]. Errors as `knock_out`."""
+    return {name: _given_vector(means, name) for name in names}
+
+
+def _given_vector(means: Activations, name: str) -> Float[Tensor, "1 1 *rest"]:
+    """One of the vectors that a user gave, as [1 1 ...]."""
+    if name not in means:
+        raise KeyError(
+            f"expected {name} in the means, found {sorted(means)}; "
+            "counterfactual_means(model, pairs, components) gives all that is needed"
+        )
+    value, ndim = means[name], 2 if name.endswith("hook_z") else 1
+    if value.ndim == ndim:
+        return value[None, None]
+    if value.ndim == ndim + 2 and value.shape[:2] == (1, 1):
+        return value
+    raise ValueError(
+        f"expected {name} as one vector a component, "
+        f"{'[n_heads d_head]' if ndim == 2 else '[d_model]'}, found {list(value.shape)}; means of "
+        "positions fit the prompts they were made from alone: counterfactual_means gives vectors"
+    )

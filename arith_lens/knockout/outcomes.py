@@ -1,0 +1,158 @@
+"""What a model answers without some of its components, pair by pair."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from arith_lens.arrays import Arrays, joined
+from arith_lens.components import Component, parse_component
+from arith_lens.effects import Effects
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MEASURES = ("correct", "probability")
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Whether each pair's reference prompt is answered C, and with what probability.
+
+    Attributes:
+        correct: top-1 over the vocabulary is C
+        probability: p(C), over the vocabulary
+        top: the likeliest tokens, best first
+        components: what was knocked out; nothing is the baseline
+        ablation: `mean`, `zero` or `resample`
+        positions: `all` (but BOS and padding) or `end`
+        means: what the mean is of: `template`, `vector`, `given`; else the ablation, or `none`
+        template, cluster: of each pair; means weigh templates equally, errors go by reference
+        computed: C is neither operand, so that copying cannot give it; None if not known
+    """
+
+    correct: Bool[Tensor, "pair"]
+    probability: Float[Tensor, "pair"]
+    top: Int[Tensor, "pair rank"]
+    components: tuple[Component, ...]
+    ablation: str
+    positions: str
+    means: str
+    template: tuple[str, ...] | None = None
+    cluster: Int[Tensor, "pair"] | None = None
+    computed: Bool[Tensor, "pair"] | None = None
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.correct)
+
+    def effects(self) -> Effects:
+        """Both measures, [measure pair], with all that Effects can do."""
+        return Effects(
+            per_pair=torch.stack([self.correct.float(), self.probability.float()]),
+            axes=("measure",),
+            metric="after knockout",
+            template=self.template,
+            cluster=self.cluster,
+            labels={"measure": MEASURES},
+        )
+
+    def accuracy(self) -> float:
+        """The share answered C: the mean over each template's pairs, then over templates."""
+        return float(self.effects().mean()[0])
+
+    def mean_probability(self) -> float:
+        """The mean of p(C), templates weighed equally."""
+        return float(self.effects().mean()[1])
+
+    def ci(self, level: float = 0.95, *, seed: int = 0) -> tuple[float, float]:
+        """Bootstrap interval of `accuracy`, clustered by reference prompt."""
+        low, high = self.effects().ci(level, seed=seed)[:, 0].tolist()
+        return low, high
+
+    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Outcomes":
+        """The outcomes of some of the pairs, such as `outcomes.select(outcomes.computed)`."""
+        rows = torch.arange(self.n_pairs)[mask]
+        return replace(
+            self,
+            correct=self.correct[rows],
+            probability=self.probability[rows],
+            top=self.top[rows],
+            template=self.template and tuple(self.template[i] for i in rows.tolist()),
+            cluster=None if self.cluster is None else self.cluster[rows],
+            computed=None if self.computed is None else self.computed[rows],
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row a pair."""
+        from pandas import DataFrame
+
+        columns: dict[str, Any] = {
+            "correct": self.correct.numpy(),
+            "probability": self.probability.numpy(),
+            "top": self.top[:, 0].numpy(),
+        }
+        if self.template is not None:
+            columns["template"] = list(self.template)
+        if self.cluster is not None:
+            columns["cluster"] = self.cluster.numpy()
+        if self.computed is not None:
+            columns["computed"] = self.computed.numpy()
+        return DataFrame(columns)
+
+    def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same outcomes back."""
+        tensors = {"top": self.top}
+        if self.computed is not None:
+            tensors["computed"] = self.computed
+        header = {"components": [str(component) for component in self.components]}
+        header |= {name: getattr(self, name) for name in SETTING}
+        return joined("outcomes", {"measures": self.effects().to_arrays()}, tensors, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "Outcomes":
+        """Read `to_arrays` back. Raises ValueError for another kind of result."""
+        arrays.require("outcomes")
+        measures = Effects.from_arrays(arrays.part("measures"))
+        return cls(
+            correct=measures.per_pair[0].bool(),
+            probability=measures.per_pair[1],
+            top=arrays.tensors["top"],
+            components=tuple(parse_component(text) for text in arrays.header["components"]),
+            template=measures.template,
+            cluster=measures.cluster,
+            computed=arrays.tensors.get("computed"),
+            **setting_of(arrays.header),
+        )
+
+    def __repr__(self) -> str:
+        low, high = self.ci()
+        return (
+            f"Outcomes({self.accuracy():.1%} right ({low:.1%} to {high:.1%}), mean p(C) "
+            f"{self.mean_probability():.3f}, {self.n_pairs} pairs, without "
+            f"{listed(self.components)}, ablation {self.ablation}, positions {self.positions}, "
+            f"means {self.means})"
+        )
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<p>{escape(repr(self))}</p>"
+
+
+SETTING = ("ablation", "positions", "means")
+
+
+def setting_of(header: Mapping[str, Any]) -> dict[str, Any]:
+    """How a stored result was knocked out."""
+    return {name: header[name] for name in SETTING}
+
+
+def listed(components: tuple[Component, ...]) -> str:
+    """The components in words; the first of them where they are many."""
+    named = ", ".join(str(component) for component in components[:6])
+    more = f" and {len(components) - 6} more" if len(components) > 6 else ""
+    return named + more or "nothing"
