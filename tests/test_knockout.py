@@ -1,6 +1,7 @@
 """Knockout against raw Transformers: the oracle touches `o_proj` and `mlp`, and no library code."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from conftest import random_tokens
 
 from arith_lens.components import Head, Mlp, every_head, mlp_out_name, z_name
 from arith_lens.knockout import (
+    KnockoutCurve,
     Outcomes,
     counterfactual_means,
     drop,
@@ -41,8 +43,6 @@ def make_pairs(model, n=6, width=9, templates=2, seed=0):
     pairs = PromptPairs.from_tokens(tokens, other, torch.arange(n) + 40, mask)
     with torch.no_grad():  # answers that the model gives, so that knockout has something to lose
         answer = model(pairs.reference, attention_mask=mask)[:, -1].argmax(-1)
-    from dataclasses import replace
-
     return replace(pairs, template=names, answer=answer)
 
 
@@ -114,7 +114,7 @@ def oracle(hf_model, pairs, components, *, ablation, positions, d_head, means="t
                 value = torch.zeros_like(runs[component][0])
             elif means == "template":
                 same = [j for j in range(n) if pairs.template[j] == pairs.template[i]]
-                value = sum(runs[component][j] for j in same) / len(same)
+                value = torch.stack([runs[component][j] for j in same]).mean(0)
             else:
                 counted = [
                     runs[component][j][p]
@@ -122,7 +122,7 @@ def oracle(hf_model, pairs, components, *, ablation, positions, d_head, means="t
                     for p in range(len(mask))
                     if p > int(pairs.attention_mask[j].int().argmax())
                 ]
-                value = (sum(counted) / len(counted)).expand(len(mask), -1)
+                value = torch.stack(counted).mean(0).expand(len(mask), -1)
 
             def change(found, value=value, touched=touched):
                 found[touched] = value[touched]
@@ -223,8 +223,6 @@ def test_a_resample_is_drawn_by_its_seed_from_other_references(llama):
 @torch.no_grad()
 def test_identity_a_component_given_its_own_value_changes_nothing(model):
     """One prompt a template, and X_c = X_r: the mean is the prompt's own run."""
-    from dataclasses import replace
-
     pairs = make_pairs(model, n=2)
     pairs = replace(pairs, counterfactual=pairs.reference)
     with pytest.warns(UserWarning, match="hold one prompt"):
@@ -249,8 +247,6 @@ def test_totality_without_anything_only_the_embedding_of_end_is_left(model):
 
 def test_locality_padding_and_other_templates_do_not_matter(model):
     """What stands under the mask, and pairs of other templates, leave a pair's outcome alone."""
-    from dataclasses import replace
-
     pairs = make_pairs(model)
     outcomes = knock_out(model, pairs, MIXED)
     refilled = pairs.reference.masked_fill(~pairs.attention_mask, 23)
@@ -288,8 +284,6 @@ def test_null_a_head_that_writes_nothing_costs_nothing(make_hf, tokenizer):
 
 def test_aligned_means_keep_apart_what_stands_at_other_columns(llama):
     """Same template and length, operands elsewhere: not one group."""
-    from dataclasses import replace
-
     from arith_lens.knockout.positions import aligned_groups
     from arith_lens.pairs import Role
 
@@ -369,8 +363,6 @@ def test_layers_below_the_lowest_are_computed_once(deep):
 def test_outcomes_weigh_templates_equally_and_err_by_reference(llama):
     pairs = make_pairs(llama)
     outcomes = knock_out(llama, pairs, [])
-    from dataclasses import replace
-
     uneven = replace(
         outcomes,
         correct=torch.tensor([True, False, True, False, True, True]),
@@ -384,8 +376,6 @@ def test_outcomes_weigh_templates_equally_and_err_by_reference(llama):
 def test_a_drop_is_absolute_and_relative_and_paired(llama):
     pairs = make_pairs(llama, n=20, templates=1)
     before, after = knock_out(llama, pairs, []), knock_out(llama, pairs, MIXED)
-    from dataclasses import replace
-
     before = replace(before, correct=torch.tensor([True] * 16 + [False] * 4))
     after = replace(after, correct=torch.tensor([True] * 4 + [False] * 16))
     change = drop(before, after).accuracy
@@ -401,8 +391,6 @@ def test_a_drop_is_absolute_and_relative_and_paired(llama):
 
 
 def test_outcomes_and_curves_come_back_from_their_arrays(mistral):
-    from arith_lens.knockout import KnockoutCurve
-
     pairs = make_pairs(mistral)
     outcomes = knock_out(mistral, pairs, MIXED)
     again = Outcomes.from_arrays(outcomes.to_arrays())
@@ -413,6 +401,7 @@ def test_outcomes_and_curves_come_back_from_their_arrays(mistral):
         assert torch.equal(first.probability, second.probability)
         assert torch.equal(first.top, second.top)
         assert first.template == second.template
+        assert first.cluster is not None and second.cluster is not None
         assert torch.equal(first.cluster, second.cluster)
     assert again.components == outcomes.components
     assert (back.ks, back.order, back.means) == (curve.ks, curve.order, curve.means)

@@ -167,4 +167,4 @@ def _hooks(
         z_name(stage.start): (where & out[:, None, None, :-1])[..., None],
         mlp_out_name(stage.start): where & out[:, None, None, -1:],
     }
-    return [(name, partial(_put, where=parts[name], value=value)) for name, value in values.items()]
+    return [(name, StackedEdit(parts[name], value)) for name, value in values.items()]
