@@ -20,8 +20,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-ASK = --model $(MODEL) $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
-	$(if $(PAIRS),--pairs $(PAIRS)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+# A path as one word of the shell, whatever spaces and quotes are in it.
+quoted = '$(subst ','\'',$(1))'
+
+ASK = --model $(call quoted,$(MODEL)) $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
+	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fig2 fig8 fig10 gallery test check bench precision reference
@@ -34,7 +37,7 @@ setup: $(STAMP) ## make .venv and install everything, once
 
 fig2: $(STAMP) ## which heads write the answer? compute, then draw figures/<model>/fig2.html
 	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.fig2 --model $(MODEL)
+	$(BIN)/python -m figures.fig2 --model $(call quoted,$(MODEL))
 
 fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 8 --tokenizers $(TOKENIZER)

@@ -49,7 +49,7 @@ def free_bytes(device: torch.device) -> int:
 def _unless_out_of_memory(compute: Callable[[slice], Tensor], part: slice) -> Tensor | None:
     try:
         return compute(part)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if not _is_out_of_memory(error):
             raise
     if torch.cuda.is_available():
@@ -57,6 +57,8 @@ def _unless_out_of_memory(compute: Callable[[slice], Tensor], part: slice) -> Te
     return None
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """A CPU allocation that fails is a bare RuntimeError; only its text tells."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+def _is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
+    """A CPU allocation that fails is a bare RuntimeError; only its text tells. A MemoryError is
+    that of chunks within this one, which gave up."""
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return known or "can't allocate memory" in str(error)

@@ -78,7 +78,8 @@ def main(
         config: what to compute.
         root: where runs are kept.
         dry_run: print what it would cost, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
+        again: compute anew what an earlier run of this configuration has saved; without it, what
+            is finished is reused, and what was broken off goes on.
     """
     dtype = None if config.dtype is None else getattr(torch, config.dtype)
     with said_plainly():
@@ -89,14 +90,16 @@ def main(
         for name, pairs in samples(model, config):
             print(f"{name}: {al.plan(model, pairs, **asked)}")
         return
-    inputs = () if config.pairs is None else (config.pairs,)
-    with said_plainly():
-        opened = al.open_run("which_heads", config, model=model, inputs=inputs, root=root)
-    with opened as run:
+    given: dict[str, Any] = {
+        "model": model,
+        "inputs": () if config.pairs is None else (config.pairs,),
+        "root": root,
+        "again": again,
+    }
+    with stopped_plainly(), al.open_run("which_heads", config, **given) as run:
         saved = () if again else run.names
         for name, pairs in samples(model, config, skip=saved):
-            effects = al.path_patch(model, pairs, **asked)
-            run.save(name, effects, pairs=pairs)
+            al.path_patch(model, pairs, run=run, name=name, **asked)
     report(run, reused=saved)
 
 
@@ -107,6 +110,18 @@ def said_plainly() -> Iterator[None]:
         yield
     except (OSError, ValueError, RunError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def stopped_plainly() -> Iterator[None]:
+    """Around the computation: who stops it, or whose disk is full, reads what is kept (which the
+    run says) and no traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except RunError as error:
+        sys.exit("\n".join([f"RunError: {error}", *getattr(error, "__notes__", [])]))
 
 
 def samples(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from arith_lens.path_patching import (
     path_patch,
     trunk,
 )
+from arith_lens.runs import open_run
 
 
 @pytest.fixture
@@ -190,16 +192,13 @@ def test_a_result_says_how_it_was_computed(model: Any, pairs: PromptPairs) -> No
     assert result.heads.cluster is not None and len(result.heads.cluster) == 5
 
 
-def test_an_open_run_keeps_the_result(llama: Any) -> None:
-    saved: dict[str, Any] = {}
-
-    class Run:
-        def save(self, name: str, effects: Any, *, pairs: Any) -> None:
-            saved[name] = effects, pairs
-
+def test_an_open_run_keeps_the_result(llama: Any, tmp_path: Path) -> None:
     pairs = make_pairs(llama)
-    result = path_patch(llama, pairs, run=Run())
-    assert saved == {"path_patching": (result, pairs)}
+    with open_run("engines", {}, model=llama, root=tmp_path) as run:
+        result = path_patch(llama, pairs, metric="logit", run=run)
+    assert run.names == ("path_patching",)
+    assert torch.equal(run.load("path_patching").heads.per_pair, result.heads.per_pair)
+    assert run.facts("path_patching")["pairs"] == len(pairs)
 
 
 def test_nan_in_the_weights_names_the_layer(make_model: Callable[..., Any]) -> None:
@@ -249,14 +248,10 @@ def test_padding_that_no_mask_covers_is_refused(llama: Any, columns: slice) -> N
     path_patch(llama, masked, metric="logit")
 
 
-def test_a_run_names_results_by_the_pairs_operation(llama: Any) -> None:
-    names = []
-
-    class Run:
-        def save(self, name: str, effects: Any, *, pairs: Any) -> None:
-            names.append(name)
-
+def test_a_run_names_results_by_the_pairs_operation(llama: Any, tmp_path: Path) -> None:
     pairs = make_pairs(llama)
-    for operations in [("addition",) * 5, ("addition",) * 4 + ("division",)]:
-        path_patch(llama, replace(pairs, operation=operations), run=Run())
-    assert names == ["addition", "path_patching"]
+    with open_run("engines", {}, root=tmp_path) as run:
+        for operations in [("addition",) * 5, ("addition",) * 4 + ("division",)]:
+            path_patch(llama, replace(pairs, operation=operations), metric="logit", run=run)
+        path_patch(llama, pairs, metric="logit", run=run, name="mine")
+    assert run.names == ("addition", "path_patching", "mine")

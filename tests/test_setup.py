@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -85,18 +86,22 @@ def test_help_lists_every_target(tmp_path: Path) -> None:
 
 @needs_make
 def test_variables_become_options(tmp_path: Path) -> None:
-    given = ["MODEL=gpt2", "N=7", "OPERATIONS=addition division", "PAIRS=a.jsonl", "DTYPE=bfloat16"]
-    commands = make(tmp_path, "-n", "fig2", *given, "DEVICE=cuda").stdout
-    for option in (
-        "--model gpt2",
-        "--n 7",
-        "--operations addition division",
-        "--pairs a.jsonl",
-        "--dtype bfloat16",
-        "--device cuda",
-        "figures.fig2 --model gpt2",
+    given = ["N=7", "OPERATIONS=addition division", "DTYPE=bfloat16", "DEVICE=cuda"]
+    paths = ["MODEL=my model's folder", "PAIRS=my pairs.jsonl"]
+    lines = make(tmp_path, "-n", "fig2", *given, *paths).stdout.splitlines()
+    (computed,) = [shlex.split(line) for line in lines if "experiments.which_heads" in line]
+    (drawn,) = [shlex.split(line) for line in lines if "figures.fig2" in line]
+    for options in (
+        ["--model", "my model's folder"],
+        ["--n", "7"],
+        ["--operations", "addition", "division"],
+        ["--pairs", "my pairs.jsonl"],
+        ["--dtype", "bfloat16"],
+        ["--device", "cuda"],
     ):
-        assert option in commands
+        start = computed.index(options[0])
+        assert computed[start : start + len(options)] == options
+    assert drawn[-2:] == ["--model", "my model's folder"]
 
 
 def test_every_dependency_is_pinned_within_its_bounds() -> None:

@@ -1,7 +1,8 @@
 """The two ways to compute a shard of pairs: the sweep, and hooks.
 
 Both take pairs and their foils, and give row 0: the unpatched logit of the answer; then the effect
-of each sender of the question. `notes` are what a result should say of the computation.
+of each sender of the question. `notes` are what a result should say of what was computed since
+they were last asked for.
 """
 
 from dataclasses import dataclass, field, replace
@@ -55,8 +56,8 @@ class SweepEngine:
     trunk: Trunk
     certify: bool
     certificate: Certificate | None = None
-    chunks: set[int] = field(default_factory=set)
-    """How many pairs were swept at once: differs where memory did."""
+    news: dict[str, Any] = field(default_factory=dict)
+    """What `notes` has not told yet."""
 
     @classmethod
     def of(cls, model: HookedLike, question: Question, *, certify: bool) -> "SweepEngine":
@@ -76,6 +77,7 @@ class SweepEngine:
         if uncertified:
             self.certificate = self._certificate(recording, pairs)
             self.certificate.require()
+            self.news["certificate"] = self.certificate.as_dict()
 
         def part(chosen: slice) -> Tensor:
             chosen_foil = None if foil is None else foil[chosen]
@@ -84,13 +86,12 @@ class SweepEngine:
         one_pair = sweep_bytes(self.question.senders, recording.stream.shape[-1])
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
-        self.chunks.add(min(chunk, len(pairs)))
+        # pairs that were swept at once: differs where memory did
+        self.news.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
 
     def notes(self) -> dict[str, Any]:
-        notes: dict[str, Any] = {"chunk_sizes": sorted(self.chunks, reverse=True)}
-        if self.certificate is not None:
-            notes["certificate"] = self.certificate.as_dict()
+        notes, self.news = self.news, {}
         return notes
 
     def _effects(

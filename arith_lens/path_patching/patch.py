@@ -1,6 +1,6 @@
 """`path_patch`: check the question, compute it shard by shard, hand back effects a pair."""
 
-import time
+import hashlib
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +16,8 @@ from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, HookEngine, SweepEngine
 from arith_lens.path_patching.question import Question, ask
+from arith_lens.path_patching.shards import Place, by_shards
+from arith_lens.runs import Run
 
 SHARD = 64
 """Pairs that are recorded in one batch and computed together."""
@@ -37,7 +39,8 @@ def path_patch(
     certify: bool = True,
     spot_checks: int = 0,
     batch_size: int | None = None,
-    run: Any = None,
+    run: Run | None = None,
+    name: str | None = None,
     progress: bool = True,
 ) -> ComponentEffects:
     """The effect on the answer of giving each component its counterfactual output at END.
@@ -58,8 +61,11 @@ def path_patch(
         spot_checks: recompute so many random (sender, pair) cells by hooks; the largest difference
             is stored in `computation`.
         batch_size: pairs in a shard. The same shards give the same bits; others agree to rounding.
-        run: an open run (`runs.open_run`) to save the result in, under the pairs' operation, or as
-            `path_patching` where they have none or several.
+        run: an open run (`with open_run(...) as run`) that keeps each shard as it finishes, then
+            the result. What is there of the same computation is not computed again: neither shards
+            that a killed process left nor a finished result.
+        name: what the run calls the result; the pairs' operation, or `path_patching` where they
+            have none or several, if not given.
 
     Returns:
         Effects a pair, of heads [layer head pair] and of MLPs [layer pair], on the CPU.
@@ -69,33 +75,37 @@ def path_patch(
         CertificateError: it should, and does not reproduce it; the numbers are in the message.
         FloatingPointError: an activation is NaN or infinite; its layer is named.
         IndexError, ValueError: a sender, paths, metric or foil that cannot be.
+        RunError: the run is not open or was opened with another model; or the disk refuses, and
+            the shards that finished are kept.
     """
-    started = time.perf_counter()
     question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     compute = engine_for(engine, model, question, certify=certify)
     size = shard_size(batch_size)
-    values = _by_shards(compute, pairs, foil, size, progress)
+    asked = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
+    checks = {"certify": certify, "spot_checks": spot_checks}
+    details = asked | checks | _details(question, foil)
+    place = run and Place(run, name or _name(pairs), run.identity(model, pairs, **details))
+    if place and (saved := place.saved(progress)):
+        return saved
+    kept = place and place.shards
+    values, notes = by_shards(compute, pairs, foil, size, kept=kept, progress=progress)
     _warn_of_ratios(values[0], metric)
     effects = _component_effects(values, pairs, question)
     computation = {
-        "engine": engine,
-        "paths": paths,
-        "metric": metric,
+        **asked,
         "n_pairs": len(pairs),
         "n_senders": len(question.components),
-        "shard_size": size,
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         "device": str(model.W_U.device),
         "threads": torch.get_num_threads(),
-        "seconds": time.perf_counter() - started,
-        **compute.notes(),
+        **notes,
     }
     if spot_checks:
         check = HookEngine(model, question)
         computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
     result = ComponentEffects(*effects, values[0], _n_left_out(values), computation)
-    if run is not None:
-        run.save(_name(pairs), result, pairs=pairs)
+    if place:
+        place.save(result, pairs)
     return result
 
 
@@ -115,31 +125,14 @@ def shard_size(batch_size: int | None) -> int:
     return batch_size or SHARD
 
 
-def _by_shards(
-    compute: Engine,
-    pairs: PromptPairs,
-    foil: Int[Tensor, "pair"] | None,
-    size: int,
-    progress: bool,
-) -> Float[Tensor, "row pair"]:
-    """Row 0: the unpatched logit; then each sender's effect. A shard too large is halved."""
-    from tqdm import tqdm
-
-    done = []
-    starts = range(0, len(pairs), size)
-    for start in tqdm(
-        starts, desc="path patching", unit="shard", disable=None if progress else True
-    ):
-        shard = pairs[start : start + size]
-        shard_foil = None if foil is None else foil[start : start + size]
-
-        def part(
-            chosen: slice, shard: PromptPairs = shard, foil: Tensor | None = shard_foil
-        ) -> Tensor:
-            return compute(shard[chosen], None if foil is None else foil[chosen]).cpu()
-
-        done.append(in_chunks(part, len(shard), size)[0])
-    return torch.cat(done, dim=-1)
+def _details(question: Question, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:
+    """Senders and foils, for the identity of a computation."""
+    foils = None if foil is None else foil.cpu().long().numpy().tobytes()
+    return {
+        "method": "path_patch",
+        "senders": [str(sender) for sender in question.components],
+        "foil_sha256": foils and hashlib.sha256(foils).hexdigest(),
+    }
 
 
 def _component_effects(

@@ -3,6 +3,7 @@
 A result that replaces another has files of its own, so that the old ones count until then.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -69,12 +70,10 @@ def stem_of(name: str, entry: Mapping[str, Any]) -> str:
 
 def remove_old_files(folder: Path, name: str, entry: Mapping[str, Any]) -> None:
     """Those of the results of this name that were replaced, or never completed."""
-    for ending in (".safetensors", ".csv", ".pairs.jsonl"):
-        for path in folder.glob(f"{name}.*{ending}"):
-            generation = path.name.removeprefix(f"{name}.").removesuffix(ending.lstrip("."))
-            ours = generation == "" or generation.removesuffix(".").isdecimal()
-            if ours and path.name not in entry["sha256"]:
-                remove(path)
+    ours = re.compile(re.escape(name) + r"(\.\d+)?\.(safetensors|csv|pairs\.jsonl)")
+    for path in folder.glob(f"{name}.*"):
+        if ours.fullmatch(path.name) and path.name not in entry["sha256"]:
+            remove(path)
 
 
 def remove(path: Path) -> None:

@@ -38,7 +38,7 @@ class Shards:
             arrays = unsealed(path.read_bytes())
             if (found := dict(arrays.header)).pop("shard", None) != [self._digest, index]:
                 raise RunError("it is a part of another computation")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, RunError) as error:
             warnings.warn(f"{path} is damaged ({error}); it is computed again", stacklevel=3)
