@@ -41,8 +41,8 @@ class FolderLock:
             ) from error
         except OSError as error:
             raise RunError(
-                f"cannot lock {self._folder / LOCK}: {error.strerror or error}. Remove what stands "
-                "there, or choose a root that can be written."
+                f"cannot lock {self._folder / LOCK}: {error.strerror or error}. Free some space, "
+                "remove what stands there, or choose a root that can be written."
             ) from error
         try:
             write(self._folder / HOLDER, json.dumps(_myself()).encode())
