@@ -1,0 +1,170 @@
+"""Kill -9 at any moment loses nothing that was finished, and the run ends with the same bits.
+
+`ARITH_LENS_KILLS=20` kills more often than the suite does.
+"""
+
+import multiprocessing
+import os
+import random
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arith_lens.runs import Run, RunError, load_run
+
+KILLS = int(os.environ.get("ARITH_LENS_KILLS", "4"))
+N_PAIRS, SHARD = 60, 2
+NAMES = ("first", "second")
+
+
+def compute(checkpoint: Path, root: Path, ready: Connection) -> None:
+    """What is killed: two results of a small random model, thirty shards each."""
+    import arith_lens as al
+
+    torch.set_num_threads(1)
+    model = al.load_model(str(checkpoint))
+    ready.send("ready")
+    with al.open_run("killed", {}, model=model, root=root) as run:
+        for seed, name in enumerate(NAMES):
+            generator = torch.Generator().manual_seed(seed)
+            tokens = torch.randint(3, model.d_vocab, (N_PAIRS, 9), generator=generator)
+            other = torch.randint(3, model.d_vocab, (N_PAIRS, 9), generator=generator)
+            pairs = al.PromptPairs.from_tokens(tokens, other, tokens[:, 2])
+            asked: dict[str, Any] = {"metric": "logit", "batch_size": SHARD, "progress": False}
+            al.path_patch(model, pairs, run=run, name=name, **asked)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    make_hf("mistral").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[ForkServerContext]:
+    """Processes that have the libraries already: only the first one waits for their import."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["arith_lens.path_patching", "transformer_lens", "transformers"])
+    yield context
+
+
+def start(context: ForkServerContext, checkpoint: Path, root: Path) -> Any:
+    """The process, once it begins to compute."""
+    ready, child = context.Pipe(duplex=False)
+    with ready, child:
+        process = context.Process(target=compute, args=(checkpoint, root, child))
+        process.start()
+        assert ready.poll(120)
+    return process
+
+
+def folder_in(root: Path) -> Path | None:
+    return next((root / "killed").glob("*/"), None)
+
+
+def finished_parts(root: Path) -> dict[str, bytes]:
+    """The contents of every shard and of every saved result's arrays."""
+    folder = folder_in(root)
+    if folder is None:
+        return {}
+    parts = {str(path.relative_to(folder)): path.read_bytes()
+             for path in sorted(folder.glob("shards/*/0*.safetensors"))}  # fmt: skip
+    for name in saved_names(folder):
+        parts[name] = (folder / f"{name}.safetensors").read_bytes()
+    return parts
+
+
+def saved_names(folder: Path) -> tuple[str, ...]:
+    """Of results that load, which checks their digests."""
+    if not (folder / "run.json").exists():
+        return ()
+    run = load_run(folder)
+    for name in run.names:
+        run.load(name)
+    return run.names
+
+
+def lost(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
+    """What was finished before and is not there as it was, nor part of a result that is saved."""
+    missing = {part for part, data in before.items() if after.get(part) != data}
+    return {
+        part
+        for part in missing
+        if part in NAMES or part.split("/")[1].rpartition("-")[0] not in after
+    }
+
+
+def bits(run: Run, name: str) -> dict[str, torch.Tensor]:
+    return {
+        key: tensor.contiguous().view(torch.uint8)
+        for key, tensor in run.load_arrays(name).tensors.items()
+    }
+
+
+def assert_same_run(found: Run, expected: Run) -> None:
+    assert found.finished and found.names == expected.names == NAMES
+    for name in NAMES:
+        ours, theirs = bits(found, name), bits(expected, name)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+        timed = {"seconds", "certificates_after_resuming"}
+        computations = [
+            {key: value for key, value in run.load(name).computation.items() if key not in timed}
+            for run in (found, expected)
+        ]
+        assert computations[0] == computations[1]
+    assert not (found.path / "shards").exists()
+    assert not [path for path in found.path.rglob("*") if "partial" in path.name]
+
+
+def test_a_run_that_is_killed_and_run_again_ends_with_the_same_bits(
+    context: ForkServerContext, checkpoint: Path, tmp_path: Path
+) -> None:
+    started = time.monotonic()
+    whole = start(context, checkpoint, tmp_path / "whole")
+    computing = time.monotonic()
+    whole.join(120)
+    seconds = time.monotonic() - computing
+    expected = load_run(folder_in(tmp_path / "whole") or tmp_path)
+    draw, kills, rounds, resumed_at = random.Random(0), 0, 0, []
+    root = tmp_path / "killed-0"
+    while True:
+        before = finished_parts(root)
+        process = start(context, checkpoint, root)
+        computing = time.monotonic()
+        process.join(draw.uniform(0, seconds * 0.6) if kills < KILLS else 120)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            kills += 1
+            after = finished_parts(root)
+            resumed_at.append(len(after))
+            assert lost(before, after) == set()
+            continue
+        assert process.exitcode == 0
+        seconds = min(seconds, time.monotonic() - computing)  # the first one may be slow
+        assert_same_run(load_run(folder_in(root) or root), expected)
+        rounds += 1
+        if kills == KILLS:
+            break
+        root = tmp_path / f"killed-{rounds}"
+    print(f"{kills} kills in {rounds} runs, each run {seconds:.2f} s unbroken; parts that were "
+          f"finished at each kill: {resumed_at}; {time.monotonic() - started:.0f} s")  # fmt: skip
+    assert not torch.equal(expected.load("first").logit, expected.load("second").logit)
+
+
+def test_the_check_would_see_a_loss(tmp_path: Path) -> None:
+    before = {"first": b"1", "shards/second-0123/00000.safetensors": b"2"}
+    assert lost(before, {}) == set(before)
+    assert lost(before, {**before, "first": b"0"}) == {"first"}
+    assert lost(before, {"first": b"1", "second": b"3"}) == set()
+    with pytest.raises(RunError):
+        load_run(tmp_path)
