@@ -11,7 +11,6 @@ from torch import Tensor
 
 from arith_lens.components import Component
 from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
-from arith_lens.memory import in_chunks
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, HookEngine, SweepEngine

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.effects import ComponentEffects
+from arith_lens.memory import in_chunks
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine
-from arith_lens.path_patching.memory import in_chunks
 from arith_lens.runs import Run, Shards
 
 
