@@ -27,7 +27,7 @@ ASK = --model $(call quoted,$(MODEL)) $(if $(N),--n $(N)) $(if $(OPERATIONS),--o
 	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig8 fig10 gallery test check bench precision reference
+.PHONY: help setup fig2 fig8 fig10 paths stability templates gallery test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,18 @@ fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKEN
 
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 10 --tokenizers $(TOKENIZER)
+
+paths: $(STAMP) ## the strongest heads' effects: direct, via MLPs, total; without PAIRS=
+	$(BIN)/python -m experiments.which_paths $(ASK)
+	$(BIN)/python -m figures.paths --model $(call quoted,$(MODEL))
+
+stability: $(STAMP) ## how many prompts until the strongest heads stay the same?
+	$(BIN)/python -m experiments.which_heads $(ASK)
+	$(BIN)/python -m figures.stability --model $(call quoted,$(MODEL))
+
+templates: $(STAMP) ## the strongest heads in each wording
+	$(BIN)/python -m experiments.which_heads $(ASK)
+	$(BIN)/python -m figures.templates --model $(call quoted,$(MODEL))
 
 gallery: $(STAMP) ## redraw figures/gallery from the reference model
 	$(BIN)/python -m experiments.which_heads --model reference

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from arith_lens.effects import compare as compare
     from arith_lens.effects import contrast as contrast
     from arith_lens.effects import key_heads as key_heads
+    from arith_lens.effects import template_agreement as template_agreement
     from arith_lens.hooks import ablate_heads as ablate_heads
     from arith_lens.hooks import ablate_mlps as ablate_mlps
     from arith_lens.hooks import capture as capture
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from arith_lens.path_patching import plan as plan
     from arith_lens.runs import load_run as load_run
     from arith_lens.runs import open_run as open_run
+    from arith_lens.stability import stability_of as stability_of
     from arith_lens.word_problems import gsm8k_pairs as gsm8k_pairs
 
 _HOME = {
@@ -79,6 +81,8 @@ _HOME = {
     "sample_pairs": "pairs",
     "scale_heads": "hooks",
     "scale_mlps": "hooks",
+    "stability_of": "stability",
+    "template_agreement": "effects",
 }
 
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

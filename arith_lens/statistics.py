@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 AT_ONCE = 2**22
@@ -106,22 +106,49 @@ def resampled_means(
     (sums, counts), home = cluster_sums(values, clusters), _strata_of_clusters(strata, clusters)
     overall = mean_over_strata(values, strata)[:, None]
     rng = np.random.default_rng(seed)
-    total = values.new_zeros(len(values), n_resamples)
-    present = torch.zeros_like(total)
+    times = values.new_ones(len(home), n_resamples)
+    moved = values.new_zeros(len(values), n_resamples)
     for stratum in home.unique():
-        some, count = sums[:, home == stratum], counts[:, home == stratum]
-        n = count.shape[1]
+        here = home == stratum
+        n = int(here.sum())
         if n == 1:
             sign = torch.as_tensor(rng.choice((-1.0, 1.0), size=n_resamples))
-            means = some / count + (some / count - overall) * sign
+            moved += ((sums[:, here] / counts[:, here] - overall) * sign).nan_to_num(nan=0.0)
         else:
             drawn = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_resamples)
-            times = torch.as_tensor(drawn, dtype=values.dtype).T
-            means = (some @ times) / (count @ times)
-        total += means.nan_to_num(nan=0.0)
-        present += ~means.isnan()
+            times[here] = torch.as_tensor(drawn, dtype=values.dtype).T
+    means, n_strata = _means_of_draws(sums, counts, home, times)
     enough = (counts > 0).sum(-1, keepdim=True) > 1
-    return (total / present).masked_fill(~enough, float("nan"))
+    return (means + moved / n_strata).masked_fill(~enough, float("nan"))
+
+
+def means_of_draws(
+    sample: Sample, drawn: Bool[Tensor, "cluster draw"]
+) -> Float[Tensor, "component draw"]:
+    """`mean_over_strata` of the clusters that each draw takes, over the strata that it has.
+
+    Clusters are numbered from 0 without gaps.
+    """
+    sums, counts = cluster_sums(sample.values.double(), sample.clusters)
+    home = _strata_of_clusters(sample.strata, sample.clusters)
+    return _means_of_draws(sums, counts, home, drawn.double())[0]
+
+
+def _means_of_draws(
+    sums: Float[Tensor, "component cluster"],
+    counts: Float[Tensor, "component cluster"],
+    home: Int[Tensor, "cluster"],
+    times: Float[Tensor, "cluster draw"],
+) -> tuple[Float[Tensor, "component draw"], Float[Tensor, "component draw"]]:
+    """The means, each cluster taken so many times, and over how many strata they are."""
+    total = sums.new_zeros(len(sums), times.shape[1])
+    n_strata = torch.zeros_like(total)
+    for stratum in home.unique():
+        here = home == stratum
+        means = (sums[:, here] @ times[here]) / (counts[:, here] @ times[here])
+        total += means.nan_to_num(nan=0.0)
+        n_strata += ~means.isnan()
+    return total / n_strata, n_strata
 
 
 def sign_test(

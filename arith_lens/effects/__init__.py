@@ -8,3 +8,4 @@ from arith_lens.effects.ranking import KEY as KEY
 from arith_lens.effects.ranking import compare as compare
 from arith_lens.effects.ranking import contrast as contrast
 from arith_lens.effects.ranking import key_heads as key_heads
+from arith_lens.effects.ranking import template_agreement as template_agreement

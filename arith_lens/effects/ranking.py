@@ -106,3 +106,15 @@ def contrast(
     columns = means | {"ci_low": low.float(), "ci_high": high.float()}
     places = effects.to_dataframe()[list(effects.axes)]
     return places.join(DataFrame({name: value.numpy() for name, value in columns.items()}))
+
+
+def template_agreement(effects: Effects) -> "DataFrame":
+    """Spearman's rank correlation of the components' means between each two templates.
+
+    A square table by template names. Noise lowers it: with few references a template, look at the
+    intervals before you call two templates different. Raises ValueError without templates.
+    """
+    from pandas import DataFrame
+
+    means = {name: part.mean().flatten().numpy() for name, part in effects.by_template().items()}
+    return DataFrame(means).corr(method="spearman")

@@ -1,0 +1,99 @@
+"""How the set of strongest components settles as reference prompts are added."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from arith_lens.effects import KEY, Effects
+from arith_lens.statistics import means_of_draws
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def stability_of(
+    effects: Effects,
+    *,
+    k: int = 5,
+    sizes: Sequence[int] | None = None,
+    threshold: float | None = None,
+    n_draws: int = 200,
+    seed: int = 0,
+) -> "DataFrame":
+    """How much samples of n distinct references agree on the strongest components.
+
+    References are drawn without replacement, each with all its pairs, and means weigh the templates
+    of a draw equally. Sets are compared by the share of their union that they share (Jaccard); two
+    empty sets agree.
+
+    Args:
+        k: of the top-k set, the k most negative means.
+        sizes: numbers of references; None: ten from 4 to all, evenly spaced in ratio.
+        threshold: of the key set; None: the metric's own where it has one, else no key set.
+        n_draws: samples of each size.
+
+    Returns:
+        A row a size, a set (`top 5`, `key`), and what a sample is compared `with`: `all`
+        references, of which it is a part, or `another` sample of its size without references in
+        common (at most half of all). `mean` over the draws, `low` and `high` (10th and 90th
+        percentile).
+
+    Raises:
+        ValueError: k, a size or n_draws that cannot be.
+    """
+    from pandas import DataFrame
+
+    sample = effects.sample()
+    total = int(sample.clusters.max()) + 1 if effects.n_pairs else 0
+    sizes = _checked(sizes, total, k, len(sample.values), n_draws)
+    sets: dict[str, Callable[[Tensor], Tensor]] = {f"top {k}": lambda means: _top(means, k)}
+    limit = KEY.get(effects.metric) if threshold is None else threshold
+    if limit is not None:
+        sets["key"] = lambda means: means < limit
+    whole = means_of_draws(sample, torch.ones(total, 1, dtype=torch.bool))
+    rng, rows = np.random.default_rng(seed), []
+    for size in sizes:
+        order = torch.as_tensor(rng.random((total, n_draws)).argsort(0).argsort(0))
+        first = means_of_draws(sample, order < size)
+        others = {"all": whole}
+        if 2 * size <= total:
+            others["another"] = means_of_draws(sample, (order >= size) & (order < 2 * size))
+        for name, members in sets.items():
+            for which, means in others.items():
+                found = _jaccard(members(first), members(means))
+                low, high = np.percentile(found, [10, 90])
+                rows.append((size, name, which, found.mean(), low, high))
+    return DataFrame(rows, columns=["n", "set", "with", "mean", "low", "high"])
+
+
+def _checked(
+    sizes: Sequence[int] | None, total: int, k: int, n_components: int, n_draws: int
+) -> list[int]:
+    if not 0 < k <= n_components or n_draws < 1:
+        raise ValueError(
+            f"expected k from 1 to {n_components} components and at least one draw, found k={k} "
+            f"and n_draws={n_draws}"
+        )
+    if total < 2:
+        raise ValueError(f"expected at least 2 distinct references, found {total}; sample more")
+    if sizes is None:
+        return [int(size) for size in np.unique(np.geomspace(min(4, total), total, 10).round())]
+    if not sizes or min(sizes) < 1 or max(sizes) > total:
+        raise ValueError(f"expected sizes from 1 to {total} distinct references, found {sizes}")
+    return list(sizes)
+
+
+def _top(means: Float[Tensor, "component draw"], k: int) -> Bool[Tensor, "component draw"]:
+    order = means.nan_to_num(nan=float("inf")).argsort(dim=0, stable=True)[:k]
+    return torch.zeros_like(means, dtype=torch.bool).scatter(0, order, True) & ~means.isnan()
+
+
+def _jaccard(
+    a: Bool[Tensor, "component draw"], b: Bool[Tensor, "component #draw"]
+) -> Float[np.ndarray, " draw"]:
+    shared, either = (a & b).sum(0).double(), (a | b).sum(0).double()
+    return torch.where(either > 0, shared / either.clamp(min=1), 1.0).numpy()

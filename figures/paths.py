@@ -1,0 +1,79 @@
+"""The strongest heads' effects on three kinds of paths, as a table with intervals and shares.
+
+Reads a run of `experiments/which_paths.py`. The total effect is the sum of what goes directly to
+the logits, what MLPs add (via MLPs less direct), and what later heads add (total less via MLPs);
+the differences are taken pair by pair, and their intervals are of these differences.
+"""
+
+import sys
+from dataclasses import replace
+from typing import Annotated
+
+import tyro
+from pandas import DataFrame
+
+from arith_lens.effects import Effects
+from arith_lens.runs import Run, RunError
+from figures.common import TableOptions, chosen_run, stem_of, write_table
+
+PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
+
+
+def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
+    """Print the table, and what was written."""
+    try:
+        run = chosen_run(options, "which_paths")
+        numbers = table(run)
+    except RunError as error:
+        sys.exit(str(error))
+    title = f"Paths of the strongest heads: {run.config['model']}, {run.config['metric']}"
+    notes = [
+        "In brackets: 95% bootstrap intervals over reference prompts, within templates.",
+        "Shares are of the total effect, and may exceed 100% where parts have opposite signs.",
+    ]
+    relative = run.config["metric"] == "relative_logit"
+    write_table(stem_of(options, run, "paths"), shown(numbers, relative), numbers, title, notes)
+
+
+def table(run: Run) -> DataFrame:
+    """A row a head and operation: each part's mean, the ends of its interval, its share."""
+    operations = [name.removesuffix("-total") for name in run.names if name.endswith("-total")]
+    rows = []
+    for operation in operations:
+        direct, via_mlps, total = (
+            run.load(f"{operation}-{paths}").heads for paths in ("direct", "via_mlps", "total")
+        )
+        parts = (direct, _less(via_mlps, direct), via_mlps, _less(total, via_mlps), total)
+        means = {name: part.mean() for name, part in zip(PARTS, parts, strict=True)}
+        ends = {name: part.ci() for name, part in zip(PARTS, parts, strict=True)}
+        for head in total.top(total.per_pair[..., 0].numel()):
+            at = (head.layer, head.index)  # pyright: ignore[reportAttributeAccessIssue]
+            row: dict[str, object] = {"operation": operation, "head": str(head)}
+            for name in PARTS:
+                row[name] = float(means[name][at])
+                row[f"{name} low"], row[f"{name} high"] = map(float, ends[name][:, *at])
+                row[f"{name} share"] = float(means[name][at] / means["total"][at])
+            rows.append(row)
+    return DataFrame(rows)
+
+
+def shown(numbers: DataFrame, relative: bool) -> DataFrame:
+    """The same as text."""
+    number = "{:+.1%}".format if relative else "{:+.3g}".format
+    text = numbers[["operation", "head"]].copy()
+    for name in PARTS:
+        text[name] = [
+            f"{number(row[name])} ({number(row[f'{name} low'])}, {number(row[f'{name} high'])})"
+            for _, row in numbers.iterrows()
+        ]
+    for name in ("direct", "MLPs add", "heads add"):
+        text[f"share {name}"] = [f"{share:.0%}" for share in numbers[f"{name} share"]]
+    return text
+
+
+def _less(a: Effects, b: Effects) -> Effects:
+    return replace(a, per_pair=a.per_pair - b.per_pair)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.paths", description=__doc__)

@@ -1,0 +1,98 @@
+"""How many reference prompts until the strongest heads stay the same? An operation a panel.
+
+Reads a run of `experiments/which_heads.py`. Samples of n distinct references, drawn without
+replacement: how much their top heads, and their key heads, are those of all references, and those
+of another sample of the same size.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.runs import Run, RunError
+from arith_lens.stability import stability_of
+from figures.common import Options, chosen_run, stem_of, write
+
+NAMES = {"all": "with all", "another": "with another sample"}
+
+
+@dataclass(frozen=True)
+class StabilityOptions(Options):
+    """Which run to draw, and where to."""
+
+    k: int = 5
+    """Of the top-k set."""
+    draws: int = 200
+    """Samples of each size."""
+
+
+def main(options: Annotated[StabilityOptions, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = chosen_run(options, "which_heads")
+        tables = {
+            name: stability_of(run.load(name).heads, k=options.k, n_draws=options.draws)
+            for name in run.names
+        }
+    except (RunError, ValueError) as error:
+        sys.exit(str(error))
+    numbers = concat([table.assign(operation=name) for name, table in tables.items()])
+    write(stem_of(options, run, "stability"), numbers, draw(run, tables), options.formats)
+
+
+def draw(run: Run, tables: dict[str, DataFrame]) -> plotting.Figure:
+    """A panel an operation."""
+    parts = [
+        plotting.CurvePanel(
+            title=plotting.plain(name.capitalize()),
+            lines=_lines(table),
+            y_title="heads in common",
+            y_range=(0, 100),
+        )
+        for name, table in tables.items()
+    ]
+    return plotting.curve_panels(
+        parts,
+        x_title="distinct reference prompts",
+        unit="%",
+        notes=notes(run, tables),
+        across=min(2, len(parts)),
+    )
+
+
+def notes(run: Run, tables: dict[str, DataFrame]) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    name = next(iter(tables.values()))["set"].iloc[0]
+    return [
+        f"Share of the heads of two {name} sets, or key sets, that both have; mean over samples.",
+        f"Band: 10th to 90th percentile of samples of the {name} set. Two empty key sets agree.",
+        f"Model: {run.config['model']}; paths: {run.config['paths']}.",
+    ]
+
+
+def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
+    lines = []
+    colours = (plotting.RED, plotting.BLUE)
+    for (kind, part), colour in zip(table.groupby("set", sort=False), colours, strict=False):
+        for which, dash in (("all", "solid"), ("another", "dot")):
+            some = part[part["with"] == which]
+            band = {end: 100 * some[end].to_numpy() for end in ("low", "high")}
+            lines.append(
+                plotting.Line(
+                    x=some["n"].to_numpy(),
+                    y=100 * some["mean"].to_numpy(),
+                    name=f"{kind}, {NAMES[which]}",
+                    colour=colour,
+                    dash=dash,
+                    **(band if which == "all" and colour == plotting.RED else {}),
+                )
+            )
+    return tuple(lines)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.stability", description=__doc__)

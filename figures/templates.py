@@ -1,0 +1,131 @@
+"""Do the wordings agree? The strongest heads in each template, an operation a panel.
+
+Reads a run of `experiments/which_heads.py`; the rank correlation of all heads between templates
+stands in the panels' titles.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import tyro
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.effects import Effects, key_heads, template_agreement
+from arith_lens.runs import Run, RunError
+from figures.common import Options, chosen_run, stem_of, write
+
+N_HEADS = 12
+
+
+@dataclass(frozen=True)
+class Wordings:
+    """One operation: its strongest heads in each template."""
+
+    heads: tuple[str, ...]
+    templates: tuple[str, ...]
+    means: np.ndarray  # [head template]
+    overall: np.ndarray  # [head]
+    n_key: int | None  # how many of them, from the first, are key heads; None: by other metrics
+    agreement: float  # median rank correlation of two templates over all heads; NaN: of one
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = chosen_run(options, "which_heads")
+        found = {name: wordings(run.load(name).heads) for name in run.names}
+    except (RunError, ValueError) as error:
+        sys.exit(str(error))
+    stem, table = stem_of(options, run, "templates"), numbers(found)
+    screen, vector = draw(run, found), draw(run, found, vector=True)
+    write(stem, table, screen, options.formats, vector)
+
+
+def wordings(effects: Effects) -> Wordings:
+    """The strongest heads by template. Raises ValueError where the pairs have no templates."""
+    relative = effects.metric == "relative_logit"
+    chosen = effects.top(N_HEADS)
+    at = tuple(np.array([(head.layer, head.index) for head in chosen]).T)  # pyright: ignore[reportAttributeAccessIssue]
+    by_name = effects.by_template()
+    parts = {name: by_name[name] for name in sorted(by_name, key=lambda name: (len(name), name))}
+    correlation = template_agreement(effects).to_numpy()
+    pairs = correlation[np.triu_indices(len(parts), 1)]
+    return Wordings(
+        heads=tuple(map(str, chosen)),
+        templates=tuple(parts),
+        means=np.stack([part.mean().numpy()[at] for part in parts.values()], axis=1),
+        overall=effects.mean().numpy()[at],
+        n_key=len(key_heads(effects)) if relative else None,
+        agreement=float(np.median(pairs)) if len(pairs) else float("nan"),
+    )
+
+
+def numbers(found: Mapping[str, Wordings]) -> DataFrame:
+    """A row a head: its mean in each template, over all, and their standard deviation."""
+    tables = []
+    for operation, part in found.items():
+        columns = {name.split("/")[-1]: part.means[:, i] for i, name in enumerate(part.templates)}
+        table = DataFrame({"operation": operation, "head": part.heads, "mean": part.overall})
+        spread = part.means.std(axis=1, ddof=1) if len(part.templates) > 1 else np.nan
+        tables.append(
+            table.assign(spread=spread, median_rank_correlation=part.agreement, **columns)
+        )
+    return concat(tables, ignore_index=True)
+
+
+def draw(run: Run, found: Mapping[str, Wordings], *, vector: bool = False) -> plotting.Figure:
+    """Heads down, templates across, the mean over templates as a bar beside."""
+    relative = run.config["metric"] == "relative_logit"
+    scale, unit = (100.0, "%") if relative else (1.0, "")
+    width = max(len(part.templates) for part in found.values())
+    height = max(len(part.heads) for part in found.values())
+    figure = plotting.panels(
+        [_panel(name, part, scale, (height, width)) for name, part in found.items()],
+        axes=("head", "template"),
+        bar_name="all",
+        colour_title="Δ logit of<br>right answer" if relative else "effect",
+        hover=(f"template %{{x}}: %{{z:+.2f}}{unit}", f"all templates: %{{z:+.2f}}{unit}"),
+        notes=notes(run),
+        unit=unit,
+        across=min(2, len(found)),
+        vector=vector,
+    )
+    for index, part in enumerate(found.values()):
+        suffix = "" if index == 0 else str(index + 1)
+        places = list(range(len(part.heads)))
+        figure.layout[f"yaxis{suffix}"].update(tickvals=places, ticktext=list(part.heads))
+    return figure
+
+
+def notes(run: Run) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    return [
+        f"The {N_HEADS} strongest heads (layer.head), strongest first; key heads come first. "
+        "r: median rank correlation of two templates over all heads.",
+        f"Model: {run.config['model']}; paths: {run.config['paths']}. Red: patching lowers the "
+        "value, so the component supports the answer.",
+    ]
+
+
+def _panel(operation: str, part: Wordings, scale: float, shape: tuple[int, int]) -> plotting.Panel:
+    values, bar = np.full(shape, np.nan), np.full(shape[0], np.nan)
+    values[: len(part.heads), : len(part.templates)] = scale * part.means
+    bar[: len(part.heads)] = scale * part.overall
+    agreement = "" if np.isnan(part.agreement) else f"&nbsp; r = {part.agreement:.2f}"
+    key = "" if part.n_key is None else f"&nbsp; {part.n_key} key"
+    name = plotting.plain(operation.capitalize())
+    return plotting.Panel(
+        title=f'{name}<span style="color:{plotting.NOTE}">{key}{agreement}</span>',
+        values=values,
+        bar=bar,
+        hover=values[..., None],
+        bar_hover=bar[:, None],
+    )
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.templates", description=__doc__)
