@@ -60,7 +60,7 @@ def table(run: Run) -> DataFrame:
 def shown(numbers: DataFrame, relative: bool) -> DataFrame:
     """The same as text."""
     number = "{:+.1%}".format if relative else "{:+.3g}".format
-    text = numbers[["operation", "head"]].copy()
+    text = DataFrame({name: numbers[name] for name in ("operation", "head")})
     for name in PARTS:
         text[name] = [
             f"{number(row[name])} ({number(row[f'{name} low'])}, {number(row[f'{name} high'])})"

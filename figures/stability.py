@@ -7,7 +7,7 @@ of another sample of the same size.
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from pandas import DataFrame, concat
@@ -79,7 +79,7 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
     colours = (plotting.RED, plotting.BLUE)
     for (kind, part), colour in zip(table.groupby("set", sort=False), colours, strict=False):
         for which, dash in (("all", "solid"), ("another", "dot")):
-            some = part[part["with"] == which]
+            some: Any = part[part["with"] == which]
             band = {end: 100 * some[end].to_numpy() for end in ("low", "high")}
             lines.append(
                 plotting.Line(

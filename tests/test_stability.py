@@ -1,11 +1,18 @@
 """How sets settle: against sets counted out here, and effects whose order is known."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from arith_lens.effects import Effects, template_agreement
 from arith_lens.stability import stability_of
+
+
+def measured(effects: Effects, **options: Any) -> Any:
+    """The table, as what pandas does not type."""
+    return stability_of(effects, **options)
 
 
 def made(noise: float, n: int = 60, n_components: int = 20, draws: int = 2) -> Effects:
@@ -20,14 +27,14 @@ def made(noise: float, n: int = 60, n_components: int = 20, draws: int = 2) -> E
 
 
 def test_without_noise_every_sample_agrees_with_every_other() -> None:
-    table = stability_of(made(0.0), n_draws=20)
+    table = measured(made(0.0), n_draws=20)
     assert (table["mean"] == 1).all() and (table["low"] == 1).all()
     assert set(table["set"]) == {"top 5", "key"} and set(table["with"]) == {"all", "another"}
     assert table.loc[table["with"] == "another", "n"].max() <= 30
 
 
 def test_agreement_grows_with_the_number_of_references_up_to_all_of_them() -> None:
-    table = stability_of(made(0.1), sizes=[3, 10, 30, 60], n_draws=200)
+    table = measured(made(0.1), sizes=[3, 10, 30, 60], n_draws=200)
     top = table[(table["set"] == "top 5") & (table["with"] == "all")].set_index("n")["mean"]
     assert top.is_monotonic_increasing and top[60] == 1 and top[3] < 0.6
     other = table[(table["set"] == "top 5") & (table["with"] == "another")].set_index("n")["mean"]
@@ -37,7 +44,7 @@ def test_agreement_grows_with_the_number_of_references_up_to_all_of_them() -> No
 def test_noise_alone_agrees_as_chance_does() -> None:
     effects = made(0.0)
     noise = torch.randn(20, 120, generator=torch.Generator().manual_seed(1))
-    table = stability_of(Effects(noise, effects.axes, effects.metric), sizes=[4, 60], k=5)
+    table = measured(Effects(noise, effects.axes, effects.metric), sizes=[4, 60], k=5)
     another = table[(table["set"] == "top 5") & (table["with"] == "another")]["mean"]
     draw = np.random.default_rng(0)
     chance = np.mean([
@@ -53,28 +60,28 @@ def test_a_draw_takes_whole_references_and_weighs_templates_equally() -> None:
     """One reference of two, all draws of it: the top component is that reference's own."""
     values = torch.tensor([[-9.0, -9.0, 0.0], [0.0, 0.0, -1.0]])
     effects = Effects(values, ("layer",), "logit", cluster=torch.tensor([0, 0, 1]))
-    table = stability_of(effects, k=1, sizes=[1], n_draws=400)
+    table = measured(effects, k=1, sizes=[1], n_draws=400)
     with_all = table[table["with"] == "all"]["mean"].iloc[0]
     assert with_all == pytest.approx(0.5, abs=0.08)
     assert table[table["with"] == "another"]["mean"].iloc[0] == 0
     assert set(table["set"]) == {"top 1"}, "the key set's threshold is of another metric"
-    assert "key" in set(stability_of(effects, k=1, threshold=-1.0)["set"])
+    assert "key" in set(measured(effects, k=1, threshold=-1.0)["set"])
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
     effects = made(0.1)
-    first, again, other = (stability_of(effects, seed=seed, n_draws=20) for seed in (1, 1, 2))
+    first, again, other = (measured(effects, seed=seed, n_draws=20) for seed in (1, 1, 2))
     assert first.equals(again) and not first.equals(other)
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
     effects = made(0.1)
     with pytest.raises(ValueError, match="from 1 to 60"):
-        stability_of(effects, sizes=[61])
+        measured(effects, sizes=[61])
     with pytest.raises(ValueError, match="from 1 to 20 components"):
-        stability_of(effects, k=21)
+        measured(effects, k=21)
     with pytest.raises(ValueError, match="found 1; sample more"):
-        stability_of(effects.select(torch.arange(2)))
+        measured(effects.select(torch.arange(2)))
 
 
 def test_templates_that_rank_alike_correlate_and_reversed_ones_do_not() -> None:
