@@ -1,6 +1,7 @@
-"""The shipped model is what its card says, by plain Transformers from the shipped weights."""
+"""The shipped models are what their cards say, by plain Transformers from the shipped weights."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,31 @@ import torch
 import arith_lens
 from arith_lens.reference import measure
 
-FOLDER = Path(arith_lens.__file__).parent / "reference" / "reference"
+FOLDER = Path(arith_lens.__file__).parent / "reference"
+NAMES = ("reference", "reference-mistral")
 GALLERY = Path(arith_lens.__file__).parents[1] / "figures" / "gallery"
 MEGABYTE = 2**20
 
 
-@pytest.fixture(scope="module")
-def plain() -> tuple[Any, Any]:
-    return measure.load_plain(FOLDER)
+@pytest.fixture(scope="module", params=NAMES)
+def folder(request: pytest.FixtureRequest) -> Path:
+    return FOLDER / request.param
 
 
 @pytest.fixture(scope="module")
-def card() -> dict[str, dict[str, float]]:
-    return json.loads((FOLDER / "figures.json").read_text())
+def plain(folder: Path) -> tuple[Any, Any]:
+    return measure.load_plain(folder)
 
 
-def test_the_card_prints_the_figures_beside_the_weights(card: dict[str, dict[str, float]]) -> None:
-    text = (FOLDER / "README.md").read_text()
+@pytest.fixture(scope="module")
+def card(folder: Path) -> dict[str, dict[str, float]]:
+    return json.loads((folder / "figures.json").read_text())
+
+
+def test_the_card_prints_the_figures_beside_the_weights(
+    folder: Path, card: dict[str, dict[str, float]]
+) -> None:
+    text = (folder / "README.md").read_text()
     assert all(row in text for row in measure.rows(card))
 
 
@@ -63,13 +72,31 @@ def test_damaged_weights_are_seen(
     assert sum(found.values()) < 0.8 * sum(card["single_digit"].values())
 
 
-def test_the_model_is_small_and_has_enough_heads() -> None:
+def test_the_model_is_small_and_has_enough_heads(folder: Path) -> None:
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(FOLDER)
+    config = AutoConfig.from_pretrained(folder)
     assert config.num_hidden_layers * config.num_attention_heads >= 96
     assert config.max_position_embeddings == 8192
-    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 12 * MEGABYTE
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 12 * MEGABYTE
+
+
+def test_the_mistral_groups_its_queries_and_its_window_is_shorter_than_the_stories() -> None:
+    from arith_lens.templates import FIGURE_10
+
+    model = arith_lens.load_model("reference-mistral")
+    assert (model.n_heads, model.n_kv_heads) == (8, 4)
+    window = model.bridge.original_model.config.sliding_window
+    story, _ = FIGURE_10[-1].sample(random.Random(0), 2, 3)
+    assert len(model.tokenizer(story)["input_ids"]) > window
+
+
+def test_both_models_share_one_tokenizer_and_one_shape() -> None:
+    files = [(FOLDER / name / "tokenizer.json").read_bytes() for name in NAMES]
+    assert files[0] == files[1]
+    configs = [json.loads((FOLDER / name / "config.json").read_text()) for name in NAMES]
+    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
+    assert [configs[0][size] for size in sizes] == [configs[1][size] for size in sizes]
 
 
 def test_the_gallery_shows_the_shipped_weights() -> None:
