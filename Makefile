@@ -1,10 +1,11 @@
-# Thin: each target is one or two commands, run in an environment of its own. `make help` lists them.
+# Thin: each target is one to three commands, run in an environment of its own. `make help` lists them.
 #
 #   make fig2                                            the reference model, in about a minute
 #   make fig2 MODEL=meta-llama/Llama-2-7b-hf N=300 DEVICE=cuda
 #   make fig2 OPERATIONS="addition division" PAIRS=mine.jsonl
 
 MODEL ?= reference
+MODELS ?= reference reference-mistral
 N ?=
 OPERATIONS ?=
 PAIRS ?=
@@ -23,11 +24,12 @@ STAMP := $(VENV)/.installed
 # A path as one word of the shell, whatever spaces and quotes are in it.
 quoted = '$(subst ','\'',$(1))'
 
-ASK = --model $(call quoted,$(MODEL)) $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
+WITH = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+ASK = --model $(call quoted,$(MODEL)) $(WITH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig8 fig10 paths stability templates gallery test check bench precision reference
+.PHONY: help setup fig2 fig8 fig10 fig12 fig15 paths stability templates gallery test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +47,14 @@ fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKEN
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 10 --tokenizers $(TOKENIZER)
 
+fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw figures/models/fig12.html
+	for model in $(MODELS); do $(BIN)/python -m experiments.which_heads --model "$$model" $(WITH) || exit 1; done
+	$(BIN)/python -m figures.fig12 --models $(MODELS)
+
+fig15: $(STAMP) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
+	$(BIN)/python -m experiments.which_heads $(ASK)
+	$(BIN)/python -m figures.fig15 --model $(call quoted,$(MODEL))
+
 paths: $(STAMP) ## the strongest heads' effects: direct, via MLPs, total; without PAIRS=
 	$(BIN)/python -m experiments.which_paths $(ASK)
 	$(BIN)/python -m figures.paths --model $(call quoted,$(MODEL))
@@ -60,6 +70,7 @@ templates: $(STAMP) ## the strongest heads in each wording
 gallery: $(STAMP) ## redraw figures/gallery from the reference model
 	$(BIN)/python -m experiments.which_heads --model reference
 	$(BIN)/python -m figures.fig2 --model reference --out figures/gallery --formats png svg
+	$(BIN)/python -m figures.fig15 --model reference --out figures/gallery --formats png svg
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest

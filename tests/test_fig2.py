@@ -8,59 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
+from made_runs import OPERATIONS, Pairs, make_effects, make_run
 
 from arith_lens.components import Head
-from arith_lens.effects import ComponentEffects, Effects, key_heads
+from arith_lens.effects import key_heads
 from arith_lens.paper import MODELS, paper_model
 from arith_lens.runs import Run, load_run, open_run
-from figures import fig2
-
-OPERATIONS = ("addition", "subtraction", "multiplication", "division")
-
-
-def make_effects(operation: str, n_layers: int, n_heads: int) -> ComponentEffects:
-    generator = torch.Generator().manual_seed(len(operation))
-    n_pairs = 18
-    heads = torch.randn(n_layers, n_heads, n_pairs, generator=generator) / 200
-    heads[4, 6] -= 0.15
-    heads[5, 1] -= 0.08
-    heads[7, 2] += 0.09
-    mlps = torch.randn(n_layers, n_pairs, generator=generator) / 20
-    shared = {
-        "metric": "relative_logit",
-        "paths": "via_mlps",
-        "template": tuple(f"{operation}/{i % 3}" for i in range(n_pairs)),
-        "cluster": torch.arange(n_pairs),
-    }
-    return ComponentEffects(
-        heads=Effects(heads, axes=("layer", "head"), **shared),
-        mlps=Effects(mlps, axes=("layer",), **shared),
-        logit=torch.full((n_pairs,), 9.0),
-    )
-
-
-class Pairs:
-    """The least that a run asks of pairs."""
-
-    reference = counterfactual = torch.arange(18 * 4).reshape(18, 4)
-    answer = torch.arange(18)
-    attention_mask = torch.ones(18, 4, dtype=torch.bool)
-    computed = torch.arange(18) % 2 == 0
-    reference_text = None
-    n_distinct = 18
-    selection = None
-
-    def to_jsonl(self, path: Path) -> None:
-        raise AssertionError("pairs without text have no such file")
-
-
-def make_run(root: Path, model: str, n_layers: int = 12, n_heads: int = 8, **config) -> Run:
-    config = {"paths": "via_mlps", "metric": "relative_logit", "seed": 7, "model": model} | config
-    with open_run("which_heads", config, root=root) as run:
-        for operation in OPERATIONS:
-            run.save(operation, make_effects(operation, n_layers, n_heads), pairs=Pairs())
-    return run
+from figures import fig2, maps
+from figures.common import Options, newest_run
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +24,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def measured(run: Run) -> list[fig2.Measured]:
-    return [fig2.measure(run, name) for name in run.names]
+def measured(run: Run) -> list[maps.Measured]:
+    return [maps.measure(run, name) for name in run.names]
 
 
 @pytest.fixture(scope="module")
 def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("figures")
-    fig2.main(fig2.Options(run=run.path, out=out, formats=()))
+    fig2.main(Options(run=run.path, out=out, formats=()))
     return out
 
 
-def test_the_panels_hold_the_means_in_percent(run: Run, measured: list[fig2.Measured]) -> None:
+def test_the_panels_hold_the_means_in_percent(run: Run, measured: list[maps.Measured]) -> None:
     traces = fig2.draw(run, measured).data
     assert len(traces) == 2 * len(OPERATIONS)
     for index, operation in enumerate(OPERATIONS):
@@ -91,7 +46,7 @@ def test_the_panels_hold_the_means_in_percent(run: Run, measured: list[fig2.Meas
 
 
 def test_the_hover_holds_intervals_and_computed_pairs(
-    run: Run, measured: list[fig2.Measured]
+    run: Run, measured: list[maps.Measured]
 ) -> None:
     trace = fig2.draw(run, measured).data[0]
     effects = run.load("addition").heads
@@ -104,9 +59,9 @@ def test_the_hover_holds_intervals_and_computed_pairs(
 
 
 def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
-    measured: list[fig2.Measured], run: Run
+    measured: list[maps.Measured], run: Run
 ) -> None:
-    marks = fig2.marks(measured[0].heads.mean)
+    marks = maps.marks(measured[0].heads.mean, maps.N_LABELS)
     strong = [Head(mark.row, mark.column) for mark in marks if mark.strong]
     assert strong == key_heads(run.load("addition")) == [Head(4, 6), Head(5, 1)]
     assert [mark.text for mark in marks if not mark.strong] == ["7.2"]
@@ -132,47 +87,47 @@ def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
 
 
 def test_the_page_says_what_it_shows(run: Run) -> None:
-    text = " ".join(fig2.notes(run, True, None))
+    text = " ".join(fig2.notes(run))
     for part in ("Model: reference", "seed 7", "via MLPs", "−5%", "answered right"):
         assert part in text
     titles = [
-        note.text for note in fig2.draw(run, [fig2.measure(run, "addition")]).layout.annotations
+        note.text for note in fig2.draw(run, [maps.measure(run, "addition")]).layout.annotations
     ]
     assert any("Addition" in title and "18 references" in title for title in titles)
 
 
 def test_prompts_of_ones_own_are_named_and_have_no_seed(tmp_path: Path) -> None:
-    (line,) = fig2.notes(make_run(tmp_path, "reference", pairs="of/mine.jsonl"), True, None)[1:]
+    (line,) = fig2.notes(make_run(tmp_path, "reference", pairs="of/mine.jsonl"))[1:]
     assert "Prompts: own (mine.jsonl), answered right;" in line
     assert "seed" not in line
 
 
 def test_what_was_asked_of_the_prompts_is_said_where_it_is_not_the_usual(tmp_path: Path) -> None:
     usual = {"templates": ["operation"], "operands": [1, 9], "counterfactual": "word"}
-    (line,) = fig2.notes(make_run(tmp_path / "usual", "reference", **usual), True, None)[1:]
+    (line,) = fig2.notes(make_run(tmp_path / "usual", "reference", **usual))[1:]
     assert "distinct reference prompts, answered right" in line
     asked = {"templates": ["story/3"], "operands": [10, 20], "answer_token": "last"}
-    (line,) = fig2.notes(make_run(tmp_path / "asked", "reference", **asked), True, None)[1:]
+    (line,) = fig2.notes(make_run(tmp_path / "asked", "reference", **asked))[1:]
     assert "prompts, templates story/3, operands 10 20, answer token last, answered" in line
 
 
 def test_a_models_name_is_text_not_markup(tmp_path: Path) -> None:
     run = make_run(tmp_path, "<img src=x onerror=alert(1)>")
-    text = fig2.draw(run, [fig2.measure(run, "addition")]).to_json()
+    text = fig2.draw(run, [maps.measure(run, "addition")]).to_json()
     assert "&lt;img" in text
     assert "<img" not in text.replace("\\u003c", "<")
 
 
 def test_other_metrics_are_drawn_in_their_own_unit_without_key_heads(tmp_path: Path) -> None:
     run = make_run(tmp_path, "reference", metric="logit")
-    figure = fig2.draw(run, [fig2.measure(run, "addition")])
+    figure = fig2.draw(run, [maps.measure(run, "addition")])
     assert np.allclose(figure.data[0].z, run.load("addition").heads.mean())
     assert not any("key head" in note.text for note in figure.layout.annotations)
 
 
 def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> None:
     run = make_run(tmp_path, "meta-llama/Llama-2-7b-hf", 32, 32)
-    figure = fig2.draw(run, [fig2.measure(run, "addition")])
+    figure = fig2.draw(run, [maps.measure(run, "addition")])
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(head.layer, head.index) for head in MODELS[0].key_heads}
     assert any("Table 4" in note.text for note in figure.layout.annotations)
@@ -183,7 +138,7 @@ def test_exponentiation_has_heads_of_its_own_in_the_paper(tmp_path: Path) -> Non
     config = {"paths": "via_mlps", "metric": "relative_logit", "seed": 7, "model": "llama-2-7b"}
     with open_run("which_heads", config, root=tmp_path) as run:
         run.save("exponentiation", make_effects("exponentiation", 32, 32), pairs=Pairs())
-    figure = fig2.draw(run, [fig2.measure(run, "exponentiation")])
+    figure = fig2.draw(run, [maps.measure(run, "exponentiation")])
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(11, 8), (12, 22), (13, 11), (14, 2), (15, 15)}
     (note,) = [note.text for note in figure.layout.annotations if note.text.startswith("Dots")]
@@ -213,16 +168,16 @@ def test_the_newest_run_of_the_model_is_drawn(
     make_run(tmp_path, "reference", seed=1)
     newest = make_run(tmp_path, "reference", seed=2)
     make_run(tmp_path, "another", seed=3)
-    assert fig2.newest_run("reference", tmp_path).path == newest.path
+    assert newest_run("which_heads", Options(root=tmp_path)).path == newest.path
     with pytest.raises(SystemExit, match=r"python -m experiments.which_heads --model gpt2"):
-        fig2.main(fig2.Options(model="gpt2", root=tmp_path))
+        fig2.main(Options(model="gpt2", root=tmp_path))
 
 
 def test_a_damaged_run_is_one_line(run: Run, tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
     (broken.path / "division.safetensors").write_bytes(b"")
     with pytest.raises(SystemExit, match="damaged"):
-        fig2.main(fig2.Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
+        fig2.main(Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
 
 
 @pytest.mark.parametrize(("experiment", "found"), [("other", "one of other"), ("which_heads", "0")])
@@ -232,7 +187,7 @@ def test_a_run_with_nothing_to_draw_is_one_line(
     with open_run(experiment, {"model": "reference"}, root=tmp_path) as run:
         pass
     with pytest.raises(SystemExit, match=f"expected a run of which_heads.*found.*{found}"):
-        fig2.main(fig2.Options(run=run.path, out=tmp_path, formats=()))
+        fig2.main(Options(run=run.path, out=tmp_path, formats=()))
 
 
 def test_drawing_imports_no_model_library(run: Run, tmp_path: Path) -> None:

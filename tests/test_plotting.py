@@ -1,5 +1,6 @@
 """Pictures show the numbers they are given, and hide none behind another."""
 
+import html
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -28,7 +29,7 @@ def panel(values: np.ndarray, **more) -> plotting.Panel:
     return plotting.Panel("A", values, bar, values[..., None], bar[:, None], **more)
 
 
-def panels(*parts: plotting.Panel, **more):
+def panels(*parts: plotting.Panel | None, **more):
     options = {"axes": ("layer", "head"), "bar_name": "MLP", "colour_title": "Δ", "unit": "%"}
     return plotting.panels(parts, **options, hover=("%{z}", "%{z}"), **more)
 
@@ -151,9 +152,57 @@ def test_marks_are_outlined_and_those_with_text_labelled(values: np.ndarray) -> 
     assert len(inks) == 2, "opposing cells are drawn lighter"
 
 
-def test_maps_of_different_shapes_are_refused(values: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="one shape"):
-        panels(panel(values), panel(values[:3]))
+def test_maps_of_different_shapes_fill_panels_of_their_own(values: np.ndarray) -> None:
+    figure = panels(panel(values), panel(values[:3]), None, panel(np.ones((32, 32))), across=2)
+    layout = figure.layout
+    assert [layout[name].range[0] for name in ("yaxis", "yaxis2", "yaxis4")] == [11.5, 2.5, 31.5]
+    assert "yaxis3" not in layout, "a place may stay empty"
+    assert layout.yaxis.domain[1] == layout.yaxis2.domain[1] > layout.yaxis4.domain[1]
+    assert layout.xaxis2.domain[0] == layout.xaxis4.domain[0] > layout.xaxis.domain[1]
+
+
+def test_headings_stand_above_the_titles_of_their_rows(values: np.ndarray) -> None:
+    figure = panels(*[panel(values)] * 4, headings=("<one>", "two"))
+    notes = {note.text: note for note in figure.layout.annotations}
+    assert notes["&lt;one&gt;"].y > notes["<b>a</b>  A"].y > figure.layout.yaxis.domain[1]
+    assert figure.layout.yaxis.domain[0] > notes["two"].y > notes["<b>c</b>  A"].y
+    with pytest.raises(ValueError, match="a heading for each row"):
+        panels(*[panel(values)] * 4, headings=("one",))
+
+
+def test_small_print_is_broken_into_lines_that_stay_on_the_page(values: np.ndarray) -> None:
+    words = "word <b> " * 60
+    short, long = panels(panel(values), notes=["a"]), panels(panel(values), notes=[words, "last"])
+    notes = [n for n in long.layout.annotations if "word" in n.text or n.text == "last"]
+    lines = [html.unescape(note.text) for note in notes]
+    assert " ".join(lines).split() == [*words.split(), "last"]
+    width = long.layout.width
+    assert all(
+        note.x * width + 5.9 * len(line) < width for note, line in zip(notes, lines, strict=True)
+    )
+    assert long.layout.height - short.layout.height == 17 * (len(lines) - 1)
+    assert all(0 < note.y < long.layout.yaxis.domain[0] for note in notes)
+
+
+def test_texts_stand_in_their_cells_in_ink_that_reads(values: np.ndarray) -> None:
+    texts = tuple(tuple(f"{r}/{c}" for c in range(8)) for r in range(12))
+    part = panel(values, texts=texts, bar_texts=tuple(f"bar {r}" for r in range(12)))
+    (trace,) = [t for t in panels(part, cell=(40, 26), limit=5).data if t.type == "scatter"]
+    shown = dict(zip(zip(trace.y, trace.x, strict=True), trace.text, strict=True))
+    assert shown[3, 2] == "3/2"
+    assert shown[11, trace.x[-1]] == "bar 11"
+    inks = dict(zip(trace.text, trace.textfont.color, strict=True))
+    assert inks["3/2"] == "white", "on the darkest red"
+
+
+def test_what_lies_beyond_the_scale_has_its_ends_colour_and_its_own_number(
+    values: np.ndarray,
+) -> None:
+    figure = panels(panel(values), limit=5)
+    bar = figure.layout.coloraxis.colorbar
+    assert (bar.ticktext[0], bar.ticktext[-1]) == ("≤ −5%", "≥ +5%")
+    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-5, 5)
+    assert figure.data[0].z[3, 2] == -14.25
 
 
 CROWD = [(15, 0), (16, 1), (15, 31), (16, 30), (0, 0), (0, 31), (31, 0), (31, 31), (12, 22)]
@@ -216,6 +265,20 @@ def test_without_a_browser_the_page_is_there_and_one_line_says_why(
         plotting.save(panels(panel(values)), tmp_path / "map", formats=("png",))
     assert "\n" not in str(error.value)
     assert (tmp_path / "map.html").stat().st_size > 1_000_000
+
+
+def test_pictures_of_an_earlier_drawing_do_not_stay_beside_new_numbers(
+    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "_RENDER", ["-c", "raise SystemExit('no browser')"])
+    old = [tmp_path / f"map.{suffix}" for suffix in ("png", "svg", "pdf")]
+    kept = [tmp_path / "map2.png", tmp_path / "map.csv"]
+    for path in [*old, *kept]:
+        path.write_text("old")
+    with pytest.raises(plotting.ExportError, match="no browser"):
+        plotting.save(panels(panel(values)), tmp_path / "map", formats=("png", "svg"))
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in kept)
 
 
 def test_a_browser_that_hangs_is_stopped(

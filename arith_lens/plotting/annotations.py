@@ -1,20 +1,27 @@
 """What is drawn over maps: outlines, labels, dots."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from arith_lens.plotting.labels import cell_box, place_labels
-from arith_lens.plotting.layout import RIGHT, Geometry, Panel
-from arith_lens.plotting.page import TOP, Page, plain, write
+from arith_lens.plotting.layout import HEADING, RIGHT, Geometry, Panel
+from arith_lens.plotting.page import Page, plain, write
 from arith_lens.plotting.style import NOTE, TEXT, Figure, Number, colour_at, is_dark
-
-_LABEL_SIZE = 10.5
 
 
 def add_colour_title(figure: Figure, title: str, page: Page) -> None:
     """What the colours mean, above the colour bar."""
-    write(figure, title, (page.size[0] - RIGHT + 22, TOP + 30), page)
+    write(figure, title, (page.size[0] - RIGHT + 22, page.boxes[0].top + 30), page)
+
+
+def add_headings(figure: Figure, headings: Sequence[str], across: int, page: Page) -> None:
+    """A line of plain text above each row of panels."""
+    for row, heading in enumerate(headings):
+        box = page.boxes[row * across]
+        at = (box.left, box.top - 8 - HEADING)
+        write(figure, plain(heading), at, page, size=15, font={"weight": 600})
 
 
 def add_marks(figure: Figure, part: Panel, index: int, place: Geometry, end: Number) -> None:
@@ -63,7 +70,7 @@ def _add_labels(
         [mark.text for mark in named],
         np.abs(part.values),
         cell=place.cell,
-        size=_LABEL_SIZE,
+        size=place.label,
         avoid=[(mark.row, mark.column) for mark in part.marks] + list(part.dots),
     )
     for mark, box in zip(named, boxes, strict=True):
@@ -80,6 +87,30 @@ def _add_labels(
             showarrow=False,
             borderpad=1,
             bgcolor=None if inside else "rgba(255,255,255,.82)",
-            font={"size": _LABEL_SIZE, "weight": 600 if mark.strong else 400, "color": ink},
+            font={"size": place.label, "weight": 600 if mark.strong else 400, "color": ink},
             **axes,
         )
+
+
+def add_texts(figure: Figure, part: Panel, index: int, place: Geometry, end: Number) -> None:
+    """What is written in the cells of a panel's map and bar, in ink that reads on their colour."""
+    rows, columns = np.indices(part.values.shape)
+    middle = sum(place.bar_range) / 2
+    values = np.concatenate([part.values.ravel(), part.bar])
+    figure.add_scatter(
+        x=np.concatenate([columns.ravel(), np.full(len(part.bar), middle)]),
+        y=np.concatenate([rows.ravel(), np.arange(len(part.bar))]),
+        text=[*(text for row in part.texts for text in row), *part.bar_texts],
+        mode="text",
+        textfont={"size": 9, "color": [_ink(float(value), end) for value in values]},
+        hoverinfo="skip",
+        cliponaxis=False,
+        xaxis=f"x{index + 1}",
+        yaxis=f"y{index + 1}",
+    )
+
+
+def _ink(value: Number, end: Number) -> str:
+    if abs(value) < end / 30:
+        return NOTE
+    return "white" if is_dark(colour_at(value, end)) else TEXT

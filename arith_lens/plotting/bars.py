@@ -18,6 +18,7 @@ from arith_lens.plotting.page import (
     axis_style,
     plain,
     set_page,
+    wrapped,
     write,
 )
 from arith_lens.plotting.style import (
@@ -87,7 +88,7 @@ def bar_panels(
         _check(part)
     across = min(across, len(parts))
     key = dict.fromkeys((s.name, s.colour) for part in parts for s in part.series if s.name)
-    slanted, page = _page(parts, across, panel, len(notes), bool(key), bool(x_title))
+    slanted, page = _page(parts, across, panel, notes, bool(key), bool(x_title))
     ends = y_range or _reach(parts)
     figure = go.Figure()
     set_page(figure, page)
@@ -100,7 +101,7 @@ def bar_panels(
             _add_bars(figure, part, which, bars, index, unit)
         add_title(figure, part.title, index, page)
     _add_key(figure, list(key), page)
-    add_notes(figure, notes, page)
+    add_notes(figure, page)
     return figure
 
 
@@ -135,7 +136,7 @@ def _page(
     parts: Sequence[BarPanel],
     across: int,
     panel: tuple[int, int] | None,
-    n_notes: int,
+    notes: Sequence[str],
     keyed: bool,
     titled: bool,
 ) -> tuple[bool, Page]:
@@ -155,8 +156,9 @@ def _page(
         for x, y in [(LEFT + 12 + index % across * (width + 26), top + index // across * row)]
     ]
     right = LEFT + 12 + across * width + (across - 1) * 26 + 24
-    foot = (24 if titled else 0) + LINE * n_notes - 14
-    return slanted, Page((right, top + down * row + foot), tuple(boxes))
+    lines = wrapped(notes, right)
+    foot = (24 if titled else 0) + LINE * len(lines) - 14
+    return slanted, Page((right, top + down * row + foot), tuple(boxes), lines)
 
 
 def _set_axes(

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from arith_lens.plotting.labels import Box, text_box
-from arith_lens.plotting.page import LEFT, LINE, TOP, Page
+from arith_lens.plotting.page import LEFT, LINE, TOP, Page, wrapped
 from arith_lens.plotting.style import TEXT, Number
 
 NAME, LEADER = 12, 14
@@ -110,7 +110,7 @@ def check(part: CurvePanel) -> None:
 
 
 def curve_page(
-    parts: Sequence[CurvePanel], across: int, panel: tuple[int, int], n_notes: int
+    parts: Sequence[CurvePanel], across: int, panel: tuple[int, int], notes: Sequence[str]
 ) -> Page:
     """Each column of charts has room for its longest name, each row for its guides."""
     guided = any(text for part in parts for _, text in part.guides)
@@ -127,5 +127,7 @@ def curve_page(
         for index in range(len(parts))
         for x, y in [(lefts[index % across], top + index // across * (panel[1] + 34 + top))]
     ]
-    height = top + down * panel[1] + (down - 1) * (34 + top) + 56 + LINE * n_notes
-    return Page((lefts[-1] + panel[0] + gutters[-1], height), tuple(boxes))
+    width = lefts[-1] + panel[0] + gutters[-1]
+    lines = wrapped(notes, width)
+    height = top + down * panel[1] + (down - 1) * (34 + top) + 56 + LINE * len(lines)
+    return Page((width, height), tuple(boxes), lines)

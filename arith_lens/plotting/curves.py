@@ -66,7 +66,7 @@ def curve_panels(
 
     for part in parts:
         check(part)
-    page = curve_page(parts, min(across, len(parts)), panel, len(notes))
+    page = curve_page(parts, min(across, len(parts)), panel, notes)
     figure = go.Figure()
     set_page(figure, page)
     figure.update_layout(hovermode="x unified")
@@ -82,7 +82,7 @@ def curve_panels(
         _add_names(figure, part, scale, page)
         lift = 26 if any(text for _, text in part.guides) else 8
         add_title(figure, part.title, index, page, lift=lift)
-    add_notes(figure, notes, page)
+    add_notes(figure, page)
     return figure
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from arith_lens.plotting.style import Figure, Number
 
 _RENDER = ["-m", "arith_lens.plotting.render"]
+_PICTURES = ("png", "svg", "pdf")
 
 
 class ExportError(RuntimeError):
@@ -22,13 +23,14 @@ def save(
     figure: Figure,
     stem: Path,
     *,
-    formats: tuple[str, ...] = ("png", "svg", "pdf"),
+    formats: tuple[str, ...] = _PICTURES,
     vector: Figure | None = None,
     seconds: Number = 120.0,
 ) -> list[Path]:
     """Write `stem`.html, then the static `formats`; the paths written, in that order.
 
-    The HTML carries plotly's script itself: it opens anywhere, without a network.
+    The HTML carries plotly's script itself: it opens anywhere, without a network. Pictures of an
+    earlier drawing are removed first, so that none stands beside numbers that it does not show.
 
     Args:
         vector: drawn instead of `figure` for SVG and PDF, where a heat map would be a bitmap.
@@ -42,6 +44,8 @@ def save(
     partial = page.with_name(page.name + ".partial")
     figure.write_html(partial, include_plotlyjs=True, config={"displaylogo": False})
     partial.replace(page)
+    for suffix in _PICTURES:
+        stem.with_name(f"{stem.name}.{suffix}").unlink(missing_ok=True)
     pictures = {
         stem.with_name(f"{stem.name}.{suffix}"): (
             figure if vector is None or suffix == "png" else vector

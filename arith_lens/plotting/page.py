@@ -1,5 +1,6 @@
 """The page that every figure of panels stands on: pixels, titles, small print."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,17 @@ from arith_lens.plotting.style import FONT, FRAME, NOTE, TEXT, Figure, Number
 LEFT, TOP, LINE = 62, 40, 17
 """Pixels: left margin, top margin, height of a line of small print."""
 
+_LETTER = 6.0  # pixels of a letter of small print, a little generously
+
 
 @dataclass(frozen=True)
 class Page:
-    """The size of a figure and the box of each panel, in pixels from the top left corner."""
+    """The size of a figure and the box of each panel, in pixels from the top left corner, and the
+    lines of small print for which its foot has room."""
 
     size: tuple[Number, Number]
     boxes: tuple[Box, ...]
+    notes: tuple[str, ...] = ()
 
     def paper(self, x: Number, y: Number) -> tuple[Number, Number]:
         """Pixels to plotly's fractions of the whole figure."""
@@ -83,11 +88,17 @@ def add_title(figure: Figure, title: str, index: int, page: Page, *, lift: Numbe
     write(figure, letter + title, (box.left, box.top - lift), page, size=14)
 
 
-def add_notes(figure: Figure, notes: Sequence[str], page: Page) -> None:
-    """Lines of small print at the foot, plain text."""
-    left = page.boxes[0].left
-    for line, note in enumerate(notes):
-        above = 12 + LINE * (len(notes) - 1 - line)
+def wrapped(notes: Sequence[str], width: Number) -> tuple[str, ...]:
+    """Small print in lines that fit between a page's left margin and its right edge."""
+    letters = max(int((width - LEFT - 12) / _LETTER), 40)
+    return tuple(line for note in notes for line in textwrap.wrap(note, letters) or [""])
+
+
+def add_notes(figure: Figure, page: Page, *, left: Number | None = None) -> None:
+    """The page's small print (plain text) at its foot, from the first panel's left edge on."""
+    left = page.boxes[0].left if left is None else left
+    for line, note in enumerate(page.notes):
+        above = 12 + LINE * (len(page.notes) - 1 - line)
         write(figure, plain(note), (left, page.size[1] - above), page, size=11, ink=NOTE)
 
 

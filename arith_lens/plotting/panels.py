@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.annotations import add_colour_title, add_marks
+from arith_lens.plotting.annotations import (
+    add_colour_title,
+    add_headings,
+    add_marks,
+    add_texts,
+)
 from arith_lens.plotting.heatmap import tick_positions, tick_texts
-from arith_lens.plotting.layout import RIGHT, Geometry, Panel
+from arith_lens.plotting.layout import RIGHT, SPAN, Geometry, Panel, map_page
 from arith_lens.plotting.page import (
-    TOP,
     Page,
     add_notes,
     add_title,
@@ -30,57 +34,73 @@ from arith_lens.plotting.style import (
 
 
 def panels(
-    parts: Sequence[Panel],
+    parts: Sequence[Panel | None],
     *,
     axes: tuple[str, str],
     bar_name: str,
     colour_title: str,
     hover: tuple[str, str],
     notes: Sequence[str] = (),
+    headings: Sequence[str] = (),
     unit: str = "",
     across: int = 2,
+    span: int = SPAN,
+    cell: tuple[int, int] | None = None,
     limit: Number | None = None,
     vector: bool = False,
 ) -> Figure:
     """Maps with bars on a grid, lettered a, b, c…, one colour scale, row 0 at the top.
 
     Args:
+        parts: the panels, row after row, maps of any shape; None leaves its place empty.
         axes: what a row and a column of the maps are, such as `("layer", "head")`.
         hover: plotly hover templates of a map's and a bar's cell, over x, y, z and customdata.
         notes: lines below the panels (plain text).
+        headings: a line above each row of panels (plain text).
+        span: pixels of the longer side of each map.
+        cell: width and height of the cells in pixels, instead of `span`.
         limit: where the colours end; None: `symmetric_limit` of all maps and bars together.
         vector: draw each cell as a rectangle, for SVG and PDF (a heat map is a bitmap there).
+
+    Raises:
+        ValueError: no panel at all, or not one heading for each row.
     """
     from plotly import graph_objects as go
 
-    if len({part.values.shape for part in parts}) != 1:
+    there = [part for part in parts if part is not None]
+    across = min(across, len(parts))
+    if not there or (headings and len(headings) != -(-len(parts) // across)):
         raise ValueError(
-            f"expected maps of one shape, found {[part.values.shape for part in parts]}; "
-            "draw models of different sizes as figures of their own"
+            f"expected a panel at least and, if any, a heading for each row of {across}, found "
+            f"{len(there)} panels and {len(headings)} headings"
         )
-    everything = np.concatenate([np.append(p.values.ravel(), p.bar.ravel()) for p in parts])
+    everything = np.concatenate([np.append(p.values.ravel(), p.bar.ravel()) for p in there])
     end = symmetric_limit(everything) if limit is None else limit
-    n_rows, n_columns = parts[0].values.shape
-    down = -(-len(parts) // across)
-    place = Geometry(n_rows, n_columns, (down, min(across, len(parts))), len(notes))
-    page = place.page(len(parts))
+    shapes = [(part or there[0]).values.shape for part in parts]
+    places = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
+    page = map_page(places, across, notes, bool(headings))
     figure = go.Figure()
     set_page(figure, page)
-    _set_colours(figure, place, page, end, unit)
-    for index, part in enumerate(parts):
-        _add_cells(figure, part, index, place, hover, vector)
-        _set_axes(figure, index, page, place, axes, bar_name)
-        _add_frames(figure, index, place)
-        add_title(figure, part.title, index, page)
-        add_marks(figure, part, index, place, end)
+    _set_colours(figure, page, end, unit)
+    for index, (part, place) in enumerate(zip(parts, places, strict=True)):
+        if part is not None:
+            _add_cells(figure, part, index, place, hover, vector)
+            _set_axes(figure, index, page, place, axes, bar_name, across)
+            _add_frames(figure, index, place)
+            add_title(figure, part.title, index, page)
+            add_marks(figure, part, index, place, end)
+            if part.texts:
+                add_texts(figure, part, index, place, end)
+    add_headings(figure, headings, across, page)
     add_colour_title(figure, colour_title, page)
-    add_notes(figure, notes, page)
+    add_notes(figure, page)
     return figure
 
 
-def _set_colours(figure: Figure, place: Geometry, page: Page, end: Number, unit: str) -> None:
-    bar_height = max(min(place.map_size[1] - 40, 330), 60)
-    x, y = page.paper(page.size[0] - RIGHT + 22, TOP + 40)
+def _set_colours(figure: Figure, page: Page, end: Number, unit: str) -> None:
+    first = page.boxes[0]
+    bar_height = max(min(first.bottom - first.top - 40, 330), 60)
+    x, y = page.paper(page.size[0] - RIGHT + 22, first.top + 40)
     figure.update_layout(
         barmode="overlay",
         coloraxis={
@@ -169,11 +189,12 @@ def _set_axes(
     place: Geometry,
     axes: tuple[str, str],
     bar_name: str,
+    across: int,
 ) -> None:
     x_domain, y_domain = page.domains(index)
     start, stop = place.bar_range
-    columns, rows = tick_positions(place.n_columns), tick_positions(place.n_rows)
-    across = place.grid[1]
+    columns = tick_positions(place.n_columns, place.most_ticks)
+    rows = tick_positions(place.n_rows, place.most_ticks)
     common = axis_style()
     x_axis, y_axis = axis_names(index)
     figure.update_layout(

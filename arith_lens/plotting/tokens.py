@@ -1,0 +1,194 @@
+"""The likeliest next tokens of prompts, before and after an intervention, as bars."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from arith_lens.plotting.labels import Box, text_box
+from arith_lens.plotting.page import (
+    LEFT,
+    LINE,
+    Page,
+    add_notes,
+    axis_names,
+    axis_style,
+    plain,
+    set_page,
+    wrapped,
+    write,
+)
+from arith_lens.plotting.style import BLUE, FRAME, NOTE, PALE, TEXT, Figure, Number
+
+_BAR, _WIDTH, _NUMBER = 21, 220, 46  # pixels: height and length of a bar, room for its number
+_TOKEN, _PROMPT, _PROMPT_LINE = 12, 13, 18  # font sizes; height of a line of a prompt
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Tokens with their probabilities (fractions), the likeliest first."""
+
+    tokens: tuple[str, ...]  # plain text; the same text may stand more than once
+    probabilities: Float[np.ndarray, " token"]
+
+
+@dataclass(frozen=True)
+class NextTokens:
+    """What a model says after a prompt, before and after; the `answer` is in colour."""
+
+    prompt: str
+    before: Ranking
+    after: Ranking
+    answer: str = ""
+
+
+def visible(token: str) -> str:
+    """`token` with every letter to be seen: ` 7` is `␣7`, a line's end `↵`, nothing `""`.
+
+    What has no shape of its own is written as Python does: `\\u200b`.
+    """
+    shown = token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+    return _spelled(shown) or '""'
+
+
+def _spelled(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def next_token_panels(
+    parts: Sequence[NextTokens],
+    *,
+    names: tuple[str, str] = ("before", "after"),
+    colour: str = BLUE,
+    notes: Sequence[str] = (),
+) -> Figure:
+    """A row a prompt: its likeliest next tokens on the left before, on the right after.
+
+    Args:
+        names: of the two columns (plain text).
+        colour: of the answer's bar.
+        notes: lines below the panels (plain text).
+
+    Raises:
+        ValueError: a ranking has not one probability for each token, or none at all.
+    """
+    from plotly import graph_objects as go
+
+    sides = [side for part in parts for side in (part.before, part.after)]
+    for side in sides:
+        if len(side.tokens) != len(side.probabilities) or not side.tokens:
+            raise ValueError(
+                f"expected a probability for each token and at least one, found "
+                f"{len(side.probabilities)} for {len(side.tokens)}"
+            )
+    gutter = 18 + max(text_box(visible(t), _TOKEN)[0] for side in sides for t in side.tokens)
+    prompts = [_lines(part.prompt, 2 * (gutter + _WIDTH + _NUMBER)) for part in parts]
+    page = _page(parts, prompts, gutter, notes)
+    figure = go.Figure()
+    set_page(figure, page)
+    for index, part in enumerate(parts):
+        left, top = page.boxes[2 * index].left - gutter, page.boxes[2 * index].top - 26
+        text = "<br>".join(map(plain, prompts[index]))
+        if len(parts) > 1:
+            letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>"
+            above = top - _PROMPT_LINE * (len(prompts[index]) - 1)
+            write(figure, letter, (left - 20, above), page, size=14)
+        write(figure, text, (left, top), page, size=_PROMPT)
+        for column, side in enumerate((part.before, part.after)):
+            _add_side(figure, side, part.answer, 2 * index + column, page, colour)
+            at = (page.boxes[2 * index + column].left, page.boxes[2 * index].top - 4)
+            write(figure, plain(names[column]), at, page, size=11, ink=NOTE)
+    add_notes(figure, page, left=page.boxes[0].left - gutter)
+    return figure
+
+
+def _lines(prompt: str, width: Number) -> list[str]:
+    """A prompt in lines that fit; its own line ends and last spaces are shown."""
+    letters = int(width / (0.56 * _PROMPT))
+    kept = prompt.rstrip(" ")
+    prompt = kept + "␣" * (len(prompt) - len(kept))
+    own = [f"{line}↵" for line in prompt.split("\n")]
+    own[-1] = own[-1].removesuffix("↵")
+    return [line for part in own for line in textwrap.wrap(_spelled(part), letters) or [""]]
+
+
+def _page(
+    parts: Sequence[NextTokens],
+    prompts: Sequence[Sequence[str]],
+    gutter: Number,
+    notes: Sequence[str],
+) -> Page:
+    """Each row as high as its prompt and its bars."""
+    boxes: list[Box] = []
+    top: Number = 12
+    for part, prompt in zip(parts, prompts, strict=True):
+        top += _PROMPT_LINE * len(prompt) + 28
+        height = _BAR * max(len(part.before.tokens), len(part.after.tokens))
+        for column in range(2):
+            left = LEFT - 24 + gutter + column * (gutter + _WIDTH + _NUMBER)
+            boxes.append(Box(left, top, left + _WIDTH, top + height))
+        top += height + 22
+    width = boxes[-1].right + _NUMBER + 12
+    lines = wrapped(notes, width)
+    return Page((width, top + LINE * len(lines)), tuple(boxes), lines)
+
+
+def _add_side(
+    figure: Figure, side: Ranking, answer: str, index: int, page: Page, colour: str
+) -> None:
+    """One list of bars: equal probabilities are equally long in all of them."""
+    x_domain, y_domain = page.domains(index)
+    x_axis, y_axis = axis_names(index)
+    box = page.boxes[index]
+    tokens = [plain(visible(token)) for token in side.tokens]
+    strong = [token == answer for token in side.tokens]
+    hidden = {**axis_style(), "showticklabels": False, "ticks": "", "range": [0, 1]}
+    figure.update_layout(
+        {
+            x_axis: {
+                **hidden,
+                "domain": x_domain,
+                "anchor": f"y{index + 1}",
+                "zeroline": True,
+                "zerolinecolor": FRAME,
+            },
+            y_axis: {
+                **axis_style(),
+                "domain": y_domain,
+                "anchor": f"x{index + 1}",
+                "range": [(box.bottom - box.top) / _BAR - 0.5, -0.5],
+                "tickvals": list(range(len(tokens))),
+                "ticktext": [
+                    f"<b>{token}</b>" if s else token
+                    for token, s in zip(tokens, strong, strict=True)
+                ],
+                "tickfont": {"size": _TOKEN, "color": TEXT},
+                "ticklabelstandoff": 5,
+                "ticks": "",
+            },
+        }
+    )
+    figure.add_bar(
+        x=side.probabilities,
+        y=np.arange(len(tokens)),
+        orientation="h",
+        width=0.66,
+        marker={"color": [colour if s else PALE for s in strong], "line": {"width": 0}},
+        text=[_percent(float(p)) for p in side.probabilities],
+        textposition="outside",
+        textfont={"size": 11, "color": NOTE},
+        cliponaxis=False,
+        customdata=tokens,
+        hovertemplate="%{customdata}: %{x:.2%}<extra></extra>",
+        xaxis=f"x{index + 1}",
+        yaxis=f"y{index + 1}",
+    )
+
+
+def _percent(share: float) -> str:
+    """`62%`, `0.4%`, `<0.1%`."""
+    if 0 < share < 0.001:
+        return "&lt;0.1%"
+    return f"{100 * share:.0f}%" if share >= 0.0995 or share == 0 else f"{100 * share:.1f}%"

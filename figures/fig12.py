@@ -1,0 +1,141 @@
+"""Figure 12: the maps of several models, a row a model, an operation a column, on one colour scale.
+
+Reads the newest run of `experiments/which_heads.py` of each model (or `--runs PATH PATH`) and draws
+them without loading a model. Each map has its own model's layers and heads; a colour means the same
+in all of them.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.runs import Run, RunError
+from figures import common, maps
+
+_SPAN = 320  # pixels of a map's longer side: four fit on a page
+_N_LABELS = 6
+_SHARED = ("metric", "paths", "keep")  # what must not differ between models that are compared
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which runs to draw, and where to."""
+
+    models: tuple[str, ...] = ("reference", "reference-mistral")
+    """Draw the newest finished run of each, in this order."""
+    runs: tuple[Path, ...] = ()
+    """Draw these run folders instead."""
+    out: Path = Path("figures") / "models"
+    """Where the files go."""
+    root: Path = Path("results")
+    """Where runs are kept."""
+    formats: common.Formats = ("png", "svg", "pdf")
+    """Static pictures to draw as well."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model's run with its numbers, by operation."""
+
+    run: Run
+    measured: dict[str, maps.Measured]
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        rows = chosen_rows(options)
+    except RunError as error:
+        sys.exit(str(error))
+    screen, print_ = (draw(rows, vector=vector) for vector in (False, True))
+    stem = options.out / "fig12"
+    common.write(stem, numbers(rows), screen, options.formats, vector=print_)
+
+
+def chosen_rows(options: Options) -> list[Row]:
+    """The runs to compare.
+
+    Raises:
+        RunError: runs are missing (all of them are named, each with the command that makes it), or
+            they were measured in different ways.
+    """
+    runs, missing = [], []
+    wanted = [common.TableOptions(model=model, root=options.root) for model in options.models]
+    for choice in [common.TableOptions(run=path) for path in options.runs] or wanted:
+        try:
+            runs.append(common.chosen_run(choice, "which_heads"))
+        except RunError as error:
+            missing.append(str(error))
+    if missing:
+        raise RunError("\n".join(missing))
+    for setting in _SHARED:
+        found = {run.path.name: run.config.get(setting) for run in runs}
+        if len(set(found.values())) > 1:
+            raise RunError(
+                f"expected runs with one {setting}, found {found}. Choose some: --runs PATH PATH"
+            )
+    return [Row(run, {name: maps.measure(run, name) for name in run.names}) for run in runs]
+
+
+def numbers(rows: Sequence[Row]) -> DataFrame:
+    """The figure as a table: a row a model, component and operation."""
+    tables = []
+    for row in rows:
+        table = maps.numbers(list(row.measured.values()))
+        table.insert(0, "model", row.run.config["model"])
+        tables.append(table)
+    return concat(tables, ignore_index=True)
+
+
+def draw(rows: Sequence[Row], *, vector: bool = False) -> plotting.Figure:
+    """The figure; `vector` for SVG and PDF."""
+    operations = list(dict.fromkeys(name for row in rows for name in row.measured))
+    readings = [maps.Reading.of(row.run.config) for row in rows]
+    return plotting.panels(
+        [
+            maps.panel(row.measured[name], reading, n_labels=_N_LABELS)
+            if name in row.measured
+            else None
+            for row, reading in zip(rows, readings, strict=True)
+            for name in operations
+        ],
+        headings=[_heading(row) for row in rows],
+        limit=max((r.limit for r in readings if r.limit is not None), default=None),
+        axes=("layer", "head"),
+        bar_name="MLP",
+        colour_title=readings[0].colour_title,
+        hover=maps.hover(readings[0]),
+        notes=notes(rows, operations),
+        unit=readings[0].unit,
+        across=len(operations),
+        span=_SPAN,
+        vector=vector,
+    )
+
+
+def _heading(row: Row) -> str:
+    n_layers, n_heads = next(iter(row.measured.values())).heads.mean.shape
+    return f"{row.run.config['model']}, {n_layers} layers of {n_heads} heads"
+
+
+def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
+    """The small print: how to read the figure, what each row was made from, what is not there."""
+    lines = [maps.reading_note(maps.Reading.of(rows[0].run.config))]
+    for row in rows:
+        config = row.run.config
+        lines.append(maps.data_note(config))
+        absent = [name for name in operations if name not in row.measured]
+        if absent:
+            lines.append(f"Not in the run of {config['model']}: {', '.join(absent)}.")
+        lines += maps.paper_notes(maps.Reading.of(config).paper, list(row.measured))
+    return lines
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.fig12", description=__doc__)

@@ -1,0 +1,182 @@
+"""Figure 15: the large map, every head's and MLP's effect as a number in its cell.
+
+Reads a run of `experiments/which_heads.py` (the newest one of the model, or `--run PATH`) and draws
+one operation, or the mean over all the run's operations, without loading a model. Key heads have
+their names in their cells.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+import tyro
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.runs import Run, RunError
+from figures import common, maps
+
+MEAN = "mean"
+_MANY = 16  # the most layers or heads for which cells are large
+_LARGE, _SMALL = (64, 38), (40, 26)  # pixels of a cell
+
+
+@dataclass(frozen=True)
+class Options(common.Options):
+    """Which run to draw, and where to."""
+
+    operation: str = MEAN
+    """The operation to draw, or the mean over all in the run."""
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = common.chosen_run(options, "which_heads")
+        measured = chosen_operations(run, options.operation)
+    except RunError as error:
+        sys.exit(str(error))
+    suffix = "" if options.operation == MEAN else f"_{options.operation}"
+    stem = common.stem_of(options, run, f"fig15{suffix}")
+    screen, print_ = (draw(run, measured, vector=vector) for vector in (False, True))
+    common.write(stem, numbers(measured), screen, options.formats, vector=print_)
+
+
+def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:
+    """The operation, or all where their mean is asked for. Raises RunError if it is not there."""
+    if operation != MEAN and operation not in run.names:
+        raise RunError(
+            f"expected an operation of the run, {', '.join(run.names)}, or {MEAN}, found "
+            f"{operation}. Compute it: python -m experiments.which_heads --model "
+            f"{run.config['model']} --operations {operation}"
+        )
+    return [maps.measure(run, name) for name in run.names if operation in (MEAN, name)]
+
+
+def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
+    """The operations' means, each operation counting the same; no interval is known for it."""
+
+    def mean(parts: Sequence[maps.Statistics]) -> maps.Statistics:
+        values = np.mean([part.values for part in parts], axis=0)
+        values[..., 1:3] = np.nan
+        return maps.Statistics(values)
+
+    return maps.Measured(
+        name=MEAN,
+        distinct=None,
+        heads=mean([part.heads for part in measured]),
+        mlps=mean([part.mlps for part in measured]),
+    )
+
+
+def numbers(measured: Sequence[maps.Measured]) -> DataFrame:
+    """The figure as a table; with the mean, if there is more than one operation."""
+    table = maps.numbers(measured)
+    return (
+        table
+        if len(measured) == 1
+        else concat([maps.numbers([averaged(measured)]), table], ignore_index=True)
+    )
+
+
+def draw(run: Run, measured: Sequence[maps.Measured], *, vector: bool = False) -> plotting.Figure:
+    """The figure; `vector` for SVG and PDF."""
+    reading = maps.Reading.of(run.config)
+    part = measured[0] if len(measured) == 1 else averaged(measured)
+    base = maps.panel(part, reading, n_labels=0)
+    everything = np.append(base.values.ravel(), base.bar)
+    limit = reading.limit or plotting.symmetric_limit(everything)
+    hover, templates = _hover(measured, reading)
+    return plotting.panels(
+        [
+            replace(
+                base,
+                title=_title(measured),
+                hover=hover[0],
+                bar_hover=hover[1],
+                texts=_texts(base, _digits(limit)),
+                bar_texts=tuple(_number(value, _digits(limit)) for value in base.bar.tolist()),
+            )
+        ],
+        limit=limit,
+        axes=("layer", "head"),
+        bar_name="MLP",
+        colour_title=reading.colour_title,
+        hover=templates,
+        notes=notes(run, measured),
+        unit=reading.unit,
+        cell=_LARGE if max(base.values.shape) <= _MANY else _SMALL,
+        vector=vector,
+    )
+
+
+def _texts(base: plotting.Panel, digits: int) -> tuple[tuple[str, ...], ...]:
+    """Each cell's number, below the head's name where it is outlined."""
+    named = {(mark.row, mark.column) for mark in base.marks}
+    return tuple(
+        tuple(
+            (f"<b>{layer}.{head}</b><br>" if (layer, head) in named else "")
+            + _number(value, digits)
+            for head, value in enumerate(row)
+        )
+        for layer, row in enumerate(base.values.tolist())
+    )
+
+
+def _digits(limit: float) -> int:
+    """Digits after the point for numbers up to about `limit`: 1 for 15, 2 for 5, 3 for 0.2.
+
+    No more than 4, which is what a cell has room for.
+    """
+    return min(max(2 - int(np.floor(np.log10(limit))), 1), 4)
+
+
+def _number(value: float, digits: int) -> str:
+    """`−13.2`, `+1.2`; `0` where no digit is left."""
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else "0"
+
+
+def _title(measured: Sequence[maps.Measured]) -> str:
+    if len(measured) == 1:
+        return maps.title(measured[0].name, measured[0].distinct)
+    names = ", ".join(part.name for part in measured)
+    return f"Mean over {plotting.plain(names)}"
+
+
+def _hover(
+    measured: Sequence[maps.Measured], reading: maps.Reading
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, str]]:
+    """Further numbers of heads and MLPs with their templates: each operation's mean if several."""
+    if len(measured) == 1:
+        (part,) = measured
+        further = (reading.scale * part.heads.values, reading.scale * part.mlps.values)
+        return further, maps.hover(reading)
+    rest = "".join(
+        f"<br>{plotting.plain(part.name)}: {maps.number(f'customdata[{i}]', reading)}"
+        for i, part in enumerate(measured)
+    )
+    heads = np.stack([part.heads.mean for part in measured], axis=-1)
+    mlps = np.stack([part.mlps.mean for part in measured], axis=-1)
+    return (reading.scale * heads, reading.scale * mlps), maps.templates(rest, reading)
+
+
+def notes(run: Run, measured: Sequence[maps.Measured]) -> list[str]:
+    """The small print: how to read the figure, what it was made from, what the paper found."""
+    reading = maps.Reading.of(run.config)
+    unit = "in percent" if reading.relative else "as measured"
+    lines = [
+        maps.reading_note(reading),
+        f"Numbers in the cells: mean effects, {unit}; 0 where no digit is left.",
+        maps.data_note(run.config),
+    ]
+    if len(measured) > 1:
+        counts = ", ".join(f"{part.name} {part.distinct}" for part in measured)
+        lines[1] += f" Each operation counts the same; references: {counts}."
+    return lines + maps.paper_notes(reading.paper, [part.name for part in measured])
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.fig15", description=__doc__)

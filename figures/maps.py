@@ -1,0 +1,232 @@
+"""What the maps of heads and MLPs share: a run's numbers, panels, hover and small print."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.paper import PaperModel, paper_model
+from arith_lens.runs import Run
+
+KEY, N_LABELS = 0.05, 9
+PAPER_LIMIT = 15.0  # percent: where the colours end for the paper's models
+SIGNS = {
+    "addition": "+",
+    "subtraction": "−",
+    "multiplication": "×",
+    "division": "÷",
+    "exponentiation": "^",
+}
+PATHS = {
+    "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
+    "direct": "paths: direct, every other component frozen (Algorithm 1)",
+    "total": "paths: total, nothing frozen (activation patching)",
+}
+COLOURS = {
+    "relative_logit": "Δ logit of<br>right answer",
+    "logit": "Δ logit of<br>right answer",
+    "logprob": "Δ log p of<br>right answer",
+    "probability": "Δ p of right<br>answer",
+}
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of one set of components: mean, ends of the 95% interval, mean over computed pairs (NaN
+    where not known), in the last axis."""
+
+    values: Float[np.ndarray, "*component statistic=4"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, "*component"]:
+        return self.values[..., 0]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One operation's numbers."""
+
+    name: str
+    distinct: int | None
+    heads: Statistics
+    mlps: Statistics
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the numbers of a run are shown: what they are multiplied by, their unit, their limit."""
+
+    scale: float
+    unit: str
+    paper: PaperModel | None
+    colour_title: str
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Reading":
+        relative = config["metric"] == "relative_logit"
+        return cls(
+            scale=100.0 if relative else 1.0,
+            unit="%" if relative else "",
+            paper=paper_model(config["model"]),
+            colour_title=COLOURS[config["metric"]],
+        )
+
+    @property
+    def relative(self) -> bool:
+        """Whether key heads, which are defined by relative effects, can be told."""
+        return self.unit == "%"
+
+    @property
+    def limit(self) -> float | None:
+        """Where the colours end; None: from the data."""
+        return PAPER_LIMIT if self.paper is not None and self.relative else None
+
+
+def measure(run: Run, name: str) -> Measured:
+    """Means and intervals of one operation."""
+    effects: ComponentEffects = run.load(name)
+    computed = run.computed(name)
+    return Measured(
+        name=name,
+        distinct=run.facts(name).get("distinct"),
+        heads=_statistics(effects.heads, computed),
+        mlps=_statistics(effects.mlps, computed),
+    )
+
+
+def _statistics(effects: Effects, computed: Bool[torch.Tensor, "pair"] | None) -> Statistics:
+    mean = effects.mean()
+    of_computed = torch.full_like(mean, torch.nan)
+    if computed is not None and computed.any():
+        of_computed = effects.select(computed).mean()
+    return Statistics(torch.stack([mean, *effects.ci(), of_computed], dim=-1).numpy())
+
+
+def numbers(measured: Sequence[Measured]) -> DataFrame:
+    """The figure as a table: a row a component and operation."""
+    columns = ["mean", "ci_low", "ci_high", "mean_computed"]
+    tables = []
+    for part in measured:
+        for statistics in (part.heads, part.mlps):
+            places = np.indices(statistics.mean.shape).reshape(statistics.mean.ndim, -1)
+            table = DataFrame(statistics.values.reshape(-1, len(columns)), columns=columns)
+            table.insert(0, "operation", part.name)
+            table.insert(1, "component", "head" if len(places) == 2 else "mlp")
+            table.insert(2, "layer", places[0])
+            table.insert(3, "head", places[1] if len(places) == 2 else None)
+            tables.append(table.astype({"head": "Int64"}))
+    return concat(tables, ignore_index=True)
+
+
+def title(name: str, distinct: int | None) -> str:
+    """An operation's name with its sign and its number of reference prompts."""
+    small = f" ({SIGNS[name]})" if name in SIGNS else ""
+    if distinct is not None:
+        small += f"&nbsp; {distinct} references"
+    grey = f'<span style="color:{plotting.NOTE}">{small}</span>'
+    return plotting.plain(name.capitalize()) + grey
+
+
+def panel(part: Measured, reading: Reading, *, n_labels: int = N_LABELS) -> plotting.Panel:
+    """One operation's map, its key and opposing heads outlined, the strongest with names."""
+    paper_heads = () if reading.paper is None else reading.paper.reported(part.name)[1]
+    n_layers, n_heads = part.heads.mean.shape
+    return plotting.Panel(
+        title=title(part.name, part.distinct),
+        values=reading.scale * part.heads.mean,
+        bar=reading.scale * part.mlps.mean,
+        hover=reading.scale * part.heads.values,
+        bar_hover=reading.scale * part.mlps.values,
+        marks=tuple(marks(part.heads.mean, n_labels)) if reading.relative else (),
+        dots=tuple(
+            (head.layer, head.index)
+            for head in paper_heads
+            if head.layer < n_layers and head.index < n_heads
+        ),
+    )
+
+
+def marks(means: Float[np.ndarray, "layer head"], n_labels: int) -> list[plotting.Mark]:
+    """Outlines of key and opposing heads, strongest first; the first ones have names."""
+    cells = sorted(np.argwhere(np.abs(means) > KEY).tolist(), key=lambda c: -abs(means[c[0], c[1]]))
+    return [
+        plotting.Mark(
+            row=layer,
+            column=head,
+            text=f"{layer}.{head}" if rank < n_labels else "",
+            strong=bool(means[layer, head] < 0),
+        )
+        for rank, (layer, head) in enumerate(cells)
+    ]
+
+
+def reading_note(reading: Reading) -> str:
+    """How to read the map."""
+    if not reading.relative:
+        return "Red: patching lowers the value, so the component supports the answer."
+    return (
+        "Outlined dark: key heads (layer.head), mean effect below −5%; light: opposing heads, "
+        "above +5%. Red: patching lowers the logit, so the component supports the answer."
+    )
+
+
+def data_note(config: Mapping[str, Any]) -> str:
+    """What a run's numbers were made from."""
+    kept = "answered right" if config.get("keep", "correct") == "correct" else "all"
+    data = f"distinct reference prompts{_asked(config)}, {kept}, seed {config['seed']}"
+    if config.get("pairs"):
+        data = f"own ({Path(config['pairs']).name}), {kept}"
+    return f"Model: {config['model']}. Prompts: {data}; {PATHS[config['paths']]}."
+
+
+def _asked(config: Mapping[str, Any]) -> str:
+    """What was asked of the prompts, where it was not the usual."""
+    usual = {
+        "templates": ["operation"],
+        "operands": [1, 9],
+        "answer_token": "whole",
+        "counterfactual": "word",
+    }
+    asked = ""
+    for key, value in usual.items():
+        given = config.get(key, value)
+        if given != value:
+            shown = given if isinstance(given, str) else " ".join(map(str, given))
+            asked += f", {key.replace('_', ' ')} {shown}"
+    return asked
+
+
+def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str]:
+    """Which heads the paper names for the operations, a line a source."""
+    if paper is None:
+        return []
+    return [
+        f"Dots: key heads that the paper names for {paper.name} ({source}): "
+        f"{', '.join(map(str, heads))}."
+        for source, heads in dict.fromkeys(map(paper.reported, operations))
+        if heads
+    ]
+
+
+def hover(reading: Reading) -> tuple[str, str]:
+    """Templates of a head's and an MLP's numbers, over the statistics of `panel`."""
+    low, high, computed = (number(f"customdata[{i}]", reading) for i in (1, 2, 3))
+    return templates(f"<br>95%: {low} to {high}<br>computed pairs: {computed}", reading)
+
+
+def templates(rest: str, reading: Reading) -> tuple[str, str]:
+    """Templates of a head and an MLP: its name, its value, and what follows."""
+    value = number("z", reading)
+    return f"head <b>%{{y}}.%{{x}}</b>: {value}{rest}", f"<b>MLP %{{y}}</b>: {value}{rest}"
+
+
+def number(name: str, reading: Reading) -> str:
+    """A number in a hover template."""
+    return f"%{{{name}:+.{2 if reading.unit else 4}f}}{reading.unit}"

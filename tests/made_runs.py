@@ -1,0 +1,55 @@
+"""Runs of invented effects, for the figures to draw."""
+
+from pathlib import Path
+
+import torch
+
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.runs import Run, open_run
+
+OPERATIONS = ("addition", "subtraction", "multiplication", "division")
+
+
+def make_effects(operation: str, n_layers: int, n_heads: int) -> ComponentEffects:
+    generator = torch.Generator().manual_seed(len(operation))
+    n_pairs = 18
+    heads = torch.randn(n_layers, n_heads, n_pairs, generator=generator) / 200
+    heads[4, 6] -= 0.15
+    heads[5, 1] -= 0.08
+    heads[7, 2] += 0.09
+    mlps = torch.randn(n_layers, n_pairs, generator=generator) / 20
+    shared = {
+        "metric": "relative_logit",
+        "paths": "via_mlps",
+        "template": tuple(f"{operation}/{i % 3}" for i in range(n_pairs)),
+        "cluster": torch.arange(n_pairs),
+    }
+    return ComponentEffects(
+        heads=Effects(heads, axes=("layer", "head"), **shared),
+        mlps=Effects(mlps, axes=("layer",), **shared),
+        logit=torch.full((n_pairs,), 9.0),
+    )
+
+
+class Pairs:
+    """The least that a run asks of pairs."""
+
+    reference = counterfactual = torch.arange(18 * 4).reshape(18, 4)
+    answer = torch.arange(18)
+    attention_mask = torch.ones(18, 4, dtype=torch.bool)
+    computed = torch.arange(18) % 2 == 0
+    reference_text = None
+    n_distinct = 18
+    selection = None
+
+    def to_jsonl(self, path: Path) -> None:
+        raise AssertionError("pairs without text have no such file")
+
+
+def make_run(root: Path, model: str, n_layers: int = 12, n_heads: int = 8, **config) -> Run:
+    told = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
+    config = {**told, "model": model, **config}
+    with open_run("which_heads", config, root=root) as run:
+        for operation in OPERATIONS:
+            run.save(operation, make_effects(operation, n_layers, n_heads), pairs=Pairs())
+    return run
