@@ -14,6 +14,11 @@ from datasets import Dataset
 
 import arith_lens
 from arith_lens.pairs import Role
+from arith_lens.reference.pairs import world_pairs
+from arith_lens.reference.rewording import PARTS, world_edits
+from arith_lens.reference.sets import load_set
+from arith_lens.reference.word_problems import CONTAINERS, FAMILIES, GAIN_VERBS, LOSE_VERBS
+from arith_lens.templates import SLOTS
 from arith_lens.word_problems import (
     Edit,
     WordProblem,
@@ -234,3 +239,84 @@ def test_mistakes_are_said_plainly(small, tmp_path):
     (tmp_path / "bad.jsonl").write_text("{\n")
     with pytest.raises(ValueError, match="line 1: not a JSON object"):
         gsm8k_pairs(small, tmp_path / "bad.jsonl")
+
+
+OPERATORS = re.compile(
+    rf"\b(?:{'|'.join((*GAIN_VERBS, *LOSE_VERBS))}|how many|more|fewer|than|each|equally|in all|"
+    r"puts|left|has)\b",
+    re.IGNORECASE,
+)
+
+
+def things(text: str) -> list[str]:
+    """The objects that are named, in order."""
+    return re.findall(rf"\b(?:{'|'.join(SLOTS['OBJECT'])})\b", text)
+
+
+@pytest.fixture(scope="module", params=["small", "llama2", "llama3"])
+def convention(request):
+    """Where the space before the answer is a piece, and where it is not SentencePiece's."""
+    if request.param == "small":
+        return request.getfixturevalue("small")
+    folder = request.getfixturevalue("data_directory") / "tokenizers" / request.param
+    if not folder.is_dir():
+        pytest.skip(f"needs {folder}")
+    return load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_reworded_story_has_nothing_to_calculate(convention, family):
+    """By the texts and the tokenizer alone: no operator, broken referents, numbers in place."""
+    pairs, conversion = world_pairs(convention, family, split="validation")
+    assert conversion.n_converted == len(pairs) > 200
+    for i in range(0, len(pairs), 10):
+        texts = pairs.reference_text[i], pairs.counterfactual_text[i]
+        assert len(OPERATORS.findall(texts[0])) >= 3 and not OPERATORS.search(texts[1])
+        said, asked = things(texts[0]), things(texts[1])
+        assert len(set(said)) == 1 and len(said) == len(asked)
+        assert asked[0] == said[0] and asked[-1] not in asked[:-1]
+        assert set(asked[1:-1]).isdisjoint(said)
+        rows = [convention(text)["input_ids"] for text in texts]
+        mask = pairs.attention_mask[i]
+        assert rows[0] == pairs.reference[i][mask].tolist()
+        assert rows[1] == pairs.counterfactual[i][mask].tolist()
+        pieces = [convention.convert_ids_to_tokens(row) for row in rows]
+        digits = [[(n, p) for n, p in enumerate(of) if re.search(r"\d", p)] for of in pieces]
+        assert digits[0] == digits[1] and digits[0]
+        assert pieces[0][0] == pieces[1][0] and pieces[0][-1] == pieces[1][-1]
+
+
+def test_a_story_stays_out_only_if_no_other_name_is_as_long(small):
+    """Stephen alone has five pieces."""
+    lines = load_set("word_problems_validation")
+    _, conversion = world_pairs(small, split="validation")
+    out = [line["prompt"] for i, line in enumerate(lines) if i not in conversion.kept]
+    assert conversion.left_out == {NO_CANDIDATE: len(out)}
+    assert out and all(re.search(r"How many[^?]* Stephen\b", text) for text in out)
+
+
+def test_each_part_of_a_story_changes_its_own_words():
+    containers = re.compile("|".join(CONTAINERS))
+    for line in load_set("word_problems_validation"):
+        text, family = line["prompt"], line["task"]
+        edits = {part: world_edits(text, family, part) for part in PARTS}
+        said = {part: [text[e.start : e.stop] for e in edits[part]] for part in PARTS}
+        assert said["possession"] == ["has"] * text.count(" has ")
+        telling = [word for word in said["operators"] if word not in ("with", "into", "all")]
+        assert telling and all(OPERATORS.fullmatch(word) for word in telling)
+        assert things(text)[1:] == [word for word in said["referents"] if things(word)]
+        others = [word for word in said["referents"] if not things(word)]
+        assert all(word in SLOTS["NAME"] or containers.fullmatch(word) for word in others)
+        assert edits["question"] == question_edits(text)
+        whole = world_edits(text, family)
+        assert all(a.stop <= b.start for a, b in pairwise(whole))
+        assert not any(re.search(r"\d", text[e.start : e.stop]) for e in whole)
+
+
+def test_a_story_is_reworded_only_if_it_is_known():
+    with pytest.raises(ValueError, match="expected one of gain_lose"):
+        world_edits("Q: Diana has 2 hats.", "sharing")
+    with pytest.raises(ValueError, match="one or more of question, operators"):
+        world_edits("Q: Diana has 2 hats.", "groups", ("verbs",))
+    with pytest.raises(ValueError, match="a problem of the family groups"):
+        world_edits("Q: Diana has 2 hats.", "groups")
