@@ -95,7 +95,6 @@ def _rows(model: Any, name: str, family: str, config: Config) -> list[Row]:
         row: Row = {"model": Path(name).name, "family": family, "change": change}
         row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
         rows.append(row | {"right": len(kept) / len(pairs)} | _still(model, kept))
-        print(rows[-1], flush=True)
     return rows
 
 
