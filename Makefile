@@ -12,6 +12,7 @@ PAIRS ?=
 DTYPE ?=
 DEVICE ?=
 TOKENIZER ?= $(MODEL)
+DATA ?=
 
 # The Python to set up from: the first of these that is new enough, or your own: make PYTHON=...
 PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -27,13 +28,15 @@ quoted = '$(subst ','\'',$(1))'
 WITH = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 ASK = --model $(call quoted,$(MODEL)) $(WITH)
+ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+KNOCK = $(ALONE) $(if $(N),--n $(N))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig8 fig10 fig12 fig15 paths stability templates gallery test check bench precision reference
+.PHONY: help setup fig2 fig3 fig4 fig8 fig10 fig12 fig15 table3 table4 transfer paths stability templates gallery test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 
@@ -46,6 +49,26 @@ fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKEN
 
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 10 --tokenizers $(TOKENIZER)
+
+fig3: $(STAMP) ## are the key heads needed? accuracy as heads are knocked out (some minutes)
+	$(BIN)/python -m experiments.are_they_needed $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
+	$(BIN)/python -m figures.fig3 --model $(call quoted,$(MODEL))
+
+fig4: $(STAMP) ## what does the model say without them? next tokens before and after
+	$(BIN)/python -m experiments.what_comes_instead $(KNOCK)
+	$(BIN)/python -m figures.fig4 --model $(call quoted,$(MODEL))
+
+table3: $(STAMP) ## do powers use the same heads?
+	$(BIN)/python -m experiments.do_powers_use_them $(ALONE)
+	$(BIN)/python -m figures.table3 --model $(call quoted,$(MODEL))
+
+table4: $(STAMP) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
+	$(BIN)/python -m experiments.do_word_problems_use_them $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+	$(BIN)/python -m figures.table4 --model $(call quoted,$(MODEL))
+
+transfer: $(STAMP) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
+	$(BIN)/python -m experiments.what_else_breaks $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+	$(BIN)/python -m figures.transfer --model $(call quoted,$(MODEL))
 
 fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw figures/models/fig12.html
 	for model in $(MODELS); do $(BIN)/python -m experiments.which_heads --model "$$model" $(WITH) || exit 1; done

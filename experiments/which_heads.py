@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
 import tyro
@@ -26,7 +26,10 @@ from arith_lens.runs import Run, RunError
 N_ROWS = 12
 """Key heads that are printed."""
 
-Operation = Literal["addition", "subtraction", "multiplication", "division", "exponentiation"]
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None
+Operation: TypeAlias = Literal[
+    "addition", "subtraction", "multiplication", "division", "exponentiation"
+]
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Config:
     """Look at the prompts that the model answers right, or at all."""
     pairs: Path | None = None
     """Prompts of your own (JSONL: reference, counterfactual, answer), instead of the templates."""
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    dtype: Dtype = None
     """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
     device: str | None = None
     """Such as cuda:1; the GPU if there is one."""

@@ -8,6 +8,7 @@ limits are in `docs/knockout.md`.
 from arith_lens.knockout.controls import matched_order as matched_order
 from arith_lens.knockout.controls import random_order as random_order
 from arith_lens.knockout.curve import KnockoutCurve as KnockoutCurve
+from arith_lens.knockout.curves import KnockoutCurves as KnockoutCurves
 from arith_lens.knockout.drops import Change as Change
 from arith_lens.knockout.drops import Drop as Drop
 from arith_lens.knockout.drops import drop as drop

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from arith_lens.components import Component
 from arith_lens.knockout.curve import KnockoutCurve
+from arith_lens.knockout.curves import KnockoutCurves
 from arith_lens.knockout.engine import checked_components, engine_of
 from arith_lens.knockout.means import Means
 from arith_lens.knockout.outcomes import Outcomes
@@ -100,7 +101,7 @@ def knockout_curves(
     means: Means = None,
     seed: int = 0,
     progress: bool = True,
-) -> dict[str, KnockoutCurve]:
+) -> KnockoutCurves:
     """A `knockout_curve` for each of several orders, such as effect and random orders, at once.
 
     What the orders have in common, the baseline and the means, is computed once; each curve's
@@ -122,10 +123,12 @@ def knockout_curves(
     cost = engine.forwards(variants)
     parts = values.split(len(counts), dim=1)
     settings["means"] = engine.stand_ins.kind
-    return {
-        name: curve_of(part, pairs, order, counts, n_forwards=cost, **settings)
-        for (name, order), part in zip(checked.items(), parts, strict=True)
-    }
+    return KnockoutCurves(
+        {
+            name: curve_of(part, pairs, order, counts, n_forwards=cost, **settings)
+            for (name, order), part in zip(checked.items(), parts, strict=True)
+        }
+    )
 
 
 def curve_of(

@@ -1,0 +1,106 @@
+"""The likeliest next tokens of any prompts, with or without an intervention (paper, Figure 4)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.arrays import Arrays
+from arith_lens.components import NamedHook
+from arith_lens.model import HookedLike
+from arith_lens.pairs.rows import left_pad
+from arith_lens.pairs.tokens import encode, pieces, tokenizer_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class NextTokens:
+    """What a model would say next after each prompt, the likeliest first.
+
+    Attributes:
+        pieces: the tokens as text; a space that belongs to a token is a space
+    """
+
+    prompts: tuple[str, ...]
+    ids: Int[Tensor, "prompt rank"]
+    pieces: tuple[tuple[str, ...], ...]
+    probabilities: Float[Tensor, "prompt rank"]
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row a prompt and rank."""
+        from pandas import DataFrame
+
+        return DataFrame(
+            [
+                {"prompt": prompt, "rank": rank, "token": piece, "probability": float(p)}
+                for prompt, row, ps in zip(
+                    self.prompts, self.pieces, self.probabilities, strict=True
+                )
+                for rank, (piece, p) in enumerate(zip(row, ps, strict=True), 1)
+            ]
+        )
+
+    def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same back."""
+        tensors = {"ids": self.ids, "probabilities": self.probabilities}
+        texts = {"prompts": list(self.prompts), "pieces": [list(row) for row in self.pieces]}
+        return Arrays(tensors, {"kind": "next_tokens", **texts})
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "NextTokens":
+        """Read `to_arrays` back. Raises ValueError for another kind of result."""
+        arrays.require("next_tokens")
+        return cls(
+            prompts=tuple(arrays.header["prompts"]),
+            ids=arrays.tensors["ids"],
+            pieces=tuple(tuple(row) for row in arrays.header["pieces"]),
+            probabilities=arrays.tensors["probabilities"],
+        )
+
+
+@torch.no_grad()
+def next_tokens(
+    model: HookedLike,
+    prompts: Sequence[str],
+    *,
+    hooks: Iterable[NamedHook] = (),
+    k: int = 5,
+    batch_size: int = 128,
+) -> NextTokens:
+    """The k likeliest tokens after each prompt.
+
+    Args:
+        hooks: interventions without positions of their own, such as `knockout_hooks`
+
+    Raises:
+        ValueError: no prompt, or an empty one; k beyond the vocabulary
+    """
+    d_vocab = int(model.cfg.d_vocab)
+    if not prompts or not all(prompts) or not 1 <= k <= d_vocab:
+        raise ValueError(
+            f"expected prompts with text and k from 1 to {d_vocab}, found {len(prompts)} prompts, "
+            f"{sum(not prompt for prompt in prompts)} of them empty, and k={k}"
+        )
+    tokenizer, hooks = tokenizer_of(model), list(hooks)
+    device = torch.device(model.cfg.device)
+    found = []
+    rows = [prompt.ids for prompt in encode(tokenizer, prompts)]
+    for start in range(0, len(rows), batch_size):
+        tokens, mask = left_pad(rows[start : start + batch_size])
+        logits = model.run_with_hooks(
+            tokens.to(device), fwd_hooks=hooks, attention_mask=mask.to(device), logits_to_keep=1
+        )
+        found.append(logits[:, -1].float().softmax(-1).topk(k))
+    ids = torch.cat([part.indices for part in found]).cpu()
+    names = {i: piece.replace("▁", " ") for i, piece in pieces(tokenizer, ids.tolist()).items()}
+    return NextTokens(
+        prompts=tuple(prompts),
+        ids=ids,
+        pieces=tuple(tuple(names[i] for i in row) for row in ids.tolist()),
+        probabilities=torch.cat([part.values for part in found]).cpu(),
+    )

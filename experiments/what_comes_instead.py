@@ -1,0 +1,182 @@
+"""What does the model say without its key heads? Next tokens before and after (Figure 4).
+
+Word problems, multi-digit integers, time spans and decimals: none of them is a prompt that the
+heads were found with. The heads are the strongest by mean effect over the four operations; each is
+replaced by one vector, its mean over the counterfactuals. Saves a run under
+results/what_comes_instead/, which `figures/fig4.py` draws.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import torch
+import tyro
+
+import arith_lens as al
+from arith_lens.knockout import counterfactual_means, knockout_hooks
+from arith_lens.next_tokens import NextTokens, next_tokens
+from arith_lens.pairs.tokens import continued, encode
+from arith_lens.reference.sets import load_set
+from arith_lens.runs import Run
+from arith_lens.templates import FIGURE_10
+from experiments.strongest import all_operations, by_effect
+from experiments.which_heads import Dtype, said_plainly
+
+Asked: TypeAlias = tuple[str, str]
+"""A prompt, and the answer that should follow it."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What does the model say without its key heads? Next tokens before and after."""
+
+    model: str = "reference"
+    """A shipped model's name, a Hugging Face id, or a directory."""
+    heads: int = 10
+    """How many heads to knock out: the strongest by mean effect over the four operations."""
+    prompts: int = 300
+    """Prompts of each kind."""
+    n: int | None = None
+    """Distinct reference prompts an operation that the heads are found with; all if not given."""
+    seed: int = 0
+    """Of the sampling."""
+    dtype: Dtype = None
+    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
+    device: str | None = None
+    """Such as cuda:1; the GPU if there is one."""
+
+
+def main(
+    config: Annotated[Config, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+    again: bool = False,
+) -> None:
+    """Compute, save and print.
+
+    Args:
+        config: what to compute.
+        root: where runs are kept.
+        dry_run: print what would be computed, and stop.
+        again: compute anew what an earlier run of this configuration has saved.
+    """
+    dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    with said_plainly():
+        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    if dry_run:
+        print(
+            f"a path patching of every head on four operations, then {len(KINDS)} kinds of "
+            f"{config.prompts} prompts, each run twice"
+        )
+        return
+    with said_plainly():
+        opened = al.open_run("what_comes_instead", config, model=model, root=root, again=again)
+    with opened as run:
+        if again or not set(KINDS) <= {name.removesuffix("-after") for name in run.names}:
+            compute(model, config, run)
+    report(run)
+
+
+def compute(model: al.HookedModel, config: Config, run: Run) -> None:
+    """Find the heads, and ask every prompt with and without them."""
+    with said_plainly():
+        pairs = all_operations(model, n=config.n, seed=config.seed)
+    effects = al.path_patch(model, pairs)
+    run.save("effects", effects, pairs=pairs)
+    heads = by_effect(effects, config.heads)
+    hooks = knockout_hooks(model, heads, counterfactual_means(model, pairs, heads))
+    for kind, draw in KINDS.items():
+        rng = random.Random(f"{kind} {config.seed}")
+        asked = [draw(rng) for _ in range(config.prompts)]
+        answers = first_tokens(model, asked)
+        prompts = [prompt for prompt, _ in asked]
+        for when, with_hooks in (("before", []), ("after", hooks)):
+            said = next_tokens(model, prompts, hooks=with_hooks)
+            facts = {"answers": answers, "heads": [str(head) for head in heads]}
+            run.save(f"{kind}-{when}", said, **facts)
+
+
+def first_tokens(model: al.HookedModel, asked: list[Asked]) -> list[int]:
+    """The token with which each answer begins, found by tokenizing prompt and answer together.
+
+    Raises ValueError where an answer changes how its prompt is split.
+    """
+    prompts = encode(model.tokenizer, [prompt for prompt, _ in asked])
+    wholes = encode(model.tokenizer, [continued(*one) for one in asked])
+    for prompt, whole, (text, answer) in zip(prompts, wholes, asked, strict=True):
+        if whole.ids[: len(prompt.ids)] != prompt.ids or len(whole.ids) == len(prompt.ids):
+            raise ValueError(
+                f"expected {answer!r} to begin with a token of its own after {text!r}, found that "
+                "this tokenizer splits them otherwise; end the prompt where it wants a number"
+            )
+    return [whole.ids[len(prompt.ids)] for prompt, whole in zip(prompts, wholes, strict=True)]
+
+
+def _between(rng: random.Random, low: int, high: int) -> int:
+    return low + int(rng.random() * (high - low + 1))
+
+
+def word_problem(rng: random.Random) -> Asked:
+    """One of the closed world's, which pretraining never had."""
+    lines = _word_problems()
+    line = lines[int(rng.random() * len(lines))]
+    return line["prompt"], line["answer"]
+
+
+def integers(rng: random.Random) -> Asked:
+    """A sum of three-digit numbers."""
+    a, b = _between(rng, 100, 499), _between(rng, 100, 499)
+    return f"{a} + {b} = ", str(a + b)
+
+
+def time_span(rng: random.Random) -> Asked:
+    """One of the first eight templates of the paper's Figure 10."""
+    template = FIGURE_10[int(rng.random() * 8)]
+    a = _between(rng, 1, 8)
+    b = _between(rng, 1, 9 - a)
+    return template.sample(rng, a, b)[0], str(a + b)
+
+
+def decimals(rng: random.Random) -> Asked:
+    """A sum of two numbers with one decimal."""
+    a, b = _between(rng, 10, 499), _between(rng, 10, 499)
+    shown = [f"{n // 10}.{n % 10}" for n in (a, b, a + b)]
+    return f"{shown[0]} plus {shown[1]} equals to ", shown[2]
+
+
+KINDS: Mapping[str, Callable[[random.Random], Asked]] = {
+    "word_problem": word_problem,
+    "integers": integers,
+    "time_span": time_span,
+    "decimals": decimals,
+}
+
+
+@cache
+def _word_problems() -> list[dict[str, str]]:
+    return load_set("word_problems_test")
+
+
+def report(run: Run) -> None:
+    """Print how often the first token is right before and after, kind by kind."""
+    heads = run.facts(f"{next(iter(KINDS))}-before")["heads"]
+    print(f"{run.config['model']}: next token without {', '.join(heads)}")
+    for kind in KINDS:
+        before, after = (right_share(run, f"{kind}-{when}") for when in ("before", "after"))
+        print(f"  {kind:>13}: right {before:.1%} before, {after:.1%} after")
+    print(f"\nsaved in {run.path}")
+
+
+def right_share(run: Run, name: str) -> float:
+    """How often the likeliest token is the one that the answer begins with."""
+    said = NextTokens.from_arrays(run.load_arrays(name))
+    return float((said.ids[:, 0] == torch.tensor(run.facts(name)["answers"])).float().mean())
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m experiments.what_comes_instead", description=__doc__)

@@ -1,0 +1,98 @@
+"""Table 3: key heads of exponentiation, and what knocking them out costs.
+
+Reads a run of `experiments/do_powers_use_them.py`, without loading a model; prints the table and
+writes it as HTML and its numbers as CSV.
+"""
+
+import sys
+from typing import Annotated, Any
+
+import tyro
+from pandas import DataFrame
+
+from arith_lens.effects import key_heads
+from arith_lens.knockout import KnockoutCurves
+from arith_lens.paper import paper_model
+from arith_lens.runs import Run, RunError
+from figures.common import TableOptions, chosen_run, stem_of, write_table
+
+WORDINGS = {
+    "exponentiation-0": "{A} ^ {B} = ",
+    "exponentiation-1": "{A} to the power of {B} equals ",
+}
+FOUR = ("addition", "subtraction", "multiplication", "division")
+
+
+def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
+    """Print and write."""
+    try:
+        run = chosen_run(options, "do_powers_use_them")
+        rows = [row(run, name) for name in WORDINGS]
+    except RunError as error:
+        sys.exit(str(error))
+    shown = DataFrame([text for text, _ in rows])
+    numbers = DataFrame([values for _, values in rows])
+    title = f"Table 3: key heads of exponentiation, {run.config['model']}"
+    write_table(stem_of(options, run, "table3"), shown, numbers, title, notes(run))
+
+
+def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """One wording, as text and as numbers."""
+    effects, curves = run.load(f"{name}-effects"), KnockoutCurves.from_arrays(run.load_arrays(name))
+    key, facts = key_heads(effects), run.facts(name)
+    means = effects.heads.mean()
+    shared = [head for head in key if head in of_four_operations(run)]
+    k = len(key)
+    change = curves["effect"].drop(k).accuracy
+    others = [curve.drop(k).accuracy.relative for curve in curves.starting("random ")]
+    low, high = change.relative_ci
+    numbers = {
+        "wording": WORDINGS[name],
+        "references": facts["distinct"],
+        "pairs": facts["pairs"],
+        "key_heads": " ".join(map(str, key)),
+        "also_of_the_four_operations": " ".join(map(str, shared)),
+        "accuracy_before": change.before,
+        "accuracy_after": change.after,
+        "relative": change.relative,
+        "relative_low": low,
+        "relative_high": high,
+        "random_mean": sum(others) / len(others),
+        "random_worst": min(others),
+    }
+    text = {
+        "X_r": WORDINGS[name],
+        "references": str(facts["distinct"]),
+        "key heads (effect)": ", ".join(f"{h} ({means[h.layer, h.index]:+.1%})" for h in key)
+        or "none",
+        "key in + − × ÷ too": ", ".join(map(str, shared)) or "none",
+        "accuracy": f"{change.before:.0%} to {change.after:.0%}",
+        "relative [95%]": f"{change.relative:+.0%} [{low:+.0%}, {high:+.0%}]",
+        "as many random heads": f"{numbers['random_mean']:+.0%} "
+        f"(worst {numbers['random_worst']:+.0%})",
+    }
+    return text, numbers
+
+
+def of_four_operations(run: Run) -> set[Any]:
+    """Heads that are key for any of the four operations."""
+    return {head for name in FOUR for head in key_heads(run.load(name))}
+
+
+def notes(run: Run) -> list[str]:
+    """How to read the table, and what the paper has."""
+    lines = [
+        "Key heads: mean effect of path patching below -5% of the answer's logit. Knockout: mean "
+        "over the counterfactuals of the same wording and position, every position but BOS. "
+        "Accuracy before is 100% by the filter. Intervals: bootstrap over reference prompts.",
+        f"Random heads: {run.config['controls']} orders, as many heads.",
+    ]
+    paper = paper_model(run.config["model"])
+    if paper is not None and paper.exponent_heads:
+        named = ", ".join(map(str, paper.exponent_heads))
+        lines.append(f"The paper, {paper.name}: {named}; -66% and -62%.")
+    return lines
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.table3", description=__doc__)

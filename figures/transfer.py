@@ -1,0 +1,128 @@
+"""Transfer and control: word problems and generic tasks, before and after a knockout.
+
+Reads a run of `experiments/what_else_breaks.py`, without loading a model; prints the table and
+writes it as HTML and its numbers as CSV.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import tyro
+from pandas import DataFrame
+
+from arith_lens.answers import Answers, Change
+from arith_lens.paper import paper_model
+from arith_lens.runs import Run, RunError
+from figures.common import TableOptions, chosen_run, stem_of, write_table
+
+GROUPS = {  # a group's name: its tasks, in the closed world and in the benchmarks
+    "word problems": ("gain_lose", "compare", "groups", "two_step", "gsm8k", "svamp"),
+    "generic tasks": ("facts", "opposites", "successors", "plurals", "copying", "mmlu"),
+}
+SETS = {
+    "key": "key heads (mean of + − × ÷)",
+    "key-in-some": "key in any operation",
+    "strongest": "strongest",
+}
+
+
+def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
+    """Print and write."""
+    try:
+        run = chosen_run(options, "what_else_breaks")
+        answers = {
+            name: Answers.from_arrays(run.load_arrays(name))
+            for name in run.names
+            if name != "effects"
+        }
+    except RunError as error:
+        sys.exit(str(error))
+    rows = [row(task, answers, run) for task in tasks(answers["none"])]
+    shown, numbers = (DataFrame([one[i] for one in rows]) for i in (0, 1))
+    title = f"Transfer and control of a knockout, {run.config['model']}"
+    write_table(stem_of(options, run, "transfer"), shown, numbers, title, notes(run))
+
+
+def tasks(answers: Answers) -> dict[str, list[bool]]:
+    """Which answers belong to each group and, below it, to each of its tasks."""
+    found: dict[str, list[bool]] = {}
+    for group, names in GROUPS.items():
+        inside = [task.split("/")[0] in names for task in answers.task]
+        if any(inside):
+            found[f"all {group}"] = inside
+            of_group = [t for t, yes in zip(answers.task, inside, strict=True) if yes]
+            for task in dict.fromkeys(of_group):
+                found[task] = [t == task for t in answers.task]
+    return found
+
+
+def row(
+    task: str, answers: Mapping[str, Answers], run: Run
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """One task under every knockout: as text and as numbers."""
+    chosen = tasks(answers["none"])[task]
+    before = answers["none"].select(chosen)
+    low, high = before.ci()
+    text = {
+        "task": task,
+        "questions": str(len(before)),
+        "before": f"{before.accuracy:.1%} [{low:.0%}, {high:.0%}]",
+    }
+    numbers: dict[str, Any] = {"task": task, "questions": len(before), "before": before.accuracy}
+    for name, title in SETS.items():
+        change = before.change_to(answers[name].select(chosen))
+        n_heads = len(run.facts(name)["heads"])
+        text[f"{title} ({n_heads})"] = _told(change)
+        ends = dict(zip(("low", "high"), change.ci(), strict=True))
+        numbers |= {name: change.after, **{f"{name}_{end}": v for end, v in ends.items()}}
+        numbers |= {f"{name}_relative": change.relative, f"{name}_p": change.p_value}
+    others = [
+        before.change_to(answer.select(chosen)).difference
+        for name, answer in answers.items()
+        if name.startswith("random-")
+    ]
+    if others:
+        mean = sum(others) / len(others)
+        text["random sets"] = (
+            f"{100 * mean:+.1f} ({100 * min(others):+.1f} to {100 * max(others):+.1f})"
+        )
+        numbers |= {"random_mean": mean, "random_low": min(others), "random_high": max(others)}
+    return text, numbers
+
+
+def _told(change: Change) -> str:
+    low, high = change.ci()
+    return (
+        f"{change.after:.1%}: {100 * change.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+        f", {change.relative:+.0%}"
+    )
+
+
+def notes(run: Run) -> list[str]:
+    """How to read the table, and what the paper has."""
+    named = "; ".join(
+        f"{title}: {', '.join(run.facts(name)['heads']) or 'none'}" for name, title in SETS.items()
+    )
+    world = run.config["data_dir"] is None
+    lines = [
+        "Accuracy after: difference in points [95% interval, questions paired], and the relative "
+        f"change. Random sets: {run.config['controls']} of {run.config['heads']} heads, difference "
+        "in points, mean (range).",
+        f"{named}. Each replaced by one vector, its mean over the counterfactuals of the four "
+        "operations, at every token but BOS.",
+    ]
+    if world:
+        lines.append(
+            "The closed world's word problems and generic tasks stand in for SVAMP, GSM8K and MMLU."
+        )
+    paper = paper_model(run.config["model"])
+    if paper is not None and paper.name == "LLaMA2-7B":
+        lines.append(
+            "The paper, LLaMA2-7B: SVAMP 34.7 to 11.8 (-66%), MMLU humanities 42.9 to 42.6."
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.transfer", description=__doc__)
