@@ -90,8 +90,13 @@ templates: $(STAMP) ## the strongest heads in each wording
 	$(BIN)/python -m experiments.which_heads $(ASK)
 	$(BIN)/python -m figures.templates --model $(call quoted,$(MODEL))
 
-gallery: $(STAMP) ## redraw figures/gallery from the reference model
-	$(BIN)/python -m experiments.which_heads --model reference
+gallery: $(STAMP) ## redraw figures/gallery from the reference models (some minutes)
+	for model in reference reference-mistral; do $(BIN)/python -m experiments.which_heads --model $$model || exit 1; done
+	$(BIN)/python -m experiments.are_they_needed
+	$(BIN)/python -m experiments.what_comes_instead
+	$(BIN)/python -m figures.fig3 --out figures/gallery --formats png svg
+	$(BIN)/python -m figures.fig4 --out figures/gallery --formats png svg
+	$(BIN)/python -m figures.fig12 --out figures/gallery --formats png svg
 	$(BIN)/python -m figures.fig2 --model reference --out figures/gallery --formats png svg
 	$(BIN)/python -m figures.fig15 --model reference --out figures/gallery --formats png svg
 

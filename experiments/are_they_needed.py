@@ -152,7 +152,7 @@ def report(run: Run) -> None:
         print(f"\n{operation}: {facts['distinct']} references, right at k=0 by the filter")
         for k in sorted({len(key), 4, 8, 12, effect.ks[-1]} & {*effect.ks} - {0}):
             named = " (the key heads)" if k == len(key) else ""
-            print(f"  {k} heads out{named}: {effect.drop(k).accuracy}")
+            print(f"  {k} head{'s' * (k > 1)} out{named}: {effect.drop(k).accuracy}")
             for control in ("random", "matched") if k in control_ks(effect.ks[-1]) else ():
                 others = [curve.drop(k).accuracy.after for curve in curves.starting(control)]
                 print(f"    {control:>8}: {_spread(others)}")
