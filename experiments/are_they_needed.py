@@ -86,8 +86,7 @@ def main(
             if again or operation not in run.names:
                 with said_plainly():
                     pairs = al.sample_pairs(model, operation, n=config.n, seed=config.seed)
-                effects = al.path_patch(model, pairs)
-                run.save(f"{operation}-effects", effects, pairs=pairs, selection=pairs.selection)
+                effects = al.path_patch(model, pairs, run=run, name=f"{operation}-effects")
                 run.save(operation, knocked_out(model, pairs, effects, config), pairs=pairs)
     report(run)
 

@@ -75,7 +75,8 @@ class Disk:
     """Counts what is written, and is full from one write on."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
-        self.writes, self.full_after = 0, None
+        self.writes = 0
+        self.full_after: int | None = None
         for owner, name in ((Path, "open"), (Path, "replace"), (Path, "mkdir"), (os, "fsync")):
             patched.setattr(owner, name, self._counted(getattr(owner, name), name))
 
@@ -122,8 +123,11 @@ def test_a_full_disk_loses_nothing_at_whatever_write_it_is_full(tmp_path: Path) 
                 assert "No space left" in said and "ree some space" in said
             else:
                 break
-        assert value_of(run, "a") == (2 if "result" in done else 1) or full_after > 20
         assert value_of(run, "a") in (1, 2) and value_of(run, "other") == 7
+        if "result" in done:  # without it, the record may be in place and what follows have failed
+            assert value_of(run, "a") == 2
+        elif "shard 1" not in done:
+            assert value_of(run, "a") == 1
         with open_run("x", {}, root=root) as again:
             shards = again.shards("a", {"seed": 1})
             kept = [index for index in range(2) if shards.load(index) is not None]
@@ -252,7 +256,7 @@ def test_figures_are_drawn_where_no_model_library_is(tmp_path: Path) -> None:
     from arith_lens.effects import ComponentEffects
 
     generator = torch.Generator().manual_seed(0)
-    shared = {"metric": "relative_logit", "paths": "via_mlps"}
+    shared: dict[str, Any] = {"metric": "relative_logit", "paths": "via_mlps"}
     result = ComponentEffects(
         heads=Effects(torch.randn(4, 3, 8, generator=generator), ("layer", "head"), **shared),
         mlps=Effects(torch.randn(4, 8, generator=generator), ("layer",), **shared),

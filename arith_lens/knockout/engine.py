@@ -15,10 +15,12 @@ from arith_lens.knockout.variants import Variant, n_forwards, run_variants
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
+from arith_lens.runs import Shards
 
 SHARD = 64
+"""Pairs that are run together, and kept together in a run."""
 TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32768}
-"""Tokens in one forward: on a CPU more only leave the cache (measured, see docs/knockout.md)."""
+"""Tokens in one forward: on a CPU more of them leave its cache."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +33,30 @@ class KnockoutEngine:
     chosen: Bool[Tensor, "pair pos"]
 
     def __call__(
-        self, variants: Sequence[Variant], *, progress: bool = True
+        self, variants: Sequence[Variant], *, kept: Shards | None = None, progress: bool = True
     ) -> Float[Tensor, "what variant pair"]:
-        """The `variants.reading` of every variant and pair.
+        """The `variants.reading` of every variant and pair; shards go to `kept` as they finish.
 
         Raises FloatingPointError where the model's logits are not finite.
         """
         from tqdm import tqdm
 
         done = torch.empty(0)
-        shards = self._shards(variants)
-        for rows in tqdm(shards, desc="knockout", unit="shard", disable=None if progress else True):
-            part, _ = in_chunks(self._compute(variants, rows), len(rows), len(rows))
+        fitting = self._fitting(variants)
+        shards = torch.argsort(self.pairs.lengths, stable=True).split(
+            SHARD
+        )  # like lengths together
+        for index, rows in enumerate(
+            tqdm(shards, desc="knockout", unit="shard", disable=None if progress else True)
+        ):
+            shard = None if kept is None else kept.load(index)
+            if shard is not None:
+                part = shard.tensors["values"]
+            else:
+                chunk = min(len(rows), fitting)
+                part, _ = in_chunks(self._compute(variants, rows), len(rows), chunk)
+                if kept is not None:
+                    kept.save(index, {"values": part})
             if not len(done):
                 done = part.new_zeros(*part.shape[:2], len(self.pairs))
             done[:, :, rows] = part
@@ -81,14 +95,12 @@ class KnockoutEngine:
 
         return compute
 
-    def _shards(self, variants: Sequence[Variant]) -> list[Tensor]:
-        """Rows of pairs, of like lengths together; smaller where all their states fill memory."""
+    def _fitting(self, variants: Sequence[Variant]) -> int:
+        """How many pairs' states, of all variants, half of the free memory holds."""
         cfg = self.model.cfg
         n_states = 2 * (len({frozenset(variant) for variant in variants}) + 1)  # below and above
         bytes_of_one = n_states * int(self.pairs.lengths.max()) * int(cfg.d_model) * 4
-        fitting = free_bytes(torch.device(cfg.device)) // 2 // bytes_of_one
-        order = torch.argsort(self.pairs.lengths, stable=True)
-        return list(order.split(max(1, min(SHARD, int(fitting)))))
+        return max(1, int(free_bytes(torch.device(cfg.device)) // 2 // bytes_of_one))
 
 
 def engine_of(

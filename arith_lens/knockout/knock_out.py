@@ -1,17 +1,20 @@
 """`knock_out` and `knockout_curve`: check the question, compute it, hand back outcomes a pair."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.components import Component
 from arith_lens.knockout.curve import KnockoutCurve
 from arith_lens.knockout.curves import KnockoutCurves
-from arith_lens.knockout.engine import checked_components, engine_of
+from arith_lens.knockout.engine import SHARD, checked_components, engine_of
 from arith_lens.knockout.means import Means
 from arith_lens.knockout.outcomes import Outcomes
+from arith_lens.knockout.positions import aligned_groups
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 
@@ -69,12 +72,19 @@ def knockout_curve(
     positions: str = "all",
     means: Means = None,
     seed: int = 0,
+    run: Any = None,
+    name: str = "knockout_curve",
     progress: bool = True,
 ) -> KnockoutCurve:
     """The outcomes with the first k components of `order` knocked out, for each k of `ks` and 0.
 
     Below the first layer in which they differ, all k are computed as one (paper, Figure 3).
     Arguments and errors as `knock_out`; ValueError for a k beyond the order.
+
+    Args:
+        run: an open run (`open_run`), which keeps shards as they finish and then the result under
+            `name`, as KnockoutCurves with the one curve `order`; what is there is not computed
+            again
     """
     curves = knockout_curves(
         model,
@@ -85,6 +95,8 @@ def knockout_curve(
         positions=positions,
         means=means,
         seed=seed,
+        run=run,
+        name=name,
         progress=progress,
     )
     return curves["order"]
@@ -100,35 +112,76 @@ def knockout_curves(
     positions: str = "all",
     means: Means = None,
     seed: int = 0,
+    run: Any = None,
+    name: str = "knockout_curves",
     progress: bool = True,
 ) -> KnockoutCurves:
     """A `knockout_curve` for each of several orders, such as effect and random orders, at once.
 
     What the orders have in common, the baseline and the means, is computed once; each curve's
-    `n_forwards` is that of all of them together.
+    `n_forwards` is that of all of them together. `run` and `name` as there.
     """
     counts = _checked_ks(ks)
-    checked = {name: checked_components(model, order) for name, order in orders.items()}
-    for name, order in checked.items():
+    checked = {label: checked_components(model, order) for label, order in orders.items()}
+    for label, order in checked.items():
         if counts[-1] > len(order):
             raise ValueError(
-                f"expected ks up to the {len(order)} components of {name}, found {counts[-1]}; "
+                f"expected ks up to the {len(order)} components of {label}, found {counts[-1]}; "
                 "give a longer order, or smaller ks"
             )
+    asked: dict[str, Any] = {"ablation": ablation, "positions": positions, "seed": seed}
+    identity = run and _identity(run, model, pairs, checked, counts, means, asked)
+    if run and run.has(name, identity):
+        return KnockoutCurves.from_arrays(run.load_arrays(name))
     used = sorted({one for order in checked.values() for one in order[: counts[-1]]}, key=str)
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
     engine = engine_of(model, pairs, used, means=means, seed=seed, **settings)
     variants = [frozenset(order[:k]) for order in checked.values() for k in counts]
-    values = engine(variants, progress=progress)
+    kept = run and run.shards(name, identity)
+    values = engine(variants, kept=kept, progress=progress)
     cost = engine.forwards(variants)
     parts = values.split(len(counts), dim=1)
     settings["means"] = engine.stand_ins.kind
-    return KnockoutCurves(
+    curves = KnockoutCurves(
         {
-            name: curve_of(part, pairs, order, counts, n_forwards=cost, **settings)
-            for (name, order), part in zip(checked.items(), parts, strict=True)
+            label: curve_of(part, pairs, order, counts, n_forwards=cost, **settings)
+            for (label, order), part in zip(checked.items(), parts, strict=True)
         }
     )
+    if run:
+        run.save(name, curves, pairs=pairs, identity=identity)
+    return curves
+
+
+def _identity(
+    run: Any,
+    model: HookedLike,
+    pairs: PromptPairs,
+    orders: Mapping[str, tuple[Component, ...]],
+    ks: tuple[int, ...],
+    means: Means,
+    asked: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What decides the curves' numbers, for a run."""
+    given: Any = means
+    if isinstance(means, Mapping):
+        given = {hook: _digest(vector) for hook, vector in means.items()}
+    return run.identity(
+        model,
+        pairs,
+        method="knockout_curves",
+        orders={label: [*map(str, order)] for label, order in orders.items()},
+        ks=ks,
+        means=given,
+        groups=_digest(aligned_groups(pairs)),
+        shard_size=SHARD,
+        **asked,
+    )
+
+
+def _digest(values: Tensor) -> str:
+    flat = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
 
 
 def curve_of(
