@@ -20,7 +20,7 @@ from arith_lens.runs import Shards
 SHARD = 64
 """Pairs that are run together, and kept together in a run."""
 TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32768}
-"""Tokens in one forward. On a CPU, 6,900 at once were a quarter slower than 1,700 (one rough run)."""
+"""Tokens in one forward. On a CPU 6,900 were a quarter slower than 1,700, in one rough run."""
 
 
 @dataclass(frozen=True)
