@@ -193,6 +193,16 @@ def test_runs_are_found_newest_first_and_by_model(tmp_path: Path) -> None:
     assert [run.path for run in found] == [opened[2], opened[0]]
 
 
+def test_a_folder_that_cannot_be_read_is_passed_over_aloud(tmp_path: Path) -> None:
+    for number in range(2):
+        with open_run("which_heads", Config(model="a", n=number), root=tmp_path) as run:
+            pass
+    (run.path / "run.json").write_text("{", encoding="utf-8")
+    with pytest.warns(UserWarning, match=f"{run.path.name} is passed over: .*damaged"):
+        found = find_runs("which_heads", root=tmp_path)
+    assert len(found) == 1 and found[0].path != run.path
+
+
 def test_no_temporary_file_is_left(run: Run) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == [
         ".lock",

@@ -1,6 +1,7 @@
 """Run folders: open one to fill it, load one to read it, find those there are."""
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,13 +68,14 @@ def find_runs(
 ) -> list[Run]:
     """The finished runs of an experiment, newest first; of one model if it is named.
 
-    Folders that cannot be read are passed over: `load_run` says what is wrong with one.
+    Folders that cannot be read are passed over with a warning that says why.
     """
     found = []
     for file in (Path(root) / experiment).glob(f"*/{FILE}"):
         try:
             run = load_run(file)
-        except RunError:
+        except RunError as error:
+            warnings.warn(f"{file.parent} is passed over: {error}", stacklevel=2)
             continue
         if run.finished and model in (None, run.config.get("model")):
             found.append(run)
