@@ -15,7 +15,7 @@ LAYERS = {
     **dict.fromkeys(["activations", "arrays", "components", "memory"], 0),
     **dict.fromkeys(["plotting", "problems", "statistics"], 0),
     **dict.fromkeys(["effects", "hooks", "model", "paper", "templates"], 1),
-    **dict.fromkeys(["pairs", "runs", "stability"], 2),
+    **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 2),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
     **dict.fromkeys(["answers", "knockout", "path_patching"], 4),
     **dict.fromkeys(["reference"], 5),  # makes the shipped models and their sets; nobody imports it

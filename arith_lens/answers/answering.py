@@ -9,6 +9,8 @@ import torch
 
 from arith_lens.answers.questions import Question
 from arith_lens.answers.result import Answers
+from arith_lens.benchmarks import same_number
+from arith_lens.benchmarks.parsing import without_separators
 from arith_lens.components import NamedHook
 from arith_lens.pairs.rows import left_pad
 
@@ -96,17 +98,16 @@ def is_right(
 ) -> bool:
     """Whether a text that follows the prompt starts with the answer, as `answer_questions` says."""
     answer = question.answer.strip()
-    number = NUMBER.fullmatch(answer)
-    if number:
-        found = NUMBER.match(said)
-        return found is not None and abs(_value(found[1]) - _value(number[1])) <= tolerance
+    gold = _value(NUMBER.fullmatch(answer))
+    if gold is not None:
+        return same_number(_value(NUMBER.match(said)), gold, tolerance)
     text = said.lstrip()
     goes_on = whole_words and text[len(answer) :][:1].isalnum()
     return text.startswith(answer) and not goes_on
 
 
-def _value(number: str) -> float:
-    return float(number.replace(",", ""))
+def _value(found: re.Match[str] | None) -> float | None:
+    return None if found is None else float(without_separators(found[1]))
 
 
 def _tokenized(tokenizer: Any, index: int, question: Question) -> _Asked:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from arith_lens.benchmarks.parsing import without_separators
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.templates import NULL_SYMBOLS
 from arith_lens.word_problems.convert import Conversion, WordProblem, word_problem_pairs
@@ -82,7 +83,7 @@ def read_gsm8k(questions: Records, *, split: str = "test") -> list[dict[str, str
 def gold_answer(solution: str) -> str:
     """The number after "####", without thousands separators or currency; "" where there is none."""
     said = solution.rpartition("####")[2] if "####" in solution else ""
-    return said.strip().replace(",", "").replace("$", "")
+    return without_separators(said)
 
 
 def _rows(source: str | Path, split: str) -> Iterable[Mapping[str, Any]]:
@@ -142,7 +143,7 @@ def _equation(record: Mapping[str, str]) -> WordProblem | str:
     match = _LAST.search(record["answer"])
     if match is None:
         return NO_EQUATION
-    result = match[2].strip().replace(",", "").replace("$", "")
+    result = without_separators(match[2])
     if not result[:1].isdigit():
         return NEGATIVE if result.startswith("-") else NOT_WHOLE
     question = record["question"].strip()

@@ -1,0 +1,141 @@
+"""The number that a text gives as its answer, or none.
+
+The rule, in order:
+
+1. Calculator annotations (`<<48/2=24>>`), bold marks and LaTeX around a number are taken away.
+2. Where the text has a marker ("answer is", "answer:", "####", a LaTeX box), the last one counts
+   that a number follows in the same sentence, and of this sentence the first number; where it
+   begins a calculation ("3 + 4 = 7"), the number after the last "=", and a calculation without a
+   result is no answer. Markers that no number follows: no answer.
+3. Without a marker, the last number of the text.
+
+A number is read whole: sign, thousands separators, decimals, exponent, fraction and multiplier
+("million") belong to it; a unit, a currency and a percent sign do not (25% is 25). A number within
+a time (3:30), a date (3/4/2024), a list without spaces (1,2), or a name (A4, COVID-19) is none, and
+neither is one in words.
+"""
+
+import math
+import re
+import unicodedata
+
+TOLERANCE = 1e-3
+"""How far a number may be from the gold one, in its own unit."""
+MULTIPLIERS = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+_VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+_CURRENCY = r"(?:US)?[$£€¥₹]\s?"
+_DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
+_NUMBER = re.compile(
+    rf"""
+    (?<!\w) (?<!\d[.:/,]) (?<![a-z]-)  # neither in a name nor within another number
+    (?P<sign> (?<![)%])-(?=\S) | \bnegative\s )?
+    (?: {_CURRENCY} (?P<inner>-)? )?
+    (?:
+        (?P<whole>\d+) \s (?P<part>\d+) / (?P<parts>\d+)
+      | (?P<top>{_DECIMAL}) \s?/\s? (?P<bottom>{_DECIMAL})
+      | (?: (?P<ones>\d+)\s? )? (?P<vulgar>[{_VULGAR}])
+      | (?P<plain>{_DECIMAL})
+        (?: e(?P<e>[+-]?\d+)(?!\w) | \s?[x×*]\s?10(?:\^|\*\*)\{{?(?P<power>-?\d+)\}}? )?
+    )
+    (?! [\d⁰¹²³⁴⁵⁶⁷⁸⁹] | [.,:/]\d )
+    (?: \s (?P<multiplier>{"|".join(MULTIPLIERS)}) \b )?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_MARKER = re.compile(
+    r"\banswer(?:\s+to\s[^.?!\n]{0,80}?)?\s*(?:\bis\b|[:=])|####|\\boxed\{", re.IGNORECASE
+)
+_SENTENCE_END = re.compile(r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)(?<!\bNo)[.!?](?=\s|$)|\n")
+_CLAUSE_END = re.compile(r",\s|;|\s\(|\b(?:because|since|as|so)\b")
+_GOES_ON = re.compile(
+    rf"[-+*×÷x/^]\s?(?:{_CURRENCY})?[\d(.]|.*\s[-+*×÷x/^]\s(?:{_CURRENCY})?[\d(.]"
+)
+_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
+_REWRITTEN = (
+    (re.compile(r"<<[^>]*(?:>>|$)"), ""),
+    (re.compile(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)"), r"\1"),
+    (re.compile(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}"), r"\1/\2"),
+    (re.compile(r"\\([$%])"), r"\1"),
+    (re.compile(r"(?<=\d)(?:\{,\}|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))"), ""),
+)
+
+
+def parse_number(text: str) -> float | None:
+    """The number that a text gives as its answer by the rule above; None where it gives none.
+
+    A text that continues a prompt which ends in "The answer is " has no marker: give
+    `parse_number("The answer is " + text)`, so that its first sentence counts.
+    """
+    text = _rewritten(text)
+    before, *marked = _MARKER.split(text)
+    for part in reversed(marked):
+        sentence = _first_sentence(part)
+        if _numbers(sentence):
+            return _answer(sentence)
+    found = [] if marked else _numbers(before)
+    return found[-1][1] if found else None
+
+
+def same_number(
+    said: int | float | None, gold: int | float, tolerance: int | float = TOLERANCE
+) -> bool:
+    """Whether a number was said and is the gold one, within a tolerance."""
+    return said is not None and abs(said - gold) <= tolerance
+
+
+def without_separators(number: str) -> str:
+    """A number as it is written, without spaces around it, thousands separators and dollar sign."""
+    return number.strip().replace(",", "").replace("$", "")
+
+
+def _rewritten(text: str) -> str:
+    text = text.translate(_DASHES)
+    for pattern, instead in _REWRITTEN:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _first_sentence(text: str) -> str:
+    text = re.sub(r"^(?:-|minus)\s+(?=\S)", "-", text.lstrip(" \t\r\n:="))
+    end = _SENTENCE_END.search(text)
+    return text[: end.start()] if end else text
+
+
+def _answer(sentence: str) -> float | None:
+    """A sentence's first number, or the result of the calculation that it begins."""
+    match, number = _numbers(sentence)[0]
+    rest = sentence[match.end() :]
+    stop = _CLAUSE_END.search(rest)
+    rest = rest[: stop.start()] if stop else rest
+    if "=" in rest:
+        results = _numbers(rest.rpartition("=")[2])
+        return results[0][1] if results else None
+    return None if _GOES_ON.match(rest.lstrip()) else number
+
+
+def _numbers(text: str) -> list[tuple[re.Match[str], float]]:
+    found = [(match, _value(match)) for match in _NUMBER.finditer(text)]
+    return [(match, value) for match, value in found if value is not None]
+
+
+def _value(match: re.Match[str]) -> float | None:
+    """What a match is worth; None with divisor zero, a mixed number's part above 1, or infinity."""
+    size = _size(match)
+    if size is None:
+        return None
+    size *= MULTIPLIERS.get((match["multiplier"] or "").lower(), 1)
+    negative = bool(match["sign"]) != bool(match["inner"])
+    return (-size if negative else size) if math.isfinite(size) else None
+
+
+def _size(match: re.Match[str]) -> float | None:
+    if match["whole"]:
+        part, parts = int(match["part"]), int(match["parts"])
+        return int(match["whole"]) + part / parts if part < parts else None
+    if match["top"]:
+        bottom = float(without_separators(match["bottom"]))
+        return float(without_separators(match["top"])) / bottom if bottom else None
+    if match["vulgar"]:
+        return int(match["ones"] or 0) + unicodedata.numeric(match["vulgar"])
+    power = match["e"] or match["power"]
+    return float(without_separators(match["plain"]) + (f"e{power}" if power else ""))
