@@ -5,6 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+CPU_SAYS = ("can't allocate memory", "cannot allocate memory")
+"""What torch and the system say where memory is short, in errors of no class of its own."""
+
 
 def in_chunks(compute: Callable[[slice], Tensor], n_pairs: int, chunk: int) -> tuple[Tensor, int]:
     """`compute` on slices of the pairs, joined on the last axis; and the chunk that fitted.
@@ -50,15 +53,15 @@ def _unless_out_of_memory(compute: Callable[[slice], Tensor], part: slice) -> Te
     try:
         return compute(part)
     except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return None
 
 
-def _is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
-    """A CPU allocation that fails is a bare RuntimeError; only its text tells. A MemoryError is
-    that of chunks within this one, which gave up."""
+def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
+    """Whether memory was short. A CPU allocation that fails is a bare RuntimeError, and only its
+    text tells. A MemoryError is that of chunks within these, which gave up."""
     known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return known or "can't allocate memory" in str(error)
+    return known or any(said in str(error).lower() for said in CPU_SAYS)

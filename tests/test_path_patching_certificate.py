@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -109,8 +110,8 @@ def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str
     wrong = {
         "layers": replace(right, mlps=[right.mlps[1], right.mlps[0], *right.mlps[2:]]),
         "norm": replace(right, final_norm=lambda rows: rows),
-        "writes": replace(right, w_o=list(reversed(right.w_o))),
-        "column": replace(right, w_u=right.w_u.flip(1)),
+        "writes": replace(right, attentions=list(reversed(right.attentions))),
+        "column": replace(right, unembed=SimpleNamespace(W_U=right.unembed.W_U.flip(1))),
     }[mistake]
     assert engines.certificate_of(wrong, recording, alone, answer, senders).failed
 

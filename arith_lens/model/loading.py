@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from arith_lens.memory import is_out_of_memory
 from arith_lens.model.checkpoints import (
     find_checkpoint,
     load_tokenizer,
@@ -26,6 +27,7 @@ def load_model(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     device_map: str | dict[str, Any] | None = None,
+    offload_folder: str | Path | None = None,
     trust_remote_code: bool = False,
 ) -> HookedModel:
     """Load `source` for study: evaluation mode, eager attention, nothing folded or centred.
@@ -37,6 +39,7 @@ def load_model(
             memory keeps its own
         device: None: the GPU if there is one. A model in memory stays where it is
         device_map: as in Transformers, for a model larger than one device, instead of `device`
+        offload_folder: where layers go that `device_map` puts on "disk"
         trust_remote_code: run code that comes with the checkpoint; off unless asked for
 
     Raises:
@@ -44,6 +47,7 @@ def load_model(
             what to do, see `checkpoints.find_checkpoint`
         ValueError: damaged weights, a quantised model, an architecture that TransformerLens does
             not know, a GPU that is not there, `device` together with `device_map`
+        MemoryError: the weights do not fit
     """
     if device is not None and device_map is not None:
         raise ValueError("expected device or device_map, found both; device_map alone places all")
@@ -71,6 +75,7 @@ def load_model(
         dtype=dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code),
         device=device,
         device_map=device_map,
+        **({} if offload_folder is None else {"offload_folder": str(offload_folder)}),
         trust_remote_code=trust_remote_code,
     )
     return HookedModel(bridge, checkpoint.name)
@@ -112,9 +117,12 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
             f"expected whole safetensors weights in {location}, found a damaged file ({error}); "
             "download or copy them again"
         ) from error
-    except torch.OutOfMemoryError:
-        raise
     except (ValueError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise MemoryError(
+                f"expected memory for the weights of {location}, found too little ({error}); load "
+                "them in a smaller dtype, or some layers with device_map= and offload_folder="
+            ) from error
         if isinstance(error, ValueError) and "supported architecture" not in str(error):
             raise
         raise ValueError(_not_bridged(location, str(error))) from error

@@ -120,7 +120,7 @@ def _everything_patched(trunk: Trunk, recording: Recording) -> Float[Tensor, "pa
     """END with X_c's embedding, every head's write changed to X_c's, and X_c's MLP outputs."""
     row = recording.stream[1].float() + recording.mlp_out[1].float().sum(0)
     every_head = range(recording.z.shape[-2])
-    for layer in range(trunk.n_layers):
+    for layer in trunk.layers():
         row = row + recording.attn_out[0, layer].float()
         row = row + head_changes(trunk, recording, layer, every_head).sum(0)
     return row
@@ -129,10 +129,10 @@ def _everything_patched(trunk: Trunk, recording: Recording) -> Float[Tensor, "pa
 def _attention_error(trunk: Trunk, recording: Recording) -> float:
     worst = 0.0
     every_head = range(recording.z.shape[-2])
-    for layer in range(trunk.n_layers):
+    for layer in trunk.layers():
         for z, expected in zip(recording.z[:, layer], recording.attn_out[:, layer], strict=True):
             written = trunk.head_writes(layer, z.float(), every_head).sum(0)
-            bias = trunk.b_o[layer]
+            bias = trunk.b_o(layer)
             written = written if bias is None else written + bias.float().to(written.device)
             worst = _worse(worst, written, expected)
     return worst
@@ -141,7 +141,7 @@ def _attention_error(trunk: Trunk, recording: Recording) -> float:
 def _mlp_error(trunk: Trunk, recording: Recording) -> float:
     worst = 0.0
     row = recording.stream[0].float()
-    for layer in range(trunk.n_layers):
+    for layer in trunk.layers():
         row = row + recording.attn_out[0, layer].float()
         worst = _worse(worst, trunk.mlps[layer](row), recording.mlp_out[0, layer])
         row = row + recording.mlp_out[0, layer].float()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from arith_lens.components import Component
 from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, home_of
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, HookEngine, SweepEngine
 from arith_lens.path_patching.question import Question, ask
@@ -95,7 +95,7 @@ def path_patch(
         "n_pairs": len(pairs),
         "n_senders": len(question.components),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        "device": str(model.W_U.device),
+        "device": str(home_of(model.unembed)),
         "threads": torch.get_num_threads(),
         **notes,
     }

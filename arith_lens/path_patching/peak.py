@@ -8,7 +8,7 @@ or where the vocabulary is read in its logits.
 import torch
 
 from arith_lens.memory import fitting_pairs
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, home_of
 from arith_lens.path_patching.question import Question
 from arith_lens.path_patching.sweep import sweep_bytes
 from arith_lens.path_patching.trunk import VOCABULARY_CHUNK
@@ -25,7 +25,7 @@ def sweep_peak(model: HookedLike, asked: Question, n_pairs: int, length: int) ->
     layer = cfg.n_heads * cfg.d_head + 2 * cfg.d_model  # z, attn_out, mlp_out
     kept = 2 * n_pairs * size * (cfg.n_layers * layer + cfg.d_model)
     one_pair = sweep_bytes(asked.senders, cfg.d_model)
-    chunk = fitting_pairs(one_pair, n_pairs, model.W_U.device)
+    chunk = fitting_pairs(one_pair, n_pairs, home_of(model.unembed))
     rows = chunk * one_pair
     if (
         asked.reads_vocabulary

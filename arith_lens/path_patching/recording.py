@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.components import attn_out_name, mlp_out_name, resid_pre_name, z_name
-from arith_lens.model import HookedLike, record
+from arith_lens.model import HookedLike, home_of, record
 from arith_lens.pairs import PromptPairs
 
 LOGITS_NAME = "unembed.hook_out"
@@ -47,7 +47,7 @@ def record_end(model: HookedLike, pairs: PromptPairs, *, logits: bool = False) -
         names += [z_name(layer), attn_out_name(layer), mlp_out_name(layer)]
     tokens, mask = both_runs(pairs)
     kept = record(model, tokens, names, attention_mask=mask, positions=-1)
-    home = model.W_U.device
+    home = home_of(model.unembed)
 
     def at_end(name: str) -> Tensor:
         activation = kept[name][:, -1].to(home)

@@ -79,7 +79,7 @@ def sweep(
     rows = torch.empty(senders.n_rows, n_pairs, d_model, device=recording.stream.device)
     rows[0] = recording.stream[0]
     live = 1
-    for layer, heads in enumerate(senders.heads):
+    for layer, heads in zip(trunk.layers(), senders.heads, strict=True):
         rows[:live] += recording.attn_out[0, layer]
         if heads:
             writes = head_changes(trunk, recording, layer, heads)
@@ -102,7 +102,7 @@ def direct_rows(
     run = recording.stream[0].float()
     run = run + recording.attn_out[0].float().sum(0) + recording.mlp_out[0].float().sum(0)
     changes = [torch.zeros_like(run)[None]]
-    for layer, heads in enumerate(senders.heads):
+    for layer, heads in zip(trunk.layers(), senders.heads, strict=True):
         if heads:
             changes.append(head_changes(trunk, recording, layer, heads))
         if layer in senders.mlps:

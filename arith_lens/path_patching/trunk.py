@@ -5,7 +5,7 @@ W_U. Rows are float32 throughout; only what enters an MLP is cast to the model's
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.metrics import Readout
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, home_of, in_order, in_place, is_lost
 
 VOCABULARY_CHUNK = 4096
 
@@ -33,15 +33,22 @@ class UnsupportedTrunk(ValueError):
 
 @dataclass(frozen=True)
 class Trunk:
-    """One model's additive trunk. Every function takes and gives float32 rows."""
+    """One model's additive trunk. Every function takes and gives float32 rows.
+
+    Of an offloaded layer, weights are there only while `layers` is at it.
+    """
+
+    blocks: Sequence[Any]
 
     mlps: Sequence[Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]]
     """For each layer, what its MLP adds: `mlp(norm(x))`."""
-    w_o: Sequence[Float[Tensor, "n_heads d_head d_model"]]
-    b_o: Sequence[Float[Tensor, "d_model"] | None]
+    attentions: Sequence[Any]
+    """For each layer, what has W_O [n_heads d_head d_model], and b_O [d_model] if there is one."""
     final_norm: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
-    w_u: Float[Tensor, "d_model d_vocab"]
-    b_u: Float[Tensor, "d_vocab"] | None
+    unembed: Any
+    """What has W_U [d_model d_vocab], and b_U [d_vocab] where there is one."""
+    last: tuple[Any, ...]
+    """The modules after the last layer."""
     mlp_rows: int
     """How many rows enter an MLP at once."""
 
@@ -49,16 +56,24 @@ class Trunk:
     def n_layers(self) -> int:
         return len(self.mlps)
 
+    def layers(self) -> Iterator[int]:
+        """Each layer in order, with its weights in place."""
+        return in_order(self.blocks)
+
     def add_mlp(self, layer: int, rows: Float[Tensor, "row d_model"]) -> None:
         """`rows += mlp(norm(rows))`, in place, a few rows at a time."""
         for some in rows.split(self.mlp_rows):
             some += self.mlps[layer](some)
 
+    def b_o(self, layer: int) -> Float[Tensor, "d_model"] | None:
+        """The bias of a layer's attention, where it has one."""
+        return getattr(self.attentions[layer], "b_O", None)
+
     def head_writes(
         self, layer: int, z: Float[Tensor, "pair n_heads d_head"], heads: Sequence[int]
     ) -> Float[Tensor, "chosen pair d_model"]:
         """What each of `heads` adds to the stream for its z: `z @ W_O`, without the bias."""
-        w_o = self.w_o[layer]
+        w_o = self.attentions[layer].W_O
         chosen = torch.as_tensor(heads, dtype=torch.long)
         parts = z[:, chosen].transpose(0, 1).to(w_o.device).float()
         return torch.bmm(parts, w_o[chosen.to(w_o.device)].float()).to(z.device)
@@ -72,21 +87,34 @@ class Trunk:
         vocabulary: bool = False,
     ) -> Readout:
         """Final norm and the columns of W_U that are asked for; the vocabulary in chunks."""
-        final = self.final_norm(rows).to(self.w_u.device)
-        return Readout(
-            answer=self._logit_of(final, answer),
-            foil=None if foil is None else self._logit_of(final, foil),
-            log_total=self._log_total(final) if vocabulary else None,
-        )
+        with in_place(*self.last):
+            ends = _Unembedding.of(self.unembed)
+            final = self.final_norm(rows).to(ends.w_u.device)
+            return Readout(
+                answer=ends.logit_of(final, answer),
+                foil=None if foil is None else ends.logit_of(final, foil),
+                log_total=ends.log_total(final) if vocabulary else None,
+            )
 
-    def _logit_of(
+
+@dataclass(frozen=True)
+class _Unembedding:
+    w_u: Float[Tensor, "d_model d_vocab"]
+    b_u: Float[Tensor, "d_vocab"] | None
+
+    @classmethod
+    def of(cls, module: Any) -> "_Unembedding":
+        bias = getattr(module, "b_U", None)
+        return cls(module.W_U, bias if bias is not None and bool(bias.any()) else None)
+
+    def logit_of(
         self, final: Float[Tensor, "row pair d_model"], token: Int[Tensor, "pair"]
     ) -> Float[Tensor, "row pair"]:
         token = token.to(self.w_u.device)
         logits = torch.einsum("rpd,dp->rp", final, self.w_u[:, token].float())
         return logits if self.b_u is None else logits + self.b_u[token].float()
 
-    def _log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
+    def log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
         flat = final.flatten(0, 1)
         total = flat.new_full((len(flat),), float("-inf"))
         for start in range(0, self.w_u.shape[1], VOCABULARY_CHUNK):
@@ -107,14 +135,13 @@ def trunk_of(model: HookedLike) -> Trunk:
             "expected an additive pre-norm trunk (x += attention; x += MLP(norm(x))), found "
             f"{misfit} in {_name_of(model)}; use engine='hooks', which is general and slower"
         )
-    bias = getattr(model.unembed, "b_U", None)
     return Trunk(
+        blocks=blocks,
         mlps=[_mlp_path(block) for block in blocks],
-        w_o=[block.attn.W_O for block in blocks],
-        b_o=[getattr(block.attn, "b_O", None) for block in blocks],
+        attentions=[block.attn for block in blocks],
         final_norm=in_float32(model.ln_final),
-        w_u=model.W_U,
-        b_u=bias if bias is not None and bool(bias.any()) else None,
+        unembed=model.unembed,
+        last=(model.ln_final, model.unembed),
         mlp_rows=_mlp_rows(model),
     )
 
@@ -138,8 +165,8 @@ def misfit_of(model: HookedLike, blocks: Sequence[Any]) -> str | None:
         found = _misfit_of_block(block, model.cfg)
         if found is not None:
             return f"{found} in layer {layer}"
-    if any(part.is_meta for part in (model.W_U, *model.ln_final.parameters())):
-        return "a final norm or unembedding that is not on a device (offloaded)"
+    if is_lost(model.ln_final) or is_lost(model.unembed):
+        return "a final norm or unembedding without weights (on the meta device)"
     return None
 
 
@@ -147,12 +174,13 @@ def _misfit_of_block(block: Any, cfg: Any) -> str | None:
     if hasattr(block, "ln1_post") or hasattr(block, "ln2_post"):
         return "a norm after the attention or the MLP"
     missing = [part for part in ("ln2", "mlp", "attn") if not hasattr(block, part)]
-    if any(weight.is_meta for weight in block.parameters()):
-        return "weights that are not on a device (offloaded)"
+    if is_lost(block):
+        return "no weights (they are on the meta device)"
     if missing:
         return f"no {', '.join(missing)}"
     try:
-        shape = tuple(block.attn.W_O.shape)
+        with in_place(getattr(block.attn, "o", block.attn)):
+            shape = tuple(block.attn.W_O.shape)
     except (AttributeError, ValueError) as error:  # upstream's word for heads of several sizes
         return f"no W_O that splits into heads ({str(error).split(': ')[0]})"
     expected = (cfg.n_heads, cfg.d_head, cfg.d_model)
@@ -172,7 +200,7 @@ def _misfit_of_mlp(mlp: Any) -> str | None:
 
 def _mlp_rows(model: HookedLike) -> int:
     d_mlp = getattr(model.cfg, "d_mlp", None) or 4 * model.cfg.d_model
-    return max(LEAST_MLP_ROWS, MLP_BYTES.get(model.W_U.device.type, 2**24) // (4 * d_mlp))
+    return max(LEAST_MLP_ROWS, MLP_BYTES.get(home_of(model.unembed).type, 2**24) // (4 * d_mlp))
 
 
 def _name_of(model: HookedLike) -> str:
@@ -185,10 +213,9 @@ def _name_of(model: HookedLike) -> str:
 
 def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]:
     norm, mlp = in_float32(block.ln2), block.mlp
-    weight = next(mlp.parameters())
 
     def path(rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
-        out = mlp(norm(rows).to(weight)[None])
+        out = mlp(norm(rows).to(next(mlp.parameters()))[None])
         out = out[0] if isinstance(out, tuple) else out  # experts give their routing beside
         return out[0].to(rows.device)
 
@@ -201,9 +228,13 @@ def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
     Its result is on the device of its weights, wherever the rows come from.
     """
     plain = getattr(norm, "original_component", None) or norm
-    weights = dict(plain.named_parameters())
-    home = next((weight.device for weight in weights.values()), None)
-    if all(weight.dtype == torch.float32 for weight in weights.values()):
-        return lambda rows: plain(rows.to(home))
-    wide = {name: weight.float() for name, weight in weights.items()}
-    return lambda rows: torch.func.functional_call(plain, wide, (rows.to(home),))
+
+    def wide(rows: Tensor) -> Tensor:
+        weights = dict(plain.named_parameters())  # asked for anew: they may be offloaded between
+        rows = rows.to(next((weight.device for weight in weights.values()), None))
+        if all(weight.dtype == torch.float32 for weight in weights.values()):
+            return plain(rows)
+        weights = {name: weight.float() for name, weight in weights.items()}
+        return torch.func.functional_call(plain, weights, (rows,))
+
+    return wide

@@ -1,0 +1,77 @@
+"""Weights that are offloaded to the CPU or to disk, on their device for as long as they are read.
+
+A model loaded with `device_map` keeps some modules' weights elsewhere; accelerate's hooks bring
+them in for a module's own forward, and outside of it they are empty (meta) tensors.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+
+def home_of(module: Any) -> torch.device:
+    """Where a module computes: the device of its weights, or the one they are brought to."""
+    weight = next(module.parameters())
+    if not weight.is_meta:
+        return weight.device
+    offloaded = _offloaded(module)
+    return torch.device(offloaded[0]._hf_hook.execution_device if offloaded else "meta")
+
+
+def is_lost(module: Any) -> bool:
+    """Whether some of its weights are empty and nothing knows how to bring them in."""
+    known = {id(weight) for part in _offloaded(module) for weight in part.parameters(recurse=False)}
+    return any(weight.is_meta and id(weight) not in known for weight in module.parameters())
+
+
+@contextmanager
+def in_place(*modules: Any) -> Iterator[None]:
+    """The offloaded weights of `modules` are on their device inside, and are brought in once,
+    however often the modules are called."""
+    with _brought(modules):
+        yield
+
+
+def in_order(modules: Sequence[Any]) -> Iterator[int]:
+    """0, 1, 2, ...: each with that module's weights in place, and the next one's on their way.
+
+    So two modules' weights are in memory at a time. Where nothing is offloaded it is a range.
+    """
+    if not any(_offloaded(module) for module in modules):
+        yield from range(len(modules))
+        return
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(_brought, modules[:1])
+        try:
+            for index in range(len(modules)):
+                with coming.result():
+                    coming = reader.submit(_brought, modules[index + 1 : index + 2])
+                    yield index
+        finally:
+            coming.result().close()
+
+
+def _brought(modules: Sequence[Any]) -> ExitStack:
+    """Bring the weights in; closing what is returned lets them go."""
+    from accelerate.utils import align_module_device
+
+    with ExitStack() as stack:
+        for module in modules:
+            for part in _offloaded(module):
+                stack.enter_context(align_module_device(part))
+                # else each call of the part would bring its weights in and then take them away
+                part._hf_hook.offload = False
+                stack.callback(setattr, part._hf_hook, "offload", True)
+        return stack.pop_all()
+
+
+def _offloaded(module: Any) -> list[Any]:
+    """The modules within whose weights accelerate keeps elsewhere. A bridge's module shows the hook
+    of the one that it wraps: each is listed once."""
+    from accelerate.utils import has_offloaded_params
+
+    parts = [part for part in module.modules() if "_hf_hook" in vars(part)]
+    return [part for part in parts if has_offloaded_params(part)]

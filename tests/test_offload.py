@@ -1,0 +1,156 @@
+"""A model with layers on disk: the same effects, one or two layers' weights in memory at a time."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from oracles import make_pairs
+
+from arith_lens.model import HookedModel, load_model, placement
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching import path_patch
+
+N_LAYERS = 4
+
+
+@pytest.fixture(params=["llama", "mistral"])
+def folder(
+    request: pytest.FixtureRequest, make_hf: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> Path:
+    make_hf(request.param, num_hidden_layers=N_LAYERS).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def offloaded(folder: Path, *parts: str, **options: Any) -> HookedModel:
+    """The model with these parts on disk and the others in memory."""
+    names = ["model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head"]
+    names += [f"model.layers.{layer}" for layer in range(N_LAYERS)]
+    places = {name: "disk" if name in parts else "cpu" for name in names}
+    return load_model(folder, device_map=places, offload_folder=folder.parent / "disk", **options)
+
+
+MIDDLE = ("model.layers.1", "model.layers.2")
+ALL = ("model.norm", "lm_head", *(f"model.layers.{layer}" for layer in range(N_LAYERS)))
+
+
+@pytest.mark.parametrize("parts", [MIDDLE, ALL], ids=["two layers", "everything but the embedding"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("paths", ["via_mlps", "direct"])
+def test_effects_are_those_of_the_model_in_memory(folder, parts, dtype, paths) -> None:
+    whole = load_model(folder, dtype=dtype, device="cpu")
+    pairs = make_pairs(whole)
+    asked: dict[str, Any] = {"paths": paths, "metric": "logprob", "progress": False}
+    expected = path_patch(whole, pairs, **asked)
+    model = offloaded(folder, *parts, dtype=dtype)
+    found = path_patch(model, pairs, **asked)
+    assert torch.equal(found.heads.per_pair, expected.heads.per_pair)
+    assert torch.equal(found.mlps.per_pair, expected.mlps.per_pair)
+    assert sum(weight.is_meta for weight in model.bridge.parameters()) > 0  # and offloaded again
+    assert found.computation["device"] == "cpu"
+
+
+def test_two_layers_weights_at_most_are_in_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = offloaded(folder, *ALL)
+    pairs = make_pairs(model)
+    in_memory = []
+
+    def watched(blocks: Sequence[Any]) -> Iterator[int]:
+        for layer in right(blocks):
+            in_memory.append(sum(not next(block.parameters()).is_meta for block in blocks))
+            yield layer
+
+    right = placement.in_order
+    monkeypatch.setattr("arith_lens.path_patching.trunk.in_order", watched)
+    path_patch(model, pairs, progress=False)
+    assert len(in_memory) >= N_LAYERS and min(in_memory) >= 1 and max(in_memory) <= 2
+
+
+def test_weights_that_nothing_can_bring_in_are_named(folder: Path) -> None:
+    model = load_model(folder, device="cpu")
+    pairs = make_pairs(model)
+    assert not placement.is_lost(model.blocks[1])
+    assert not placement.is_lost(offloaded(folder, *ALL).blocks[1])
+    model.blocks[1].to("meta")
+    assert placement.is_lost(model.blocks[1])
+    with pytest.raises(ValueError, match=r"no weights .* in layer 1"):
+        path_patch(model, pairs, progress=False)
+
+
+LIMIT = 650 * 2**20
+"""Bytes: more than Python with its libraries takes, less than that and the model's weights."""
+
+SWEEP = """
+import sys
+import torch
+from arith_lens import PromptPairs, load_model, path_patch
+folder, where = sys.argv[1:]
+names = ["model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head"]
+places = dict.fromkeys(names, "cpu") | {f"model.layers.{layer}": "disk" for layer in range(8)}
+options = {"device_map": places, "offload_folder": folder + "-disk"} if where == "disk" else {}
+model = load_model(folder, dtype=torch.float32, **options)
+tokens = torch.arange(20).reshape(2, 10) + 20
+pairs = PromptPairs.from_tokens(tokens, tokens + 30, torch.tensor([5, 6]))
+print(float(path_patch(model, pairs, metric="logit", progress=False).heads.per_pair.abs().sum()))
+"""
+
+
+@pytest.fixture
+def memory_limit() -> Iterator[Path]:
+    """A control group whose processes get `LIMIT` bytes."""
+    root = Path("/sys/fs/cgroup")
+    group = (root / "memory" if (root / "memory").is_dir() else root) / f"arith_lens_{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here ({error})")
+    files = [group / name for name in ("memory.limit_in_bytes", "memory.max")]
+    limits = [file for file in files if file.exists()]
+    try:
+        if not limits:
+            pytest.skip("control groups do not limit memory here")
+        limits[0].write_text(str(LIMIT))
+        yield group
+    finally:
+        with suppress(OSError):
+            group.rmdir()
+
+
+def swept_within(group: Path, folder: Path, where: str) -> subprocess.CompletedProcess[str]:
+    def join() -> None:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    # weights are given back to the system when they are freed, as those of a large model are
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", SWEEP, str(folder), where]
+    return subprocess.run(
+        command, env=environment, preexec_fn=join, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_a_model_that_does_not_fit_in_memory_is_swept_from_disk(
+    memory_limit: Path, make_hf: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> None:
+    shape = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16}
+    hf_model = make_hf("llama", num_hidden_layers=8, num_key_value_heads=16, head_dim=64, **shape)
+    size = sum(4 * weight.numel() for weight in hf_model.parameters())
+    assert size > LIMIT // 2, "with the libraries' 400 MB, too large for the limit"
+    hf_model.to(torch.bfloat16).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    from_disk = swept_within(memory_limit, tmp_path / "model", "disk")
+    assert from_disk.returncode == 0, from_disk.stderr[-2000:]
+    in_memory = swept_within(memory_limit, tmp_path / "model", "memory")
+    assert in_memory.returncode != 0, "the limit is too wide for this test to show anything"
+    whole = load_model(tmp_path / "model", dtype=torch.float32, device="cpu")
+    tokens = torch.arange(20).reshape(2, 10) + 20
+    pairs = PromptPairs.from_tokens(tokens, tokens + 30, torch.tensor([5, 6]))
+    expected = path_patch(whole, pairs, metric="logit", progress=False).heads.per_pair
+    assert float(from_disk.stdout) == pytest.approx(float(expected.abs().sum()), rel=1e-5)
