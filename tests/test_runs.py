@@ -198,7 +198,7 @@ def test_a_folder_that_cannot_be_read_is_passed_over_aloud(tmp_path: Path) -> No
         with open_run("which_heads", Config(model="a", n=number), root=tmp_path) as run:
             pass
     (run.path / "run.json").write_text("{", encoding="utf-8")
-    with pytest.warns(UserWarning, match=f"{run.path.name} is passed over: .*damaged"):
+    with pytest.warns(UserWarning, match=f"passed over: .*{run.path.name}.*damaged"):
         found = find_runs("which_heads", root=tmp_path)
     assert len(found) == 1 and found[0].path != run.path
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from arith_lens.arrays import Arrays
 from arith_lens.components import Component, Head, Mlp, check_components
 from arith_lens.knockout.means import Means, StandIns, narrowed, stand_ins
 from arith_lens.knockout.positions import chosen_positions
@@ -15,7 +16,7 @@ from arith_lens.knockout.variants import Variant, n_forwards, run_variants
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.runs import Shards
+from arith_lens.runs import Shards, every_shard
 
 SHARD = 64
 """Pairs that are run together, and kept together in a run."""
@@ -39,27 +40,20 @@ class KnockoutEngine:
 
         Raises FloatingPointError where the model's logits are not finite.
         """
-        from tqdm import tqdm
-
-        done = torch.empty(0)
         fitting = self._fitting(variants)
-        shards = torch.argsort(self.pairs.lengths, stable=True).split(
-            SHARD
-        )  # like lengths together
-        for index, rows in enumerate(
-            tqdm(shards, desc="knockout", unit="shard", disable=None if progress else True)
-        ):
-            shard = None if kept is None else kept.load(index)
-            if shard is not None:
-                part = shard.tensors["values"]
-            else:
-                chunk = min(len(rows), fitting)
-                part, _ = in_chunks(self._compute(variants, rows), len(rows), chunk)
-                if kept is not None:
-                    kept.save(index, {"values": part})
-            if not len(done):
-                done = part.new_zeros(*part.shape[:2], len(self.pairs))
-            done[:, :, rows] = part
+        like_lengths = torch.argsort(self.pairs.lengths, stable=True)  # together
+        shards = like_lengths.split(SHARD)
+
+        def one(index: int) -> Arrays:
+            rows = shards[index]
+            chunk = min(len(rows), fitting)
+            values, _ = in_chunks(self._compute(variants, rows), len(rows), chunk)
+            return Arrays({"values": values}, {})
+
+        parts = every_shard(one, len(shards), kept=kept, title="knockout", progress=progress)
+        sorted_by_length = torch.cat([part.tensors["values"] for part in parts], dim=-1)
+        done = torch.empty_like(sorted_by_length)
+        done[:, :, like_lengths] = sorted_by_length
         if not bool(done.isfinite().all()):
             raise FloatingPointError(
                 "expected finite logits, found NaN or infinity under a knockout; load the model "

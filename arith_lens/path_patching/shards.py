@@ -18,7 +18,7 @@ from arith_lens.effects import ComponentEffects
 from arith_lens.memory import in_chunks
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine
-from arith_lens.runs import Run, Shards
+from arith_lens.runs import Run, Shards, every_shard
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,13 @@ def by_shards(
     progress: bool,
 ) -> tuple[Float[Tensor, "row pair"], dict[str, Any]]:
     """Row 0: the unpatched logit; then each sender's effect. And how that was computed."""
-    from tqdm import tqdm
-
     starts = range(0, len(pairs), size)
-    done = []
-    for index, start in enumerate(
-        tqdm(starts, desc="path patching", unit="shard", disable=None if progress else True)
-    ):
-        shard = kept.load(index) if kept else None
-        if shard is None:
-            chosen = slice(start, start + size)
-            shard = _shard(compute, pairs[chosen], None if foil is None else foil[chosen])
-            if kept:
-                kept.save(index, shard.tensors, shard.header)
-        done.append(shard)
+
+    def one(index: int) -> Arrays:
+        chosen = slice(starts[index], starts[index] + size)
+        return _shard(compute, pairs[chosen], None if foil is None else foil[chosen])
+
+    done = every_shard(one, len(starts), kept=kept, title="path patching", progress=progress)
     values = torch.cat([shard.tensors["values"] for shard in done], dim=-1)
     return values, _together([dict(shard.header) for shard in done])
 

@@ -75,11 +75,16 @@ def find_runs(
         try:
             run = load_run(file)
         except RunError as error:
-            warnings.warn(f"{file.parent} is passed over: {error}", stacklevel=2)
+            warnings.warn(f"a run is passed over: {error}", stacklevel=2)
             continue
         if run.finished and model in (None, run.config.get("model")):
             found.append(run)
     return sorted(found, key=lambda run: run.record.get("ended", ""), reverse=True)
+
+
+def run_key(record: Mapping[str, Any]) -> str:
+    """The name that `open_run` gives the folder of a run with this record."""
+    return _key(record["experiment"], record["config"], record["provenance"])
 
 
 def _key(experiment: str, config: Any, provenance: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from arith_lens.effects import ComponentEffects
 from arith_lens.runs.files import RunError, listed, plain
 from arith_lens.runs.keeping import kept_line, remove_replaced, tidy
 from arith_lens.runs.lock import FolderLock
+from arith_lens.runs.processes import PartDone, Processes, processes
 from arith_lens.runs.provenance import SavedPairs, decides, describe_pairs, now, software
 from arith_lens.runs.record import FILE, read_record, write_record
 from arith_lens.runs.results import COMPUTED, check_name, read_file, stem_of, write_files
@@ -41,6 +42,8 @@ class Run:
         self._again = again
         self._lock = FolderLock(path)
         self._started = time.monotonic()
+        self._team = Processes()
+        self._open = False
 
     @property
     def experiment(self) -> str:
@@ -75,6 +78,8 @@ class Run:
     ) -> None:
         """Write one result and remove its shards; a later one of the same name replaces it.
 
+        Of several processes that opened the run together, all call this and the first one writes.
+
         Args:
             name: such as "addition"; letters, digits, `_`, `-`.
             result: ComponentEffects, Effects, or any other that has `to_arrays`.
@@ -99,6 +104,9 @@ class Run:
             "identity": None if identity is None else identity_digest(identity),
             "shards": None if identity is None else self._shards(name, identity).folder.name,
         }
+        if not self._team.leads:
+            self._follow()
+            return
         with self._writing():
             results = self.record["results"]
             entry["generation"] = results.get(name, {}).get("generation", 0) + 1
@@ -108,6 +116,7 @@ class Run:
                 results={**results, name: entry},
             )
             remove_replaced(self.path, name, entry)
+        self._team.wait()
 
     def load(self, name: str) -> ComponentEffects:
         """The effects of every component, from one result.
@@ -169,7 +178,7 @@ class Run:
         Raises:
             RunError: the run is not open.
         """
-        if not self._lock.held:
+        if not self._open:
             raise RunError(
                 f"expected an open run, found {self.path} not opened; write "
                 "`with open_run(...) as run:` around the computation"
@@ -177,13 +186,19 @@ class Run:
         return self._shards(name, identity)
 
     def __enter__(self) -> "Run":
-        self._take()
+        self._team = processes()
         self._started = time.monotonic()
-        try:
-            self._write_record(status="running")
-        except BaseException:
-            self._lock.release()
-            raise
+        if self._team.leads:
+            self._take()
+            try:
+                self._write_record(status="running")
+            except BaseException:
+                self._lock.release()
+                raise
+            self._team.wait()
+        else:
+            self._follow()
+        self._open = True
         return self
 
     def __exit__(
@@ -192,9 +207,12 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._open = False
+        if not self._team.leads:
+            return
         try:
             self._write_record(
-                status="finished" if kind is None else f"stopped by {kind.__name__}",
+                status=self._status(kind),
                 wall_seconds=self.record["wall_seconds"] + round(self._elapsed(), 3),
                 ended=now(),
             )
@@ -207,6 +225,16 @@ class Run:
             print(kept_line(self.path, self.names), file=sys.stderr)
         elif error is not None:
             error.add_note(kept_line(self.path, self.names))
+
+    def _status(self, kind: type[BaseException] | None) -> str:
+        if kind is not None and not issubclass(kind, PartDone):
+            return f"stopped by {kind.__name__}"
+        return str(self._team) if self._team.apart else "finished"
+
+    def _follow(self) -> None:
+        """Wait until the first process has written the record, and read it."""
+        self._team.wait()
+        self.record = read_record(self.path)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._started
@@ -221,6 +249,14 @@ class Run:
         except BaseException:
             self._lock.release()
             raise
+
+    @contextmanager
+    def collecting(self) -> Iterator[dict[str, Any]]:
+        """The entries of results, to add some whose files are in place; written at the end."""
+        with self._writing():
+            results = dict(self.record["results"])
+            yield results
+            self._write_record(results=results)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -1,0 +1,152 @@
+"""Several processes, or machines, fill one run: the same bits as one process alone."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arith_lens.runs import Run, RunError, load_run, merge_runs
+
+N_PAIRS, SHARD = 14, 2
+SCRIPT = """
+import os, signal, sys
+import torch
+import arith_lens as al
+from arith_lens.runs import PartDone, Shards, processes
+
+checkpoint, root = sys.argv[1:]
+torch.set_num_threads(1)
+processes.JOIN = processes.timedelta(seconds=3)
+rank, kill = os.environ.get("RANK"), os.environ.get("KILL", "")
+if kill == f"{rank} at the start":
+    os.kill(os.getpid(), signal.SIGKILL)
+save = Shards.save
+def save_and_die(shards, index, *given):
+    save(shards, index, *given)
+    if kill == f"{rank} after {index}":
+        os.kill(os.getpid(), signal.SIGKILL)
+Shards.save = save_and_die
+
+model = al.load_model(checkpoint)
+generator = torch.Generator().manual_seed(0)
+tokens, other = torch.randint(3, model.d_vocab, (2, 14, 9), generator=generator)
+pairs = al.PromptPairs.from_tokens(tokens, other, tokens[:, 2])
+heads = [al.Head(0, 1), al.Head(2, 3)]
+with al.open_run("shared", {}, model=model, root=root) as run:
+    try:
+        al.path_patch(model, pairs, run=run, name="effects", metric="logit", batch_size=2)
+        al.knockout_curve(model, pairs, heads, ks=[1, 2], ablation="zero", run=run, name="curve")
+    except PartDone as done:
+        print("PART", done)
+    print(rank, run.names)
+"""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(make_hf: Callable[..., Any], tokenizer: Any, tmp_path_factory: Any) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    make_hf("mistral").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "fill.py").write_text(SCRIPT, encoding="utf-8")
+    return folder
+
+
+def fill(
+    checkpoint: Path, root: Path, *, n: int = 1, fails: bool = False, **environment: str
+) -> str:
+    """Run the script in n processes; what they say."""
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n}"] if n > 1 else []
+    )
+    command = [sys.executable, "-W", "ignore", *launcher, str(checkpoint / "fill.py")]
+    done = subprocess.run(
+        [*command, str(checkpoint), str(root)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+def the_run(root: Path) -> Run:
+    (folder,) = (root / "shared").iterdir()
+    return load_run(folder)
+
+
+def contents(root: Path) -> dict[str, torch.Tensor]:
+    """All that a finished run holds."""
+    run = the_run(root)
+    assert run.finished and run.names == ("effects", "curve")
+    return {
+        f"{name} {key}": tensor
+        for name in run.names
+        for key, tensor in run.load_arrays(name).tensors.items()
+    }
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.fixture(scope="module")
+def alone(checkpoint: Path, tmp_path_factory: Any) -> dict[str, torch.Tensor]:
+    """What one process computes."""
+    root = tmp_path_factory.mktemp("alone")
+    fill(checkpoint, root)
+    return contents(root)
+
+
+def test_two_processes_give_the_bits_of_one(
+    checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    said = fill(checkpoint, tmp_path, n=2)
+    assert same(contents(tmp_path), alone)
+    assert "0 ('effects', 'curve')" in said and "1 ('effects', 'curve')" in said
+    assert not (the_run(tmp_path).path / "shards").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_is_resumed(
+    checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path, rank: int
+) -> None:
+    fill(checkpoint, tmp_path, n=2, fails=True, KILL=f"{rank} after {2 + rank}")
+    kept = {path: path.stat().st_mtime_ns for path in the_run(tmp_path).path.glob("shards/*/0*")}
+    assert kept and the_run(tmp_path).record["status"] == "running"
+    fill(checkpoint, tmp_path, n=2, KILL="1 at the start", fails=True)  # it never joins
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    fill(checkpoint, tmp_path)  # and goes on in another number of processes
+    assert same(contents(tmp_path), alone)
+
+
+def test_a_worker_that_never_starts_is_waited_for_and_named(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29611", "LOCAL_RANK": "0"}
+    said = fill(checkpoint, tmp_path, fails=True, RANK="0", WORLD_SIZE="2", **address)
+    assert "expected 2 processes, found that some did not start" in said
+
+
+def test_parts_of_several_machines_are_merged(
+    checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    for part in (1, 2):
+        said = fill(checkpoint, tmp_path / str(part), ARITH_LENS_PART=f"{part}/2")
+        assert f"PART part {part} of 2 is done" in said
+    runs = [the_run(tmp_path / str(part)) for part in (1, 2)]
+    assert [run.record["status"] for run in runs] == ["part 1 of 2", "part 2 of 2"]
+    counts = [len(list(run.path.glob("shards/effects*/0*"))) for run in runs]
+    assert counts == [4, 3]
+    merged = merge_runs(runs[0].path, runs[1].path)
+    assert len(list(merged.path.glob("shards/effects*/0*"))) == N_PAIRS // SHARD
+    computed = {path: path.stat().st_mtime_ns for path in merged.path.glob("shards/effects*/0*")}
+    fill(checkpoint, tmp_path / "1")
+    assert len(computed) == 7 and same(contents(tmp_path / "1"), alone)
+    assert merge_runs(runs[1].path, runs[0].path).names == ("effects", "curve")  # whole results too
