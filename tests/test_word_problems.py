@@ -13,6 +13,7 @@ import torch
 from datasets import Dataset
 
 import arith_lens
+from arith_lens.benchmarks import gold_answer
 from arith_lens.pairs import Role
 from arith_lens.reference.pairs import world_pairs
 from arith_lens.reference.rewording import PARTS, world_edits
@@ -28,7 +29,7 @@ from arith_lens.word_problems import (
     word_problem_pairs,
 )
 from arith_lens.word_problems.convert import NO_ANSWER_TOKEN, NO_CANDIDATE, NO_PHRASE, TOO_LONG
-from arith_lens.word_problems.gsm8k import NEGATIVE, NO_EQUATION, NOT_WHOLE, gold_answer
+from arith_lens.word_problems.gsm8k import NEGATIVE, NO_EQUATION, NOT_WHOLE
 from experiments.published_tokenizers import load_tokenizer
 
 RECORDS = [

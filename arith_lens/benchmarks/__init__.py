@@ -1,7 +1,16 @@
-"""Benchmarks as data: what a text answers.
+"""Benchmarks as data: questions, their gold answers, and what a text answers.
 
-`parsing` reads the number that a text gives as its answer.
+`parsing` reads the number that a text gives as its answer; `readers` reads each benchmark from its
+published files or the hub (rows from `sources`, `gsm8k` and `mmlu`) into `record`'s Records;
+`flags` says what is known to be wrong with some of them.
 """
 
+from arith_lens.benchmarks.gsm8k import gold_answer as gold_answer
+from arith_lens.benchmarks.gsm8k import read_gsm8k as read_gsm8k
 from arith_lens.benchmarks.parsing import parse_number as parse_number
 from arith_lens.benchmarks.parsing import same_number as same_number
+from arith_lens.benchmarks.readers import load_records as load_records
+from arith_lens.benchmarks.record import Flag as Flag
+from arith_lens.benchmarks.record import Record as Record
+from arith_lens.benchmarks.record import flag_summary as flag_summary
+from arith_lens.benchmarks.record import without_flags as without_flags
