@@ -1,6 +1,5 @@
 """Several processes, or machines, fill one run: the same bits as one process alone."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,8 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from arith_lens.runs import Run, RunError, load_run, merge_runs
+import arith_lens
+from arith_lens.effects import Effects
+from arith_lens.runs import Run, RunError, load_run, merge_runs, open_run
 
+SOURCE = str(Path(arith_lens.__file__).parents[1])
 N_PAIRS, SHARD = 14, 2
 SCRIPT = """
 import os, signal, sys
@@ -24,11 +26,10 @@ checkpoint, root = sys.argv[1:]
 torch.set_num_threads(1)
 processes.JOIN = processes.timedelta(seconds=3)
 rank, kill = os.environ.get("RANK"), os.environ.get("KILL", "")
-if kill == f"{rank} at the start":
-    os.kill(os.getpid(), signal.SIGKILL)
-save = Shards.save
+save, computed = Shards.save, []
 def save_and_die(shards, index, *given):
     save(shards, index, *given)
+    computed.append(index)
     if kill == f"{rank} after {index}":
         os.kill(os.getpid(), signal.SIGKILL)
 Shards.save = save_and_die
@@ -41,6 +42,7 @@ heads = [al.Head(0, 1), al.Head(2, 3)]
 with al.open_run("shared", {}, model=model, root=root) as run:
     try:
         al.path_patch(model, pairs, run=run, name="effects", metric="logit", batch_size=2)
+        print("COMPUTED", *computed)
         al.knockout_curve(model, pairs, heads, ks=[1, 2], ablation="zero", run=run, name="curve")
     except PartDone as done:
         print("PART", done)
@@ -67,7 +69,7 @@ def fill(
     command = [sys.executable, "-W", "ignore", *launcher, str(checkpoint / "fill.py")]
     done = subprocess.run(
         [*command, str(checkpoint), str(root)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SOURCE} | environment,
         capture_output=True,
         text=True,
         timeout=300,
@@ -113,16 +115,17 @@ def test_two_processes_give_the_bits_of_one(
     assert not (the_run(tmp_path).path / "shards").exists()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("kill", ["0 after 2", "1 after 3"])
 def test_a_killed_worker_is_resumed(
-    checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path, rank: int
+    checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path, kill: str
 ) -> None:
-    fill(checkpoint, tmp_path, n=2, fails=True, KILL=f"{rank} after {2 + rank}")
-    kept = {path: path.stat().st_mtime_ns for path in the_run(tmp_path).path.glob("shards/*/0*")}
-    assert kept and the_run(tmp_path).record["status"] == "running"
-    fill(checkpoint, tmp_path, n=2, KILL="1 at the start", fails=True)  # it never joins
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    fill(checkpoint, tmp_path)  # and goes on in another number of processes
+    fill(checkpoint, tmp_path, n=2, fails=True, KILL=kill)
+    assert the_run(tmp_path).record["status"] in ("running", "stopped by RunError")
+    kept = {int(path.stem) for path in the_run(tmp_path).path.glob("shards/effects-*/0*")}
+    assert int(kill[-1]) in kept and len(kept) < N_PAIRS // SHARD
+    said = fill(checkpoint, tmp_path)  # goes on in another number of processes
+    (again,) = [line for line in said.splitlines() if line.startswith("COMPUTED")]
+    assert {*map(int, again.split()[1:])} == {*range(N_PAIRS // SHARD)} - kept
     assert same(contents(tmp_path), alone)
 
 
@@ -150,3 +153,61 @@ def test_parts_of_several_machines_are_merged(
     fill(checkpoint, tmp_path / "1")
     assert len(computed) == 7 and same(contents(tmp_path / "1"), alone)
     assert merge_runs(runs[1].path, runs[0].path).names == ("effects", "curve")  # whole results too
+
+
+class Kept:
+    """A run of one unfinished result, as a machine that was stopped leaves it."""
+
+    def __init__(self, root: Path, config: Any = None, **identity: Any) -> None:
+        identity = {"threads": 1, "model": {"device": "cpu"}} | identity
+        with open_run("parts", config or {}, root=root) as run:
+            shards = run.shards("a", identity)
+            for index in range(2):
+                shards.save(index, {"values": torch.full((2, 3), float(index))})
+        self.path = run.path
+
+
+def test_parts_that_were_computed_otherwise_are_named(tmp_path: Path) -> None:
+    one = Kept(tmp_path / "1")
+    for number, other in enumerate([{"threads": 2}, {"model": {"device": "cuda H200"}}]):
+        path = Kept(tmp_path / f"other{number}", **other).path
+        with pytest.raises(RunError, match=r"another (threads \(1 and 2\)|model device \(cpu and)"):
+            merge_runs(one.path, path)
+
+
+def test_runs_that_do_not_belong_together_are_not_merged(tmp_path: Path) -> None:
+    one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2", {"n": 3})
+    with pytest.raises(RunError, match=r"expected a part of the run .* another config"):
+        merge_runs(one.path, other.path)
+    with pytest.raises(RunError, match=r"run\.json, found none"):
+        merge_runs(one.path, tmp_path)
+
+
+def test_a_damaged_part_is_not_taken(tmp_path: Path) -> None:
+    one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2")
+    (damaged,) = other.path.glob("shards/*/00001.safetensors")
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    before = {path: path.read_bytes() for path in one.path.rglob("*.safetensors")}
+    with pytest.raises(RunError, match=r"00001\.safetensors is damaged"):
+        merge_runs(one.path, other.path)
+    assert {path: path.read_bytes() for path in one.path.rglob("*.safetensors")} == before
+
+
+def test_two_different_results_of_one_name_are_not_merged(tmp_path: Path) -> None:
+    paths = []
+    for value in (1.0, 2.0):
+        with open_run("parts", {}, root=tmp_path / str(value)) as run:
+            run.save("a", Effects(torch.full((2, 4), value), axes=("layer",), metric="logit"))
+        paths.append(run.path)
+    with pytest.raises(RunError, match=r"expected one 'a', found different ones"):
+        merge_runs(*paths)
+    assert merge_runs(paths[0], paths[0]).names == ("a",)
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "half", "2", "1/0"])
+def test_a_part_that_cannot_be_is_refused(
+    tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARITH_LENS_PART", part)
+    with pytest.raises(RunError, match=r"such as 2/3"), open_run("x", {}, root=tmp_path):
+        pass

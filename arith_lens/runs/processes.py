@@ -42,11 +42,18 @@ class Processes:
         return parts[self.index :: self.count]
 
     def wait(self) -> None:
-        """Go on when every process has come here."""
-        if self.count > 1 and not self.apart:
-            import torch.distributed
+        """Go on when every process has come here. Raises RunError where one has ended."""
+        if self.count == 1 or self.apart:
+            return
+        import torch.distributed
 
+        try:
             torch.distributed.barrier(group=_waiting_room())
+        except RuntimeError as error:
+            raise RunError(
+                f"expected {self.count} processes at work, found that one has ended ({error}). "
+                "Start them again: what was finished is kept."
+            ) from error
 
     def __str__(self) -> str:
         return f"part {self.index + 1} of {self.count}"
