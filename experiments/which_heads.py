@@ -21,7 +21,8 @@ from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.problems import FOUR
-from arith_lens.runs import Run, RunError
+from arith_lens.runs import PartDone, Run, RunError
+from arith_lens.runs.processes import processes
 
 N_ROWS = 12
 """Key heads that are printed."""
@@ -102,8 +103,19 @@ def main(
     with stopped_plainly(), al.open_run("which_heads", config, **given) as run:
         saved = () if again else run.names
         for name, pairs in samples(model, config, skip=saved):
-            al.path_patch(model, pairs, run=run, name=name, **asked)
-    report(run, reused=saved)
+            with parts_said():
+                al.path_patch(model, pairs, run=run, name=name, **asked)
+    if processes().leads and run.finished:
+        report(run, reused=saved)
+
+
+@contextmanager
+def parts_said() -> Iterator[None]:
+    """Around one result of several: where this process computes a part of it, go on to the next."""
+    try:
+        yield
+    except PartDone as done:
+        print(done)
 
 
 @contextmanager
