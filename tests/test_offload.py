@@ -12,9 +12,10 @@ import pytest
 import torch
 from oracles import make_pairs
 
-from arith_lens.model import HookedModel, load_model, placement
+from arith_lens.model import HookedModel, load_model, placement, weights_hash
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
+from arith_lens.runs import open_run
 
 N_LAYERS = 4
 
@@ -72,6 +73,18 @@ def test_two_layers_weights_at_most_are_in_memory(
     monkeypatch.setattr("arith_lens.path_patching.trunk.in_order", watched)
     path_patch(model, pairs, progress=False)
     assert len(in_memory) >= N_LAYERS and min(in_memory) >= 1 and max(in_memory) <= 2
+
+
+def test_an_offloaded_model_is_known_by_its_weights(folder: Path, tmp_path: Path) -> None:
+    whole, model = load_model(folder, device="cpu"), offloaded(folder, *ALL)
+    assert weights_hash(model) == weights_hash(whole)
+    pairs = make_pairs(whole)
+    effects = []
+    for one in (model, whole):  # the same numbers: the second finds them there
+        with open_run("x", {}, model=one, root=tmp_path / "results") as run:
+            effects.append(path_patch(one, pairs, run=run, progress=False))
+    assert run.record["results"]["path_patching"]["generation"] == 1
+    assert torch.equal(effects[0].heads.per_pair, effects[1].heads.per_pair)
 
 
 def test_weights_that_nothing_can_bring_in_are_named(folder: Path) -> None:

@@ -132,8 +132,16 @@ def test_a_killed_worker_is_resumed(
 def test_a_worker_that_never_starts_is_waited_for_and_named(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29611", "LOCAL_RANK": "0"}
-    said = fill(checkpoint, tmp_path, fails=True, RANK="0", WORLD_SIZE="2", **address)
+    said = fill(
+        checkpoint,
+        tmp_path,
+        fails=True,
+        RANK="0",
+        LOCAL_RANK="0",
+        WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="29611",
+    )
     assert "expected 2 processes, found that some did not start" in said
 
 

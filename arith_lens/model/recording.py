@@ -13,6 +13,7 @@ from torch import Tensor
 from arith_lens.activations import Positions, keep_activation
 from arith_lens.components import layer_of
 from arith_lens.model.hooked import HookedLike, checked_hooks
+from arith_lens.model.placement import in_place
 from arith_lens.model.tokens import Tokens, check_tokens
 
 
@@ -67,26 +68,29 @@ def record(
 def weights_hash(model: Any) -> str:
     """SHA-256 over the parameters' names, dtypes, shapes and bytes, in the order of names.
 
-    The same for a Hugging Face model, its bridge and its HookedModel, on every device. Reads each
-    weight once (about a second a gigabyte). Raises ValueError where weights are offloaded to disk.
+    The same for a Hugging Face model, its bridge and its HookedModel, on every device, offloaded
+    or not. Reads each weight once (about a second a gigabyte). Raises ValueError for a model
+    without weights (on the meta device).
     """
     digest = hashlib.sha256()
-    for name, weight in sorted(_hf_parameters(model), key=itemgetter(0)):
-        if weight.is_meta:
-            raise ValueError(
-                f"expected weights in memory, found {name} offloaded to disk; hash the "
-                "checkpoint's files instead"
-            )
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
-        flat = weight.detach().reshape(-1).cpu().contiguous()
-        digest.update(flat.view(torch.uint8).numpy().data)
+    for name, owner, attribute in sorted(_hf_parameters(model), key=itemgetter(0)):
+        with in_place(owner):
+            weight = getattr(owner, attribute)
+            if weight.is_meta:
+                raise ValueError(f"expected weights, found {name} on the meta device; load them")
+            digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
+            flat = weight.detach().reshape(-1).cpu().contiguous()
+            digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _hf_parameters(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Parameters under the checkpoint's names, which wrapping has lengthened."""
-    for name, weight in getattr(model, "bridge", model).named_parameters():
-        yield name.replace("._original_component", ""), weight
+def _hf_parameters(model: Any) -> Iterator[tuple[str, Any, str]]:
+    """Parameters under the checkpoint's names, which wrapping has lengthened: the module that has
+    each, and its name there."""
+    whole = getattr(model, "bridge", model)
+    for name, _ in whole.named_parameters():
+        path, _, attribute = name.rpartition(".")
+        yield name.replace("._original_component", ""), whole.get_submodule(path), attribute
 
 
 def _understood(model: Any, **wanted: Any) -> dict[str, Any]:

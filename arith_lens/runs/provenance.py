@@ -89,6 +89,8 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
 
 def decides(model: Any, pairs: SavedPairs, **question: Any) -> dict[str, Any]:
     """All that decides the numbers of a computation, as JSON: equal ones give equal bits."""
+    from arith_lens.model import home_of
+
     bridge = getattr(model, "bridge", model)
     weight = next(bridge.parameters())
     data = describe_pairs(pairs)
@@ -99,7 +101,7 @@ def decides(model: Any, pairs: SavedPairs, **question: Any) -> dict[str, Any]:
             # weights that cannot be read are nobody else's
             "weights_sha256": _weights(model) or f"unknown {uuid4()}",
             "dtype": str(weight.dtype),
-            "device": _device(weight.device),
+            "device": _device(home_of(bridge)),
             "attn_implementation": bridge.original_model.config._attn_implementation,
         },
         "threads": torch.get_num_threads(),
@@ -116,7 +118,7 @@ def _device(device: torch.device) -> str:
 
 
 def _weights(model: Any) -> str | None:
-    """None where the weights are not in memory, as with a model offloaded to disk."""
+    """None for a model without weights (on the meta device)."""
     from arith_lens.model import weights_hash
 
     try:
