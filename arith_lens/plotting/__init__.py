@@ -35,3 +35,6 @@ from arith_lens.plotting.tokens import NextTokens as NextTokens
 from arith_lens.plotting.tokens import Ranking as Ranking
 from arith_lens.plotting.tokens import next_token_panels as next_token_panels
 from arith_lens.plotting.tokens import visible as visible
+from arith_lens.plotting.trails import Trail as Trail
+from arith_lens.plotting.trails import TrailPanel as TrailPanel
+from arith_lens.plotting.trails import trail_panels as trail_panels
