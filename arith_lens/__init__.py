@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from arith_lens.effects import contrast as contrast
     from arith_lens.effects import key_heads as key_heads
     from arith_lens.effects import template_agreement as template_agreement
+    from arith_lens.evaluation import EvaluationResult as EvaluationResult
+    from arith_lens.evaluation import evaluate as evaluate
     from arith_lens.hooks import ablate_heads as ablate_heads
     from arith_lens.hooks import ablate_mlps as ablate_mlps
     from arith_lens.hooks import capture as capture
@@ -50,6 +52,7 @@ _HOME = {
     "Answers": "answers",
     "ComponentEffects": "effects",
     "Effects": "effects",
+    "EvaluationResult": "evaluation",
     "Head": "components",
     "HookedModel": "model",
     "KnockoutCurve": "knockout",
@@ -64,6 +67,7 @@ _HOME = {
     "capture": "hooks",
     "compare": "effects",
     "contrast": "effects",
+    "evaluate": "evaluation",
     "freeze": "hooks",
     "gsm8k_pairs": "word_problems",
     "key_heads": "effects",

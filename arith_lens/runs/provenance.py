@@ -87,13 +87,16 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
     }
 
 
-def decides(model: Any, pairs: SavedPairs, **question: Any) -> dict[str, Any]:
-    """All that decides the numbers of a computation, as JSON: equal ones give equal bits."""
+def decides(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
+    """All that decides the numbers of a computation, as JSON: equal ones give equal bits.
+
+    Without pairs, `question` says what the data are.
+    """
     from arith_lens.model import home_of
 
     bridge = getattr(model, "bridge", model)
     weight = next(bridge.parameters())
-    data = describe_pairs(pairs)
+    data = {"data_sha256": None} if pairs is None else describe_pairs(pairs)
     return {
         "question": plain(question),
         "data_sha256": data["data_sha256"],

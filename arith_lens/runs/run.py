@@ -146,11 +146,12 @@ class Run:
         """Which pairs of a result have an answer that is neither operand; None if not known."""
         return from_bytes(self._read(name)).tensors.get(COMPUTED)
 
-    def identity(self, model: Any, pairs: SavedPairs, **question: Any) -> dict[str, Any]:
+    def identity(self, model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
         """What decides the numbers of a computation: equal ones give equal bits.
 
         The model's weights, dtype, device and kernels, the pairs' tokens, threads, versions, and
-        the question: JSON values that a method adds. Reads each weight once.
+        the question: JSON values that a method adds; without pairs they say what the data are.
+        Reads each weight once.
 
         Raises:
             RunError: the run was opened with another model.

@@ -1,0 +1,138 @@
+"""`evaluate`: benchmarks asked of a model, through the lm-evaluation-harness."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from arith_lens.components import NamedHook
+from arith_lens.evaluation.hook_identity import describe_hooks, hooks_digest
+from arith_lens.evaluation.result import EvaluationResult
+from arith_lens.model import load_model
+
+if TYPE_CHECKING:
+    from arith_lens.runs import Run
+
+
+def evaluate(
+    model: Any,
+    tasks: str | Sequence[str],
+    *,
+    hooks: Iterable[NamedHook] = (),
+    hook_steps: Literal["all", "prompt"] = "all",
+    limit: int | None = None,
+    data_dir: str | Path | None = None,
+    shots: int | Mapping[str, int] | None = None,
+    max_new_tokens: int | None = None,
+    too_long: Literal["error", "truncate"] = "error",
+    batch_size: int | None = None,
+    seed: int = 1234,
+    run: "Run | None" = None,
+    name: str = "evaluation",
+    progress: bool = True,
+) -> EvaluationResult:
+    """How much of some benchmarks a model gets right, with interventions in place or without.
+
+    The lm-evaluation-harness makes the prompts and counts, with its own tasks where it has them
+    (`gsm8k`, `commonsense_qa`, `mmlu`, `mmlu_humanities`, ...) and with tasks of this package in
+    its format (`svamp`, `addsub`, `singleeq`; `world_word_problems`, `world_generic` and
+    `world_two_digit` of the shipped models). Choices count by likelihood, as there; a number is
+    read out of the text by one rule (`arith_lens.benchmarks`) and counts by its value, and the
+    harness's own metrics stand beside it in `scores`.
+
+    Args:
+        model: a HookedModel, or what `load_model` takes: a directory (a tuned model's too), a hub
+            id, a shipped model's name, `(hf_model, tokenizer)`
+        tasks: one name or several
+        hooks: interventions in place while it answers, such as `knockout_hooks(...)`; they need a
+            loaded model
+        hook_steps: as in `HookedModel.generate`; "prompt" for hooks with positions
+        limit: the first so many questions of each task (of each subject of MMLU), as the harness
+            takes them; None: all
+        data_dir: holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/, csqa/ as published; None: the
+            hub, which has neither AddSub nor SingleEq
+        shots: worked examples before each question, for all tasks or by task; None: 8 of GSM8K, 5
+            of MMLU, 7 of CommonsenseQA, 8 of the other word problems, none of the closed world's
+        max_new_tokens: of a written answer at most; None: as the task says, mostly 256
+        too_long: a prompt beyond the model's context is an error, or cut on its left
+        batch_size: prompts at once at most; fewer where memory is short
+        seed: of the shots that the harness draws (GSM8K's, CommonsenseQA's); its own default
+        run: keeps what is answered as it comes, so that a killed evaluation goes on
+        name: the result's name in the run
+
+    Raises:
+        ImportError: the harness is not installed
+        TypeError: hooks without a loaded model
+        ValueError: an unknown task; a limit or shots that make no sense; a prompt that is too long;
+            files of another schema
+        FileNotFoundError: the data folder lacks a file, or the hub cannot be reached
+        ConnectionError: the same for a task that only the harness can read
+    """
+    _check_harness()
+    hooks = list(hooks)
+    _check_counts(limit=limit, max_new_tokens=max_new_tokens, batch_size=batch_size)
+    from arith_lens.evaluation import harness
+    from arith_lens.evaluation.hooked_lm import HookedLM
+    from arith_lens.evaluation.reading import read_samples
+    from arith_lens.evaluation.settings import settings_of
+
+    names = [tasks] if isinstance(tasks, str) else list(tasks)
+    built = harness.build(
+        names, data_dir=data_dir, shots=shots, max_new_tokens=max_new_tokens, seed=seed
+    )
+    loaded = _loaded(model, hooks)
+    asked = settings_of(built, loaded, limit=limit, seed=seed, too_long=too_long)
+    asked |= {"hooks": describe_hooks(hooks), "hook_steps": hook_steps}
+    keep = None
+    identity: dict[str, Any] = {}
+    if run is not None:
+        identity = run.identity(loaded, None, evaluation=asked, hooks=hooks_digest(hooks))
+        if run.has(name, identity):
+            return EvaluationResult.from_arrays(run.load_arrays(name))
+        keep = partial(_shards, run, name, identity)
+    lm = HookedLM(
+        loaded,
+        hooks,
+        hook_steps=hook_steps,
+        batch_size=batch_size,
+        too_long=too_long,
+        shards=keep,
+        progress=progress,
+    )
+    samples = harness.run(lm, built, limit=limit)
+    result = read_samples(samples, built, asked, lm)
+    if run is not None:
+        run.save(name, result, identity=identity, tasks=list(built.tasks), hooks=asked["hooks"])
+    return result
+
+
+def _check_harness() -> None:
+    if find_spec("lm_eval") is None:
+        raise ImportError(
+            "expected the lm-evaluation-harness, found none installed; install the extra: "
+            "pip install 'arith-lens[evaluation]' (make setup does)"
+        )
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and (isinstance(count, bool) or count < 1):
+            raise ValueError(f"expected {name} of 1 or more, or None, found {count!r}")
+
+
+def _loaded(model: Any, hooks: Sequence[NamedHook]) -> Any:
+    if not isinstance(model, str | Path | tuple):
+        return model
+    if hooks:
+        source = model if isinstance(model, str | Path) else "a model in memory"
+        raise TypeError(
+            f"expected a loaded model with hooks, found {source!r}: what hooks put in place was "
+            "measured on a model, and acts on that one; model = load_model(...), make the hooks "
+            "with it, and pass it"
+        )
+    return load_model(model)
+
+
+def _shards(run: "Run", name: str, identity: Mapping[str, Any], requests: Mapping[str, Any]) -> Any:
+    return run.shards(name, {**identity, "requests": requests})

@@ -1,0 +1,264 @@
+"""A model with hooks as the harness's kind of language model.
+
+Tokens, truncation and stops are those of the harness's own class for Transformers; the forwards are
+the hooked model's, in batches of similar length, padded on the left.
+"""
+
+import hashlib
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import (
+    configure_pad_token,
+    handle_stop_sequences,
+    has_bos_prefix,
+    normalize_gen_kwargs,
+    postprocess_generated_text,
+)
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from arith_lens.components import NamedHook
+from arith_lens.evaluation.forwards import (
+    NO_TOKEN,
+    bytes_of_row,
+    score_continuations,
+    write_on,
+)
+from arith_lens.memory import fitting_pairs, in_chunks
+
+MAX_NEW = 256  # the harness's, where a task does not say
+AT_ONCE = 64  # rows of a forward at most, however much memory is free
+PART = 64  # rows that a run keeps together
+Answer = Callable[[Sequence["Row"]], Tensor]  # a line of numbers a row
+
+
+@dataclass(frozen=True)
+class Row:
+    """What goes through the model at once: a prompt, for the requests that share it."""
+
+    ids: tuple[int, ...]
+    requests: tuple[int, ...]
+    task: str
+
+
+class HookedLM(TemplateLM):
+    """Answers the harness's requests with a HookedModel.
+
+    Attributes:
+        seconds: how long each task's prompts took, a batch's time being shared by tokens
+        truncated: how many prompts of each task were cut
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        hooks: Sequence[NamedHook] = (),
+        *,
+        hook_steps: Literal["all", "prompt"] = "all",
+        batch_size: int | None = None,
+        too_long: Literal["error", "truncate"] = "error",
+        shards: Callable[[Mapping[str, Any]], Any] | None = None,
+        progress: bool = True,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.hooks = list(hooks)
+        self.hook_steps = hook_steps
+        self.at_most = batch_size or AT_ONCE
+        self.too_long = too_long
+        self.shards = shards  # where to keep the rows of these requests, for a run
+        self.progress = progress
+        self.tokenizer: Any = configure_pad_token(model.tokenizer)
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.truncated: Counter[str] = Counter()
+
+    @property
+    def eot_token_id(self) -> int:
+        return self.tokenizer.eos_token_id
+
+    @property
+    def prefix_token_id(self) -> int:
+        bos = self.tokenizer.bos_token_id
+        return self.eot_token_id if bos is None else bos
+
+    @property
+    def max_length(self) -> int:
+        return int(self.model.cfg.n_ctx)
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_: Any
+    ) -> list[int]:
+        """As the harness does: the tokenizer adds BOS, unless the text has it."""
+        options = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
+        if add_special_tokens is None and has_bos_prefix(
+            string, self.tokenizer.decode(self.prefix_token_id)
+        ):
+            options = {"add_special_tokens": False}
+        return self.tokenizer.encode(string, **options)
+
+    def loglikelihood(
+        self, requests: list[Any], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """(log-probability, whether greedy decoding would write it) of each continuation."""
+        self._tasks = [str(request.task_name) for request in requests]
+        return super().loglikelihood(requests, disable_tqdm=True)
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
+    ) -> list[tuple[float, bool]]:
+        shared: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for i, (_texts, context, continuation) in enumerate(requests):
+            whole = self._fitting([*context, *continuation], self.max_length + 1, self._tasks[i])
+            shared[tuple(whole[:-1])].append(i)
+        rows = [Row(ids, tuple(at), self._tasks[at[0]]) for ids, at in shared.items()]
+        scored = [continuation for _, _, continuation in requests]
+        self._check_positions(max(map(len, scored)))
+        width = max(len(row.requests) for row in rows)
+
+        def score(batch: Sequence[Row]) -> Tensor:
+            continuations = [[scored[i] for i in row.requests] for row in batch]
+            return score_continuations(
+                self.model, [row.ids for row in batch], continuations, self.hooks, width=width
+            )
+
+        found: dict[int, tuple[float, bool]] = {}
+        for row, scores in self._answered("choices", rows, score, scored=scored):
+            for i, (logprob, greedy) in zip(row.requests, scores.tolist(), strict=False):
+                found[i] = logprob, bool(greedy)
+        return [found[i] for i in range(len(requests))]
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        """What the model writes after each prompt, up to a stop."""
+        by_settings: dict[str, list[int]] = defaultdict(list)
+        for i, request in enumerate(requests):
+            by_settings[repr(request.args[1])].append(i)
+        found: dict[int, str] = {}
+        for alike in by_settings.values():
+            found |= self._written({i: requests[i] for i in alike})
+        return [found[i] for i in range(len(requests))]
+
+    def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
+        """Refused: no task with right and wrong answers asks for it."""
+        raise ValueError(
+            "expected requests for texts or choices, found some for the likelihood of whole "
+            "documents; measure perplexity with the harness's own models"
+        )
+
+    def _written(self, requests: dict[int, Any]) -> dict[int, str]:
+        """Of requests that are generated alike."""
+        settings: dict[str, Any] = {
+            **normalize_gen_kwargs(next(iter(requests.values())).args[1], MAX_NEW)
+        }
+        eos = self.tokenizer.decode(self.eot_token_id)
+        stops = handle_stop_sequences(settings.pop("until"), eos=eos)
+        n_new = int(settings.pop("max_gen_toks"))
+        if not settings["do_sample"]:
+            settings.pop("temperature", None)
+        rows = []
+        for i, request in requests.items():
+            task = str(request.task_name)
+            ids = self._fitting(self.tok_encode(request.args[0]), self.max_length - n_new, task)
+            rows.append(Row(tuple(ids), (i,), task))
+
+        def write(batch: Sequence[Row]) -> Tensor:
+            return write_on(
+                self.model,
+                [row.ids for row in batch],
+                self.hooks,
+                n_new=n_new,
+                stops=stops,
+                hook_steps=self.hook_steps,
+                settings=settings,
+            )
+
+        told = {"stops": stops, "settings": settings}
+        found = {}
+        for row, new in self._answered("texts", rows, write, n_new=n_new, **told):
+            ids = [token for token in new.tolist() if token != NO_TOKEN]
+            text = self.tokenizer.decode(ids, skip_special_tokens=True)
+            found[row.requests[0]] = postprocess_generated_text(text, stops, None)
+        return found
+
+    def _answered(
+        self, what: str, rows: list[Row], answer: Answer, *, n_new: int = 0, **told: Any
+    ) -> list[tuple[Row, Tensor]]:
+        """Each row with what `answer` says of it; rows that a run keeps are not asked again.
+
+        `told` is what decides the answers beside the prompts.
+        """
+        # longest first, so that memory runs out at once or not at all
+        rows = sorted(rows, key=lambda row: (-len(row.ids), row.ids))
+        shards = None
+        if self.shards is not None:
+            prompts = json.dumps([[row.ids, row.requests] for row in rows] + [n_new, told]).encode()
+            shards = self.shards({what: hashlib.sha256(prompts).hexdigest(), "part": PART})
+        answered: list[tuple[Row, Tensor]] = []
+        with tqdm(
+            total=len(rows), desc=what, unit="prompt", disable=not self.progress or None
+        ) as bar:
+            for number, start in enumerate(range(0, len(rows), PART)):
+                part = rows[start : start + PART]
+                kept = shards.load(number) if shards else None
+                if kept is None:
+                    answers, seconds = self._computed(part, answer, n_new, bar)
+                    if shards:
+                        shards.save(number, {"answers": answers}, {"seconds": dict(seconds)})
+                else:
+                    answers, seconds = kept.tensors["answers"], kept.header["seconds"]
+                    bar.update(len(part))
+                for task, took in seconds.items():
+                    self.seconds[task] += took
+                answered += zip(part, answers, strict=True)
+        return answered
+
+    def _computed(
+        self, rows: list[Row], answer: Answer, n_new: int, bar: Any
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The answers of one part, in batches that fit in memory, and each task's seconds."""
+        seconds: dict[str, float] = defaultdict(float)
+
+        def batch(of: slice) -> Tensor:
+            started = time.perf_counter()
+            answers = answer(rows[of])
+            took = time.perf_counter() - started
+            sizes = {row: len(row.ids) + n_new for row in rows[of]}
+            for row, size in sizes.items():
+                seconds[row.task] += took * size / sum(sizes.values())
+            bar.update(len(sizes))
+            return answers.movedim(0, -1)
+
+        longest = len(rows[0].ids) + n_new
+        room = fitting_pairs(bytes_of_row(self.model, longest), len(rows), self.model.device)
+        answers, _ = in_chunks(batch, len(rows), min(room, self.at_most))
+        return answers.movedim(-1, 0).contiguous(), seconds
+
+    def _fitting(self, ids: list[int], most: int, task: str) -> list[int]:
+        """The prompt, cut on its left as the harness does where that is asked for."""
+        if len(ids) <= most:
+            return ids
+        if self.too_long == "error" or most <= 0:
+            raise ValueError(
+                f"expected prompts of {task} of at most {most} tokens, found one of {len(ids)} "
+                f"(the model's context is {self.max_length}, what is to be written included); give "
+                f"fewer shots, such as shots={{{task!r}: 0}}, or too_long='truncate', which cuts "
+                "prompts on their left as the harness does"
+            )
+        self.truncated[task] += 1
+        return ids[-most:]
+
+    def _check_positions(self, longest: int) -> None:
+        """Positions count from the prompt's end, and a longer choice would stand behind it."""
+        if longest > 1 and any(
+            getattr(hook, "positions", None) is not None for _, hook in self.hooks
+        ):
+            raise ValueError(
+                f"expected choices of one token with hooks that have positions, found one of "
+                f"{longest}: its first tokens would count as the prompt; give hooks for every "
+                "position"
+            )

@@ -1,0 +1,170 @@
+"""What a model got right on benchmarks, question by question, with everything that decided it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.answers import Answers, Change
+from arith_lens.arrays import Arrays, joined
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+KIND = "evaluation"
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationResult:
+    """One entry a question, task by task.
+
+    Attributes:
+        answers: what was said, what was expected, whether that was right. A number counts by its
+            value, however the text gives it; of choices the likeliest is taken, as the harness does
+        number: of the question in its task's data, from 0
+        flag: why the gold answer is not to be trusted; "" where it is
+        scores: the harness's own metrics by `<metric>,<filter>`, NaN for tasks without them
+        settings: what decided the numbers: of each task prompt, shots, extractor and digests of the
+            data and the prompts; groups, hooks, model, versions, seed
+        seconds: how long each task's prompts took
+    """
+
+    answers: Answers
+    number: Int[Tensor, "question"]
+    flag: tuple[str, ...]
+    scores: Mapping[str, Float[Tensor, "question"]]
+    settings: Mapping[str, Any]
+    seconds: Mapping[str, float]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names that can be asked for: tasks, groups, and kinds within a task."""
+        return tuple(
+            dict.fromkeys([*self.settings["groups"], *self.settings["tasks"], *self.answers.task])
+        )
+
+    def task(self, name: str, *, trusted: bool = False) -> Answers:
+        """The answers of a task or group; with `trusted` without those whose gold is flagged.
+
+        Raises:
+            KeyError: there is no such task; the message lists those there are
+        """
+        return self.answers.select(
+            [
+                inside and not (trusted and flag)
+                for inside, flag in zip(self._inside(name), self.flag, strict=True)
+            ]
+        )
+
+    def change_to(
+        self, after: "EvaluationResult", name: str | None = None, *, trusted: bool = False
+    ) -> Change:
+        """How the same questions are answered in `after`: paired, with McNemar's test.
+
+        Raises:
+            ValueError: other questions, or asked in another way (prompt, shots, data)
+            KeyError: there is no such task
+        """
+        for task, before in self.settings["tasks"].items():
+            now = after.settings["tasks"].get(task)
+            differ = [key for key in before if now is None or before[key] != now.get(key)]
+            if differ:
+                raise ValueError(
+                    f"expected {task} asked in one way before and after, found another "
+                    f"{', '.join(differ)}; evaluate both with the same arguments"
+                )
+        if name is None:
+            return self.answers.change_to(after.answers)
+        return self.task(name, trusted=trusted).change_to(after.task(name, trusted=trusted))
+
+    def harness(self) -> "dict[str, dict[str, float]]":
+        """The harness's own numbers: by task, the mean of each of its metrics."""
+        found: dict[str, dict[str, float]] = {}
+        for task in self.settings["tasks"]:
+            inside = torch.tensor(self._inside(task))
+            means = {name: values[inside].mean() for name, values in self.scores.items()}
+            found[task] = {name: float(mean) for name, mean in means.items() if not mean.isnan()}
+        return found
+
+    def summary(self) -> "DataFrame":
+        """A row a task and group: questions, right, accuracy and its interval, the same without
+        flagged golds, shots, seconds, and the harness's numbers."""
+        from pandas import DataFrame
+
+        numbers = self.harness()
+        rows = []
+        for name in self.tasks:
+            answers, trusted = self.task(name), self.task(name, trusted=True)
+            if not len(answers):
+                continue
+            (low, high), of = answers.ci(), self._leaves(name)
+            row = {"task": name, "questions": len(answers), "right": int(answers.correct.sum())}
+            row |= {"accuracy": answers.accuracy, "low": low, "high": high}
+            row |= {"flagged": len(answers) - len(trusted), "trusted": trusted.accuracy}
+            row |= {
+                "shots": ", ".join(sorted({str(self.settings["tasks"][t]["shots"]) for t in of}))
+            }
+            took = sum(self.seconds.get(t, 0.0) for t in of)
+            row |= {"seconds": float("nan") if "/" in name else took}
+            rows.append(row | numbers.get(name, {}))
+        return DataFrame(rows)
+
+    def _leaves(self, name: str) -> tuple[str, ...]:
+        return tuple(self.settings["groups"].get(name, (name.split("/")[0],)))
+
+    def _inside(self, name: str) -> list[bool]:
+        if name not in self.tasks:
+            raise KeyError(f"expected a task of {', '.join(self.tasks)}, found {name!r}")
+        if "/" in name:
+            return [task == name for task in self.answers.task]
+        leaves = self._leaves(name)
+        return [task.split("/")[0] in leaves for task in self.answers.task]
+
+    def __str__(self) -> str:
+        lines = []
+        for name in self.tasks:
+            answers, trusted = self.task(name), self.task(name, trusted=True)
+            low, high = answers.ci()
+            line = f"{name}: {int(answers.correct.sum())} of {len(answers)} right, "
+            line += f"{answers.accuracy:.1%} ({low:.1%} to {high:.1%})"
+            if len(trusted) < len(answers):
+                line += (
+                    f"; {trusted.accuracy:.1%} without {len(answers) - len(trusted)} doubtful golds"
+                )
+            lines.append(line)
+        return "\n".join(lines)
+
+    def to_arrays(self) -> Arrays:
+        own = {"number": self.number, **{f"scores.{k}": v for k, v in self.scores.items()}}
+        header = {"flag": list(self.flag), "scores": list(self.scores)}
+        header |= {"settings": self.settings, "seconds": self.seconds}
+        return joined(KIND, {"answers": self.answers.to_arrays()}, own, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "EvaluationResult":
+        """What `to_arrays` gave. Raises ValueError for another kind of result."""
+        arrays.require(KIND)
+        header = arrays.header
+        return cls(
+            Answers.from_arrays(arrays.part("answers")),
+            arrays.tensors["number"],
+            tuple(header["flag"]),
+            {name: arrays.tensors[f"scores.{name}"] for name in header["scores"]},
+            header["settings"],
+            header["seconds"],
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """A row a question: task, number, expected, said, correct, flag, the harness's metrics."""
+        frame = self.answers.to_dataframe()
+        frame.insert(1, "number", self.number.tolist())
+        frame["flag"] = list(self.flag)
+        for name, values in self.scores.items():
+            frame[name] = values.tolist()
+        return frame

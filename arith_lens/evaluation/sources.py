@@ -1,0 +1,123 @@
+"""Benchmarks' records as the harness's tasks want them: its splits, its fields.
+
+Beside those each question has `id`, and `flag`: why its gold answer cannot be counted on, or "".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+from arith_lens.benchmarks import Record, load_records
+from arith_lens.benchmarks.mmlu import LETTERS
+from arith_lens.reference.sets import by_task, load_set
+
+Doc = dict[str, Any]
+Splits = dict[str, list[Doc]]
+Load = Callable[..., Sequence[Record]]
+MMLU = "mmlu_"
+SPLITS = {
+    "gsm8k": ("gsm8k", {"train": "train", "test": "test"}),
+    "commonsense_qa": ("csqa", {"train": "train", "validation": "dev"}),
+    "svamp": ("svamp", {"test": "whole"}),
+    "addsub": ("addsub", {"test": "whole"}),
+    "singleeq": ("singleeq", {"test": "whole"}),
+}
+"""Of each task: the benchmark, and which of its parts each of the harness's splits is."""
+
+
+def reader(data_dir: str | Path | None) -> Callable[[str], Splits | None]:
+    """What reads a task's splits, from a folder of published files or, without one, from the hub.
+
+    None for a task that only the harness knows how to read. Raises what `load_records` raises.
+    """
+    place = None if data_dir is None else str(data_dir)
+    load = cache(load_records)  # all subjects of MMLU are one data set on the hub
+
+    def read(task: str) -> Splits | None:
+        if task in SPLITS:
+            name, parts = SPLITS[task]
+            return {
+                split: [_doc(name, record) for record in load(name, place, split=part)]
+                for split, part in parts.items()
+            }
+        if task.startswith(MMLU):
+            return _subject(task.removeprefix(MMLU), place, load)
+        return None
+
+    return read
+
+
+def svamp(data_dir: str | Path | None = None, **_: Any) -> Any:
+    """SVAMP's 1,000 questions, from `<data_dir>/svamp/SVAMP.json` or the hub."""
+    return as_datasets(reader(data_dir)("svamp"))
+
+
+def addsub(data_dir: str | Path | None = None, **_: Any) -> Any:
+    """AddSub's 395 questions, from `<data_dir>/addsub/AddSub.json`."""
+    return as_datasets(reader(data_dir)("addsub"))
+
+
+def singleeq(data_dir: str | Path | None = None, **_: Any) -> Any:
+    """SingleEq's 508 questions, from `<data_dir>/singleeq/questions.json`."""
+    return as_datasets(reader(data_dir)("singleeq"))
+
+
+def world_word_problems(**_: Any) -> Any:
+    """The closed world's unseen word problems."""
+    return as_datasets(_world("word_problems_test"))
+
+
+def world_generic(**_: Any) -> Any:
+    """The closed world's generic tasks."""
+    return as_datasets(_world("generic_test"))
+
+
+def world_two_digit(**_: Any) -> Any:
+    """The closed world's held-out two-digit problems."""
+    return as_datasets(_world("two_digit_test"))
+
+
+def as_datasets(splits: Mapping[str, list[Doc]] | None) -> Any:
+    """The splits as `datasets` has them."""
+    from datasets import Dataset, DatasetDict
+
+    return DatasetDict({name: Dataset.from_list(docs) for name, docs in (splits or {}).items()})
+
+
+def _subject(subject: str, place: str | None, load: Load) -> Splits:
+    """A folder has a file a subject, the hub all in one."""
+    wanted = "all" if place is None else (subject,)
+    return {
+        split: [
+            _doc("mmlu", record)
+            for record in load("mmlu", place, split=split, subjects=wanted)
+            if record.subject == subject
+        ]
+        for split in ("dev", "test")
+    }
+
+
+def _doc(name: str, record: Record) -> Doc:
+    doc: Doc = {"question": record.question}
+    if name == "csqa":
+        doc["choices"] = {"label": list(LETTERS), "text": list(record.choices)}
+        doc["answerKey"] = record.gold
+    elif name == "mmlu":
+        doc |= {"subject": record.subject, "choices": list(record.choices)}
+        doc["answer"] = LETTERS.index(record.gold)
+    else:
+        doc["answer"] = record.solution if name == "gsm8k" else record.gold
+    doubts = [flag.reason for flag in record.flags] if record.doubtful else []
+    return {**doc, "id": record.id, "flag": "; ".join(doubts)}
+
+
+def _world(name: str) -> Splits:
+    """A frozen set of the closed world, its kinds in turn, so that the first few have them all."""
+    kinds = by_task(load_set(name))
+    listed = [
+        [{"prompt": prompt, "answer": answer, "kind": kind} for prompt, answer in asked]
+        for kind, asked in kinds.items()
+    ]
+    return {"test": [doc for doc in chain(*zip_longest(*listed)) if doc is not None]}
