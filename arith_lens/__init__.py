@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from arith_lens.knockout import Outcomes as Outcomes
     from arith_lens.knockout import knock_out as knock_out
     from arith_lens.knockout import knockout_curve as knockout_curve
+    from arith_lens.mediation import Mediation as Mediation
+    from arith_lens.mediation import mediators as mediators
     from arith_lens.model import HookedModel as HookedModel
     from arith_lens.model import load_model as load_model
     from arith_lens.model import record as record
@@ -56,6 +58,7 @@ _HOME = {
     "Head": "components",
     "HookedModel": "model",
     "KnockoutCurve": "knockout",
+    "Mediation": "mediation",
     "Mlp": "components",
     "Outcomes": "knockout",
     "PromptPairs": "pairs",
@@ -76,6 +79,7 @@ _HOME = {
     "load_model": "model",
     "load_questions": "answers",
     "load_run": "runs",
+    "mediators": "mediation",
     "open_run": "runs",
     "patch_heads": "hooks",
     "patch_mlps": "hooks",

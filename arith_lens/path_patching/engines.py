@@ -5,8 +5,9 @@ of each sender of the question. `notes` are what a result should say of what was
 they were last asked for.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -17,10 +18,37 @@ from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.certificate import Certificate, certificate_of, certified_pairs
 from arith_lens.path_patching.hook_engine import patched_readouts
-from arith_lens.path_patching.question import Question
+from arith_lens.path_patching.question import Question, effects_of
 from arith_lens.path_patching.recording import Recording, record_end
-from arith_lens.path_patching.sweep import direct_rows, sweep, sweep_bytes
+from arith_lens.path_patching.sweep import Senders, direct_rows, rows_bytes, sweep
 from arith_lens.path_patching.trunk import Trunk, trunk_of
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """What computes a shard of pairs."""
+
+    def __call__(
+        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+    ) -> Float[Tensor, "row pair"]: ...
+
+    def notes(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """A way from what was recorded to END's residual stream before the final norm."""
+
+    rows: Callable[[Trunk, Recording, Senders], Float[Tensor, "row pair d_model"]]
+    """Unpatched in row 0."""
+    names: Sequence[str]
+    """What each of the other rows is: `with 12.22 patched`."""
+
+    @classmethod
+    def of(cls, question: Question) -> "Propagation":
+        """That of a path patching: a row a sender."""
+        rows = sweep if question.paths == "via_mlps" else direct_rows
+        return cls(rows, [f"with {sender} patched" for sender in question.components])
 
 
 @dataclass(frozen=True)
@@ -54,20 +82,29 @@ class SweepEngine:
     model: HookedLike
     question: Question
     trunk: Trunk
+    propagation: Propagation
     certify: bool
     certificate: Certificate | None = None
     news: dict[str, Any] = field(default_factory=dict)
     """What `notes` has not told yet."""
 
     @classmethod
-    def of(cls, model: HookedLike, question: Question, *, certify: bool) -> "SweepEngine":
+    def of(
+        cls,
+        model: HookedLike,
+        question: Question,
+        *,
+        certify: bool,
+        propagation: Propagation | None = None,
+    ) -> "SweepEngine":
         """Raises UnsupportedTrunk, and ValueError for paths that no sweep can compute."""
         if question.paths == "total":
             raise ValueError(
                 "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
                 "heads then change at every position; use engine='hooks', for chosen senders"
             )
-        return cls(model, question, trunk_of(model), certify)
+        how = propagation or Propagation.of(question)
+        return cls(model, question, trunk_of(model), how, certify)
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
@@ -83,7 +120,8 @@ class SweepEngine:
             chosen_foil = None if foil is None else foil[chosen]
             return self._effects(recording.pairs(chosen), pairs.answer[chosen], chosen_foil)
 
-        one_pair = sweep_bytes(self.question.senders, recording.stream.shape[-1])
+        n_rows = 1 + len(self.propagation.names)
+        one_pair = rows_bytes(n_rows, recording.stream.shape[-1])
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
         # pairs that were swept at once: differs where memory did
@@ -100,17 +138,13 @@ class SweepEngine:
         answer: Int[Tensor, "pair"],
         foil: Int[Tensor, "pair"] | None,
     ) -> Float[Tensor, "row pair"]:
-        asked = self.question
-        propagate = sweep if asked.paths == "via_mlps" else direct_rows
-        rows = propagate(self.trunk, recording, asked.senders)
+        asked, how = self.question, self.propagation
+        rows = how.rows(self.trunk, recording, asked.senders)
         readout = self.trunk.read(rows, answer, foil, vocabulary=asked.reads_vocabulary)
-        return asked.effects(readout)
+        return effects_of(readout, asked.metric, how.names)
 
     def _certificate(self, recording: Recording, pairs: PromptPairs) -> Certificate:
         chosen = certified_pairs(pairs.attention_mask)
         alone = [record_end(self.model, pairs[index]) for index in chosen]
         asked, answer = self.question.senders, pairs.answer[chosen]
         return certificate_of(self.trunk, recording.pairs(chosen), alone, answer, asked)
-
-
-Engine: TypeAlias = HookEngine | SweepEngine

@@ -4,6 +4,7 @@ Two operations for a multiplication with an addition, in matrix products alone. 
 are counted as if every expert ran.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -13,16 +14,23 @@ from arith_lens.path_patching.question import Question
 
 
 def rows_flops(model: HookedLike, asked: Question) -> int:
-    """The sweep of one pair: heads' writes, MLPs of one token a row, and what is read of a row."""
-    cfg, senders = model.cfg, asked.senders
-    through_mlps = 0
-    if asked.paths == "via_mlps":
-        mlps = [_weights(block.mlp) for block in model.blocks]
-        passing = senders.rows_through_mlps()
-        through_mlps = sum(rows * size for rows, size in zip(passing, mlps, strict=True))
-    writes = sum(map(len, senders.heads)) * cfg.d_head * cfg.d_model
+    """The sweep of one pair, or its closed form where no MLP is recomputed."""
+    senders = asked.senders
+    passing = senders.rows_through_mlps() if asked.paths == "via_mlps" else [0] * asked.n_layers
+    return flops_of_rows(model, asked, passing, senders.n_rows)
+
+
+def flops_of_rows(model: HookedLike, asked: Question, passing: Sequence[int], n_rows: int) -> int:
+    """One pair: heads' writes, MLPs of one token a row, and what is read of a row.
+
+    `passing` says how many rows pass each layer's MLP; `n_rows` are read.
+    """
+    cfg = model.cfg
+    mlps = [_weights(block.mlp) for block in model.blocks]
+    through_mlps = sum(rows * size for rows, size in zip(passing, mlps, strict=True))
+    writes = sum(map(len, asked.senders.heads)) * cfg.d_head * cfg.d_model
     columns = 1 + asked.reads_foil + asked.reads_vocabulary * cfg.d_vocab
-    return 2 * (through_mlps + writes + senders.n_rows * cfg.d_model * columns)
+    return 2 * (through_mlps + writes + n_rows * cfg.d_model * columns)
 
 
 def forward_flops(model: HookedLike, length: int) -> int:

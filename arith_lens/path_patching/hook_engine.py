@@ -4,7 +4,7 @@ Run the reference, hold what must stay, let one sender put out at END what it pu
 counterfactual run. One forward a sender.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import torch
@@ -29,7 +29,10 @@ Paths: TypeAlias = Literal["via_mlps", "direct", "total"]
 (Algorithm 1 to the letter), or everything (activation patching)."""
 
 
-@torch.no_grad()
+Interventions: TypeAlias = Iterable[list[NamedHook]]
+"""Lists of hooks, a forward each; the first leaves the reference run as it is."""
+
+
 def patched_readouts(
     model: HookedLike,
     pairs: PromptPairs,
@@ -39,17 +42,36 @@ def patched_readouts(
     foil: Int[Tensor, "pair"] | None = None,
 ) -> Readout:
     """The logits at END, unpatched in row 0, then with each sender patched, [row pair]."""
+
+    def interventions(reference: Activations, counterfactual: Activations) -> Interventions:
+        held = held_hooks(range(len(model.blocks)), reference, paths)
+        return [held, *(held + sender_hooks(sender, counterfactual) for sender in senders)]
+
+    return readouts_of(model, pairs, interventions, foil=foil)
+
+
+@torch.no_grad()
+def readouts_of(
+    model: HookedLike,
+    pairs: PromptPairs,
+    interventions: Callable[[Activations, Activations], Interventions],
+    *,
+    foil: Int[Tensor, "pair"] | None = None,
+) -> Readout:
+    """The logits at END of the reference prompts under each list of hooks, [row pair].
+
+    `interventions` makes them from z and MLP outputs of both runs, the counterfactual's at END.
+    """
     layers = range(len(model.blocks))
     device = torch.device(model.cfg.device)
     tokens, mask = pairs.reference.to(device), pairs.attention_mask.to(device)
     names = [name(layer) for layer in layers for name in (z_name, mlp_out_name)]
     reference = record(model, tokens, names, attention_mask=mask)
     counterfactual = record(model, pairs.counterfactual, names, attention_mask=mask, positions=-1)
-    held = held_hooks(layers, reference, paths)
     rows = []
-    for hooks in [[], *(sender_hooks(sender, counterfactual) for sender in senders)]:
+    for hooks in interventions(reference, counterfactual):
         logits = model.run_with_hooks(
-            tokens, fwd_hooks=held + hooks, attention_mask=mask, logits_to_keep=1
+            tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
         )
         rows.append(read_logits(logits[:, -1], pairs.answer, foil))
     return _stack(rows)

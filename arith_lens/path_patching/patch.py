@@ -82,13 +82,13 @@ def path_patch(
     size = shard_size(batch_size)
     asked = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
-    details = asked | checks | _details(question, foil)
+    details = asked | checks | question_details(question, foil)
     place = run and Place(run, name or _name(pairs), run.identity(model, pairs, **details))
     if place and (saved := place.saved(progress)):
-        return saved
+        return ComponentEffects.from_arrays(saved)
     kept = place and place.shards
     values, notes = by_shards(compute, pairs, foil, size, kept=kept, progress=progress)
-    _warn_of_ratios(values[0], metric)
+    warn_of_ratios(values[0], metric)
     effects = _component_effects(values, pairs, question)
     computation = {
         **asked,
@@ -102,7 +102,7 @@ def path_patch(
     if spot_checks:
         check = HookEngine(model, question)
         computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
-    result = ComponentEffects(*effects, values[0], _n_left_out(values), computation)
+    result = ComponentEffects(*effects, values[0], n_left_out(values), computation)
     if place:
         place.save(result, pairs)
     return result
@@ -124,7 +124,7 @@ def shard_size(batch_size: int | None) -> int:
     return batch_size or SHARD
 
 
-def _details(question: Question, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:
+def question_details(question: Question, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:
     """Senders and foils, for the identity of a computation."""
     foils = None if foil is None else foil.cpu().long().numpy().tobytes()
     return {
@@ -152,11 +152,13 @@ def _name(pairs: PromptPairs) -> str:
     return operations.pop() if len(operations) == 1 else "path_patching"
 
 
-def _n_left_out(values: Float[Tensor, "row pair"]) -> int:
+def n_left_out(values: Float[Tensor, "row pair"]) -> int:
+    """How many pairs have no effect at all: their logit was not positive."""
     return int(values[1:].isnan().all(0).sum())
 
 
-def _warn_of_ratios(logit: Float[Tensor, "pair"], metric: str) -> None:
+def warn_of_ratios(logit: Float[Tensor, "pair"], metric: str) -> None:
+    """Warn the caller's caller of logits too small for a stable ratio."""
     if metric != "relative_logit":
         return
     left_out, small = int((logit <= 0).sum()), int(((logit > 0) & (logit < SMALL_LOGIT)).sum())

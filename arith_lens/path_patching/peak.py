@@ -10,7 +10,7 @@ import torch
 from arith_lens.memory import fitting_pairs
 from arith_lens.model import HookedLike, home_of
 from arith_lens.path_patching.question import Question
-from arith_lens.path_patching.sweep import sweep_bytes
+from arith_lens.path_patching.sweep import rows_bytes
 from arith_lens.path_patching.trunk import VOCABULARY_CHUNK
 
 IN_MLP = 4
@@ -24,7 +24,7 @@ def sweep_peak(model: HookedLike, asked: Question, n_pairs: int, length: int) ->
     cfg, size = model.cfg, model.W_U.element_size()
     layer = cfg.n_heads * cfg.d_head + 2 * cfg.d_model  # z, attn_out, mlp_out
     kept = 2 * n_pairs * size * (cfg.n_layers * layer + cfg.d_model)
-    one_pair = sweep_bytes(asked.senders, cfg.d_model)
+    one_pair = rows_bytes(asked.senders.n_rows, cfg.d_model)
     chunk = fitting_pairs(one_pair, n_pairs, home_of(model.unembed))
     rows = chunk * one_pair
     if (

@@ -1,6 +1,6 @@
 """What a path patching is asked to compute, checked before anything runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
@@ -44,16 +44,23 @@ class Question:
 
         Raises FloatingPointError where a patched logit is not finite.
         """
-        broken = (~readout.answer.isfinite()).any(-1).nonzero().flatten().tolist()
-        if broken:
-            row = broken[0]
-            who = f"with {self.components[row - 1]} patched" if row else "in the reference run"
-            raise FloatingPointError(
-                f"expected finite logits, found NaN or infinity {who}; load the model in a wider "
-                "dtype (bfloat16 or float32)"
-            )
-        changes = METRICS[self.metric].effect(readout, readout.unpatched())
-        return torch.cat([readout.answer[:1], changes[1:]])
+        return effects_of(readout, self.metric, [f"with {who} patched" for who in self.components])
+
+
+def effects_of(readout: Readout, metric: str, rows: Sequence[str]) -> Float[Tensor, "row pair"]:
+    """Row 0: the unpatched logit of the answer; then the effect of each of the other `rows`.
+
+    Raises FloatingPointError where a logit is not finite, naming its row.
+    """
+    broken = (~readout.answer.isfinite()).any(-1).nonzero().flatten().tolist()
+    if broken:
+        where = ["in the reference run", *rows][broken[0]]
+        raise FloatingPointError(
+            f"expected finite logits, found NaN or infinity {where}; load the model in a wider "
+            "dtype (bfloat16 or float32)"
+        )
+    changes = METRICS[metric].effect(readout, readout.unpatched())
+    return torch.cat([readout.answer[:1], changes[1:]])
 
 
 def ask(

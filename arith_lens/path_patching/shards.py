@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays
-from arith_lens.effects import ComponentEffects
+from arith_lens.arrays import Arrays, Storable
 from arith_lens.memory import in_chunks
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine
@@ -33,16 +32,16 @@ class Place:
     def shards(self) -> Shards:
         return self.run.shards(self.name, self.identity)
 
-    def saved(self, progress: bool) -> ComponentEffects | None:
+    def saved(self, progress: bool) -> Arrays | None:
         """The result, where the run has it from the same computation; that is said."""
         if not self.run.has(self.name, self.identity):
             return None
         if progress:
             print(f"{self.name}: saved before in {self.run.path}, not computed again",
                   file=sys.stderr)  # fmt: skip
-        return self.run.load(self.name)
+        return self.run.load_arrays(self.name)
 
-    def save(self, result: ComponentEffects, pairs: PromptPairs) -> None:
+    def save(self, result: Storable, pairs: PromptPairs) -> None:
         self.run.save(self.name, result, pairs=pairs, identity=self.identity)
 
 
@@ -54,15 +53,16 @@ def by_shards(
     *,
     kept: Shards | None,
     progress: bool,
+    title: str = "path patching",
 ) -> tuple[Float[Tensor, "row pair"], dict[str, Any]]:
-    """Row 0: the unpatched logit; then each sender's effect. And how that was computed."""
+    """Row 0: the unpatched logit; then the engine's effects. And how that was computed."""
     starts = range(0, len(pairs), size)
 
     def one(index: int) -> Arrays:
         chosen = slice(starts[index], starts[index] + size)
         return _shard(compute, pairs[chosen], None if foil is None else foil[chosen])
 
-    done = every_shard(one, len(starts), kept=kept, title="path patching", progress=progress)
+    done = every_shard(one, len(starts), kept=kept, title=title, progress=progress)
     values = torch.cat([shard.tensors["values"] for shard in done], dim=-1)
     return values, _together([dict(shard.header) for shard in done])
 

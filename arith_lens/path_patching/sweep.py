@@ -119,6 +119,6 @@ def head_changes(
     return trunk.head_writes(layer, counterfactual - reference, heads)
 
 
-def sweep_bytes(senders: Senders, d_model: int) -> int:
+def rows_bytes(n_rows: int, d_model: int) -> int:
     """What one pair takes at the end of a sweep: its rows in float32, and the norm's own two."""
-    return 3 * 4 * d_model * senders.n_rows
+    return 3 * 4 * d_model * n_rows
