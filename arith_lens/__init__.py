@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from arith_lens.pairs import sample_pairs as sample_pairs
     from arith_lens.path_patching import path_patch as path_patch
     from arith_lens.path_patching import plan as plan
+    from arith_lens.probes import logit_lens as logit_lens
+    from arith_lens.probes import mlp_probe as mlp_probe
     from arith_lens.runs import load_run as load_run
     from arith_lens.runs import open_run as open_run
     from arith_lens.stability import stability_of as stability_of
@@ -79,7 +81,9 @@ _HOME = {
     "load_model": "model",
     "load_questions": "answers",
     "load_run": "runs",
+    "logit_lens": "probes",
     "mediators": "mediation",
+    "mlp_probe": "probes",
     "open_run": "runs",
     "patch_heads": "hooks",
     "patch_mlps": "hooks",

@@ -17,7 +17,7 @@ LAYERS = {
     **dict.fromkeys(["effects", "hooks", "model", "paper", "templates"], 1),
     **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 2),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
-    **dict.fromkeys(["answers", "knockout", "path_patching"], 4),
+    **dict.fromkeys(["answers", "knockout", "path_patching", "probes"], 4),
     **dict.fromkeys(["mediation", "reference"], 5),  # reference makes the shipped models and sets
     **dict.fromkeys(["evaluation"], 6),  # asks the closed world's sets, too
 }

@@ -9,6 +9,7 @@ same (see `docs/names.md`).
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.loading import load_model as load_model
+from arith_lens.model.norms import in_float32 as in_float32
 from arith_lens.model.placement import home_of as home_of
 from arith_lens.model.placement import in_order as in_order
 from arith_lens.model.placement import in_place as in_place

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.metrics import Readout
-from arith_lens.model import HookedLike, home_of, in_order, in_place, is_lost
+from arith_lens.model import HookedLike, home_of, in_float32, in_order, in_place, is_lost
 
 VOCABULARY_CHUNK = 4096
 
@@ -220,21 +220,3 @@ def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tens
         return out[0].to(rows.device)
 
     return path
-
-
-def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
-    """`norm` without the bridge's hook points, and with float32 weights whatever the model's.
-
-    Its result is on the device of its weights, wherever the rows come from.
-    """
-    plain = getattr(norm, "original_component", None) or norm
-
-    def wide(rows: Tensor) -> Tensor:
-        weights = dict(plain.named_parameters())  # asked for anew: they may be offloaded between
-        rows = rows.to(next((weight.device for weight in weights.values()), None))
-        if all(weight.dtype == torch.float32 for weight in weights.values()):
-            return plain(rows)
-        weights = {name: weight.float() for name, weight in weights.items()}
-        return torch.func.functional_call(plain, weights, (rows,))
-
-    return wide

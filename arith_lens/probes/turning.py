@@ -1,0 +1,138 @@
+"""Start, inflection and end of a curve over layers, by formula, with a bootstrap interval.
+
+The paper reads 13-18-28 off LLaMA2-7B's curves; it gives no formula. Ours, for the mean curve y:
+
+- a RISE runs from the lowest value before its highest point up to it. `start` is the last layer
+  before the top at which at most a tenth of the rise is done; for curves that fall again,
+  `inflection` is the top, and `end` the first layer after it at which nine tenths of the fall to
+  the lowest value behind it are done (`rise_and_fall`, for MLP_in and the operands);
+- for curves that rise only, `inflection` is the first layer at which half of the rise is done, and
+  `end` the first at which nine tenths are (`rise`, for what MLPs write of the answer).
+
+A curve whose top is its first layer has no start; one whose top is its last layer has not fallen
+and has no end. Those are None, never forced.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from arith_lens.effects import Effects
+from arith_lens.statistics import resampled_means
+
+POINTS = ("start", "inflection", "end")
+TENTH = 0.1
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Turning:
+    """Layers at which a curve turns, each with the interval of resampled references.
+
+    Intervals are of resampled mean curves; where neighbouring layers are nearly as high, a maximum
+    of noise is pulled to either of them, and no interval mends that.
+
+    Attributes:
+        found: the share of resamples in which each point exists
+    """
+
+    start: int | None
+    inflection: int | None
+    end: int | None
+    intervals: tuple[tuple[float, float] | None, ...]
+    found: tuple[float, ...]
+    height: float
+    """The rise from the lowest value before the top to the top."""
+
+    @property
+    def points(self) -> tuple[int | None, ...]:
+        return self.start, self.inflection, self.end
+
+    def __str__(self) -> str:
+        return "-".join("none" if point is None else str(point) for point in self.points)
+
+
+def turning_points(
+    curve: Float[np.ndarray, " layer"], shape: str
+) -> tuple[int | None, int | None, int | None]:
+    """(start, inflection, end) of one curve, by the formulas above."""
+    top = int(np.argmax(curve))
+    if top == 0:
+        return None, (0 if shape == "rise_and_fall" else None), _fallen(curve, 0, shape)
+    low = float(curve[:top].min())
+    done = (curve[: top + 1] - low) / (curve[top] - low)
+    start = int(np.flatnonzero(done <= TENTH + ROUNDING)[-1])
+    if shape == "rise_and_fall":
+        return start, top, _fallen(curve, top, shape)
+    later = np.arange(top + 1) > start
+    return (
+        start,
+        int(np.flatnonzero((done >= 0.5 - ROUNDING) & later)[0]),
+        int(np.flatnonzero((done >= 1 - TENTH - ROUNDING) & later)[0]),
+    )
+
+
+def _fallen(curve: Float[np.ndarray, " layer"], top: int, shape: str) -> int | None:
+    """Where nine tenths of the fall behind the top are done; None where it does not fall."""
+    behind = curve[top + 1 :]
+    if shape != "rise_and_fall" or not len(behind):
+        return None
+    done = (curve[top] - behind) / (curve[top] - behind.min())
+    return top + 1 + int(np.flatnonzero(done >= 1 - TENTH - ROUNDING)[0])
+
+
+def turning_layers(
+    curve: Effects, shape: str, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0
+) -> Turning:
+    """Where the mean curve of `curve` (axes ("layer",)) turns; references are drawn as in `ci`.
+
+    Raises:
+        ValueError: another shape, or effects with other axes than layers
+    """
+    if shape not in ("rise_and_fall", "rise"):
+        raise ValueError(f"expected the shape rise_and_fall or rise, found {shape!r}")
+    if curve.axes != ("layer",) or len(curve.per_pair) < 3:
+        raise ValueError(
+            f"expected one curve over three layers or more, found {curve!r}; take one token: "
+            "curve_of(probe, 'A', 'B')"
+        )
+    mean = curve.mean().double().numpy()
+    drawn = resampled_means(curve.sample(), slice(None), n_resamples, seed).numpy().T
+    points = [turning_points(one, shape) for one in drawn if np.isfinite(one).all()]
+    top = int(np.argmax(mean))
+    return Turning(
+        *turning_points(mean, shape),
+        intervals=tuple(_interval([p[i] for p in points], level) for i in range(3)),
+        found=tuple(_share([p[i] for p in points]) for i in range(3)),
+        height=float(mean[top] - mean[: top + 1].min()),
+    )
+
+
+def _interval(drawn: list[int | None], level: float) -> tuple[float, float] | None:
+    there = [layer for layer in drawn if layer is not None]
+    if not there:
+        return None
+    low, high = np.quantile(there, [(1 - level) / 2, (1 + level) / 2], method="nearest")
+    return float(low), float(high)
+
+
+def _share(drawn: list[int | None]) -> float:
+    return sum(layer is not None for layer in drawn) / len(drawn) if drawn else 0.0
+
+
+def curve_of(probe: Effects, *tokens: str, less: str | None = None) -> Effects:
+    """The mean over some tokens of a probe, less another's, as one curve over layers.
+
+    Raises ValueError for a token that the probe does not have.
+    """
+    names = (probe.labels or {}).get("token", ())
+    unknown = [token for token in (*tokens, less) if token is not None and token not in names]
+    if unknown or not tokens:
+        raise ValueError(f"expected tokens among {', '.join(names)}, found {unknown or 'none'}")
+    take: Callable[[str], int] = names.index
+    values = probe.per_pair[:, [take(token) for token in tokens]].mean(1)
+    if less is not None:
+        values = values - probe.per_pair[:, take(less)]
+    return Effects(values, ("layer",), probe.metric, template=probe.template, cluster=probe.cluster)
