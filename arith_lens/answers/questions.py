@@ -6,8 +6,8 @@ from pathlib import Path
 
 from arith_lens.benchmarks import Record, load_records
 from arith_lens.benchmarks.mmlu import LETTERS
+from arith_lens.benchmarks.record import ANSWER_AT_ONCE
 
-PROMPT = "{question} The answer is "
 SHOTS_FROM = {"mmlu": "dev", "csqa": "train"}
 
 
@@ -29,7 +29,7 @@ def load_questions(
     data_dir: str | Path | None = None,
     *,
     split: str | None = None,
-    prompt: str = PROMPT,
+    prompt: str = ANSWER_AT_ONCE,
     subjects: str | Sequence[str] = "all",
     shots: int = 0,
 ) -> list[Question]:

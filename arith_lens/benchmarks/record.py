@@ -10,6 +10,9 @@ Kind = Literal["wrong gold", "ill-posed", "damaged choices", "wrong equation", "
 DOUBTFUL: tuple[Kind, ...] = ("wrong gold", "ill-posed", "damaged choices")
 """Kinds of flags with which a right answer cannot be told from a wrong one."""
 
+ANSWER_AT_ONCE = "{question} The answer is "
+"""A prompt that the number must follow at once (paper, Appendix E)."""
+
 
 @dataclass(frozen=True)
 class Flag:
