@@ -32,7 +32,7 @@ ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(D
 KNOCK = $(ALONE) $(if $(N),--n $(N))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig8 fig10 fig12 fig15 table3 table4 transfer paths stability templates gallery test check bench precision reference
+.PHONY: help setup fig2 fig3 fig4 fig8 fig10 fig12 fig15 table3 table4 transfer paths stability templates gallery splits test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ bench: $(STAMP) ## time path patching against other ways; its growth; its memory
 		echo "nnsight, a rival, cannot be installed: its row will say so"
 	$(BIN)/python -m experiments.benchmark $(if $(DTYPE),--dtype $(DTYPE)) \
 		$(if $(DEVICE),--device $(DEVICE))
+
+splits: $(STAMP) ## train parts without test questions, with counts; DATA= holds gsm8k/, svamp/, ...
+	$(BIN)/python -m experiments.training_splits $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 
 precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32
 	$(BIN)/python -m experiments.how_precise --model $(MODEL) $(if $(N),--n $(N)) \

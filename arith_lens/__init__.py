@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from arith_lens.answers import Question as Question
     from arith_lens.answers import answer_questions as answer_questions
     from arith_lens.answers import load_questions as load_questions
+    from arith_lens.benchmarks import load_records as load_records
+    from arith_lens.benchmarks import parse_number as parse_number
+    from arith_lens.benchmarks import refuse_overlap as refuse_overlap
+    from arith_lens.benchmarks import training_set as training_set
     from arith_lens.components import Head as Head
     from arith_lens.components import Mlp as Mlp
     from arith_lens.effects import ComponentEffects as ComponentEffects
@@ -80,21 +84,25 @@ _HOME = {
     "knockout_curve": "knockout",
     "load_model": "model",
     "load_questions": "answers",
+    "load_records": "benchmarks",
     "load_run": "runs",
     "logit_lens": "probes",
     "mediators": "mediation",
     "mlp_probe": "probes",
     "open_run": "runs",
+    "parse_number": "benchmarks",
     "patch_heads": "hooks",
     "patch_mlps": "hooks",
     "path_patch": "path_patching",
     "plan": "path_patching",
     "record": "model",
+    "refuse_overlap": "benchmarks",
     "sample_pairs": "pairs",
     "scale_heads": "hooks",
     "scale_mlps": "hooks",
     "stability_of": "stability",
     "template_agreement": "effects",
+    "training_set": "benchmarks",
 }
 
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -130,18 +130,19 @@ def describe(found: Sequence[Overlap]) -> str:
 
 def _text(row: Record | Mapping[str, Any], i: int) -> _Text:
     if isinstance(row, Record):
-        name, question = row.id, row.question
-    else:
-        name, question = str(row.get("id", f"row {i}")), row.get("question")
+        return _read(row.id, row.question)
+    question = row.get("question")
     if not isinstance(question, str):
         raise ValueError(
             f"training row {i}: expected the key question with the bare question as text, which is "
-            f"what test questions are compared with; found the keys {sorted(map(str, row))}"
+            f"what test questions are compared with; found the keys {sorted(row)}"
         )
-    bare = re.sub("['\u2019]", "", question.lower())
-    return _Text(
-        name, question, normalised(question), tuple(_DIGITS.get(w, w) for w in _WORD.findall(bare))
-    )
+    return _read(str(row.get("id", f"row {i}")), question)
+
+
+def _read(name: str, question: str) -> _Text:
+    words: list[str] = _WORD.findall(re.sub("['\u2019]", "", question.lower()))
+    return _Text(name, question, normalised(question), tuple(_DIGITS.get(w, w) for w in words))
 
 
 class _Same:
