@@ -16,6 +16,7 @@ from arith_lens.benchmarks import (
     training_parts,
     training_set,
 )
+from arith_lens.benchmarks.training import to_dataset
 from experiments import training_splits
 
 SAMPLES = Path(__file__).parent / "data"
@@ -78,8 +79,10 @@ def test_a_set_that_touches_a_test_set_is_refused_with_counts_and_examples():
         ValueError, match=r"t 1 same. For example\n  mine/7 is test/0 \(same\): ANN"
     ):
         refuse_overlap(train, {"t": asked(HATS)})
-    with pytest.raises(ValueError, match="expected the key question"):
+    with pytest.raises(ValueError, match=r"or the key question .* found the keys \['text'\]"):
         refuse_overlap([{"text": HATS}], {"t": asked(HATS)})
+    with pytest.raises(ValueError, match="training row 0: expected a Record.* found 'Ann has"):
+        refuse_overlap([HATS], {"t": asked(HATS)})
     with pytest.raises(ValueError, match="no rule alike: expected same, reworded, story"):
         find_overlaps(train, {}, ("alike",))
 
@@ -92,7 +95,7 @@ def test_the_samples_lose_what_was_written_into_them_to_be_found(capsys):
     assert "svamp/train: 7 read, 6 kept\n  1 with a doubtful gold answer" in printed
     assert made.column_names == ["prompt", "answer", "gold", "question", "source", "id"]
     assert len(made) == 8 + 6 + 5 + 5
-    refuse_overlap(made, held_out(data_dir=SAMPLES))  # pyright: ignore[reportArgumentType]
+    refuse_overlap(made, held_out(data_dir=SAMPLES))
     assert made["id"][:8] == [f"gsm8k/train/{i}" for i in range(8)]
     first = made[0]
     assert first["prompt"].startswith("Question: Natalia sold clips")
@@ -120,7 +123,7 @@ def test_only_test_sets_without_a_train_part_are_whole():
     assert set(held_out(("svamp",), SAMPLES)) >= {"svamp/test", "addsub/whole", "gsm8k/test"}
     made = training_set(("svamp",), SAMPLES)
     with pytest.raises(ValueError, match=r"(?s)whole 6 same.*whole sets hold their train parts"):
-        refuse_overlap(made, {"whole": load_records("svamp", SAMPLES)})  # pyright: ignore[reportArgumentType]
+        refuse_overlap(made, {"whole": load_records("svamp", SAMPLES)})
 
 
 def test_mawps_is_refused_or_decontaminated():
@@ -140,6 +143,11 @@ def test_mistakes_are_said_plainly():
         training_set(("gsm8k",), SAMPLES, form="chat")
 
 
+@pytest.fixture(scope="module")
+def parts(data_directory):
+    return training_parts(data_dir=data_directory)
+
+
 def keys(directory, name, *files):
     """Questions without spacing and punctuation, read without the library."""
     questions = set()
@@ -150,7 +158,7 @@ def keys(directory, name, *files):
     return questions
 
 
-def test_the_counts_are_the_published_overlaps(data_directory):
+def test_the_counts_are_the_published_overlaps(data_directory, parts):
     """Recounted from the files by set intersection, as the data's README counts them."""
     addsub, singleeq = (
         {part: keys(data_directory, name, f"{part}.json") for part in ("train", "test")}
@@ -169,12 +177,11 @@ def test_the_counts_are_the_published_overlaps(data_directory):
     )
     for one, other, count in pairs:
         assert len(one & other) == count
-    parts = {part.name: part for part in training_parts(data_dir=data_directory)}
     same = {
         (part.name, o.test_set): sum(
             p.rule == "same" and p.test_set == o.test_set for p in part.overlaps
         )
-        for part in parts.values()
+        for part in parts
         for o in part.overlaps
     }
     assert {key: count for key, count in same.items() if count} == {
@@ -202,13 +209,11 @@ def test_the_counts_are_the_published_overlaps(data_directory):
     )
 
 
-@pytest.mark.parametrize("form", ["solution", "answer"])
-def test_every_training_answer_is_its_gold_answer(data_directory, form):
-    tests = {n: rs for n, rs in held_out(data_dir=data_directory).items() if not rs[0].choices}
-    made = training_set(data_dir=data_directory, form=form, tests=tests)
-    assert len(made) == {"solution": 8695, "answer": 8730}[form]
-    assert len(set(made["id"])) == len(made)
-    for example in made.to_list()[:: 1 if form == "solution" else 20]:
+@pytest.mark.parametrize(("form", "step"), [("solution", 1), ("answer", 20)])
+def test_every_training_answer_is_its_gold_answer(parts, form, step):
+    made = to_dataset(parts, form)
+    assert len(made) == len(set(made["id"])) == 8695
+    for example in made.to_list()[::step]:
         written = example["prompt"] + example["answer"]
         assert parse_number(written) == pytest.approx(float(example["gold"]), rel=1e-9)
         assert "<<" not in written and "####" not in written

@@ -64,7 +64,7 @@ class _Text:
 
 
 def find_overlaps(
-    train: Iterable[Record | Mapping[str, Any]],
+    train: Iterable[Any],
     tests: Mapping[str, Sequence[Record]],
     rules: Sequence[str] = RULES,
 ) -> list[Overlap]:
@@ -98,7 +98,7 @@ def find_overlaps(
 
 
 def refuse_overlap(
-    train: Iterable[Record | Mapping[str, Any]],
+    train: Iterable[Any],
     tests: Mapping[str, Sequence[Record]],
     rules: Sequence[str] = RULES,
 ) -> None:
@@ -128,14 +128,15 @@ def describe(found: Sequence[Overlap]) -> str:
     return "; ".join(f"{name} {', '.join(parts)}" for name, parts in by_set.items())
 
 
-def _text(row: Record | Mapping[str, Any], i: int) -> _Text:
+def _text(row: Any, i: int) -> _Text:
     if isinstance(row, Record):
         return _read(row.id, row.question)
-    question = row.get("question")
+    question = row.get("question") if isinstance(row, Mapping) else None
     if not isinstance(question, str):
+        found = f"the keys {sorted(row)}" if isinstance(row, Mapping) else f"{row!r:.80}"
         raise ValueError(
-            f"training row {i}: expected the key question with the bare question as text, which is "
-            f"what test questions are compared with; found the keys {sorted(row)}"
+            f"training row {i}: expected a Record, or the key question with the bare question as "
+            f"text, which is what test questions are compared with; found {found}"
         )
     return _read(str(row.get("id", f"row {i}")), question)
 

@@ -162,7 +162,8 @@ def load_records(
     records = [_checked(source.read, row, split, i, place) for i, row in numbered]
     if not records:
         raise ValueError(f"{place}: no questions")
-    return [replace(r, flags=flags) for r, flags in zip(records, flags_of(records), strict=True)]
+    flagged = zip(records, flags_of(records), strict=True)
+    return [replace(record, flags=flags) if flags else record for record, flags in flagged]
 
 
 def _numbered(name: str, rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
