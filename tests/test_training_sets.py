@@ -81,7 +81,7 @@ def test_a_set_that_touches_a_test_set_is_refused_with_counts_and_examples():
         refuse_overlap(train, {"t": asked(HATS)})
     with pytest.raises(ValueError, match=r"or the key question .* found the keys \['text'\]"):
         refuse_overlap([{"text": HATS}], {"t": asked(HATS)})
-    with pytest.raises(ValueError, match="training row 0: expected a Record.* found 'Ann has"):
+    with pytest.raises(ValueError, match=r"training row 0: expected a Record.* found 'Ann has"):
         refuse_overlap([HATS], {"t": asked(HATS)})
     with pytest.raises(ValueError, match="no rule alike: expected same, reworded, story"):
         find_overlaps(train, {}, ("alike",))
