@@ -1,0 +1,145 @@
+"""Prompts with answers as training examples: the loss is on the answer's tokens and EOS alone."""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from arith_lens.pairs.tokens import tokens_after
+
+IGNORED = -100  # the label that Transformers' losses leave out
+
+
+@dataclass(frozen=True)
+class Example:
+    """One tokenized prompt with its answer."""
+
+    input_ids: tuple[int, ...]
+    n_prompt: int  # tokens without loss
+
+
+def read_dataset(dataset: Any) -> list[tuple[str, str]]:
+    """(prompt, answer) of each row.
+
+    Args:
+        dataset: mappings with `prompt` and `answer`, a `datasets.Dataset` with these columns, or
+            the path of a JSONL file of such objects
+
+    Raises:
+        FileNotFoundError, ValueError: no file, no rows, or rows without text in both columns
+    """
+    if isinstance(dataset, str | Path):
+        path = Path(dataset)
+        if not path.is_file():
+            raise FileNotFoundError(f"expected a JSONL file of prompts and answers at {path}")
+        with path.open(encoding="utf-8") as lines:
+            dataset = [json.loads(line) for line in lines if line.strip()]
+    rows = list(dataset)
+    if not rows:
+        raise ValueError("expected at least one prompt with its answer, found an empty set")
+    for i, row in enumerate(rows):
+        there = sorted(row) if isinstance(row, Mapping) else type(row).__name__
+        if not isinstance(row, Mapping) or not {"prompt", "answer"} <= row.keys():
+            raise ValueError(f"expected columns prompt and answer, found {there} in row {i}")
+        if not all(isinstance(row[k], str) and row[k].strip() for k in ("prompt", "answer")):
+            raise ValueError(f"expected text as prompt and answer, found {dict(row)} in row {i}")
+    return [(row["prompt"], row["answer"]) for row in rows]
+
+
+def tokenize(
+    tokenizer: Any,
+    rows: Sequence[tuple[str, str]],
+    *,
+    max_length: int | None,
+    end_with_eos: bool = True,
+) -> list[Example]:
+    """The rows in tokens, ending with EOS if told so.
+
+    The answer follows the prompt directly, and its tokens are those after END, the prompt's last
+    one: a trailing space is END where the tokenizer makes it a piece, and goes to the answer where
+    the tokenizer joins it, as when questions are asked.
+
+    Raises:
+        ValueError: no EOS, or a row longer than `max_length`, which would lose its answer
+    """
+    end = tokenizer.eos_token_id
+    if end is None and end_with_eos:
+        raise ValueError("expected a tokenizer with an EOS token, which ends each answer")
+    prompts = tokenizer([prompt for prompt, _ in rows])["input_ids"]
+    wholes = tokenizer([prompt + answer for prompt, answer in rows])["input_ids"]
+    examples = []
+    for i, ((prompt, _), ids, whole) in enumerate(zip(rows, prompts, wholes, strict=True)):
+        if not tokens_after(ids, whole):
+            ids = tokenizer(prompt.rstrip(" "))["input_ids"]
+        if not tokens_after(ids, whole):
+            raise ValueError(
+                f"expected the tokens of prompt {i} to begin those of prompt + answer, found that "
+                f"the tokenizer joins them: {prompt[-30:]!r}; put a space between the two"
+            )
+        if end_with_eos and whole[-1] != end:
+            whole = [*whole, end]
+        if max_length is not None and len(whole) > max_length:
+            raise ValueError(
+                f"expected at most {max_length} tokens, found {len(whole)} in row {i}, whose "
+                "answer would be cut off; raise max_length, or leave the row out"
+            )
+        examples.append(Example(tuple(whole), len(ids)))
+    return examples
+
+
+def dataset_hash(rows: Sequence[tuple[str, str]]) -> str:
+    """SHA-256 of the rows, in order."""
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def collate(examples: Sequence[Example]) -> dict[str, Tensor]:
+    """A batch padded on the right: `input_ids`, `attention_mask`, `labels`, Int[batch pos]."""
+    longest = max(len(example.input_ids) for example in examples)
+    ids = torch.zeros(len(examples), longest, dtype=torch.long)
+    labels = torch.full_like(ids, IGNORED)
+    mask = torch.zeros_like(ids)
+    for row, example in enumerate(examples):
+        n = len(example.input_ids)
+        ids[row, :n] = torch.tensor(example.input_ids)
+        mask[row, :n] = 1
+        labels[row, example.n_prompt : n] = ids[row, example.n_prompt : n]
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+class ByLength(Sampler[int]):
+    """Examples of similar length together, each epoch in an order that follows from its number.
+
+    Shuffled, sorted by length within stretches of 50 batches, and the batches shuffled again.
+    Unlike the Trainer's own, the order reads no global random state, so that a resumed run goes on
+    with it, and it is cut by the whole batch, so that it is the same for any number of processes.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        rng = random.Random(f"{self.seed} {self.epoch}")
+        order = list(range(len(self.lengths)))
+        rng.shuffle(order)
+        stretch = 50 * self.batch_size
+        batches = []
+        for start in range(0, len(order), stretch):
+            near = sorted(order[start : start + stretch], key=lambda i: -self.lengths[i])
+            batches += [near[i : i + self.batch_size] for i in range(0, len(near), self.batch_size)]
+        last = batches.pop() if len(batches[-1]) < self.batch_size else []
+        rng.shuffle(batches)
+        return iter([i for batch in [*batches, last] for i in batch])

@@ -1,0 +1,179 @@
+"""The `transformers` Trainer with what precise fine-tuning needs of it: its classes are made late.
+
+Checkpoints hold the trained parameters alone. A checkpoint counts once its `trainer_state.json`,
+which is written last, can be read: a process killed while writing resumes from the one before.
+"""
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from arith_lens.fine_tuning.examples import ByLength, Example, collate
+from arith_lens.fine_tuning.methods import Prepared
+from arith_lens.fine_tuning.settings import Settings
+
+WEIGHTS = "model.safetensors"
+
+
+def train(
+    prepared: Prepared,
+    examples: list[Example],
+    settings: Settings,
+    folder: Path,
+    *,
+    device: str | None,
+    progress: bool,
+) -> Any:
+    """Train, from the last whole checkpoint in `folder` where there is one; returns the Trainer."""
+    from transformers import PrinterCallback, set_seed
+
+    set_seed(settings.seed)
+    trainer = _trainer_class()(
+        prepared.model,
+        _arguments(prepared.model, settings, folder, device=device, progress=progress),
+        train_dataset=examples,
+        data_collator=collate,
+    )
+    trainer.remove_callback(PrinterCallback)  # without a bar it would print
+    trainer.rates = prepared.rates or {}
+    trainer.sampler = ByLength(
+        [len(example.input_ids) for example in examples], settings.batch_size, settings.seed
+    )
+    found = last_checkpoint(folder)
+    trainer.outcome = trainer.train(resume_from_checkpoint=found and str(found))
+    return trainer
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint that was written to its end; None where there is none."""
+    whole = [path for path in folder.glob("checkpoint-*") if _is_whole(path)]
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return (checkpoint / WEIGHTS).is_file()
+
+
+def _arguments(
+    model: Any, settings: Settings, folder: Path, *, device: str | None, progress: bool
+) -> Any:
+    from transformers import TrainingArguments
+
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    micro = settings.micro_batch or max(1, settings.batch_size // processes)
+    if settings.batch_size % (micro * processes):
+        raise ValueError(
+            f"expected batch_size to be a multiple of micro_batch x processes, found "
+            f"{settings.batch_size} and {micro} x {processes}"
+        )
+    return TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=settings.batch_size // (micro * processes),
+        num_train_epochs=settings.epochs,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=settings.schedule,
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        bf16=settings.bf16 and next(iter(model.parameters())).dtype == torch.float32,
+        max_grad_norm=settings.max_grad_norm,
+        optim="adamw_torch",
+        seed=settings.seed,
+        **_recomputing(settings),
+        save_strategy="steps" if settings.save_every else "no",
+        save_steps=settings.save_every or 500,
+        save_total_limit=2,
+        logging_steps=settings.log_every,
+        logging_nan_inf_filter=False,
+        disable_tqdm=not progress,
+        report_to="none",
+        use_cpu=device == "cpu",
+        dataloader_pin_memory=device != "cpu",
+        remove_unused_columns=False,
+        ddp_find_unused_parameters=False,
+    )
+
+
+def _recomputing(settings: Settings) -> dict[str, Any]:
+    """Gradient checkpointing under the name that this Transformers has for it."""
+    from transformers import TrainingArguments
+
+    if not settings.gradient_checkpointing:
+        return {}
+    known = {field.name for field in fields(TrainingArguments)}
+    kind = "activation" if "activation_checkpointing" in known else "gradient"
+    return {
+        f"{kind}_checkpointing": True,
+        f"{kind}_checkpointing_kwargs": {"use_reentrant": False},
+    }
+
+
+def _trainer_class() -> Any:
+    from transformers import Trainer
+
+    class TuningTrainer(Trainer):
+        rates: dict[str, float]
+        sampler: ByLength
+        outcome: Any
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return self.sampler
+
+        def create_optimizer(self, model: Any = None) -> Any:
+            optimizer = super().create_optimizer(model)
+            if self.rates:
+                _split_groups(optimizer, dict(self.model.named_parameters()), self.rates)
+            return optimizer
+
+        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+            if not self.args.should_save:
+                return
+            to = Path(output_dir or str(self.args.output_dir))
+            to.mkdir(parents=True, exist_ok=True)
+            save_file(trained_of(self.model), to / WEIGHTS)
+
+        def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+            kept = load_file(Path(resume_from_checkpoint) / WEIGHTS)
+            there = _trained_parameters(self.model if model is None else model)
+            if kept.keys() != there.keys():
+                raise ValueError(
+                    f"expected the {len(there)} trained parameters in {resume_from_checkpoint}, "
+                    f"found {len(kept)} others; give another output folder"
+                )
+            for name, value in kept.items():
+                there[name].data.copy_(value)
+
+    return TuningTrainer
+
+
+def trained_of(model: Any) -> dict[str, Any]:
+    """Copies of the parameters that are trained, by name."""
+    return {
+        name: weight.detach().cpu().contiguous()
+        for name, weight in _trained_parameters(model).items()
+    }
+
+
+def _trained_parameters(model: Any) -> dict[str, Any]:
+    model = getattr(model, "module", model)
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _split_groups(optimizer: Any, names: dict[str, Any], rates: dict[str, float]) -> None:
+    """Give each factor of the rate a group of its own; the schedule reads the groups' rates."""
+    factor = {id(weight): rates.get(name, 1.0) for name, weight in names.items()}
+    groups = list(optimizer.param_groups)
+    optimizer.param_groups.clear()
+    for group in groups:
+        for scale in sorted({factor[id(p)] for p in group["params"]}):
+            chosen = [p for p in group["params"] if factor[id(p)] == scale]
+            optimizer.add_param_group({**group, "params": chosen, "lr": group["lr"] * scale})

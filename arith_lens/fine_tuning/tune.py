@@ -1,0 +1,219 @@
+"""`fine_tune`: check the question, train, prove what did not change, write what did."""
+
+import json
+import math
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arith_lens.components import Head, Mlp
+from arith_lens.fine_tuning.base import load_base
+from arith_lens.fine_tuning.delta import Delta
+from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenize
+from arith_lens.fine_tuning.methods import Prepared, prepare, random_components
+from arith_lens.fine_tuning.pieces import read_pieces, write_pieces
+from arith_lens.fine_tuning.result import CHECKPOINT, DELTA, FILE, TuningResult, Untouched
+from arith_lens.fine_tuning.settings import Settings, check_method
+from arith_lens.fine_tuning.training import train
+from arith_lens.model import weights_hash
+
+QUESTION, STEPS = "question.json", "steps"
+
+
+def fine_tune(
+    source: Any,
+    dataset: Any,
+    *,
+    method: str = "precise",
+    heads: Iterable[Head] = (),
+    mlps: Iterable[Mlp] = (),
+    output: str | Path,
+    checkpoint: bool = False,
+    device: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> TuningResult:
+    """Tune a model on answers, in whole or in chosen components (paper, Algorithm 2).
+
+    Called again with the same arguments and `output`, it goes on where it was stopped, to the same
+    weights (bit for bit on one CPU thread), or hands back what is finished.
+
+    Args:
+        source: a name, directory or hub id, as `load_model` takes it; `(hf_model, tokenizer)` is
+            copied and stays as it is
+        dataset: rows with `prompt` and `answer`: mappings, a `datasets.Dataset`, a JSONL path. The
+            answer follows the prompt directly; loss is on its tokens and EOS alone
+        method: `"precise"`: the heads' slices of W_Q, W_K, W_V, W_O and whole MLPs; `"random"`: as
+            many components drawn outside them; `"lora"`: adapters of as many parameters, in every
+            layer's attention (and MLPs where `mlps` are given); `"full"`: everything
+        heads, mlps: what to tune, or to set others against; none for `"full"`
+        output: a folder, for the delta (precise, random) or checkpoint, and `tuning.json`
+        checkpoint: write a plain Hugging Face checkpoint beside the delta too
+        device: None: the GPU if there is one
+        settings: see `Settings`: learning_rate, batch_size, micro_batch, epochs, warmup,
+            weight_decay, rescale, kv, seed, bf16, gradient_checkpointing, ...
+
+    Raises:
+        TypeError: a setting that there is not, a loaded bridge
+        ValueError: no or unfit rows, a method without its components, heads with "full", a
+            quantised model, an architecture whose heads cannot be cut, an output folder that holds
+            another tuning
+        IndexError: components that the model has not
+        FloatingPointError: the loss became NaN or infinite
+    """
+    chosen, blocks = sorted(set(heads)), sorted(set(mlps))
+    asked = Settings(**settings)
+    asked.check()
+    check_method(method, chosen, blocks)
+    rows = read_dataset(dataset)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    hf_model, tokenizer, base = load_base(
+        source, dtype=_dtype(source, method, asked), device=device, attention=asked.attention
+    )
+    length = asked.max_length or getattr(hf_model.config, "max_position_embeddings", None)
+    examples = tokenize(tokenizer, rows, max_length=length, end_with_eos=asked.end_with_eos)
+    if method == "random":
+        chosen, blocks = random_components(hf_model, chosen, blocks, asked.seed)
+    facts = {
+        "method": method,
+        "base": base,
+        "base_hash": weights_hash(hf_model),
+        "dataset_hash": dataset_hash(rows),
+        "n_examples": len(rows),
+        "heads": [] if method == "full" else [str(head) for head in chosen],
+        "mlps": [] if method == "full" else [str(mlp) for mlp in blocks],
+        "settings": asked.to_dict(),
+    }
+    folder = Path(output)
+    if _finished(folder, facts):
+        return TuningResult.load(folder)
+    plain = _Plain(hf_model, tokenizer, tuple(chosen), tuple(blocks), facts)
+    return _tuned(plain, examples, asked, folder, device, checkpoint=checkpoint, progress=progress)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What is tuned, and what the result says of it."""
+
+    hf_model: Any
+    tokenizer: Any
+    heads: tuple[Head, ...]
+    mlps: tuple[Mlp, ...]
+    facts: dict[str, Any]
+
+
+def _tuned(
+    plain: _Plain,
+    examples: list[Example],
+    asked: Settings,
+    folder: Path,
+    device: str,
+    *,
+    checkpoint: bool,
+    progress: bool,
+) -> TuningResult:
+    """Train and write."""
+    facts = plain.facts
+    n_parameters = sum(weight.numel() for weight in plain.hf_model.parameters())
+    prepared = prepare(plain.hf_model, facts["method"], plain.heads, plain.mlps, asked)
+    n_tuned = sum(w.numel() for w in prepared.model.parameters() if w.requires_grad)
+    trainer = train(prepared, examples, asked, folder / STEPS, device=device, progress=progress)
+    losses = _losses(trainer)
+    tuned = prepared.finish()
+    untouched = _prove(tuned, prepared, facts["base_hash"], n_parameters)
+    if untouched and progress:
+        print(untouched)
+    result = TuningResult(
+        **{**facts, "heads": tuple(facts["heads"]), "mlps": tuple(facts["mlps"])},
+        n_tuned=n_tuned,
+        n_parameters=n_parameters,
+        lora_rank=prepared.lora_rank,
+        losses=losses,
+        seconds=trainer.outcome.metrics["train_runtime"],
+        samples_per_second=trainer.outcome.metrics["train_samples_per_second"],
+        untouched=untouched,
+        output=str(folder),
+    )
+    if trainer.is_world_process_zero():
+        _write(folder, tuned, plain, prepared, checkpoint=checkpoint)
+        result.save()
+        shutil.rmtree(folder / STEPS, ignore_errors=True)
+    return result
+
+
+def _dtype(source: Any, method: str, asked: Settings) -> str | None:
+    """The model's own while it is trained: only full fine-tuning keeps float32 under bf16."""
+    if asked.bf16 and method != "full":
+        return "bfloat16"
+    return None if isinstance(source, tuple) else "float32"
+
+
+def _finished(folder: Path, facts: dict[str, Any]) -> bool:
+    """Whether this very tuning is done; notes the question where it is new."""
+    path = folder / QUESTION
+    if path.is_file():
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        flat, there = (d | d["settings"] for d in (facts, kept))
+        other = sorted(k for k in flat if k != "settings" and flat[k] != there.get(k))
+        if other:
+            raise ValueError(
+                f"expected a new folder or one of this tuning, found another in {folder}: its "
+                f"{', '.join(other)} differ; give another output, or remove it"
+            )
+        return (folder / FILE).is_file()
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    return False
+
+
+def _losses(trainer: Any) -> tuple[tuple[int, float], ...]:
+    """The loss as it was logged. Raises FloatingPointError where it is not finite."""
+    losses = tuple(
+        (int(entry["step"]), float(entry["loss"]))
+        for entry in trainer.state.log_history
+        if "loss" in entry
+    )
+    for step, loss in losses:
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"expected a finite loss, found {loss} at step {step}; lower learning_rate, or use "
+                "bf16=True or float32 weights"
+            )
+    return losses
+
+
+def _prove(tuned: Any, prepared: Prepared, base_hash: str, n_parameters: int) -> Untouched | None:
+    """Put the first values back, hash, and put the tuned ones in place again."""
+    if not prepared.first:
+        return None
+    first = dict(prepared.first)
+    last = read_pieces(tuned, first)
+    write_pieces(tuned, first)
+    identical = weights_hash(tuned) == base_hash
+    write_pieces(tuned, last)
+    n_tuned = sum(value.numel() for value in last.values())
+    return Untouched(
+        n_untouched=n_parameters - n_tuned,
+        n_tuned=n_tuned,
+        n_changed=sum(int((last[piece] != first[piece]).sum()) for piece in last),
+        identical=identical,
+    )
+
+
+def _write(
+    folder: Path, tuned: Any, plain: _Plain, prepared: Prepared, *, checkpoint: bool
+) -> None:
+    if prepared.first:
+        facts = plain.facts
+        dtype = str(tuned.dtype).removeprefix("torch.")
+        values = read_pieces(tuned, prepared.first)
+        Delta(facts["base"], facts["base_hash"], dtype, plain.heads, plain.mlps, values).save(
+            folder / DELTA
+        )
+    if checkpoint or not prepared.first:
+        tuned.save_pretrained(folder / CHECKPOINT)
+        plain.tokenizer.save_pretrained(folder / CHECKPOINT)
