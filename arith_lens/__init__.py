@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from arith_lens.effects import template_agreement as template_agreement
     from arith_lens.evaluation import EvaluationResult as EvaluationResult
     from arith_lens.evaluation import evaluate as evaluate
+    from arith_lens.fine_tuning import Delta as Delta
+    from arith_lens.fine_tuning import TuningResult as TuningResult
+    from arith_lens.fine_tuning import fine_tune as fine_tune
+    from arith_lens.fine_tuning import load_delta as load_delta
     from arith_lens.hooks import ablate_heads as ablate_heads
     from arith_lens.hooks import ablate_mlps as ablate_mlps
     from arith_lens.hooks import capture as capture
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Answers": "answers",
     "ComponentEffects": "effects",
+    "Delta": "fine_tuning",
     "Effects": "effects",
     "EvaluationResult": "evaluation",
     "Head": "components",
@@ -70,6 +75,7 @@ _HOME = {
     "PromptPairs": "pairs",
     "Question": "answers",
     "Role": "pairs",
+    "TuningResult": "fine_tuning",
     "ablate_heads": "hooks",
     "ablate_mlps": "hooks",
     "answer_questions": "answers",
@@ -77,11 +83,13 @@ _HOME = {
     "compare": "effects",
     "contrast": "effects",
     "evaluate": "evaluation",
+    "fine_tune": "fine_tuning",
     "freeze": "hooks",
     "gsm8k_pairs": "word_problems",
     "key_heads": "effects",
     "knock_out": "knockout",
     "knockout_curve": "knockout",
+    "load_delta": "fine_tuning",
     "load_model": "model",
     "load_questions": "answers",
     "load_records": "benchmarks",

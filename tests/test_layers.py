@@ -18,7 +18,8 @@ LAYERS = {
     **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 2),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
     **dict.fromkeys(["answers", "knockout", "path_patching", "probes"], 4),
-    **dict.fromkeys(["mediation", "reference"], 5),  # reference makes the shipped models and sets
+    **dict.fromkeys(["fine_tuning", "mediation"], 5),
+    **dict.fromkeys(["reference"], 5),  # makes the shipped models and sets
     **dict.fromkeys(["evaluation"], 6),  # asks the closed world's sets, too
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""

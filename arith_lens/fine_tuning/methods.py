@@ -85,7 +85,7 @@ def lora_rank(
 
 def _targets(hf_model: Any, *, with_mlps: bool) -> list[str]:
     """The attention's projections in every layer, and the MLPs' where precise trains some."""
-    names = list(PROJECTIONS)
+    names: list[str] = [*PROJECTIONS]
     if with_mlps:
         layers, _ = decoder_layers(hf_model)
         names += [

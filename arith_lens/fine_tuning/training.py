@@ -131,7 +131,7 @@ def _trainer_class() -> Any:
         def create_optimizer(self, model: Any = None) -> Any:
             optimizer = super().create_optimizer(model)
             if self.rates:
-                _split_groups(optimizer, dict(self.model.named_parameters()), self.rates)
+                _split_groups(optimizer, _trained_parameters(self.model), self.rates)
             return optimizer
 
         def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
