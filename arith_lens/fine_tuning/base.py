@@ -43,11 +43,12 @@ def load_base(
 
     checkpoint = find_checkpoint(source)
     config = read_config(checkpoint)
-    hf_model = AutoModelForCausalLM.from_pretrained(
+    hf_model: Any = AutoModelForCausalLM.from_pretrained(
         checkpoint.location,
         dtype=getattr(torch, dtype or "float32"),
         attn_implementation=attention,
     )
     name = checkpoint.name if checkpoint.name == source else checkpoint.location
-    hf_model = hf_model if device is None else hf_model.to(device)
+    if device is not None:
+        hf_model.to(device)
     return hf_model, load_tokenizer(checkpoint, config), name
