@@ -12,6 +12,8 @@ from arith_lens.plotting.curve_layout import Point as Point
 from arith_lens.plotting.curves import curve_panels as curve_panels
 from arith_lens.plotting.export import ExportError as ExportError
 from arith_lens.plotting.export import save as save
+from arith_lens.plotting.grids import Grid as Grid
+from arith_lens.plotting.grids import add_grid as add_grid
 from arith_lens.plotting.heatmap import heatmap as heatmap
 from arith_lens.plotting.heatmap import svg_heatmap as svg_heatmap
 from arith_lens.plotting.layout import Mark as Mark
@@ -29,6 +31,7 @@ from arith_lens.plotting.style import RUST as RUST
 from arith_lens.plotting.style import TEAL as TEAL
 from arith_lens.plotting.style import VIOLET as VIOLET
 from arith_lens.plotting.style import Figure as Figure
+from arith_lens.plotting.style import Number as Number
 from arith_lens.plotting.style import colour_at as colour_at
 from arith_lens.plotting.style import symmetric_limit as symmetric_limit
 from arith_lens.plotting.tokens import NextTokens as NextTokens

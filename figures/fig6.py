@@ -1,0 +1,98 @@
+"""Figure 6: the operands in what MLPs read, the answer in what they write, and one prompt in full.
+
+Reads a run of `experiments/what_do_mlps_add.py` (the newest one of the model, or `--run PATH`) and
+draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or Chromium
+is found, and the numbers as CSV.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import tyro
+from pandas import concat
+
+from arith_lens import plotting
+from arith_lens.probes import case_study
+from arith_lens.runs import Run, RunError
+from figures import common, probes
+
+DIGITS = tuple(str(digit) for digit in range(10))
+
+
+@dataclass(frozen=True)
+class Options(common.Options):
+    """Which run to draw, and where to."""
+
+    operation: str | None = None
+    """Which of the run's operations; the first, addition, if not given."""
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = common.chosen_run(options, probes.EXPERIMENT)
+        operation = options.operation or run.config["operations"][0]
+        if operation not in run.config["operations"]:
+            raise RunError(
+                f"expected one of {', '.join(run.config['operations'])}, found {operation!r}"
+            )
+        figure = draw(run, operation)
+    except RunError as error:
+        sys.exit(str(error))
+    tables = {read: probes.numbers([run], read) for read in probes.READS}
+    numbers = concat(tables, names=["read"]).reset_index("read")
+    name = "fig6" if options.operation is None else f"fig6-{operation}"
+    common.write(common.stem_of(options, run, name), numbers, figure, options.formats)
+
+
+def draw(run: Run, operation: str) -> plotting.Figure:
+    """What MLPs read, what they write, and the case study."""
+    case = run.facts(f"{operation}-digits")["case"]
+    text = plotting.plain(case["text"].strip())
+    empty = plotting.Line(np.zeros(1), np.zeros(1), "", "white")
+    titles = ("MLP input", "MLP output − input", f"“{text}”: output − input")
+    figure = plotting.curve_panels(
+        [
+            probes.panel(run, operation, "mlp_in", title=titles[0]),
+            probes.panel(run, operation, "write", title=titles[1], first=False),
+            plotting.CurvePanel(titles[2], (empty,), y_range=(0, 1)),
+        ],
+        x_title="Layer",
+        notes=notes(run, operation),
+        across=3,
+        panel=(300, 290),
+    )
+    cosines, best = case_study(probes.effects_of(run, operation, "digits"), case["pair"])
+    plotting.add_grid(
+        figure,
+        2,
+        plotting.Grid(
+            cosines.numpy(),
+            rows=tuple(map(str, range(len(cosines)))),
+            columns=DIGITS,
+            winners=tuple(best),
+            framed=case["c"],
+            axes=("Layer", "Number token"),
+        ),
+    )
+    return figure
+
+
+def notes(run: Run, operation: str) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    case = run.facts(f"{operation}-digits")["case"]
+    normed = " after the final norm" if run.config["final_norm"] else ""
+    return [
+        f"Model: {run.config['model']}, {operation}. {probes.prompts_note([run], [operation])}",
+        f"Cosines at END with columns of W_U{normed}. Others: a, digits that are neither A, B nor "
+        "C; b, digits that are not C.",
+        f"a. {probes.TURNING_NOTE['mlp_in']} b. {probes.TURNING_NOTE['write']}",
+        f"c. Printed: the digit that each layer writes most (blue is along it, red against it). "
+        f"A = {case['a']}, B = {case['b']}; framed: the answer, {case['c']}.",
+    ]
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.fig6", description=__doc__)

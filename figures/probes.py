@@ -1,0 +1,176 @@
+"""What Figures 6, 13 and 14 share: a probe's curves over layers as one panel, from a run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.effects import Effects
+from arith_lens.probes import curve_of, turning_layers
+from arith_lens.runs import Run, RunError
+from figures import common
+
+EXPERIMENT = "what_do_mlps_add"
+READS = {
+    "mlp_in": (
+        ("A", "A", plotting.OCHRE),
+        ("B", "B", plotting.VIOLET),
+        ("others without A, B, C", "others", plotting.NOTE),
+    ),
+    "write": (
+        ("C", "right answer", plotting.BLUE),
+        ("others without C", "others", plotting.NOTE),
+    ),
+}
+"""Of each probe: its tokens, their names in the figure, their colours."""
+TURNING = {"mlp_in": (("A", "B"), "rise_and_fall"), "write": (("C",), "rise")}
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which runs to draw, and where to."""
+
+    models: tuple[str, ...] = ("reference", "reference-mistral")
+    """Draw the newest finished run of each, in this order."""
+    runs: tuple[Path, ...] = ()
+    """Draw these run folders instead."""
+    out: Path = Path("figures") / "models"
+    """Where the files go."""
+    root: Path = Path("results")
+    """Where runs are kept."""
+    formats: common.Formats = ("png", "svg", "pdf")
+    """Static pictures to draw as well."""
+
+
+def chosen_runs(options: ModelOptions) -> list[Run]:
+    """The runs to draw. Raises RunError that names each that is missing, with its command."""
+    runs, missing = [], []
+    wanted = [common.TableOptions(model=model, root=options.root) for model in options.models]
+    for choice in [common.TableOptions(run=path) for path in options.runs] or wanted:
+        try:
+            runs.append(common.chosen_run(choice, EXPERIMENT))
+        except RunError as error:
+            missing.append(str(error))
+    if missing:
+        raise RunError("\n".join(missing))
+    return runs
+
+
+def effects_of(run: Run, operation: str, what: str) -> Effects:
+    """One result of an operation, such as "mlp_in"."""
+    return Effects.from_arrays(run.load_arrays(f"{operation}-{what}"))
+
+
+def panel(
+    run: Run, operation: str, read: str, *, title: str, relative: bool = False, first: bool = True
+) -> plotting.CurvePanel:
+    """The mean cosines of one probe with 95% bands, and where they turn.
+
+    Args:
+        read: "mlp_in" or "write".
+        relative: layers as percent of the depth, so that models of several depths compare.
+        first: whether the panel has its axis named.
+    """
+    probe = effects_of(run, operation, read)
+    depth = len(probe.per_pair) - 1
+    layers = np.arange(depth + 1) * (100 / depth if relative else 1.0)
+    lines = [
+        _line(curve_of(probe, token), layers, name, colour) for token, name, colour in READS[read]
+    ]
+    tokens, shape = TURNING[read]
+    turning = turning_layers(curve_of(probe, *tokens), shape)
+    return plotting.CurvePanel(
+        title=title,
+        lines=tuple(lines),
+        guides=_guides(turning.points, layers),
+        y_title="Cosine similarity" if first else "",
+    )
+
+
+def _line(curve: Effects, layers: np.ndarray, name: str, colour: str) -> plotting.Line:
+    low, high = curve.ci().numpy().astype(float)
+    return plotting.Line(layers, curve.mean().double().numpy(), name, colour, low=low, high=high)
+
+
+def _guides(
+    points: Sequence[int | None], layers: np.ndarray
+) -> tuple[tuple[plotting.Number, str], ...]:
+    """A dotted line at each turning layer; two in one place are one."""
+    there = sorted({point for point in points if point is not None})
+    return tuple((float(layers[point]), str(point)) for point in there)
+
+
+def numbers(runs: Sequence[Run], read: str) -> DataFrame:
+    """The means with intervals and the turning layers, a row a model, operation, layer, token."""
+    tables = []
+    for run in runs:
+        for operation in run.config["operations"]:
+            probe = effects_of(run, operation, read)
+            tokens, shape = TURNING[read]
+            turning = turning_layers(curve_of(probe, *tokens), shape)
+            table = probe.to_dataframe()
+            table.insert(0, "operation", operation)
+            table.insert(0, "model", run.config["model"])
+            for point in ("start", "inflection", "end"):
+                table[point] = getattr(turning, point)
+            tables.append(table)
+    return concat(tables, ignore_index=True)
+
+
+def prompts_note(runs: Sequence[Run], operations: Sequence[str]) -> str:
+    """Which prompts the numbers are of."""
+    told = []
+    for run in runs:
+        counts = ", ".join(str(run.facts(f"{name}-mlp_in")["distinct"]) for name in operations)
+        told.append(f"{run.config['model']} ({counts})")
+    return (
+        f"Distinct references, all answered right: {'; '.join(told)}; seed "
+        f"{runs[0].config['seed']}. Bands: 95% intervals."
+    )
+
+
+TURNING_NOTE = {
+    "mlp_in": "Dotted: of the mean of A and B, the last layer with at most a tenth of the rise, "
+    "the highest, and the first with nine tenths of the fall behind it.",
+    "write": "Dotted: of the right answer, the last layer with at most a tenth of the rise, the "
+    "first with half of it, and the first with nine tenths.",
+}
+
+
+def draw_models(runs: Sequence[Run], read: str) -> plotting.Figure:
+    """A row a model, a column an operation that all have."""
+    operations = [
+        name
+        for name in runs[0].config["operations"]
+        if all(name in run.config["operations"] for run in runs)
+    ]
+    if not operations:
+        raise RunError("expected an operation that all runs have, found none")
+    depths = {len(effects_of(run, operations[0], read).per_pair) for run in runs}
+    relative = len(depths) > 1
+    panels = [
+        panel(
+            run,
+            operation,
+            read,
+            title=plotting.plain(f"{run.config['model']}: {operation}"),
+            relative=relative,
+            first=operation == operations[0],
+        )
+        for run in runs
+        for operation in operations
+    ]
+    return plotting.curve_panels(
+        panels,
+        x_title="Depth (% of the layers)" if relative else "Layer",
+        notes=[
+            prompts_note(runs, operations),
+            "Cosines at END with columns of W_U. Numbers above: layers.",
+            TURNING_NOTE[read],
+        ],
+        across=len(operations),
+        panel=(210, 180),
+    )
