@@ -31,8 +31,11 @@ ASK = --model $(call quoted,$(MODEL)) $(WITH)
 ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 KNOCK = $(ALONE) $(if $(N),--n $(N))
 
+PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_mlps_add \
+	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
+
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig8 fig10 fig12 fig15 table3 table4 transfer paths stability templates gallery splits test check bench precision reference
+.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig10 fig12 fig13 fig14 fig15 table3 table4 transfer paths stability templates gallery splits test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +72,18 @@ table4: $(STAMP) ## do word problems use the same heads? DATA= holds gsm8k/; els
 transfer: $(STAMP) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
 	$(BIN)/python -m experiments.what_else_breaks $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 	$(BIN)/python -m figures.transfer --model $(call quoted,$(MODEL))
+
+fig6: $(STAMP) ## what do MLPs read and add? cosines with the numbers, one prompt in full
+	$(BIN)/python -m experiments.what_do_mlps_add $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
+	$(BIN)/python -m figures.fig6 --model $(call quoted,$(MODEL))
+
+fig13: $(STAMP) ## what MLPs read, in several MODELS
+	$(PROBE_MODELS)
+	$(BIN)/python -m figures.fig13 --models $(MODELS)
+
+fig14: $(STAMP) ## what MLPs write, in several MODELS
+	$(PROBE_MODELS)
+	$(BIN)/python -m figures.fig14 --models $(MODELS)
 
 fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw figures/models/fig12.html
 	for model in $(MODELS); do $(BIN)/python -m experiments.which_heads --model "$$model" $(WITH) || exit 1; done

@@ -70,6 +70,7 @@ def curve_panels(
     figure = go.Figure()
     set_page(figure, page)
     figure.update_layout(hovermode="x unified")
+    guided = any(text for part in parts for _, text in part.guides)
     for index, part in enumerate(parts):
         scale = Scale.of(part, page.boxes[index])
         _set_axes(figure, index, page, scale, part.y_title, unit)
@@ -80,8 +81,7 @@ def curve_panels(
         _add_guides(figure, part, index, scale, page)
         _add_points(figure, part, index, scale, page)
         _add_names(figure, part, scale, page)
-        lift = 26 if any(text for _, text in part.guides) else 8
-        add_title(figure, part.title, index, page, lift=lift)
+        add_title(figure, part.title, index, page, lift=26 if guided else 8)
     add_notes(figure, page)
     return figure
 
