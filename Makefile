@@ -35,7 +35,7 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_m
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig10 fig12 fig13 fig14 fig15 table3 table4 transfer paths stability templates gallery splits test check bench precision reference
+.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 table3 table4 transfer paths carriers stability templates gallery splits test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ fig2: $(STAMP) ## which heads write the answer? compute, then draw figures/<mode
 
 fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 8 --tokenizers $(TOKENIZER)
+
+fig9: $(STAMP) ## what does the model say with the calculation, and without it?
+	$(BIN)/python -m experiments.what_the_calculation_does $(KNOCK)
+	$(BIN)/python -m figures.fig9 --model $(call quoted,$(MODEL))
 
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 10 --tokenizers $(TOKENIZER)
@@ -96,6 +100,10 @@ fig15: $(STAMP) ## the large map, every number in its cell: compute, then draw f
 paths: $(STAMP) ## the strongest heads' effects: direct, via MLPs, total; without PAIRS=
 	$(BIN)/python -m experiments.which_paths $(ASK)
 	$(BIN)/python -m figures.paths --model $(call quoted,$(MODEL))
+
+carriers: $(STAMP) ## which MLPs carry the strongest heads' effects? compute, then draw; without PAIRS=
+	$(BIN)/python -m experiments.which_mlps_carry_them $(ASK)
+	$(BIN)/python -m figures.carriers --model $(call quoted,$(MODEL))
 
 stability: $(STAMP) ## how many prompts until the strongest heads stay the same?
 	$(BIN)/python -m experiments.which_heads $(ASK)

@@ -88,9 +88,9 @@ def main(
 
 
 def samples(
-    model: al.HookedModel, config: Config, operations: tuple[str, ...] | list[str]
+    model: al.HookedModel, config: Any, operations: tuple[str, ...] | list[str]
 ) -> Iterator[tuple[str, al.PromptPairs]]:
-    """Each operation's name and pairs."""
+    """Each operation's name and pairs, as many and as kept as a configuration says."""
     for operation in operations:
         with said_plainly():
             pairs = al.sample_pairs(

@@ -4,5 +4,6 @@
 `result` keeps it, and `mediate` asks for it.
 """
 
+from arith_lens.mediation.mediate import mediation_flops as mediation_flops
 from arith_lens.mediation.mediate import mediators as mediators
 from arith_lens.mediation.result import Mediation as Mediation

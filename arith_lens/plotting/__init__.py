@@ -18,6 +18,9 @@ from arith_lens.plotting.heatmap import heatmap as heatmap
 from arith_lens.plotting.heatmap import svg_heatmap as svg_heatmap
 from arith_lens.plotting.layout import Mark as Mark
 from arith_lens.plotting.layout import Panel as Panel
+from arith_lens.plotting.matrices import Columns as Columns
+from arith_lens.plotting.matrices import Matrix as Matrix
+from arith_lens.plotting.matrices import matrix_panels as matrix_panels
 from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.panels import panels as panels
 from arith_lens.plotting.style import BLUE as BLUE

@@ -81,7 +81,7 @@ def panels(
     page = map_page(places, across, notes, bool(headings))
     figure = go.Figure()
     set_page(figure, page)
-    _set_colours(figure, page, end, unit)
+    set_colours(figure, page, end, unit)
     for index, (part, place) in enumerate(zip(parts, places, strict=True)):
         if part is not None:
             _add_cells(figure, part, index, place, hover, vector)
@@ -97,7 +97,8 @@ def panels(
     return figure
 
 
-def _set_colours(figure: Figure, page: Page, end: Number, unit: str) -> None:
+def set_colours(figure: Figure, page: Page, end: Number, unit: str) -> None:
+    """One colour axis for every panel, its bar at the right of the first one."""
     first = page.boxes[0]
     bar_height = max(min(first.bottom - first.top - 40, 330), 60)
     x, y = page.paper(page.size[0] - RIGHT + 22, first.top + 40)

@@ -36,12 +36,16 @@ class Ranking:
 
 @dataclass(frozen=True)
 class NextTokens:
-    """What a model says after a prompt, before and after; the `answer` is in colour."""
+    """What a model says after a prompt, before and after; the `answer` is in colour.
+
+    `prompt_after` is the right side's prompt, where it is another one.
+    """
 
     prompt: str
     before: Ranking
     after: Ranking
     answer: str = ""
+    prompt_after: str | None = None
 
 
 def visible(token: str) -> str:
@@ -84,24 +88,34 @@ def next_token_panels(
                 f"{len(side.probabilities)} for {len(side.tokens)}"
             )
     gutter = 18 + max(text_box(visible(t), _TOKEN)[0] for side in sides for t in side.tokens)
-    prompts = [_lines(part.prompt, 2 * (gutter + _WIDTH + _NUMBER)) for part in parts]
+    prompts = [_prompts(part, gutter + _WIDTH + _NUMBER) for part in parts]
     page = _page(parts, prompts, gutter, notes)
     figure = go.Figure()
     set_page(figure, page)
     for index, part in enumerate(parts):
         left, top = page.boxes[2 * index].left - gutter, page.boxes[2 * index].top - 26
-        text = "<br>".join(map(plain, prompts[index]))
         if len(parts) > 1:
             letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>"
-            above = top - _PROMPT_LINE * (len(prompts[index]) - 1)
+            above = top - _PROMPT_LINE * (len(prompts[index][0]) - 1)
             write(figure, letter, (left - 20, above), page, size=14)
-        write(figure, text, (left, top), page, size=_PROMPT)
+        for column, lines in enumerate(prompts[index]):
+            at = (page.boxes[2 * index + column].left - gutter, top)
+            write(figure, "<br>".join(map(plain, lines)), at, page, size=_PROMPT)
         for column, side in enumerate((part.before, part.after)):
             _add_side(figure, side, part.answer, 2 * index + column, page, colour)
             at = (page.boxes[2 * index + column].left, page.boxes[2 * index].top - 4)
             write(figure, plain(names[column]), at, page, size=11, ink=NOTE)
     add_notes(figure, page, left=page.boxes[0].left - gutter)
     return figure
+
+
+def _prompts(part: NextTokens, column: Number) -> list[list[str]]:
+    """The lines of a prompt above both columns, or of one above each, equally many."""
+    if part.prompt_after is None:
+        return [_lines(part.prompt, 2 * column)]
+    both = [_lines(prompt, column - 24) for prompt in (part.prompt, part.prompt_after)]
+    most = max(map(len, both))
+    return [[*lines, *[""] * (most - len(lines))] for lines in both]
 
 
 def _lines(prompt: str, width: Number) -> list[str]:
@@ -116,7 +130,7 @@ def _lines(prompt: str, width: Number) -> list[str]:
 
 def _page(
     parts: Sequence[NextTokens],
-    prompts: Sequence[Sequence[str]],
+    prompts: Sequence[Sequence[Sequence[str]]],
     gutter: Number,
     notes: Sequence[str],
 ) -> Page:
@@ -124,7 +138,7 @@ def _page(
     boxes: list[Box] = []
     top: Number = 12
     for part, prompt in zip(parts, prompts, strict=True):
-        top += _PROMPT_LINE * len(prompt) + 28
+        top += _PROMPT_LINE * len(prompt[0]) + 28
         height = _BAR * max(len(part.before.tokens), len(part.after.tokens))
         for column in range(2):
             left = LEFT - 24 + gutter + column * (gutter + _WIDTH + _NUMBER)

@@ -1,0 +1,268 @@
+"""Matrices with named rows, in groups of columns side by side, one colour scale for all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from arith_lens.plotting.annotations import add_colour_title
+from arith_lens.plotting.labels import Box, text_box
+from arith_lens.plotting.layout import RIGHT
+from arith_lens.plotting.page import (
+    LEFT,
+    LINE,
+    TOP,
+    Page,
+    add_notes,
+    add_title,
+    axis_names,
+    axis_style,
+    plain,
+    set_page,
+    wrapped,
+    write,
+)
+from arith_lens.plotting.panels import set_colours
+from arith_lens.plotting.style import (
+    FRAME,
+    NOTE,
+    TEXT,
+    Figure,
+    Number,
+    colour_at,
+    is_dark,
+    symmetric_limit,
+)
+
+_SPAN, _WIDEST, _HEIGHT, _GAP = (
+    860,
+    30,
+    24,
+    14,
+)  # pixels: all cells of a row, a cell, between groups
+_FEET, _BETWEEN = 36, 46
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns that stand together under one name; `foot`, if any, is small print a column."""
+
+    title: str  # plain text
+    names: tuple[str, ...]
+    values: Float[np.ndarray, "row column"]
+    foot: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One panel: the rows' names, those of `strong` in bold, and their groups of columns."""
+
+    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    rows: tuple[str, ...]
+    groups: tuple[Columns, ...]
+    strong: tuple[bool, ...] = ()
+    foot: str = ""  # what the small print below is
+
+
+def matrix_panels(
+    parts: Sequence[Matrix],
+    *,
+    colour_title: str,
+    unit: str = "",
+    digits: int = 0,
+    limit: Number | None = None,
+    notes: Sequence[str] = (),
+) -> Figure:
+    """Panels one below the other; numbers stand in cells that are wide enough.
+
+    Args:
+        digits: after the point, of the numbers in cells.
+        limit: where the colours end; None: `symmetric_limit` of all cells.
+
+    Raises:
+        ValueError: no panel, or a group whose values are not [row column] of its names.
+    """
+    from plotly import graph_objects as go
+
+    for part in parts:
+        for group in part.groups:
+            if group.values.shape != (len(part.rows), len(group.names)):
+                raise ValueError(
+                    f"expected values of {len(part.rows)} rows and {len(group.names)} columns in "
+                    f"{group.title!r}, found {group.values.shape}"
+                )
+    if not parts:
+        raise ValueError("expected a panel at least, found none")
+    cells = np.concatenate([group.values.ravel() for part in parts for group in part.groups])
+    end = symmetric_limit(cells) if limit is None else limit
+    page, cell = _page(parts, notes)
+    figure = go.Figure()
+    set_page(figure, page)
+    set_colours(figure, page, end, unit)
+    for index, part in enumerate(parts):
+        _add_part(figure, part, index, page, (cell, end), (unit, digits))
+        add_title(figure, part.title, index, page, lift=24)
+    add_colour_title(figure, colour_title, page)
+    add_notes(figure, page)
+    return figure
+
+
+def _page(parts: Sequence[Matrix], notes: Sequence[str]) -> tuple[Page, int]:
+    """The page, and the width of a cell."""
+    most = max(sum(len(group.names) for group in part.groups) for part in parts)
+    cell = max(min(_SPAN // most, _WIDEST), 6)
+    boxes: list[Box] = []
+    top: Number = TOP + 12
+    left = LEFT + max(text_box(name, 12)[0] for part in parts for name in part.rows) - 30
+    for part in parts:
+        width = sum(len(group.names) for group in part.groups) * cell
+        width += _GAP * (len(part.groups) - 1)
+        boxes.append(Box(left, top, left + width, top + _HEIGHT * len(part.rows)))
+        top = boxes[-1].bottom + _FEET + _BETWEEN
+    right = max(box.right for box in boxes) + RIGHT
+    lines = wrapped(notes, right)
+    return Page(
+        (right, boxes[-1].bottom + _FEET + 26 + LINE * len(lines)), tuple(boxes), lines
+    ), cell
+
+
+def _add_part(
+    figure: Figure,
+    part: Matrix,
+    index: int,
+    page: Page,
+    scale: tuple[int, Number],
+    show: tuple[str, int],
+) -> None:
+    """Cells, numbers, frames and names of one panel; a cell is 1 wide and 1 high on its axes."""
+    cell, end = scale
+    box = page.boxes[index]
+    start, centres, names = 0.0, [], []
+    for group in part.groups:
+        middle = start + np.arange(len(group.names))
+        _add_cells(figure, part, group, middle, index, show)
+        if cell >= 26:
+            _add_numbers(figure, group, middle, index, (end, show[1]))
+        x = box.left + (start + len(group.names) / 2) * cell
+        write(figure, plain(group.title), (x, box.top - 6), page, size=11, ink=NOTE,
+              anchor=("center", "bottom"))  # fmt: skip
+        step = 1 if cell >= 20 else 4
+        centres += [*middle[::step]]
+        names += [plain(name) for name in group.names[::step]]
+        for at, text in zip(middle, group.foot, strict=False):
+            below = (box.left + (at + 0.5) * cell, box.bottom + 20)
+            write(figure, plain(text), below, page, size=9, ink=NOTE, anchor=("center", "top"))
+        start += len(group.names) + _GAP / cell
+    if part.foot:
+        below = (box.left - 8, box.bottom + 19)
+        write(figure, plain(part.foot), below, page, size=10, ink=NOTE, anchor=("right", "top"))
+    _set_axes(figure, part, index, page, (centres, names, start - _GAP / cell))
+
+
+def _add_cells(
+    figure: Figure,
+    part: Matrix,
+    group: Columns,
+    middle: Float[np.ndarray, " column"],
+    index: int,
+    show: tuple[str, int],
+) -> None:
+    """A bar a cell, which every format draws as a rectangle; and the group's frame."""
+    rows, columns = np.indices(group.values.shape)
+    axes = (f"x{index + 1}", f"y{index + 1}")
+    where = [f"{plain(part.rows[r])}, {plain(group.names[c])}"
+             for r, c in zip(rows.ravel(), columns.ravel(), strict=True)]  # fmt: skip
+    figure.add_bar(
+        x=middle[columns.ravel()],
+        base=rows.ravel() - 0.51,
+        y=np.full(rows.size, 1.02),
+        width=1.02,
+        marker={"color": group.values.ravel(), "coloraxis": "coloraxis", "line": {"width": 0}},
+        customdata=where,
+        hovertemplate=f"{plain(group.title)}<br><b>%{{customdata}}</b>: "
+        f"%{{marker.color:+.{show[1] + 1}f}}{plain(show[0])}<extra></extra>",
+        xaxis=axes[0],
+        yaxis=axes[1],
+    )
+    figure.add_shape(
+        type="rect",
+        x0=middle[0] - 0.5,
+        x1=middle[-1] + 0.5,
+        y0=-0.5,
+        y1=len(group.values) - 0.5,
+        line={"width": 1, "color": FRAME},
+        xref=axes[0],
+        yref=axes[1],
+    )
+
+
+def _add_numbers(
+    figure: Figure,
+    group: Columns,
+    middle: Float[np.ndarray, " column"],
+    index: int,
+    scale: tuple[Number, int],
+) -> None:
+    """Of cells that are not exactly 0, in ink that reads on their colour."""
+    end, digits = scale
+    places = [at for at, value in np.ndenumerate(group.values) if np.isfinite(value) and value]
+    texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in places]
+    small = [not text.strip("−0.") for text in texts]
+    dark = [is_dark(colour_at(float(group.values[at]), end)) for at in places]
+    figure.add_scatter(
+        x=[float(middle[column]) for _, column in places],
+        y=[row for row, _ in places],
+        text=["0" if zero else text for text, zero in zip(texts, small, strict=True)],
+        mode="text",
+        textfont={
+            "size": 10,
+            "color": [
+                "white" if white else NOTE if zero else TEXT
+                for white, zero in zip(dark, small, strict=True)
+            ],
+        },
+        hoverinfo="skip",
+        xaxis=f"x{index + 1}",
+        yaxis=f"y{index + 1}",
+    )
+
+
+def _set_axes(
+    figure: Figure,
+    part: Matrix,
+    index: int,
+    page: Page,
+    across: tuple[list[float], list[str], Number],
+) -> None:
+    centres, names, width = across
+    x_domain, y_domain = page.domains(index)
+    x_axis, y_axis = axis_names(index)
+    strong = part.strong or (False,) * len(part.rows)
+    common = {**axis_style(), "ticks": ""}
+    figure.update_layout(
+        {
+            x_axis: {
+                **common,
+                "domain": x_domain,
+                "anchor": f"y{index + 1}",
+                "range": [-0.5, width - 0.5],
+                "tickvals": centres,
+                "ticktext": names,
+                "tickangle": 0,
+            },
+            y_axis: {
+                **common,
+                "domain": y_domain,
+                "anchor": f"x{index + 1}",
+                "range": [len(part.rows) - 0.5, -0.5],
+                "tickvals": list(range(len(part.rows))),
+                "ticktext": [
+                    f"<b>{plain(name)}</b>" if bold else plain(name)
+                    for name, bold in zip(part.rows, strong, strict=True)
+                ],
+                "tickfont": {"size": 12, "color": TEXT},
+                "ticklabelstandoff": 5,
+            },
+        }
+    )

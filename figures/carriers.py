@@ -1,0 +1,175 @@
+"""Which MLPs carry the key heads' effects: heads x MLPs, an operation a panel.
+
+Reads a run of `experiments/which_mlps_carry_them.py` (the newest of the model, or `--run PATH`) and
+draws it without loading a model. On the left what a head's effect loses when one MLP stays held, in
+the middle what one MLP alone adds to its direct effect, on the right direct and whole effects.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import tyro
+from jaxtyping import Float
+from pandas import DataFrame, Series, concat
+
+from arith_lens import plotting
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.mediation import Mediation
+from arith_lens.probes import ROLES, curve_of
+from arith_lens.runs import Run, RunError
+from figures.common import Options, chosen_run, stem_of, write
+from figures.maps import KEY, Reading, title
+
+OTHERS = ROLES[3]
+ENOUGH = 5  # MLPs: of fewer, ranks say little
+
+
+@dataclass(frozen=True)
+class Found:
+    """One operation's results."""
+
+    name: str
+    distinct: int | None
+    mediation: Mediation
+    effects: ComponentEffects
+    writes: Effects
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = chosen_run(options, "which_mlps_carry_them")
+        found = [read(run, name) for name in run.names if f"{name}-writes" in run.names]
+        figure = draw(run, found)
+    except RunError as error:
+        sys.exit(str(error))
+    table = numbers(found)
+    print(agreement(found).to_string(index=False))
+    write(stem_of(options, run, "carriers"), table, figure, options.formats)
+
+
+def read(run: Run, name: str) -> Found:
+    """What a run holds of one operation."""
+    return Found(
+        name=name,
+        distinct=run.facts(name).get("distinct"),
+        mediation=Mediation.from_arrays(run.load_arrays(name)),
+        effects=run.load(f"{name}-effects"),
+        writes=Effects.from_arrays(run.load_arrays(f"{name}-writes")),
+    )
+
+
+def draw(run: Run, found: list[Found]) -> plotting.Figure:
+    """A panel an operation, a row a head."""
+    reading = Reading.of({**run.config, "paths": "via_mlps"})
+    relative = reading.relative
+    return plotting.matrix_panels(
+        [_matrix(one, reading) for one in found],
+        colour_title=reading.colour_title,
+        unit=reading.unit,
+        digits=1 if relative else 2,
+        notes=[
+            f"Model: {run.config['model']}. Prompts: distinct reference prompts, "
+            f"{'answered right' if run.config['keep'] == 'correct' else 'all'}, seed "
+            f"{run.config['seed']}. Rows: the {run.config['top']} heads with the strongest effects "
+            f"via MLPs, key heads (below −{KEY:.0%}) in bold. Numbers: means over templates"
+            f"{', in percent of the logit' if relative else ''}.",
+            "Held: the effect with every MLP free, less the effect with this one held at the "
+            "reference run. Alone: the effect with this one free, less the direct effect. Neither "
+            "adds up to the effect, because MLPs act on what earlier MLPs wrote; "
+            + _interaction_note(found, reading),
+            "Small print below: cosine of what the MLP adds with the unembedding of C. Spearman's "
+            "rank correlation with what is lost, over the MLPs after a head, median of heads with "
+            f"at least {ENOUGH} of them: {_agreement_note(found)}.",
+        ],
+    )
+
+
+def _matrix(found: Found, reading: Reading) -> plotting.Matrix:
+    part = found.mediation
+    layers = tuple(map(str, range(part.but.per_pair.shape[1])))
+    carried, conveyed = (_mean(view, reading) for view in (part.carried, part.conveyed))
+    ends = np.stack([_mean(part.direct, reading), _mean(part.via_mlps, reading)], axis=1)
+    cosines = curve_of(found.writes, "C").mean()
+    whole = part.via_mlps.mean()
+    return plotting.Matrix(
+        title=title(found.name, found.distinct),
+        rows=tuple(map(str, part.heads)),
+        groups=(
+            plotting.Columns(
+                "lost when this MLP is held",
+                layers,
+                carried,
+                tuple(f"{float(c):.2f}".replace("-", "−").replace("0.", ".") for c in cosines)
+                if len(layers) <= 16
+                else (),
+            ),
+            plotting.Columns("added by this MLP alone", layers, conveyed),
+            plotting.Columns("effect", ("direct", "all"), ends),
+        ),
+        strong=tuple((whole < -KEY).tolist()) if reading.relative else (),
+        foot="cos" if len(layers) <= 16 else "",
+    )
+
+
+def _mean(effects: Effects, reading: Reading) -> Float[np.ndarray, "*place"]:
+    return reading.scale * effects.mean().numpy()
+
+
+def _interaction_note(found: list[Found], reading: Reading) -> str:
+    left = np.concatenate([_mean(one.mediation.interaction, reading) for one in found])
+    whole = np.concatenate([_mean(one.mediation.via_mlps, reading) for one in found])
+    sums = (whole - left[:, 0]).sum() / whole.sum(), (whole - left[:, 1]).sum() / whole.sum()
+    return (
+        f"with the direct effect, what is lost sums to {sums[0]:.1f} times the effect, what is "
+        f"added to {sums[1]:.1f} times."
+    )
+
+
+def agreement(found: list[Found]) -> DataFrame:
+    """A row a head: Spearman's correlation, over the MLPs after it, of what is carried with the
+    cosine of the write and C, with that less the other answers', and with the MLP's own effect."""
+    rows = []
+    for one in found:
+        c, less = (curve_of(one.writes, "C", less=other).mean().numpy() for other in (None, OTHERS))
+        own = one.effects.mlps.mean().numpy()
+        for head, carried in zip(one.mediation.heads, one.mediation.carried.mean(), strict=True):
+            helped = Series(-carried.numpy()[head.layer :])
+            known = {"C": c, "C less others": less, "MLP's own effect": -own}
+            rows.append(
+                {"operation": one.name, "head": str(head), "MLPs": len(helped)}
+                | {name: _rank_correlation(helped, values[head.layer :])
+                   for name, values in known.items()}
+            )  # fmt: skip
+    return DataFrame(rows)
+
+
+def _rank_correlation(a: Series, b: Float[np.ndarray, " layer"]) -> float:
+    return float(a.rank().corr(Series(b).rank()))
+
+
+def _agreement_note(found: list[Found]) -> str:
+    table = agreement(found)
+    medians = table[table["MLPs"] >= ENOUGH].groupby("operation", sort=False)["C"].median()
+    return ", ".join(f"{name} {value:.2f}" for name, value in medians.items()).replace("-", "−")
+
+
+def numbers(found: list[Found]) -> DataFrame:
+    """A row an operation, head and layer, with intervals and the MLP's own numbers."""
+    tables = []
+    for one in found:
+        table = one.mediation.to_dataframe()
+        table.insert(0, "operation", one.name)
+        for name, token in (("C", "C"), ("others", OTHERS)):
+            cosines = curve_of(one.writes, token).mean()
+            table[f"cos_write_{name}"] = [float(cosines[layer]) for layer in table["layer"]]
+        own = one.effects.mlps.mean()
+        table["mlp_effect"] = [float(own[layer]) for layer in table["layer"]]
+        tables.append(table)
+    return concat(tables, ignore_index=True)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.carriers", description=__doc__)

@@ -1,0 +1,122 @@
+"""Figure 9: the likeliest next tokens with the calculation, and without it.
+
+Reads a run of `experiments/what_the_calculation_does.py` (the newest one of the model, or `--run
+PATH`) and draws it without loading a model. Each kind of prompt shows one pair, drawn at random by
+the run's seed: nobody has chosen it.
+"""
+
+import random
+import sys
+from typing import Annotated
+
+import tyro
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.effects import Effects
+from arith_lens.next_tokens import NextTokens
+from arith_lens.runs import Run, RunError
+from figures.common import Options, chosen_run, stem_of, write
+
+KINDS = {
+    "addition": "Addition",
+    "subtraction": "Subtraction",
+    "multiplication": "Multiplication",
+    "division": "Division",
+    "two_digits": "Last digit of two-digit sums",
+    "stories": "Stories of objects",
+}
+SIDES = ("reference", "counterfactual")
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = chosen_run(options, "what_the_calculation_does")
+        figure, table = draw(run), numbers(run)
+    except RunError as error:
+        sys.exit(str(error))
+    write(stem_of(options, run, "fig9"), table, figure, options.formats)
+
+
+def draw(run: Run) -> plotting.Figure:
+    """A row a kind: the reference on the left, its counterfactual on the right."""
+    kept = "(where any is answered right, of those) " if run.config["keep"] == "correct" else ""
+    return plotting.next_token_panels(
+        [_part(run, kind) for kind in KINDS],
+        names=("with the calculation", "without it"),
+        notes=[
+            f"Model: {run.config['model']}. Of each kind, one pair {kept}drawn at random (seed "
+            f"{run.config['seed']}). Blue: the right answer of the calculation.",
+            "Means over all pairs, wordings weighed equally: p(C) with the calculation → without "
+            "it, and how often C is still the likeliest token without it.",
+            *(_statistics(run, kind) for kind in KINDS),
+        ],
+    )
+
+
+def _part(run: Run, kind: str) -> plotting.NextTokens:
+    before, after = read(run, kind)
+    shown = example(run, kind)
+    right = run.facts(f"{kind}-reference")["answers"][shown]
+    answer = next(
+        (
+            piece
+            for said in (before, after)
+            for i, piece in zip(said.ids[shown].tolist(), said.pieces[shown], strict=True)
+            if i == right
+        ),
+        "",
+    )
+    return plotting.NextTokens(
+        prompt=before.prompts[shown],
+        before=_ranking(before, shown),
+        after=_ranking(after, shown),
+        answer=answer,
+        prompt_after=after.prompts[shown],
+    )
+
+
+def example(run: Run, kind: str) -> int:
+    """The pair that is shown, from the run's seed and the kind's name alone."""
+    n_pairs = run.facts(f"{kind}-reference")["pairs"]
+    return int(random.Random(f"{kind} {run.config['seed']}").random() * n_pairs)
+
+
+def read(run: Run, kind: str) -> tuple[NextTokens, NextTokens]:
+    """What is said after references and counterfactuals."""
+    before, after = (NextTokens.from_arrays(run.load_arrays(f"{kind}-{side}")) for side in SIDES)
+    return before, after
+
+
+def _statistics(run: Run, kind: str) -> str:
+    outcomes = Effects.from_arrays(run.load_arrays(f"{kind}-outcomes"))
+    (p, _), (p_without, right_without) = outcomes.mean().tolist()
+    facts = run.facts(f"{kind}-outcomes")
+    chosen = facts["selection"]
+    n = (
+        f"{chosen['n_kept']} of {chosen['n_drawn']} pairs"
+        if chosen
+        else f"{facts['pairs']} pairs, right or not"
+    )
+    return f"{KINDS[kind]} ({n}): {p:.1%} → {p_without:.1%}; C likeliest in {right_without:.1%}."
+
+
+def numbers(run: Run) -> DataFrame:
+    """The likeliest tokens of every prompt on both sides."""
+    tables = []
+    for kind in KINDS:
+        for side, said in zip(SIDES, read(run, kind), strict=True):
+            table = said.to_dataframe()
+            table.insert(0, "kind", kind)
+            table.insert(1, "side", side)
+            tables.append(table)
+    return concat(tables, ignore_index=True)
+
+
+def _ranking(said: NextTokens, prompt: int) -> plotting.Ranking:
+    return plotting.Ranking(said.pieces[prompt], said.probabilities[prompt].double().numpy())
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.fig9", description=__doc__)
