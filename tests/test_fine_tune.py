@@ -12,12 +12,20 @@ import pytest
 import torch
 
 from arith_lens.components import Head, Mlp
-from arith_lens.fine_tuning import TuningResult, combine, fine_tune, load_delta
+from arith_lens.fine_tuning import (
+    TuningResult,
+    combine,
+    effects_before_after,
+    fine_tune,
+    load_delta,
+)
 from arith_lens.fine_tuning.examples import IGNORED, ByLength, collate, tokenize
 from arith_lens.fine_tuning.methods import lora_rank, random_components
 from arith_lens.fine_tuning.pieces import pieces_of, read_pieces
 from arith_lens.fine_tuning.training import last_checkpoint
 from arith_lens.model import load_model, weights_hash
+from arith_lens.pairs import sample_pairs
+from arith_lens.path_patching import path_patch
 from tests.conftest import HFFactory
 
 ROWS = [
@@ -231,3 +239,16 @@ def test_another_tuning_in_the_folder_is_refused(source: Any, tmp_path: Path) ->
 def test_a_loaded_bridge_is_refused(llama: Any, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="HookedModel"):
         fine_tune(llama, ROWS, heads=HEADS, output=tmp_path, **QUICK)
+
+
+def test_effects_before_and_after_are_those_of_both_models(tmp_path: Path) -> None:
+    base = load_model("reference", device="cpu")
+    pairs = sample_pairs(base, "addition", 4)
+    options: dict[str, Any] = QUICK | {"learning_rate": 1e-3}
+    result = fine_tune("reference", ROWS, heads=[Head(7, 3)], output=tmp_path, **options)
+    both = effects_before_after(result, pairs, progress=False)
+    assert torch.equal(
+        both.before.heads.per_pair, path_patch(base, pairs, progress=False).heads.per_pair
+    )
+    assert not torch.equal(both.after.heads.per_pair, both.before.heads.per_pair)
+    assert len(both.to_dataframe()) > 0
