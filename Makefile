@@ -35,7 +35,7 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_m
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 table3 table4 transfer paths carriers stability templates gallery splits test check bench precision reference
+.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig17 table3 table4 transfer paths carriers stability templates gallery splits test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,10 @@ fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw f
 fig15: $(STAMP) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
 	$(BIN)/python -m experiments.which_heads $(ASK)
 	$(BIN)/python -m figures.fig15 --model $(call quoted,$(MODEL))
+
+fig17: $(STAMP) ## does the model add like a computer? columns with carries beside its layers
+	$(BIN)/python -m experiments.like_a_computer $(ALONE)
+	$(BIN)/python -m figures.fig17 --model $(call quoted,$(MODEL))
 
 paths: $(STAMP) ## the strongest heads' effects: direct, via MLPs, total; without PAIRS=
 	$(BIN)/python -m experiments.which_paths $(ASK)

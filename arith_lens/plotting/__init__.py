@@ -23,6 +23,8 @@ from arith_lens.plotting.matrices import Matrix as Matrix
 from arith_lens.plotting.matrices import matrix_panels as matrix_panels
 from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.panels import panels as panels
+from arith_lens.plotting.steps import Steps as Steps
+from arith_lens.plotting.steps import step_panels as step_panels
 from arith_lens.plotting.style import BLUE as BLUE
 from arith_lens.plotting.style import DARK as DARK
 from arith_lens.plotting.style import GREY as GREY

@@ -1,0 +1,104 @@
+"""Figure 17: the column addition of a computer beside what each layer of the model writes.
+
+Reads a run of `experiments/like_a_computer.py` (the newest one of the model, or `--run PATH`) and
+draws it without loading a model.
+"""
+
+import sys
+from typing import Annotated, Any
+
+import tyro
+from pandas import DataFrame
+
+from arith_lens import plotting
+from arith_lens.column_addition import ColumnAddition, column_addition
+from arith_lens.effects import Effects
+from arith_lens.runs import Run, RunError
+from figures.common import Options, chosen_run, stem_of, write
+
+COLOURS = {
+    "C": plotting.BLUE,
+    "A or B": plotting.OCHRE,
+    "C±1": "#a0d3f9",
+    "other": plotting.PALE,
+}
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = chosen_run(options, "like_a_computer")
+        figure, table = draw(run), numbers(run)
+    except RunError as error:
+        sys.exit(str(error))
+    write(stem_of(options, run, "fig17"), table, figure, options.formats)
+
+
+def draw(run: Run) -> plotting.Figure:
+    """A row a prompt: base 2 and base 10 on the left, the model's layers on the right."""
+    parts = []
+    for name in run.names:
+        facts = run.facts(name)
+        right = "" if facts["said"] == facts["answer"] else f", right would be {facts['answer']}"
+        parts.append(
+            plotting.Steps(
+                title=f"{facts['text'].strip()}  →  {facts['said']} "
+                f"({facts['probability']:.0%}){right}",
+                tables=tuple(
+                    (f"base {base}", _table(column_addition(facts["a"], facts["b"], base)))
+                    for base in (2, 10)
+                ),
+                cells=tuple((str(digit), COLOURS[kind]) for digit, kind in winners(run, name)),
+            )
+        )
+    return plotting.step_panels(
+        parts,
+        cells_title="digit that each layer's MLP writes most",
+        legend=tuple(COLOURS.items()),
+        notes=[
+            f"Model: {run.config['model']}. Left: carries, both addends, sum; below, the number "
+            "in the sum's columns after each step from the right. Right: the digit whose column "
+            "of W_U has the largest cosine with what the MLP adds at END, layers from 0. C is the "
+            "digit asked for. A digit that is several of these counts as the first of them; A or B "
+            "means any digit of theirs.",
+        ],
+    )
+
+
+def winners(run: Run, name: str) -> list[tuple[int, str]]:
+    """Of each layer, the digit and what it is."""
+    facts = run.facts(name)
+    digits = Effects.from_arrays(run.load_arrays(name)).per_pair[..., 0].argmax(1).tolist()
+    return [(digit, _kind(digit, facts)) for digit in digits]
+
+
+def _kind(digit: int, facts: Any) -> str:
+    answer = int(facts["answer"])
+    if digit == answer:
+        return "C"
+    if str(digit) in f"{facts['a']}{facts['b']}":
+        return "A or B"
+    return "C±1" if abs(digit - answer) == 1 else "other"
+
+
+def _table(sum_: ColumnAddition) -> tuple[str, ...]:
+    rows = (sum_.carries, sum_.a, sum_.b, sum_.result)
+    steps = " → ".join(map(str, sum_.steps))
+    names = ("carry", "A", "B", "sum")
+    lines = (f"{name:<6}{''.join(map(str, row))}" for name, row in zip(names, rows, strict=True))
+    return (*lines, f"steps {steps}")
+
+
+def numbers(run: Run) -> DataFrame:
+    """A row a prompt and layer."""
+    rows = []
+    for name in run.names:
+        facts = run.facts(name)
+        keys = {key: facts[key] for key in ("text", "answer", "said", "probability")}
+        for layer, (digit, kind) in enumerate(winners(run, name)):
+            rows.append({**keys, "layer": layer, "winner": digit, "class": kind})
+    return DataFrame(rows)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.fig17", description=__doc__)

@@ -1,0 +1,70 @@
+"""Column addition against Python's own integers, and Figure 17 from configuration to files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pandas import read_csv
+
+from arith_lens import plotting
+from arith_lens.column_addition import column_addition
+from arith_lens.runs import find_runs
+from experiments import like_a_computer
+from figures import fig17
+from figures.common import Options
+
+
+def number(digits: tuple[int, ...], base: int) -> int:
+    return int("".join(map(str, digits)), base)
+
+
+@pytest.mark.parametrize("base", [2, 3, 10])
+def test_columns_carry_as_pythons_integers_do(base: int) -> None:
+    for a in range(0, 120, 7):
+        for b in (0, 1, 5, 9, 63, 99):
+            found = column_addition(a, b, base)
+            assert (number(found.a, base), number(found.b, base)) == (a, b)
+            assert number(found.result, base) == a + b == found.steps[-1]
+            for column in range(1, len(found.steps) + 1):
+                part = base**column
+                assert found.steps[column - 1] == (a + b) % part
+                if column < len(found.steps):
+                    carried = (a % part + b % part) // part
+                    assert found.carries[-1 - column] == carried
+
+
+def test_the_papers_sum_takes_the_papers_steps() -> None:
+    found = column_addition(3, 4)
+    assert found.steps == (1, 3, 7) and found.carries == (0, 0, 0)
+    with pytest.raises(ValueError, match="base from 2 on"):
+        column_addition(1, 2, 1)
+
+
+def test_figure_17_is_computed_saved_and_drawn(
+    make_hf: Any, tokenizer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for part in (make_hf("llama"), tokenizer):
+        part.save_pretrained(tmp_path / "tiny")
+    config = like_a_computer.Config(model=str(tmp_path / "tiny"))
+    like_a_computer.main(config, root=tmp_path / "results")
+    (run,) = find_runs("like_a_computer", root=tmp_path / "results")
+    assert [run.facts(name)["answer"] for name in run.names] == ["7", "1", "5", "2"]
+    assert run.facts("27-15-last")["text"] == "27 + 15 = 4"
+    fig17.main(Options(run=run.path, out=tmp_path, formats=()))
+    table: Any = read_csv(tmp_path / "fig17.csv")
+    assert len(table) == 4 * 3
+    for name, rows in zip(run.names, table.groupby("text", sort=False), strict=True):
+        shown = [digit for digit, _ in fig17.winners(run, name)]
+        assert rows[1]["winner"].tolist() == shown
+    texts = [note.text for note in fig17.draw(run).layout.annotations]
+    assert any("steps\u00a01\u00a0→\u00a03\u00a0→\u00a07" in text for text in texts)
+    with pytest.raises(SystemExit, match=r"experiments\.like_a_computer"):
+        fig17.main(Options(root=tmp_path / "none"))
+
+
+def test_cells_are_data() -> None:
+    part = plotting.Steps("<s>", (("base 2", ("a <b>",)),), (("<i>", "#ffffff"),))
+    notes = [note.text for note in plotting.step_panels([part], cells_title="x").layout.annotations]
+    assert "&lt;i&gt;" in notes and any("&lt;s&gt;" in note for note in notes)
+    with pytest.raises(ValueError, match="a row at least"):
+        plotting.step_panels([], cells_title="x")
