@@ -30,12 +30,13 @@ WITH = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 ASK = --model $(call quoted,$(MODEL)) $(WITH)
 ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 KNOCK = $(ALONE) $(if $(N),--n $(N))
+TUNE = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 
 PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_mlps_add \
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig17 table3 table4 transfer paths carriers stability templates gallery splits test check bench precision reference
+.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig17 table3 table4 table1 table2 table5 frontier carrying drift transfer paths carriers stability templates gallery splits test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +73,30 @@ table3: $(STAMP) ## do powers use the same heads?
 table4: $(STAMP) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
 	$(BIN)/python -m experiments.do_word_problems_use_them $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 	$(BIN)/python -m figures.table4 --model $(call quoted,$(MODEL))
+
+table1: $(STAMP) ## does tuning the key heads help? beside full, LoRA, random heads (about 20 minutes)
+	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 1
+	$(BIN)/python -m figures.table1 --model $(call quoted,$(MODEL))
+
+table2: $(STAMP) ## how many heads to tune? (about an hour; stopped, it goes on)
+	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 2
+	$(BIN)/python -m figures.table2 --model $(call quoted,$(MODEL))
+
+table5: $(STAMP) ## how many MLPs beside them? (about an hour; stopped, it goes on)
+	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 5
+	$(BIN)/python -m figures.table5 --model $(call quoted,$(MODEL))
+
+frontier: $(STAMP) ## gained in mathematics against lost elsewhere, at every rate of table1
+	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 1
+	$(BIN)/python -m figures.frontier --model $(call quoted,$(MODEL))
+
+carrying: $(STAMP) ## do other abilities hang on the tuned heads? needs table1
+	$(BIN)/python -m experiments.do_tuned_heads_carry_more --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.carrying --model $(call quoted,$(MODEL))
+
+drift: $(STAMP) ## does a tuned model's accuracy drift over thousands of answers? needs table1
+	$(BIN)/python -m experiments.does_it_drift --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.drift --model $(call quoted,$(MODEL))
 
 transfer: $(STAMP) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
 	$(BIN)/python -m experiments.what_else_breaks $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))

@@ -1,0 +1,110 @@
+"""Do other abilities hang on the tuned heads? Knockout of them before and after tuning.
+
+Negative transfer: tuning might move other abilities into the tuned heads, or spoil what they did
+for them. The heads that Table 1 tunes are replaced by one vector, their mean over the
+counterfactuals of the four operations (of the model at hand), at every token but BOS, in the model
+as it was and in each precisely tuned one; word problems and generic tasks are asked with the heads
+and without. Beside them: as many random heads. Reads the newest finished run of
+experiments/does_tuning_help, and saves one under results/do_tuned_heads_carry_more/, which
+`figures/carrying.py` prints.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+import arith_lens as al
+from arith_lens.answers import Question
+from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
+from arith_lens.runs import Run
+from experiments.does_tuning_help.tasks import World
+from experiments.does_tuning_help.tuned import precise_models, tuning_run
+from experiments.strongest import all_operations
+from experiments.which_heads import said_plainly, stopped_plainly
+
+
+@dataclass(frozen=True)
+class Config:
+    """Do other abilities hang on the tuned heads?"""
+
+    model: str = "reference"
+    """The model that was tuned: a shipped one's name, a Hugging Face id, or a directory."""
+    questions: int = 500
+    """Test questions of each family of word problems; 0 takes all."""
+    controls: int = 3
+    """Random sets of as many heads."""
+    n: int | None = None
+    """Distinct reference prompts an operation that means are of; all if not given."""
+    seed: int = 0
+    """Of the sampling, and the first of the random sets."""
+
+
+def main(
+    config: Annotated[Config, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+    again: bool = False,
+) -> None:
+    """Knock out, ask, save and say where.
+
+    Args:
+        config: what to compute.
+        root: where runs are kept, that of the tuning among them.
+        dry_run: print what would be asked, and stop.
+        again: compute anew what an earlier run of this configuration has saved.
+    """
+    asked = World(0, config.questions).test_questions()
+    with said_plainly():
+        tuned = precise_models(tuning_run(config.model, root))
+    if dry_run:
+        times = (1 + len(tuned)) * (2 + config.controls)
+        print(f"{len(asked)} questions, each answered {times} times, by {1 + len(tuned)} models")
+        return
+    with said_plainly():
+        model = al.load_model(config.model)
+        told = {**vars(config), "tuned": [one.sha256 for one in tuned]}
+        opened = al.open_run("do_tuned_heads_carry_more", told, model=model, root=root, again=again)
+    with stopped_plainly(), opened as run:
+        pairs = all_operations(model, n=config.n, seed=config.seed)
+        sets = head_sets(tuned[0].heads, model, config)
+        todo = {"before": lambda: model, **{one.name: one.load for one in tuned}}
+        for name, load in todo.items():
+            if again or f"{name}-{[*sets][-1]}" not in run.names:  # the last to be saved
+                ask(load(), name, sets, pairs, asked, run)
+    print(f"saved in {run.path}; python -m figures.carrying --model {config.model} prints it")
+
+
+def head_sets(
+    heads: Sequence[al.Head], model: Any, config: Config
+) -> dict[str, tuple[al.Head, ...]]:
+    """What is knocked out, by name: nothing, the tuned heads, as many at random."""
+    sets = {"whole": (), "without": tuple(heads)}
+    for seed in range(config.seed, config.seed + config.controls):
+        order = random_order(model.n_layers, model.n_heads, seed)
+        sets[f"random-{seed}"] = tuple(order[: len(heads)])
+    return sets
+
+
+def ask(
+    model: Any,
+    name: str,
+    sets: Mapping[str, Sequence[al.Head]],
+    pairs: al.PromptPairs,
+    asked: list[Question],
+    run: Run,
+) -> None:
+    """A model under every knockout. The prompts whose mean stands in are the same for all models,
+    the means are each model's own."""
+    means = counterfactual_means(model, pairs)
+    for label, heads in sets.items():
+        hooks = knockout_hooks(model, heads, means) if heads else []
+        answers = al.answer_questions(model, asked, hooks=hooks, whole_words=False)
+        run.save(f"{name}-{label}", answers, heads=[str(head) for head in heads])
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m experiments.do_tuned_heads_carry_more", description=__doc__)

@@ -1,0 +1,109 @@
+"""Accuracy over thousands of answers, of the model as it was and of the tuned ones.
+
+Reads a run of `experiments/does_it_drift.py` and draws it without loading a model: HTML that opens
+offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated
+
+import numpy as np
+import tyro
+from pandas import DataFrame
+
+from arith_lens import plotting
+from arith_lens.answers import Answers, trend
+from arith_lens.runs import Run, RunError
+from figures.common import Options, chosen_run, stem_of, write
+
+COLOURS = (plotting.RED, plotting.BLUE, plotting.TEAL, plotting.OCHRE, plotting.VIOLET)
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = chosen_run(options, "does_it_drift")
+        answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names}
+    except RunError as error:
+        sys.exit(str(error))
+    size = run.config["chunk"]
+    table = DataFrame(
+        {"model": name, "first": start, "answers": len(part), "accuracy": part.accuracy}
+        for name, one in answers.items()
+        for start, part in chunks(one, size)
+    )
+    write(stem_of(options, run, "drift"), table, draw(run, answers), options.formats)
+
+
+def chunks(answers: Answers, size: int) -> list[tuple[int, Answers]]:
+    """The answers in their order, `size` at a time, each with its first one's number."""
+    return [
+        (start, answers.select([start <= i < start + size for i in range(len(answers))]))
+        for start in range(0, len(answers), size)
+    ]
+
+
+def draw(run: Run, answers: Mapping[str, Answers]) -> plotting.Figure:
+    """One chart, a line a model."""
+    size = run.config["chunk"]
+    return plotting.curve_panels(
+        [
+            plotting.CurvePanel(
+                title="",
+                lines=tuple(
+                    _line(one, size, *style)
+                    for one, style in zip(answers.values(), _styles(answers), strict=True)
+                ),
+                y_title="Word problems right",
+                y_range=(0, 104),
+            )
+        ],
+        x_title="Answers given so far",
+        unit="%",
+        notes=notes(run, answers),
+        panel=(620, 300),
+    )
+
+
+def _styles(answers: Mapping[str, Answers]) -> list[tuple[str, str]]:
+    """A name and a colour for each model."""
+    tuned = [name for name in answers if name != "before"]
+    of = {name: (name.replace("-", " "), COLOURS[i % len(COLOURS)]) for i, name in enumerate(tuned)}
+    return [of.get(name, ("before tuning", plotting.GREY)) for name in answers]
+
+
+def _line(answers: Answers, size: int, name: str, colour: str) -> plotting.Line:
+    parts = chunks(answers, size)
+    low, high = (np.array([100 * part.ci()[end] for _, part in parts]) for end in (0, 1))
+    return plotting.Line(
+        np.array([start + len(part) / 2 for start, part in parts]),
+        np.array([100 * part.accuracy for _, part in parts]),
+        name,
+        colour,
+        low=low,
+        high=high,
+    )
+
+
+def notes(run: Run, answers: Mapping[str, Answers]) -> list[str]:
+    """How to read the figure, and what the trends are."""
+    told = []
+    for one, (name, _) in zip(answers.values(), _styles(answers), strict=True):
+        found = trend(one.correct)
+        low, high = (100 * end for end in found.ci())
+        flat = "flat" if found.flat else "NOT flat"
+        told.append(f"{name} {100 * found.slope:+.1f} [{low:+.1f}, {high:+.1f}], {flat}")
+    again = "; ".join(
+        f"{run.facts(name)['same']} of {run.facts(name)['repeated']}" for name in answers
+    )
+    return [
+        f"Model: {run.config['model']}. Unseen word problems in random order, chunks of "
+        f"{run.config['chunk']}, one after another (bands: 95% interval of each).",
+        f"Points a thousand answers [95% interval]: {'; '.join(told)}.",
+        f"The first chunk again at the end, answers the same to the letter: {again}.",
+    ]
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.drift", description=__doc__)

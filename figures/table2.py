@@ -1,0 +1,21 @@
+"""Table 2: precise tuning with more and fewer heads, and MLPs beside them.
+
+Reads a run of `experiments/does_tuning_help --table 2`, without loading a model; prints the table
+and a second one with every task, and writes both as HTML and their numbers as CSV.
+"""
+
+from typing import Annotated
+
+import tyro
+
+from figures.common import TableOptions
+from figures.table1 import print_table
+
+
+def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
+    """Print and write."""
+    print_table(options, 2)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.table2", description=__doc__)

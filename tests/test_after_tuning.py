@@ -1,0 +1,105 @@
+"""Questions about tuned models: knockout of the tuned heads, accuracy over many answers."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+import torch
+
+import arith_lens as al
+from arith_lens.answers import Answers
+from arith_lens.runs import find_runs, open_run
+from experiments import do_tuned_heads_carry_more, does_it_drift
+from experiments.does_tuning_help.settings import Chosen, Tuned
+from experiments.does_tuning_help.tasks import World
+from experiments.does_tuning_help.tuned import TunedModel, precise_models, tuning_run
+from figures import carrying, drift
+from figures.common import Options, TableOptions
+
+HEADS = (al.Head(5, 5), al.Head(5, 2), al.Head(11, 6))
+REFERENCE = Path(al.__file__).parent / "reference" / "reference"
+
+
+@pytest.fixture
+def tuning(tmp_path: Path) -> Path:
+    """A finished run of Table 1 whose precise trainings left the model as it was."""
+    row = Tuned("precise", 3)
+    answers = Answers(torch.ones(3, dtype=torch.bool), ("",) * 3, ("8",) * 3, ("groups",) * 3)
+    told = {"method": "precise", "heads": 3, "mlps": 0, "which_heads": [str(h) for h in HEADS]}
+    with open_run("does_tuning_help", {"model": "reference"}, root=tmp_path) as run:
+        for rate, seed in ((0.01, 0), (0.03, 0), (0.01, 1)):
+            name = f"training-{seed}-{int(100 * rate)}"
+            run.save(name, answers, **told, rate=rate, seed=seed, sha256="0" * 64)
+            folder = run.path / "trainings" / name
+            folder.parent.mkdir(exist_ok=True)
+            folder.symlink_to(REFERENCE)
+        run.save("table-1", Chosen({row: {0.01: 0.5, 0.03: 0.4}}))
+    return tmp_path
+
+
+def test_the_tuned_models_are_those_of_the_chosen_rate_a_seed_each(tuning: Path) -> None:
+    found = precise_models(tuning_run("reference", tuning))
+    assert [one.name for one in found] == ["seed-0", "seed-1"]
+    assert [one.folder.name for one in found] == ["training-0-1", "training-1-1"]
+    assert found[0].heads == HEADS
+    found[0].folder.unlink()
+    with pytest.raises(al.runs.RunError, match="--again"):
+        precise_models(tuning_run("reference", tuning))
+    with pytest.raises(al.runs.RunError, match=r"--table 1 --model gpt2"):
+        tuning_run("gpt2", tuning)
+
+
+def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
+    tuning: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = do_tuned_heads_carry_more.Config(questions=4, controls=0, n=9)
+    whole = World.test_questions
+    monkeypatch.setattr(
+        World, "test_questions", lambda world: whole(world)[:16] + whole(world)[16:316:20]
+    )
+    do_tuned_heads_carry_more.main(config, root=tuning)
+    carrying.main(TableOptions(root=tuning, out=tuning))
+    table = pandas.read_csv(tuning / "carrying.csv").set_index("task")
+    assert table["before"].tolist() == table["tuned"].tolist()
+    assert {*table["more after tuning"].tolist()} == {0}
+    assert {*table["before: without"].tolist()} != {0}, "the knockout must do something"
+    assert "over questions and 2 seeds of tuning" in capsys.readouterr().out
+    (run,) = find_runs("do_tuned_heads_carry_more", root=tuning)
+    saved = {path.name: path.stat().st_mtime_ns for path in run.path.glob("*.safetensors")}
+    do_tuned_heads_carry_more.main(config, root=tuning)
+    assert saved == {p.name: p.stat().st_mtime_ns for p in run.path.glob("*.safetensors")}
+
+
+def test_answers_do_not_depend_on_what_was_answered_before(
+    tuning: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    does_it_drift.main(does_it_drift.Config(questions=60, chunk=20), root=tuning)
+    assert "the first 20 again at the end: 20 answers the same" in capsys.readouterr().out
+    drift.main(Options(root=tuning, out=tuning, formats=()))
+    table = pandas.read_csv(tuning / "drift.csv")
+    assert table["model"].tolist() == ["before"] * 3 + ["seed-0"] * 3 + ["seed-1"] * 3
+    assert table["answers"].tolist() == [20] * 9
+    assert "20 of 20; 20 of 20; 20 of 20" in (tuning / "drift.html").read_text()
+
+
+def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that gets worse from chunk to chunk."""
+    chunks = iter(range(100))
+
+    def worse(model: object, asked: list) -> Answers:
+        right = torch.arange(len(asked)) >= 2 * next(chunks)
+        texts = tuple(question.answer for question in asked)
+        return Answers(right, texts, texts, ("groups",) * len(asked))
+
+    monkeypatch.setattr(does_it_drift.al, "answer_questions", worse)
+    monkeypatch.setattr(TunedModel, "load", lambda self: None)
+    does_it_drift.main(does_it_drift.Config(questions=200, chunk=20), root=tuning)
+    drift.main(Options(root=tuning, out=tuning, formats=()))
+    assert "NOT flat" in (tuning / "drift.html").read_text()
+
+
+@pytest.mark.parametrize("figure", [carrying, drift])
+def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
+    options = Options if figure is drift else TableOptions
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.\w+ --model reference"):
+        figure.main(options(root=tmp_path, out=tmp_path))  # pyright: ignore
