@@ -8,6 +8,11 @@ import torch
 
 import arith_lens as al
 from arith_lens.answers import Answers
+from arith_lens.fine_tuning import Delta, TuningResult, pieces_of
+from arith_lens.fine_tuning.base import load_base
+from arith_lens.fine_tuning.pieces import read_pieces
+from arith_lens.fine_tuning.result import DELTA
+from arith_lens.model import weights_hash
 from arith_lens.runs import find_runs, open_run
 from experiments import do_tuned_heads_carry_more, does_it_drift
 from experiments.does_tuning_help.settings import Chosen, Tuned
@@ -17,7 +22,20 @@ from figures import carrying, drift
 from figures.common import Options, TableOptions
 
 HEADS = (al.Head(5, 5), al.Head(5, 2), al.Head(11, 6))
-REFERENCE = Path(al.__file__).parent / "reference" / "reference"
+
+
+def leave_as_it_was(folder: Path) -> None:
+    """What a tuning leaves that changed nothing."""
+    hf_model, _, base = load_base("reference", dtype=None)
+    pieces = pieces_of(hf_model, HEADS)
+    folder.mkdir(parents=True)
+    delta = Delta(base, weights_hash(hf_model), "float32", HEADS, (), read_pieces(hf_model, pieces))
+    delta.save(folder / DELTA)
+    named = tuple(map(str, HEADS))
+    counts = {"n_examples": 1, "n_tuned": 1, "n_parameters": 1, "lora_rank": None, "seconds": 1}
+    told = {"heads": named, "mlps": (), "settings": {}, "losses": (), "untouched": None}
+    told |= {"base": base, "base_hash": delta.base_hash, "dataset_hash": "", "method": "precise"}
+    TuningResult(**told, **counts, samples_per_second=1, output=str(folder)).save()
 
 
 @pytest.fixture
@@ -25,14 +43,12 @@ def tuning(tmp_path: Path) -> Path:
     """A finished run of Table 1 whose precise trainings left the model as it was."""
     row = Tuned("precise", 3)
     answers = Answers(torch.ones(3, dtype=torch.bool), ("",) * 3, ("8",) * 3, ("groups",) * 3)
-    told = {"method": "precise", "heads": 3, "mlps": 0, "which_heads": [str(h) for h in HEADS]}
+    told = {"method": "precise", "heads": 3, "mlps": 0}
     with open_run("does_tuning_help", {"model": "reference"}, root=tmp_path) as run:
         for rate, seed in ((0.01, 0), (0.03, 0), (0.01, 1)):
             name = f"training-{seed}-{int(100 * rate)}"
-            run.save(name, answers, **told, rate=rate, seed=seed, sha256="0" * 64)
-            folder = run.path / "trainings" / name
-            folder.parent.mkdir(exist_ok=True)
-            folder.symlink_to(REFERENCE)
+            run.save(name, answers, **told, rate=rate, seed=seed)
+            leave_as_it_was(run.path / "trainings" / name)
         run.save("table-1", Chosen({row: {0.01: 0.5, 0.03: 0.4}}))
     return tmp_path
 
@@ -40,9 +56,10 @@ def tuning(tmp_path: Path) -> Path:
 def test_the_tuned_models_are_those_of_the_chosen_rate_a_seed_each(tuning: Path) -> None:
     found = precise_models(tuning_run("reference", tuning))
     assert [one.name for one in found] == ["seed-0", "seed-1"]
-    assert [one.folder.name for one in found] == ["training-0-1", "training-1-1"]
+    folders = [Path(one.result.output) for one in found]
+    assert [folder.name for folder in folders] == ["training-0-1", "training-1-1"]
     assert found[0].heads == HEADS
-    found[0].folder.unlink()
+    (folders[0] / "tuning.json").unlink()
     with pytest.raises(al.runs.RunError, match="--again"):
         precise_models(tuning_run("reference", tuning))
     with pytest.raises(al.runs.RunError, match=r"--table 1 --model gpt2"):

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import arith_lens as al
 from arith_lens.fine_tuning import TuningResult
 from arith_lens.fine_tuning.result import DELTA
-
-import arith_lens as al
 from arith_lens.runs import Run, RunError, find_runs
 
 EXPERIMENT = "does_tuning_help"
