@@ -118,7 +118,10 @@ def report(run: Run) -> None:
                 "none" if one is None else f"{one[0]:.0f} to {one[1]:.0f}"
                 for one in turning.intervals
             )
-            print(f"  {title:<34} turns at {turning!s:<12} ({ends}); rises by {turning.height:.2f}")
+            print(
+                f"  {title:<34} turns at {turning!s:<12} ({ends}); rises by {turning.height:.2f}"
+                + (f", falls by {turning.depth:.2f}" if shape == "rise_and_fall" else "")
+            )
         _print_winners(run, name)
 
 

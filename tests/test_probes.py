@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import arith_lens as al
+from arith_lens.pairs import Role
 from arith_lens.probes import ROLES, digit_tokens
 
 GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 40}
@@ -101,6 +103,23 @@ def test_operands_answer_and_other_digits(both: Any, read: Any) -> None:
         expected = [cosines[:, [one], pair].mean(1) for one in (a, b, c)]
         expected += [cosines[:, some, pair].mean(1) for some in (others, strict)]
         assert_close(found[:, :, pair], torch.stack(expected, dim=1), atol=1e-5, rtol=0)
+
+
+def test_an_operand_of_another_token_is_still_no_other_digit(make_hf: Any, tokenizer: Any) -> None:
+    """As where a tokenizer writes " 3" in the prompt and "3" after END."""
+    hf, model = make_hf(), al.load_model((make_hf(), tokenizer))
+    pairs = al.sample_pairs(model, **GIVEN)
+    assert pairs.spans is not None and pairs.operands is not None
+    reference, elsewhere = pairs.reference.clone(), int(digits_of(model).max()) + 1
+    rows = torch.arange(len(pairs))
+    reference[rows, pairs.spans[Role.OPERAND_A][:, 0]] = elsewhere
+    assert not bool((digits_of(model) == elsewhere).any())
+    spaced = replace(pairs, reference=reference)
+    cosines = raw_cosines(hf, spaced, "mlp_in", digits_of(model).expand(len(pairs), -1))
+    found = al.mlp_probe(model, spaced).per_pair
+    for pair, (a, b) in enumerate(pairs.operands.tolist()):
+        others = [d for d in range(10) if d not in (a, b, a + b)]
+        assert_close(found[:, 4, pair], cosines[:, others, pair].mean(1), atol=1e-5, rtol=0)
 
 
 def test_one_pair_alone_has_the_same_cosines(llama: al.HookedModel) -> None:

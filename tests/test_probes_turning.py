@@ -49,6 +49,9 @@ def test_the_points_of_curves_like_the_papers() -> None:
         (np.array([0, 0, 0, 1.0, 1.0]), "rise", (2, 3, 3)),  # all in one step
         (np.array([0, 0, 1.0, 0, 0]), "rise_and_fall", (1, 2, 3)),
         (np.array([0.5, 0, 1.0, 0.9]), "rise_and_fall", (1, 2, 3)),  # from the lowest before
+        (np.array([0, 1.0, 1.0, 1.0]), "rise_and_fall", (0, 1, None)),  # it stays up
+        (np.full(4, 0.3), "rise_and_fall", (None, 0, None)),  # it is flat
+        (np.full(4, 0.3), "rise", (None, None, None)),
     ],
 )
 def test_points_that_are_not_there_are_not_made_up(
@@ -65,6 +68,7 @@ def test_intervals_hold_the_truth_and_grow_with_the_noise() -> None:
         assert interval is not None and interval[0] <= 18 <= interval[1]
         widths.append(interval[1] - interval[0])
         assert turning.found[1] == 1.0 and abs(turning.height - 0.16) < 0.1
+        assert abs(turning.depth - 0.11) < 0.1
     assert widths[0] <= widths[1] and widths[1] > 0
     assert str(turning_layers(noisy(OPERANDS, 0.0), "rise_and_fall")) == "13-18-28"
     assert str(turning_layers(noisy(OPERANDS[:19], 0.0), "rise_and_fall")) == "13-18-none"

@@ -62,7 +62,7 @@ def mlp_probe(
         columns = columns_of(model, chosen)
     cosines = torch.einsum("lpd,ptd->ltp", normalize(states, dim=-1), columns)
     if tokens == "roles":
-        cosines = _by_role(cosines, chosen)
+        cosines = _by_role(cosines, chosen, pairs.operands)
     names = ROLES if tokens == "roles" else tuple(map(str, DIGITS))
     normed = " through the final norm" if final_norm else ""
     return Effects(
@@ -85,13 +85,21 @@ def columns_of(
 
 
 def _by_role(
-    cosines: Float[Tensor, "layer token pair"], tokens: Int[Tensor, "pair token"]
+    cosines: Float[Tensor, "layer token pair"],
+    tokens: Int[Tensor, "pair token"],
+    operands: Int[Tensor, "pair a_b=2"] | None,
 ) -> Float[Tensor, "layer role=5 pair"]:
-    """A, B and C as they are; of the digits behind them, means over those that are others."""
+    """A, B and C as they are; of the digits behind them, means over those that are others.
+
+    An operand may be another token in the prompt than after END (" 3" and "3"), so that a digit is
+    an operand by its value too.
+    """
     named, digits = tokens[:, :3], tokens[:, 3:]
     parts = [cosines[:, :3]]
     for left_out in (named[:, 2:], named):
         other = (digits[:, :, None] != left_out[:, None, :]).all(-1)
+        if left_out is named and operands is not None:
+            other &= (torch.tensor(DIGITS)[:, None] != operands[:, None, :]).all(-1)
         parts.append(cosines[:, 3:].masked_fill(~other.T, float("nan")).nanmean(1, keepdim=True))
     return torch.cat(parts, dim=1)
 

@@ -9,8 +9,9 @@ The paper reads 13-18-28 off LLaMA2-7B's curves; it gives no formula. Ours, for 
 - for curves that rise only, `inflection` is the first layer at which half of the rise is done, and
   `end` the first at which nine tenths are (`rise`, for what MLPs write of the answer).
 
-A curve whose top is its first layer has no start; one whose top is its last layer has not fallen
-and has no end. Those are None, never forced.
+A curve whose top is its first layer has no start; one that does not fall behind its top, or has
+its top in its last layer, has no end. Those are None, never forced. A small fall is a fall: `depth`
+says how far it goes, beside `height`.
 """
 
 from collections.abc import Callable
@@ -45,6 +46,8 @@ class Turning:
     found: tuple[float, ...]
     height: float
     """The rise from the lowest value before the top to the top."""
+    depth: float
+    """The fall from the top to the lowest value behind it."""
 
     @property
     def points(self) -> tuple[int | None, ...]:
@@ -77,7 +80,7 @@ def turning_points(
 def _fallen(curve: Float[np.ndarray, " layer"], top: int, shape: str) -> int | None:
     """Where nine tenths of the fall behind the top are done; None where it does not fall."""
     behind = curve[top + 1 :]
-    if shape != "rise_and_fall" or not len(behind):
+    if shape != "rise_and_fall" or not len(behind) or behind.min() >= curve[top]:
         return None
     done = (curve[top] - behind) / (curve[top] - behind.min())
     return top + 1 + int(np.flatnonzero(done >= 1 - TENTH - ROUNDING)[0])
@@ -107,6 +110,7 @@ def turning_layers(
         intervals=tuple(_interval([p[i] for p in points], level) for i in range(3)),
         found=tuple(_share([p[i] for p in points]) for i in range(3)),
         height=float(mean[top] - mean[: top + 1].min()),
+        depth=float(mean[top] - mean[top:].min()),
     )
 
 
