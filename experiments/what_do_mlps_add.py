@@ -89,10 +89,9 @@ def _save(
         run.save(f"{name}-lens-{read}", al.logit_lens(model, pairs, read=read), pairs=pairs)
     digits = al.mlp_probe(model, pairs, read="write", final_norm=final_norm, tokens="digits")
     run.save(f"{name}-digits", digits, pairs=pairs, case=_case(pairs))
-    apart = distinct(pairs)
-    facts = {"distinct_classes": apart.tolist()}
-    run.save(f"{name}-chance", chance(pairs), pairs=pairs, **facts)
-    run.save(f"{name}-winners", winners(digits, pairs), pairs=pairs, **facts)
+    apart = distinct(pairs).tolist()
+    run.save(f"{name}-chance", chance(pairs), pairs=pairs, distinct_classes=apart)
+    run.save(f"{name}-winners", winners(digits, pairs), pairs=pairs, distinct_classes=apart)
 
 
 def _case(pairs: al.PromptPairs) -> dict[str, Any]:
