@@ -18,6 +18,7 @@ import torch
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.model import HookedModel
+from arith_lens.reference import measure
 
 lm_eval: Any = pytest.importorskip(
     "lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'"
@@ -30,6 +31,7 @@ SIX = (*WRITTEN, *CHOSEN)
 SHOTS = {"gsm8k": 2, "svamp": 1, "addsub": 0, "singleeq": 1, "commonsense_qa": 2, "mmlu": 1}
 ASKED: dict[str, Any] = {"limit": 3, "shots": SHOTS, "max_new_tokens": 12, "progress": False}
 OUT = (al.Head(0, 1), al.Head(2, 3), al.Mlp(1))
+HEADS = tuple(al.Head(layer, index) for layer in (3, 5, 11) for index in range(0, 8, 2))
 FAMILIES = ("llama", "mistral")
 
 
@@ -135,8 +137,10 @@ def asked_of_plain(hf: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def knocked_out(hf: Any, means: dict[str, torch.Tensor], *, writes: bool = True) -> Iterator[None]:
-    """OUT replaced in plain Transformers at every position but the first, which is BOS.
+def knocked_out(
+    hf: Any, means: dict[str, torch.Tensor], *, out: Any = OUT, writes: bool = True
+) -> Iterator[None]:
+    """Components replaced in plain Transformers at every position but the first, which is BOS.
 
     With one prompt at a time and a cache, a forward of one token is a step of writing.
     """
@@ -146,7 +150,7 @@ def knocked_out(hf: Any, means: dict[str, torch.Tensor], *, writes: bool = True)
 
     d_head = hf.config.hidden_size // hf.config.num_attention_heads
     handles = []
-    for one in OUT:
+    for one in out:
         layer = hf.model.layers[one.layer]
         if isinstance(one, al.Head):
             vector = means[f"blocks.{one.layer}.attn.hook_z"][one.index]
@@ -161,10 +165,10 @@ def knocked_out(hf: Any, means: dict[str, torch.Tensor], *, writes: bool = True)
         else:
             vector = means[f"blocks.{one.layer}.hook_mlp_out"]
 
-            def mlps(_: Any, __: Any, out: Any, vector: Any = vector) -> Any:
-                out = out.clone()
-                out[:, first(out) :] = vector
-                return out
+            def mlps(_: Any, __: Any, written: Any, vector: Any = vector) -> Any:
+                changed = written.clone()
+                changed[:, first(written) :] = vector
+                return changed
 
             handles.append(layer.mlp.register_forward_hook(mlps))
     try:
@@ -223,6 +227,30 @@ def test_all_benchmarks_come_out_as_of_plain_transformers_in_the_harness(
     assert ours_out == plain_out
     assert all(plain[name][0] != plain_out[name][0] for name in WRITTEN), "it must be able to fail"
     assert plain != plain_out
+
+
+@pytest.mark.parametrize("name", ["reference", "reference-mistral"])
+@pytest.mark.usefixtures("without_machine_report")
+def test_the_shipped_models_come_out_as_loaded_by_plain_transformers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same checkpoint, loaded by each; trained, so that choices differ; with hooks and not."""
+    monkeypatch.setattr("tests.test_evaluation.SHOTS", dict.fromkeys([*SHOTS, "mmlu"], 0))
+    hf, tokenizer = measure.load_plain(Path(al.__file__).parent / "reference" / name)
+    vectors = {f"blocks.{one.layer}.attn.hook_z": torch.zeros(8, 16) for one in HEADS}
+    ours = []
+    for hooks in (False, True):
+        model = al.load_model(name)
+        out = knockout_hooks(model, HEADS, vectors) if hooks else []
+        ours.append(told(al.evaluate(model, SIX, data_dir=DATA, hooks=out, **ASKED | {"shots": 0})))
+    plain = told_by_harness(asked_of_plain(hf, tokenizer))
+    with knocked_out(hf, vectors, out=HEADS):
+        plain_out = told_by_harness(asked_of_plain(hf, tokenizer))
+    assert ours == [plain, plain_out]
+    assert all(plain[name][0] != plain_out[name][0] for name in WRITTEN), "it must be able to fail"
+    chosen = [plain[name][0] for name in CHOSEN]
+    assert len({letter for of in chosen for letter in of}) > 1
+    assert chosen != [plain_out[name][0] for name in CHOSEN], "it must be able to fail"
 
 
 CONTEXTS = ("3 plus 5 equals to", "Q: What is the sum of 3 and 5? A:", "", "John has ", "<s>3 and")

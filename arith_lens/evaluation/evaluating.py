@@ -30,6 +30,7 @@ def evaluate(
     seed: int = 1234,
     run: "Run | None" = None,
     name: str = "evaluation",
+    facts: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> EvaluationResult:
     """How much of some benchmarks a model gets right, with interventions in place or without.
@@ -60,6 +61,8 @@ def evaluate(
         seed: of the shots that the harness draws (GSM8K's, CommonsenseQA's); its own default
         run: keeps what is answered as it comes, so that a killed evaluation goes on
         name: the result's name in the run
+        facts: JSON values that the run keeps beside it, such as which heads are out
+        progress: show a bar, with the time left
 
     Raises:
         ImportError: the harness is not installed
@@ -103,7 +106,7 @@ def evaluate(
     samples = harness.run(lm, built, limit=limit)
     result = read_samples(samples, built, asked, lm)
     if run is not None:
-        run.save(name, result, identity=identity, tasks=list(built.tasks), hooks=asked["hooks"])
+        run.save(name, result, identity=identity, **(facts or {}))
     return result
 
 

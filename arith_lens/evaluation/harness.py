@@ -69,6 +69,8 @@ def build(
         if known not in manager.task_index:
             manager = _with_others(manager, known)
         groups[known] = tuple(dict.fromkeys(_leaves(manager, known)))
+    if isinstance(shots, Mapping):
+        shots = {ALIASES.get(name, name): count for name, count in shots.items()}
     _check_shots(shots, groups)
     tasks: dict[str, Any] = {}
     read = reader(data_dir)

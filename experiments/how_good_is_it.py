@@ -1,0 +1,138 @@
+"""How good is a model at benchmarks, as it is and without its key heads?
+
+GSM8K, AddSub, SingleEq, SVAMP, MMLU and CommonsenseQA through the lm-evaluation-harness, from the
+published files under `--data-dir`, else from the hub; of a shipped model, without `--data-dir`, its
+closed world's tasks. Asked as it is; with the heads of the most negative mean effect over the four
+operations knocked out (each replaced by one vector, its mean over the counterfactuals, at every
+token but BOS); and with as many random heads. Saves a run under results/how_good_is_it/, question
+by question, which `figures/benchmarks.py` prints; a killed one goes on.
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+import arith_lens as al
+from arith_lens.components import NamedHook
+from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
+from arith_lens.model.checkpoints import REFERENCE_MODELS
+from arith_lens.runs import Run
+from experiments.strongest import all_operations, by_effect
+from experiments.which_heads import Dtype, said_plainly, stopped_plainly
+
+SIX = ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "commonsense_qa")
+WORLD = ("world_word_problems", "world_two_digit", "world_generic")
+
+
+@dataclass(frozen=True)
+class Config:
+    """How good is a model at benchmarks, as it is and without its key heads?"""
+
+    model: str = "reference"
+    """A shipped model's name, a Hugging Face id, or a directory, such as a tuned model's."""
+    tasks: tuple[str, ...] = ()
+    """Names of `al.evaluate`; the six benchmarks, or the closed world's tasks, if not given."""
+    data_dir: Path | None = None
+    """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/; the hub if not given."""
+    limit: int | None = None
+    """The first so many questions of each task, and of each subject of MMLU."""
+    shots: dict[str, int] = field(default_factory=dict)
+    """Worked examples by task, such as gsm8k 5; as published results have them if not given."""
+    max_new_tokens: int | None = None
+    """Of a written answer; what the task says, mostly 256, if not given."""
+    heads: int = 10
+    """How many heads are knocked out; 0 asks the model as it is alone."""
+    controls: int = 1
+    """Random sets of as many heads."""
+    n: int | None = None
+    """Distinct reference prompts an operation that heads are found with; all if not given."""
+    batch_size: int | None = None
+    """Prompts at once at most."""
+    seed: int = 0
+    """Of the sampling, and the first of the random sets."""
+    dtype: Dtype = None
+    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
+    device: str | None = None
+    """Such as cuda:1; the GPU if there is one."""
+
+
+def main(
+    config: Annotated[Config, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+    again: bool = False,
+) -> None:
+    """Compute, save and say where.
+
+    Args:
+        config: what to compute.
+        root: where runs are kept.
+        dry_run: print what would be asked, and stop.
+        again: compute anew what an earlier run of this configuration has saved.
+    """
+    dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    tasks = tasks_of(config)
+    if dry_run:
+        limit = "all questions" if config.limit is None else f"the first {config.limit} questions"
+        sets = ["as it is", f"without {config.heads} heads", f"{config.controls} controls"]
+        asked = ", ".join(sets if config.heads else sets[:1])
+        print(f"{', '.join(tasks)}: {limit} of each, {asked}")
+        return
+    with said_plainly():
+        model = al.load_model(config.model, dtype=dtype, device=config.device)
+        opened = al.open_run("how_good_is_it", config, model=model, root=root, again=again)
+    with stopped_plainly(), opened as run, said_plainly():
+        for name, (heads, hooks) in interventions(model, config, run).items():
+            started = time.monotonic()
+            found = al.evaluate(
+                model,
+                tasks,
+                hooks=hooks,
+                limit=config.limit,
+                data_dir=config.data_dir,
+                shots=config.shots or None,
+                max_new_tokens=config.max_new_tokens,
+                too_long="truncate",
+                batch_size=config.batch_size,
+                run=run,
+                name=name,
+                facts={"heads": [str(head) for head in heads]},
+            )
+            out = f"without {', '.join(map(str, heads))}" if heads else "as it is"
+            print(f"\n{config.model} {out} ({time.monotonic() - started:.0f} s)\n{found}")
+    print(f"\nsaved in {run.path}; python -m figures.benchmarks --model {config.model} prints it")
+
+
+def tasks_of(config: Config) -> tuple[str, ...]:
+    """As asked; else the benchmarks, or for a shipped model without their files its own world's."""
+    if config.tasks:
+        return config.tasks
+    return WORLD if config.model in REFERENCE_MODELS and config.data_dir is None else SIX
+
+
+def interventions(
+    model: al.HookedModel, config: Config, run: Run
+) -> dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]]:
+    """By name: which heads are out, and the hooks that take them out."""
+    found: dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]] = {"plain": ((), [])}
+    if not config.heads:
+        return found
+    pairs = all_operations(model, n=config.n, seed=config.seed)
+    strongest = by_effect(al.path_patch(model, pairs, run=run, name="effects"), config.heads)
+    sets = {"strongest": strongest}
+    for seed in range(config.seed, config.seed + config.controls):
+        order = random_order(model.n_layers, model.n_heads, seed)
+        sets[f"random-{seed}"] = tuple(order[: config.heads])
+    means = counterfactual_means(model, pairs)
+    for name, heads in sets.items():
+        found[name] = heads, knockout_hooks(model, heads, means)
+    return found
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m experiments.how_good_is_it", description=__doc__)

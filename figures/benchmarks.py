@@ -1,0 +1,123 @@
+"""Benchmarks before and after a knockout: accuracy, its interval, the change in pairs.
+
+Reads a run of `experiments/how_good_is_it.py`, without loading a model; prints the table and writes
+it as HTML and its numbers as CSV.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import tyro
+from pandas import DataFrame
+
+from arith_lens.answers import Answers
+from arith_lens.evaluation import EvaluationResult
+from arith_lens.paper import paper_model
+from arith_lens.runs import Run, RunError
+from figures.common import TableOptions, chosen_run, stem_of, write_table
+
+PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they are others
+BEFORE = "plain"
+
+
+def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
+    """Print and write."""
+    try:
+        run = chosen_run(options, "how_good_is_it")
+        found = {
+            name: EvaluationResult.from_arrays(run.load_arrays(name))
+            for name in run.names
+            if name != "effects"
+        }
+    except RunError as error:
+        sys.exit(str(error))
+    before = found[BEFORE]
+    text = [row(task, found, run) for task in shown(before)]
+    numbers = [numbers_of(task, found) for task in before.tasks]
+    title = f"Benchmarks, {run.config['model']}"
+    stem = stem_of(options, run, "benchmarks")
+    write_table(stem, DataFrame(text), DataFrame(numbers), title, notes(before, run))
+
+
+def shown(result: EvaluationResult) -> list[str]:
+    """Groups, and tasks that are in none; all the rest is in the CSV."""
+    groups = result.settings["groups"]
+    inside = {leaf for leaves in groups.values() for leaf in leaves}
+    return [*groups, *(task for task in result.settings["tasks"] if task not in inside)]
+
+
+def row(task: str, found: Mapping[str, EvaluationResult], run: Run) -> dict[str, str]:
+    """One task as text."""
+    before = found[BEFORE].task(task)
+    trusted = found[BEFORE].task(task, trusted=True)
+    doubts = len(before) - len(trusted)
+    cells = {
+        "task": task,
+        "shots": str(numbers_of(task, found)["shots"]),
+        "questions": str(len(before)) + (f" ({doubts} doubtful)" if doubts else ""),
+        "as it is": _share(before),
+    }
+    for name, result in found.items():
+        if name != BEFORE:
+            change = found[BEFORE].change_to(result, task)
+            low, high = change.ci()
+            cells[_title(name, run)] = (
+                f"{change.after:.1%}: {100 * change.difference:+.1f} "
+                f"[{100 * low:+.1f}, {100 * high:+.1f}], p = {change.p_value:.2g}"
+            )
+    return cells
+
+
+def numbers_of(task: str, found: Mapping[str, EvaluationResult]) -> dict[str, Any]:
+    """One task in full: every knockout, with and without questions of doubtful gold answers."""
+    summary = found[BEFORE].summary()
+    line = summary[summary["task"] == task].iloc[0].to_dict()
+    for name, result in found.items():
+        if name == BEFORE:
+            continue
+        change = found[BEFORE].change_to(result, task)
+        low, high = change.ci()
+        line |= {name: change.after, f"{name}_lost": change.lost, f"{name}_gained": change.gained}
+        line |= {f"{name}_low": low, f"{name}_high": high, f"{name}_p": change.p_value}
+        line[f"{name}_trusted"] = result.task(task, trusted=True).accuracy
+    return line
+
+
+def notes(before: EvaluationResult, run: Run) -> list[str]:
+    """How to read the table, and what the paper has."""
+    limit = run.config["limit"]
+    lines = [
+        "Accuracy with Wilson's 95% interval; after a knockout: the difference in points [95% "
+        "interval, questions paired], and McNemar's exact test.",
+        f"Asked by {before.settings['harness']}; "
+        + ("all questions." if limit is None else f"the first {limit} questions of each task."),
+    ]
+    for name in run.names:
+        heads = run.facts(name).get("heads")
+        if heads:
+            lines.append(f"{_title(name, run)}: {', '.join(heads)}.")
+    paper = paper_model(run.config["model"])
+    if paper is not None and paper.before:
+        told = [
+            f"{task} {paper.before[PAPER.get(task, task)]:.1f}"
+            for task in shown(before)
+            if PAPER.get(task, task) in paper.before
+        ]
+        lines.append(f"The paper's Table 1, {paper.name} as it is: {', '.join(told)}.")
+    return lines
+
+
+def _title(name: str, run: Run) -> str:
+    heads = run.facts(name).get("heads", ())
+    what = "strongest" if name == "strongest" else f"random (seed {name.rpartition('-')[2]})"
+    return f"without {len(heads)} {what}"
+
+
+def _share(answers: Answers) -> str:
+    low, high = answers.ci()
+    return f"{answers.accuracy:.1%} [{low:.0%}, {high:.0%}]"
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.benchmarks", description=__doc__)
