@@ -13,6 +13,8 @@ DTYPE ?=
 DEVICE ?=
 TOKENIZER ?= $(MODEL)
 DATA ?=
+TASKS ?=
+LIMIT ?=
 
 # The Python to set up from: the first of these that is new enough, or your own: make PYTHON=...
 PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -36,11 +38,11 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_m
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer paths carriers stability templates gallery splits test check bench precision reference
+.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates gallery splits test check bench precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 
@@ -113,6 +115,11 @@ fig13: $(STAMP) ## what MLPs read, in several MODELS
 fig14: $(STAMP) ## what MLPs write, in several MODELS
 	$(PROBE_MODELS)
 	$(BIN)/python -m figures.fig14 --models $(MODELS)
+
+evaluate: $(STAMP) ## how good at benchmarks, without its key heads too? DATA= TASKS= LIMIT=; else the closed world's
+	$(BIN)/python -m experiments.how_good_is_it $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) \
+		$(if $(TASKS),--tasks $(TASKS)) $(if $(LIMIT),--limit $(LIMIT))
+	$(BIN)/python -m figures.benchmarks --model $(call quoted,$(MODEL))
 
 fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw figures/models/fig12.html
 	for model in $(MODELS); do $(BIN)/python -m experiments.which_heads --model "$$model" $(WITH) || exit 1; done

@@ -96,7 +96,7 @@ def means(both: tuple[Any, HookedModel]) -> dict[str, torch.Tensor]:
     return counterfactual_means(both[1], pairs, OUT)
 
 
-def harness_tasks() -> tuple[Any, list[Any]]:
+def harness_tasks(shots: dict[str, int]) -> tuple[Any, list[Any]]:
     """The tasks by the harness's own files, their data made in the hub's schema."""
     from datasets import Dataset, DatasetDict
     from lm_eval.tasks import TaskManager
@@ -111,7 +111,7 @@ def harness_tasks() -> tuple[Any, list[Any]]:
         data = {"custom_dataset": lambda splits=splits, **_: DatasetDict(splits)}
         group = {"group": "of this test", "task": [{"task": name, **data}]}
         tasks.append(manager.load([group])["tasks"][name])
-        tasks[-1].set_config("num_fewshot", SHOTS.get(name, SHOTS["mmlu"]))
+        tasks[-1].set_config("num_fewshot", shots.get(name, shots["mmlu"]))
     return manager, tasks
 
 
@@ -121,14 +121,16 @@ def plain_lm(hf: Any, tokenizer: Any) -> Any:
     return models.HFLM(pretrained=hf, tokenizer=tokenizer, batch_size=1)
 
 
-def asked_of_plain(hf: Any, tokenizer: Any) -> dict[str, Any]:
+def asked_of_plain(
+    hf: Any, tokenizer: Any, *, shots: dict[str, int] = SHOTS, limit: int = 3
+) -> dict[str, Any]:
     """The harness's own evaluation, of its own class for Transformers."""
-    manager, tasks = harness_tasks()
+    manager, tasks = harness_tasks(shots)
     found = lm_eval.simple_evaluate(
         model=plain_lm(hf, tokenizer),
         tasks=tasks,
         task_manager=manager,  # or it reads every task there is
-        limit=3,
+        limit=limit,
         gen_kwargs={"max_gen_toks": 12},
         bootstrap_iters=0,
     )
@@ -232,20 +234,21 @@ def test_all_benchmarks_come_out_as_of_plain_transformers_in_the_harness(
 @pytest.mark.parametrize("name", ["reference", "reference-mistral"])
 @pytest.mark.usefixtures("without_machine_report")
 def test_the_shipped_models_come_out_as_loaded_by_plain_transformers(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
 ) -> None:
     """The same checkpoint, loaded by each; trained, so that choices differ; with hooks and not."""
-    monkeypatch.setattr("tests.test_evaluation.SHOTS", dict.fromkeys([*SHOTS, "mmlu"], 0))
     hf, tokenizer = measure.load_plain(Path(al.__file__).parent / "reference" / name)
+    none = dict.fromkeys(SHOTS, 0)
+    quick: dict[str, Any] = {**ASKED, "shots": none}
     vectors = {f"blocks.{one.layer}.attn.hook_z": torch.zeros(8, 16) for one in HEADS}
     ours = []
     for hooks in (False, True):
         model = al.load_model(name)
         out = knockout_hooks(model, HEADS, vectors) if hooks else []
-        ours.append(told(al.evaluate(model, SIX, data_dir=DATA, hooks=out, **ASKED | {"shots": 0})))
-    plain = told_by_harness(asked_of_plain(hf, tokenizer))
+        ours.append(told(al.evaluate(model, SIX, data_dir=DATA, hooks=out, **quick)))
+    plain = told_by_harness(asked_of_plain(hf, tokenizer, shots=none))
     with knocked_out(hf, vectors, out=HEADS):
-        plain_out = told_by_harness(asked_of_plain(hf, tokenizer))
+        plain_out = told_by_harness(asked_of_plain(hf, tokenizer, shots=none))
     assert ours == [plain, plain_out]
     assert all(plain[name][0] != plain_out[name][0] for name in WRITTEN), "it must be able to fail"
     chosen = [plain[name][0] for name in CHOSEN]
