@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from arith_lens.answers import Question as Question
     from arith_lens.answers import answer_questions as answer_questions
     from arith_lens.answers import load_questions as load_questions
+    from arith_lens.attention import attention_by_role as attention_by_role
     from arith_lens.benchmarks import load_records as load_records
     from arith_lens.benchmarks import parse_number as parse_number
     from arith_lens.benchmarks import refuse_overlap as refuse_overlap
@@ -79,6 +80,7 @@ _HOME = {
     "ablate_heads": "hooks",
     "ablate_mlps": "hooks",
     "answer_questions": "answers",
+    "attention_by_role": "attention",
     "capture": "hooks",
     "compare": "effects",
     "contrast": "effects",

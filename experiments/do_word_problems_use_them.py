@@ -18,7 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 import arith_lens as al
-from arith_lens.components import pattern_name
+from arith_lens.attention import attention_to
 from arith_lens.knockout import random_order
 from arith_lens.pairs import Role, keep_correct
 from arith_lens.pairs.correctness import answer
@@ -129,7 +129,7 @@ def compute(
         for label, heads in sets.items():
             out = al.knock_out(model, some, heads, means=MEANS[name], progress=False)
             run.save(f"{label}-on-{name}", out, heads=[str(head) for head in heads])
-        run.save(f"attention-{name}", attention(model, pairs, every))
+        run.save(f"attention-{name}", attention_to(model, pairs, every, classes, axis="class"))
 
 
 def head_sets(
@@ -151,32 +151,6 @@ def head_sets(
     return sets
 
 
-@torch.no_grad()
-def attention(
-    model: al.HookedModel, pairs: al.PromptPairs, heads: list[al.Head], batch_size: int = 128
-) -> al.Effects:
-    """Where heads look from END, on reference prompts: the weight of each class of tokens.
-
-    [head class pair]; the classes share out all of a head's weight.
-    """
-    names = sorted({pattern_name(head.layer) for head in heads})
-    parts = []
-    for batch in pairs.batches(batch_size):
-        mask = batch.attention_mask
-        kept = al.record(model, batch.reference, names, attention_mask=mask, positions=-1)
-        looks = torch.stack([kept[pattern_name(h.layer)][:, h.index, 0] for h in heads])
-        masks = torch.stack([classes(batch)[name] for name in CLASSES]).to(looks)
-        parts.append(torch.einsum("hpk,cpk->hcp", looks.float(), masks.float()).cpu())
-    return al.Effects(
-        per_pair=torch.cat(parts, dim=-1),
-        axes=("head", "class"),
-        metric="attention weight from END",
-        template=pairs.template,
-        cluster=pairs.cluster,
-        labels={"head": tuple(map(str, heads)), "class": CLASSES},
-    )
-
-
 def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
     """Which tokens are digits, operators, BOS, END, or other words; each token is in one."""
     pieces, mask = pairs.pieces or {}, pairs.attention_mask
@@ -191,7 +165,8 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
     for name, where in found.items():
         found[name] = where & mask & ~taken
         taken |= where
-    return {**found, "other words": mask & ~taken}
+    found["other words"] = mask & ~taken
+    return {name: found[name] for name in CLASSES}
 
 
 if __name__ == "__main__":

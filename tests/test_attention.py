@@ -1,0 +1,164 @@
+"""Attention from END equals Transformers' own attention weights, summed by role."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+import arith_lens as al
+from arith_lens import activations
+from arith_lens.attention import (
+    ROLES,
+    attention_by_role,
+    attention_to,
+    kinds_of,
+    most_looked_at,
+    patterns_of,
+)
+from arith_lens.attention.prompts import Patterns
+from arith_lens.effects import Effects
+from arith_lens.model import recording
+from arith_lens.pairs import Role
+
+GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 40}
+
+
+@torch.no_grad()
+def raw_row(hf: Any, tokens: Tensor, layer: int, head: int) -> Tensor:
+    """END's attention over one unpadded prompt, as Transformers gives it."""
+    out = hf(tokens[None], output_attentions=True, use_cache=False)
+    return out.attentions[layer][0, head, -1].float()
+
+
+@pytest.fixture(params=["llama", "mistral", "deep", "bf16"])
+def both(request: pytest.FixtureRequest, make_hf: Callable[..., Any], tokenizer: Any) -> Any:
+    """A Transformers model and the same one loaded: grouped queries in a sliding window, layer
+    >= 10, bfloat16."""
+    options: dict[str, dict[str, Any]] = {
+        "deep": {"num_hidden_layers": 13, "num_attention_heads": 2, "hidden_size": 16},
+        "mistral": {"family": "mistral"},
+    }
+    chosen = options.get(request.param, {})
+    dtype = torch.bfloat16 if request.param == "bf16" else torch.float32
+    return make_hf(**chosen).to(dtype), al.load_model((make_hf(**chosen).to(dtype), tokenizer))
+
+
+def test_weights_by_role_are_transformers_own(both: Any) -> None:
+    hf, model = both
+    pairs = al.sample_pairs(model, **GIVEN)
+    assert len({*pairs.lengths.tolist()}) > 1, "padding on the left must matter"
+    last = model.n_layers - 1
+    heads = [al.Head(0, 1), al.Head(last, 0), al.Head(last, 1)]
+    found = attention_by_role(model, pairs, heads)
+    assert found.axes == ("head", "role") and found.labels is not None
+    assert found.labels["role"] == ROLES and found.labels["head"] == tuple(map(str, heads))
+    assert pairs.spans is not None
+    atol = 2e-2 if model.dtype == torch.bfloat16 else 1e-5
+    for pair in range(0, len(pairs), 7):
+        mask = pairs.attention_mask[pair]
+        shift = int((~mask).sum())
+        for row, head in enumerate(heads):
+            weights = raw_row(hf, pairs.reference[pair][mask], head.layer, head.index)
+            expected, rest = {}, weights.clone()
+            for role in (Role.BOS, Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B, Role.END):
+                start, stop = (int(x) - shift for x in pairs.spans[role][pair])
+                expected[role] = float(weights[start:stop].sum())
+                rest[start:stop] = 0
+            expected[Role.OTHER] = float(rest.sum())
+            ordered = torch.tensor([expected[Role(name)] for name in ROLES])
+            assert_close(found.per_pair[row, :, pair], ordered, atol=atol, rtol=0)
+            assert not torch.allclose(found.per_pair[row, :, pair], ordered.flip(0), atol=3e-2)
+    assert_close(found.per_pair.sum(1), torch.ones(3, len(pairs)), atol=atol, rtol=0)
+
+
+def test_one_pair_alone_looks_the_same(llama: al.HookedModel) -> None:
+    pairs = al.sample_pairs(llama, **GIVEN)
+    whole = attention_by_role(llama, pairs, [al.Head(1, 1)])
+    one = attention_by_role(llama, pairs[5], [al.Head(1, 1)])
+    assert_close(one.per_pair[..., 0], whole.per_pair[..., 5], atol=1e-6, rtol=0)
+
+
+def test_only_ends_rows_are_kept(llama: al.HookedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, kept = al.sample_pairs(llama, **GIVEN), []
+
+    def watched(*given: Any, into: dict[str, Tensor], name: str, **options: Any) -> Any:
+        result = keep(*given, into=into, name=name, **options)
+        kept.append(tuple(into[name].shape))
+        return result
+
+    keep = activations.keep_activation
+    monkeypatch.setattr(recording, "keep_activation", watched)
+    attention_by_role(llama, pairs, [al.Head(0, 1), al.Head(2, 2)])
+    assert kept and all(shape[2] == 1 for shape in kept)  # [batch head query key]
+
+
+def test_kinds_of_tokens_may_be_ones_own(llama: al.HookedModel) -> None:
+    pairs = al.sample_pairs(llama, **GIVEN)
+    found = attention_to(
+        llama,
+        pairs,
+        [al.Head(0, 0)],
+        lambda some: {"first": some.role_mask(Role.BOS), "rest": ~some.role_mask(Role.BOS)},
+        axis="kind",
+    )
+    roles = attention_by_role(llama, pairs, [al.Head(0, 0)])
+    assert_close(found.per_pair[:, 0], roles.per_pair[:, 0])
+    assert found.labels is not None and found.labels["kind"] == ("first", "rest")
+
+
+def looks(*rows: dict[str, float]) -> Effects:
+    """Heads that look so at every one of three pairs."""
+    values = torch.tensor([[row.get(role, 0.0) for role in ROLES] for row in rows])
+    labels = {"head": tuple(f"{i}.0" for i in range(len(rows))), "role": ROLES}
+    return Effects(values[..., None].expand(-1, -1, 3), ("head", "role"), "x", labels=labels)
+
+
+def test_heads_are_sorted_by_where_their_weight_goes() -> None:
+    found = looks(
+        {"BOS": 0.8, "operand a": 0.06, "operand b": 0.05, "other": 0.09},
+        {"BOS": 0.1, "operator": 0.5, "operand a": 0.4},
+        {"operand a": 0.3, "operator": 0.3, "other": 0.4},
+        {"other": 1.0},
+    )
+    kinds = {"0.0": "operand", "1.0": "operator", "2.0": "other", "3.0": "other"}
+    assert kinds_of(found) == kinds
+    best = most_looked_at(found).mean()
+    assert [ROLES[int(row.argmax())] for row in best] == ["BOS", "operator", "other", "other"]
+    assert torch.equal(best.sum(1), torch.ones(4))
+    with pytest.raises(ValueError, match="the result of attention_by_role"):
+        kinds_of(Effects(torch.rand(2, 3, 4), ("layer", "head"), "x"))
+
+
+def test_patterns_of_a_prompt_are_transformers_own(both: Any) -> None:
+    hf, model = both
+    prompts = ("3 + 5 = ", "Q: What is 3 plus 5? A: ")
+    heads = [al.Head(0, 1), al.Head(2, 0)]
+    found = patterns_of(model, prompts, heads)
+    for prompt, weights, tokens in zip(prompts, found.weights, found.tokens, strict=True):
+        ids = model.tokenizer(prompt, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            raw = hf(ids, output_attentions=True, use_cache=False).attentions
+        expected = torch.stack([raw[head.layer][0, head.index] for head in heads]).float()
+        assert_close(weights, expected, atol=2e-2 if hf.dtype == torch.bfloat16 else 1e-5, rtol=0)
+        assert len(tokens) == weights.shape[-1] and tokens[0] == "<s>"
+    back = Patterns.from_arrays(found.to_arrays())
+    assert back.tokens == found.tokens and torch.equal(back.weights[1], found.weights[1])
+    assert len(found.to_dataframe()) == 2 * sum(map(len, found.tokens))
+
+
+def test_mistakes_are_named(llama: al.HookedModel) -> None:
+    pairs = al.sample_pairs(llama, **GIVEN)
+    with pytest.raises(ValueError, match="expected heads to look at, found none"):
+        attention_by_role(llama, pairs, [])
+    with pytest.raises(IndexError, match="9"):
+        attention_by_role(llama, pairs, [al.Head(9, 0)])
+    bare = al.PromptPairs.from_tokens(pairs.reference, pairs.counterfactual, pairs.answer)
+    with pytest.raises(ValueError, match="have no roles"):
+        attention_by_role(llama, bare, [al.Head(0, 0)])
+    with pytest.raises(ValueError, match="prompts with text and heads, found 0 prompts"):
+        patterns_of(llama, [], [al.Head(0, 0)])
+    with pytest.raises(ValueError, match="and 0 heads"):
+        patterns_of(llama, "3 + 5 = ", [])
