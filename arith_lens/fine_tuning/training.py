@@ -30,6 +30,22 @@ def train(
     progress: bool,
 ) -> Any:
     """Train, from the last whole checkpoint in `folder` where there is one; returns the Trainer."""
+    trainer = trainer_for(prepared, examples, settings, folder, device=device, progress=progress)
+    found = last_checkpoint(folder)
+    trainer.outcome = trainer.train(resume_from_checkpoint=found and str(found))
+    return trainer
+
+
+def trainer_for(
+    prepared: Prepared,
+    examples: list[Example],
+    settings: Settings,
+    folder: Path,
+    *,
+    device: str | None,
+    progress: bool,
+) -> Any:
+    """The Trainer, before its first step."""
     from transformers import PrinterCallback, set_seed
 
     set_seed(settings.seed)
@@ -44,8 +60,6 @@ def train(
     trainer.sampler = ByLength(
         [len(example.input_ids) for example in examples], settings.batch_size, settings.seed
     )
-    found = last_checkpoint(folder)
-    trainer.outcome = trainer.train(resume_from_checkpoint=found and str(found))
     return trainer
 
 

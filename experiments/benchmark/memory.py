@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import tyro
@@ -30,6 +31,7 @@ WHOLE = 64
 FEW = 2
 """Heads, and MLPs, of the ways that run the model for each sender."""
 NOTHING: dict[str, Cell] = {"peak_bytes": None, "model_bytes": None, "predicted_bytes": None}
+PROCESS = "experiments.benchmark.memory"
 GIVEN_BACK = "65536"
 """Bytes from which glibc hands freed memory back at once; else holes in its heap count as used."""
 RESET_PEAK = "5"  # proc(5), clear_refs
@@ -52,7 +54,7 @@ def memory_table(size: str, *, n_pairs: int, device: str, dtype: str, threads: i
     rows: list[dict[str, Cell]] = []
     for rival in RIVALS:
         job = Job(rival.name, size, n_pairs, device, dtype, threads)
-        found = NOTHING if rival.missing else in_process(job)
+        found = NOTHING if rival.missing else in_process(PROCESS, job, rival.name)
         rows.append({"method": rival.name, **found, "remark": _remark(rival, found)})
     return Table(rows)
 
@@ -63,14 +65,15 @@ def _remark(rival: Rival, found: Mapping[str, Cell]) -> str:
     return "not measured: needs Linux" if found["peak_bytes"] is None else ""
 
 
-def in_process(job: Job) -> dict[str, Cell]:
-    command = [sys.executable, "-m", "experiments.benchmark.memory"]
+def in_process(module: str, job: Any, what: str) -> dict[str, Cell]:
+    """Run `python -m module` with the job's fields as options, and read what it prints as JSON."""
+    command = [sys.executable, "-m", module]
     for name, value in vars(job).items():
         command += [f"--{name.replace('_', '-')}", str(value)]
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": GIVEN_BACK}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
-        raise RuntimeError(f"memory of {job.rival!r} could not be measured:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"memory of {what!r} could not be measured:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

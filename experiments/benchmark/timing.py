@@ -1,12 +1,15 @@
 """Seconds by the clock and of the processor, in rounds that weigh on all methods alike."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -18,25 +21,31 @@ class Timing:
     """Processor time of all threads: other work on the machine disturbs it less than the clock."""
     rounds: int
     result: Tensor
+    spreads: tuple[float, float] = (0.0, 0.0)
+    """Between the quartiles of the rounds, as a share of the median: of the clock, of `cpu`."""
 
     def spent(self, device: torch.device) -> float:
         """What ratios and exponents are of: processor time, or the clock where a GPU works."""
         return self.cpu if device.type == "cpu" else self.seconds
 
+    def spread(self, device: torch.device) -> float:
+        """Of what `spent` is the median of."""
+        return self.spreads[device.type == "cpu"]
+
 
 def timed(
-    methods: Mapping[str, Callable[[], Tensor]],
+    methods: Mapping[Name, Callable[[], Tensor]],
     *,
     repeats: int,
     budget: int | float,
     device: torch.device,
-) -> dict[str, Timing]:
+) -> dict[Name, Timing]:
     """Run every method once a round, until it has run `repeats` times or for `budget` seconds.
 
     A method's first run warms it up and does not count, unless it alone used up the budget.
     """
-    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
-    results: dict[str, Tensor] = {}
+    runs: dict[Name, list[tuple[float, float]]] = {name: [] for name in methods}
+    results: dict[Name, Tensor] = {}
     for _ in range(1 + repeats):
         for name, compute in methods.items():
             if not runs[name] or sum(seconds for seconds, _ in runs[name]) < budget:
@@ -62,5 +71,13 @@ def finish(device: torch.device) -> None:
 
 def _medians(runs: list[tuple[float, float]], result: Tensor) -> Timing:
     counted = runs[1:] or runs
-    seconds, cpu = (median(values) for values in zip(*counted, strict=True))
-    return Timing(seconds, cpu, len(counted), result)
+    clock, busy = zip(*counted, strict=True)
+    spreads = _spread(clock), _spread(busy)
+    return Timing(median(clock), median(busy), len(counted), result, spreads)
+
+
+def _spread(values: tuple[float, ...]) -> float:
+    if len(values) < 2:
+        return 0.0
+    low, _, high = quantiles(values, n=4)
+    return (high - low) / median(values)

@@ -1,0 +1,182 @@
+"""The bounds are what plain torch counts, the library computes no more, and nothing is kept."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from arith_lens import Head, Mlp
+from arith_lens.fine_tuning.pieces import pieces_of
+from arith_lens.fine_tuning.sliced import slice_model
+from experiments.benchmark.shapes import Shape, random_llama
+from experiments.benchmark_fine_tuning import __main__ as command
+from experiments.benchmark_fine_tuning import flops, steps
+from experiments.benchmark_fine_tuning.steps import tuner_of, upper_heads
+
+SMALL = Shape(5, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
+CHOICES = {
+    "heads": ([Head(2, 1), Head(2, 3), Head(4, 0)], []),
+    "an MLP below": ([Head(3, 1)], [Mlp(1)]),
+    "both in the lowest layer": ([Head(1, 1)], [Mlp(1), Mlp(4)]),
+    "MLPs alone": ([], [Mlp(2), Mlp(3)]),
+    "the first layer": ([Head(0, 2)], []),
+}
+
+
+def eager(shape: Shape = SMALL) -> Any:
+    model = random_llama(shape, "cpu", torch.float32)
+    model.set_attn_implementation("eager")  # its products are counted one by one
+    return model.train()
+
+
+def tokens() -> Tensor:
+    return torch.arange(SMALL.n_pairs * SMALL.n_tokens).reshape(SMALL.n_pairs, -1)
+
+
+def counted(model: nn.Module) -> int:
+    """FLOPs of forward and backward."""
+    ids = tokens()
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+    return counter.get_total_flops()
+
+
+class Parts(nn.Module):
+    """A matrix cut into parts of plain torch, of which some are trained: no code of the library."""
+
+    def __init__(self, linear: nn.Linear, dim: int, tuned: list[int], n_heads: int) -> None:
+        super().__init__()
+        self.dim, self.n = dim, n_heads
+        cut = linear.weight.detach().chunk(n_heads, dim)
+        self.parts = nn.ParameterList(
+            nn.Parameter(part.clone(), requires_grad=index in tuned)
+            for index, part in enumerate(cut)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.dim == 0:
+            return torch.cat([functional.linear(x, part) for part in self.parts], -1)
+        pieces = zip(x.chunk(self.n, -1), self.parts, strict=True)
+        return torch.stack([functional.linear(*piece) for piece in pieces]).sum(0)
+
+
+def in_plain_torch(heads: list[Head], mlps: list[Mlp]) -> Any:
+    model = eager().requires_grad_(False)
+    for layer in {head.layer for head in heads}:
+        tuned = [head.index for head in heads if head.layer == layer]
+        attention = model.model.layers[layer].self_attn
+        for part, dim in (("q", 0), ("k", 0), ("v", 0), ("o", 1)):
+            linear = getattr(attention, f"{part}_proj")
+            setattr(attention, f"{part}_proj", Parts(linear, dim, tuned, SMALL.n_heads))
+    for mlp in mlps:
+        model.model.layers[mlp.layer].mlp.requires_grad_(True)
+    return model
+
+
+def test_full_fine_tuning_needs_what_torch_counts() -> None:
+    assert flops.full(SMALL).total == counted(eager())
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_precise_needs_what_torch_counts_and_the_library_computes_no_more(choice: str) -> None:
+    heads, mlps = CHOICES[choice]
+    bound = flops.precise(SMALL, heads, mlps).total
+    assert bound < flops.full(SMALL).total
+    assert counted(in_plain_torch(heads, mlps)) == bound
+    model = eager()
+    slice_model(model, pieces_of(model, heads, mlps), dtype=torch.float32)
+    assert counted(model) == bound
+
+
+def test_lora_needs_what_torch_counts() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    targets = [f"{part}_proj" for part in "qkvo"]
+    adapted = get_peft_model(eager(), LoraConfig(r=3, target_modules=targets))
+    assert flops.lora(SMALL, 3).total == counted(adapted)
+
+
+def kept_bytes(model: nn.Module) -> int:
+    """What autograd keeps for the backward, weights and repeats left out."""
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    ids = tokens()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+    assert loss.requires_grad  # and the graph lives until here, so that no address came twice
+    return sum(kept.values())
+
+
+def sliced(n_layers: int, layer: int) -> Any:
+    shape = Shape(n_layers, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
+    model = eager(shape)
+    slice_model(model, pieces_of(model, [Head(layer, 1)]), dtype=torch.float32)
+    return model
+
+
+def test_nothing_is_kept_below_the_lowest_tuned_layer() -> None:
+    """As many layers above the tuned one keep as much, however many are below."""
+    shallow, deep = kept_bytes(sliced(2, 0)), kept_bytes(sliced(8, 6))
+    assert shallow == deep
+    assert kept_bytes(sliced(8, 5)) > 1.3 * deep, "the test must be able to fail"
+    assert kept_bytes(eager()) > kept_bytes(sliced(5, 4))
+
+
+@pytest.mark.parametrize("method", steps.METHODS)
+def test_a_measured_step_trains(method: str) -> None:
+    tuner = tuner_of(method, SMALL)
+    losses = []
+    for _ in range(3):
+        losses.append(float(tuner.gradients()))
+        assert tuner.update() > 0
+    assert losses[0] > 0 and tuner.state_bytes > 2 * 4 * tuner.n_tuned
+    assert tuner.flops > 0
+
+
+def test_lora_has_as_many_parameters_as_precise() -> None:
+    shape = steps.SHAPES["tiny"]
+    sizes = {method: tuner_of(method, shape).n_tuned for method in steps.METHODS}
+    assert sizes["lora"] == sizes["precise"] < sizes["full"] / 10
+
+
+def test_tuned_heads_are_in_the_upper_half_and_as_many_as_the_papers() -> None:
+    heads = upper_heads(steps.SHAPES["llama-7b"])
+    assert len(set(heads)) == 32 and {head.layer for head in heads} == set(range(16, 32))
+    assert len(set(upper_heads(steps.SHAPES["bench"]))) == 4
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Callable[..., str]:
+    def run(**options: Any) -> str:
+        config = command.Config(size="tiny", rows=2, repeats=2, **options)
+        command.main(config, root=tmp_path)
+        (report,) = (tmp_path / "benchmark_fine_tuning").glob("*/report.md")
+        return report.read_text()
+
+    return run
+
+
+def test_the_command_measures_speed_and_the_trainer(tiny: Callable[..., str]) -> None:
+    report = tiny(parts=("speed", "trainer"))
+    for method in steps.METHODS:
+        assert f"| {method} |" in report
+    assert "A precise step: bare" in report
+
+
+def test_the_command_says_where_there_is_no_gpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(SystemExit, match="expected a GPU for --device cuda"):
+        command.main(command.Config(device="cuda"))
