@@ -113,6 +113,15 @@ def collate(examples: Sequence[Example]) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+def filled(examples: Sequence[Example], batch_size: int) -> list[Example]:
+    """The examples and silent ones, without loss, up to whole batches.
+
+    Several processes must have equally many batches, and accelerate would repeat examples.
+    """
+    silent = Example(examples[0].input_ids[:1], 1)
+    return [*examples, *[silent] * (-len(examples) % batch_size)]
+
+
 class ByLength(Sampler[int]):
     """Examples of similar length together, each epoch in an order that follows from its number.
 
@@ -121,15 +130,19 @@ class ByLength(Sampler[int]):
     with it, and it is cut by the whole batch, so that it is the same for any number of processes.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, seed: int, n_silent: int = 0
+    ) -> None:
+        """`n_silent` examples after those with `lengths` end each epoch."""
         self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
+        self.n_silent = n_silent
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.lengths) + self.n_silent
 
     def __iter__(self) -> Iterator[int]:
         rng = random.Random(f"{self.seed} {self.epoch}")
@@ -142,4 +155,5 @@ class ByLength(Sampler[int]):
             batches += [near[i : i + self.batch_size] for i in range(0, len(near), self.batch_size)]
         last = batches.pop() if len(batches[-1]) < self.batch_size else []
         rng.shuffle(batches)
-        return iter([i for batch in [*batches, last] for i in batch])
+        silent = range(len(order), len(self))
+        return iter([i for batch in [*batches, last, silent] for i in batch])

@@ -5,7 +5,6 @@ which is written last, can be read: a process killed while writing resumes from 
 """
 
 import json
-import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from arith_lens.fine_tuning.examples import ByLength, Example, collate
+from arith_lens.fine_tuning.examples import ByLength, Example, collate, filled
 from arith_lens.fine_tuning.methods import Prepared
+from arith_lens.fine_tuning.processes import n_processes
 from arith_lens.fine_tuning.settings import Settings
 
 WEIGHTS = "model.safetensors"
@@ -49,6 +49,9 @@ def trainer_for(
     from transformers import PrinterCallback, set_seed
 
     set_seed(settings.seed)
+    lengths = [len(example.input_ids) for example in examples]
+    if n_processes() > 1:
+        examples = filled(examples, settings.batch_size)
     trainer = _trainer_class()(
         prepared.model,
         _arguments(prepared.model, settings, folder, device=device, progress=progress),
@@ -57,9 +60,8 @@ def trainer_for(
     )
     trainer.remove_callback(PrinterCallback)  # without a bar it would print
     trainer.rates = prepared.rates or {}
-    trainer.sampler = ByLength(
-        [len(example.input_ids) for example in examples], settings.batch_size, settings.seed
-    )
+    n_silent = len(examples) - len(lengths)
+    trainer.sampler = ByLength(lengths, settings.batch_size, settings.seed, n_silent)
     return trainer
 
 
@@ -82,7 +84,7 @@ def _arguments(
 ) -> Any:
     from transformers import TrainingArguments
 
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    processes = n_processes()
     micro = settings.micro_batch or max(1, settings.batch_size // processes)
     if settings.batch_size % (micro * processes):
         raise ValueError(
@@ -153,9 +155,12 @@ def _trainer_class() -> Any:
                 return
             to = Path(output_dir or str(self.args.output_dir))
             to.mkdir(parents=True, exist_ok=True)
-            save_file(trained_of(self.model), to / WEIGHTS)
+            save_file(state_dict or trained_of(self.model), to / WEIGHTS)
 
         def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+            if self.is_fsdp_enabled:  # it keeps shards of its own beside the weights
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
+                return
             kept = load_file(Path(resume_from_checkpoint) / WEIGHTS)
             there = _trained_parameters(self.model if model is None else model)
             if kept.keys() != there.keys():

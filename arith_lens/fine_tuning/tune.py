@@ -2,13 +2,12 @@
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from arith_lens.components import Head, Mlp
 from arith_lens.fine_tuning.base import load_base
@@ -16,6 +15,12 @@ from arith_lens.fine_tuning.delta import Delta
 from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenize
 from arith_lens.fine_tuning.methods import Prepared, prepare, random_components
 from arith_lens.fine_tuning.pieces import read_pieces, write_pieces
+from arith_lens.fine_tuning.processes import (
+    default_device,
+    is_sharded,
+    refuse_sharded,
+    whole_state,
+)
 from arith_lens.fine_tuning.result import CHECKPOINT, DELTA, FILE, TuningResult, Untouched
 from arith_lens.fine_tuning.settings import Settings, check_method
 from arith_lens.fine_tuning.training import train
@@ -70,9 +75,13 @@ def fine_tune(
     asked.check()
     check_method(method, chosen, blocks)
     rows = read_dataset(dataset)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or default_device()
+    refuse_sharded(method, device)
     hf_model, tokenizer, base = load_base(
-        source, dtype=_dtype(source, method, asked), device=device, attention=asked.attention
+        source,
+        dtype=_dtype(source, method, asked),
+        device=None if is_sharded() else device,  # else each process would hold it whole
+        attention=asked.attention,
     )
     length = asked.max_length or getattr(hf_model.config, "max_position_embeddings", None)
     examples = tokenize(tokenizer, rows, max_length=length, end_with_eos=asked.end_with_eos)
@@ -138,10 +147,12 @@ def _tuned(
         untouched=untouched,
         output=str(folder),
     )
+    weights = whole_state(trainer)
     if trainer.is_world_process_zero():
-        _write(folder, tuned, plain, prepared, checkpoint=checkpoint)
+        _write(folder, tuned, plain, prepared, checkpoint=checkpoint, weights=weights)
         result.save()
         shutil.rmtree(folder / STEPS, ignore_errors=True)
+    trainer.accelerator.wait_for_everyone()  # what the result names is there for all
     return result
 
 
@@ -166,7 +177,9 @@ def _finished(folder: Path, facts: dict[str, Any]) -> bool:
             )
         return (folder / FILE).is_file()
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    half = folder / f"{QUESTION}.{os.getpid()}"  # several processes begin at once
+    half.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    half.replace(path)
     return False
 
 
@@ -205,7 +218,13 @@ def _prove(tuned: Any, prepared: Prepared, base_hash: str, n_parameters: int) ->
 
 
 def _write(
-    folder: Path, tuned: Any, plain: _Plain, prepared: Prepared, *, checkpoint: bool
+    folder: Path,
+    tuned: Any,
+    plain: _Plain,
+    prepared: Prepared,
+    *,
+    checkpoint: bool,
+    weights: dict[str, Any] | None,
 ) -> None:
     if prepared.first:
         facts = plain.facts
@@ -215,5 +234,5 @@ def _write(
             folder / DELTA
         )
     if checkpoint or not prepared.first:
-        tuned.save_pretrained(folder / CHECKPOINT)
+        tuned.save_pretrained(folder / CHECKPOINT, state_dict=weights)
         plain.tokenizer.save_pretrained(folder / CHECKPOINT)

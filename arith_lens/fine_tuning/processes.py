@@ -1,0 +1,48 @@
+"""Training over several processes, as `torchrun` and `accelerate launch` start them."""
+
+import os
+from typing import Any
+
+import torch
+
+
+def n_processes() -> int:
+    """How many train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def default_device() -> str:
+    """This process's GPU if there is one."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
+
+
+def is_sharded() -> bool:
+    """Whether `accelerate launch --use_fsdp` asked to shard the parameters over the processes."""
+    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
+
+
+def refuse_sharded(method: str, device: str) -> None:
+    """Raise ValueError for FSDP but with full fine-tuning: slices are written into whole matrices.
+
+    The others need gradients and optimizer state of a few percent of the weights. Without a GPU
+    accelerate would leave `--use_fsdp` aside and say nothing.
+    """
+    if is_sharded() and method != "full":
+        raise ValueError(
+            f"expected method 'full' under FSDP, found {method!r}; start the others without "
+            "--use_fsdp, data parallel"
+        )
+    if is_sharded() and device == "cpu":
+        raise ValueError(
+            "expected GPUs under FSDP, found the CPU, where accelerate shards nothing; start without "
+            "--use_fsdp"
+        )
+
+
+def whole_state(trainer: Any) -> dict[str, Any] | None:
+    """The tuned weights gathered from all processes; None where each has them whole."""
+    if not trainer.is_fsdp_enabled:
+        return None
+    return trainer.accelerator.get_state_dict(trainer.model_wrapped)
