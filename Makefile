@@ -13,6 +13,7 @@ DTYPE ?=
 DEVICE ?=
 TOKENIZER ?= $(MODEL)
 DATA ?=
+SIZE ?=
 TASKS ?=
 LIMIT ?=
 
@@ -38,10 +39,10 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_m
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates gallery splits test check bench precision reference
+.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates gallery splits test check bench bench-finetune precision reference
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
@@ -176,6 +177,10 @@ bench: $(STAMP) ## time path patching against other ways; its growth; its memory
 
 splits: $(STAMP) ## train parts without test questions, with counts; DATA= holds gsm8k/, svamp/, ...
 	$(BIN)/python -m experiments.training_splits $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+
+bench-finetune: $(STAMP) ## time training steps: full, LoRA, precise; memory; SIZE=llama-7b DTYPE=bfloat16 DEVICE=cuda
+	$(BIN)/python -m experiments.benchmark_fine_tuning $(if $(SIZE),--size $(SIZE)) \
+		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32
 	$(BIN)/python -m experiments.how_precise --model $(MODEL) $(if $(N),--n $(N)) \

@@ -134,9 +134,10 @@ def test_nothing_is_kept_below_the_lowest_tuned_layer() -> None:
     assert kept_bytes(eager()) > kept_bytes(sliced(5, 4))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("method", steps.METHODS)
-def test_a_measured_step_trains(method: str) -> None:
-    tuner = tuner_of(method, SMALL)
+def test_a_measured_step_trains(method: str, dtype: str) -> None:
+    tuner = tuner_of(method, SMALL, dtype=dtype, recompute=dtype == "bfloat16")
     losses = []
     for _ in range(3):
         losses.append(float(tuner.gradients()))

@@ -36,13 +36,16 @@ def refuse_sharded(method: str, device: str) -> None:
         )
     if is_sharded() and device == "cpu":
         raise ValueError(
-            "expected GPUs under FSDP, found the CPU, where accelerate shards nothing; start without "
-            "--use_fsdp"
+            "expected GPUs under FSDP, found the CPU, where accelerate shards nothing; start "
+            "without --use_fsdp"
         )
 
 
 def whole_state(trainer: Any) -> dict[str, Any] | None:
-    """The tuned weights gathered from all processes; None where each has them whole."""
+    """The tuned weights gathered by the first of all processes; None where each has them whole."""
     if not trainer.is_fsdp_enabled:
         return None
-    return trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return get_model_state_dict(trainer.model_wrapped, options=options)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from arith_lens.fine_tuning.examples import ByLength, Example, collate, filled
 from arith_lens.fine_tuning.methods import Prepared
-from arith_lens.fine_tuning.processes import n_processes
+from arith_lens.fine_tuning.processes import n_processes, whole_state
 from arith_lens.fine_tuning.settings import Settings
 
 WEIGHTS = "model.safetensors"
@@ -151,11 +151,12 @@ def _trainer_class() -> Any:
             return optimizer
 
         def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+            gathered = whole_state(self)  # by all processes together
             if not self.args.should_save:
                 return
             to = Path(output_dir or str(self.args.output_dir))
             to.mkdir(parents=True, exist_ok=True)
-            save_file(state_dict or trained_of(self.model), to / WEIGHTS)
+            save_file(gathered or trained_of(self.model), to / WEIGHTS)
 
         def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
             if self.is_fsdp_enabled:  # it keeps shards of its own beside the weights

@@ -176,7 +176,8 @@ def compared(
             rows.append(row | {"remark": "does not fit"})
             continue
         gradients, update = timings[name]
-        row |= facts | {
+        row |= {
+            **facts,
             "samples_per_second": n_rows / steps[name],
             "gradient_seconds": gradients.spent(device),
             "update_seconds": update.spent(device),
@@ -201,9 +202,7 @@ COLUMNS = (
 
 def overhead(config: Config, shape: Shape) -> tuple[float, float]:
     """Seconds of a precise step, bare and as the Trainer runs it: medians."""
-    tuner = tuner_of(
-        "precise", shape, config.device, config.dtype, n_steps=config.repeats + 3
-    )
+    tuner = tuner_of("precise", shape, config.device, config.dtype, n_steps=config.repeats + 3)
     gradients, update = _timed({"precise": tuner}, config)["precise"]
     device = torch.device(config.device)
     return gradients.spent(device) + update.spent(device), median(trainer_steps(tuner))

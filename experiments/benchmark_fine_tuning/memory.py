@@ -53,9 +53,7 @@ def measure(job: Job) -> dict[str, Cell]:
     shape = replace(SHAPES[job.size], n_pairs=job.rows)
     found: dict[str, Cell] = {"peak_bytes": None, "step_bytes": None, "state_bytes": None}
     try:
-        tuner = tuner_of(
-            job.method, shape, job.device, job.dtype, recompute=job.recompute == "yes"
-        )
+        tuner = tuner_of(job.method, shape, job.device, job.dtype, recompute=job.recompute == "yes")
         for _ in range(2):
             between = resident(device, reset=True)
             tuner.gradients()
