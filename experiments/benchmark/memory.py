@@ -54,7 +54,7 @@ def memory_table(size: str, *, n_pairs: int, device: str, dtype: str, threads: i
     rows: list[dict[str, Cell]] = []
     for rival in RIVALS:
         job = Job(rival.name, size, n_pairs, device, dtype, threads)
-        found = NOTHING if rival.missing else in_process(PROCESS, job, rival.name)
+        found = NOTHING if rival.missing else in_process(job)
         rows.append({"method": rival.name, **found, "remark": _remark(rival, found)})
     return Table(rows)
 
@@ -65,7 +65,7 @@ def _remark(rival: Rival, found: Mapping[str, Cell]) -> str:
     return "not measured: needs Linux" if found["peak_bytes"] is None else ""
 
 
-def in_process(module: str, job: Any, what: str) -> dict[str, Cell]:
+def in_process(job: Any, module: str = PROCESS) -> dict[str, Cell]:
     """Run `python -m module` with the job's fields as options, and read what it prints as JSON."""
     command = [sys.executable, "-m", module]
     for name, value in vars(job).items():
@@ -73,7 +73,7 @@ def in_process(module: str, job: Any, what: str) -> dict[str, Cell]:
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": GIVEN_BACK}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
-        raise RuntimeError(f"memory of {what!r} could not be measured:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"memory of {job} could not be measured:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -37,7 +37,7 @@ def memory_table(size: str, rows: int, device: str, dtypes: Sequence[str]) -> Ta
         for recompute in ("no", "yes")
         for method in METHODS
     ]
-    return Table([vars(job) | in_process(PROCESS, job, job.method) for job in jobs])
+    return Table([vars(job) | in_process(job, PROCESS) for job in jobs])
 
 
 def measure(job: Job) -> dict[str, Cell]:
