@@ -254,7 +254,7 @@ def test_memory_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPa
     assert peak is None or 0 <= float(peak) < 5e8
     assert float(found["predicted_bytes"] or 0) > 1e5
     monkeypatch.setattr(memory.sys, "executable", shutil.which("false"))
-    with pytest.raises(RuntimeError, match="memory of .*'sweep'.* could not be measured"):
+    with pytest.raises(RuntimeError, match=r"memory of .*'sweep'.* could not be measured"):
         memory.in_process(job)
 
 
