@@ -1,6 +1,7 @@
 """Attention from END equals Transformers' own attention weights, summed by role."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,6 +73,33 @@ def test_weights_by_role_are_transformers_own(both: Any) -> None:
             assert_close(found.per_pair[row, :, pair], ordered, atol=atol, rtol=0)
             assert not torch.allclose(found.per_pair[row, :, pair], ordered.flip(0), atol=3e-2)
     assert_close(found.per_pair.sum(1), torch.ones(3, len(pairs)), atol=atol, rtol=0)
+
+
+def test_nothing_is_seen_beyond_a_sliding_window(mistral: al.HookedModel) -> None:
+    pairs = al.sample_pairs(mistral, **GIVEN)
+    assert int(pairs.lengths.min()) > 6, "each prompt must be longer than the window"
+    looks = attention_by_role(mistral, pairs, [al.Head(0, 0), al.Head(2, 3)]).per_pair
+    roles = [Role(name) for name in ROLES]
+    assert not looks[:, roles.index(Role.BOS)].any()
+    near = torch.arange(pairs.reference.shape[1]) >= pairs.reference.shape[1] - 6
+    for row, role in enumerate(roles):
+        seen = (pairs.role_mask(role) & near).any(1)
+        assert torch.equal((looks[:, row] > 0).all(0), seen)
+
+
+def test_the_oracle_would_see_padding_that_is_looked_at(
+    llama: al.HookedModel, make_hf: Callable[..., Any]
+) -> None:
+    pairs, head = al.sample_pairs(llama, **GIVEN), al.Head(2, 1)
+    row = int(pairs.lengths.argmin())
+    mask = pairs.attention_mask[row]
+    bos = float(raw_row(make_hf(), pairs.reference[row][mask], head.layer, head.index)[0])
+    unmasked = replace(pairs, attention_mask=torch.ones_like(pairs.attention_mask))
+    right, wrong = (
+        float(attention_by_role(llama, some, [head]).per_pair[0, ROLES.index(Role.BOS), row])
+        for some in (pairs, unmasked)
+    )
+    assert right == pytest.approx(bos, abs=1e-5) and abs(wrong - bos) > 1e-3
 
 
 def test_one_pair_alone_looks_the_same(llama: al.HookedModel) -> None:
