@@ -38,8 +38,10 @@ TUNE = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_mlps_add \
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
 
+LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
+
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig6 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates gallery splits test check bench bench-finetune precision reference
+.PHONY: help setup fig2 fig3 fig4 fig5 fig6 fig7 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig16 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates gallery splits test check bench bench-finetune precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +106,18 @@ drift: $(STAMP) ## does a tuned model's accuracy drift over thousands of answers
 transfer: $(STAMP) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
 	$(BIN)/python -m experiments.what_else_breaks $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 	$(BIN)/python -m figures.transfer --model $(call quoted,$(MODEL))
+
+fig5: $(STAMP) ## where do the key heads look? attention from END by role
+	$(LOOK)
+	$(BIN)/python -m figures.fig5 --model $(call quoted,$(MODEL))
+
+fig7: $(STAMP) ## operand heads on other formats: which tokens END looks at
+	$(LOOK)
+	$(BIN)/python -m figures.fig7 --model $(call quoted,$(MODEL))
+
+fig16: $(STAMP) ## operator heads on the word of each operation
+	$(LOOK)
+	$(BIN)/python -m figures.fig16 --model $(call quoted,$(MODEL))
 
 fig6: $(STAMP) ## what do MLPs read and add? cosines with the numbers, one prompt in full
 	$(BIN)/python -m experiments.what_do_mlps_add $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from arith_lens.answers import answer_questions as answer_questions
     from arith_lens.answers import load_questions as load_questions
     from arith_lens.attention import attention_by_role as attention_by_role
+    from arith_lens.attention import attention_view as attention_view
     from arith_lens.benchmarks import load_records as load_records
     from arith_lens.benchmarks import parse_number as parse_number
     from arith_lens.benchmarks import refuse_overlap as refuse_overlap
@@ -81,6 +82,7 @@ _HOME = {
     "ablate_mlps": "hooks",
     "answer_questions": "answers",
     "attention_by_role": "attention",
+    "attention_view": "attention",
     "capture": "hooks",
     "compare": "effects",
     "contrast": "effects",

@@ -14,7 +14,7 @@ PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
     **dict.fromkeys(["activations", "arrays", "components", "memory"], 0),
     **dict.fromkeys(["column_addition", "plotting", "problems", "statistics"], 0),
-    **dict.fromkeys(["effects", "hooks", "model", "paper", "templates"], 1),
+    **dict.fromkeys(["effects", "hooks", "model", "paper", "templates", "views"], 1),
     **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 2),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
     **dict.fromkeys(["answers", "attention", "knockout", "path_patching", "probes"], 4),

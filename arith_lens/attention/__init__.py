@@ -7,4 +7,5 @@ from arith_lens.attention.kinds import KINDS as KINDS
 from arith_lens.attention.kinds import kinds_of as kinds_of
 from arith_lens.attention.kinds import most_looked_at as most_looked_at
 from arith_lens.attention.prompts import Patterns as Patterns
+from arith_lens.attention.prompts import attention_view as attention_view
 from arith_lens.attention.prompts import patterns_of as patterns_of

@@ -12,6 +12,7 @@ from arith_lens.arrays import Arrays
 from arith_lens.components import Head, check_components, pattern_name
 from arith_lens.model import HookedLike, record
 from arith_lens.pairs.tokens import encode, pieces, tokenizer_of
+from arith_lens.views import View, attention_heads
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,6 +33,12 @@ class Patterns:
     heads: tuple[str, ...]
     tokens: tuple[tuple[str, ...], ...]
     weights: tuple[Float[Tensor, "head _ _"], ...]
+
+    def view(self, index: int) -> View:
+        """One prompt's patterns as circuitsvis shows them. Raises ValueError beyond 64 heads."""
+        return attention_heads(
+            self.weights[index].numpy(), self.tokens[index], self.heads, title=self.prompts[index]
+        )
 
     def to_arrays(self) -> Arrays:
         """For a file; `from_arrays` gives the same back."""
@@ -76,6 +83,15 @@ class Patterns:
                 for at, (token, w) in enumerate(zip(tokens, row, strict=True))
             ]
         )
+
+
+def attention_view(model: HookedLike, prompt: str, heads: Iterable[Head]) -> View:
+    """The patterns of `heads` on one prompt, to click through: in a notebook, or `.save(path)`.
+
+    Raises:
+        ValueError, IndexError: as `patterns_of`; more than 64 heads
+    """
+    return patterns_of(model, prompt, heads).view(0)
 
 
 @torch.no_grad()

@@ -32,6 +32,8 @@ from arith_lens.plotting.style import (
     Number,
     colour_at,
     is_dark,
+    rising_scale,
+    step_texts,
     symmetric_limit,
 )
 
@@ -72,6 +74,8 @@ def matrix_panels(
     unit: str = "",
     digits: int = 0,
     limit: Number | None = None,
+    upright: bool = False,
+    rising: bool = False,
     notes: Sequence[str] = (),
 ) -> Figure:
     """Panels one below the other; numbers stand in cells that are wide enough.
@@ -79,6 +83,8 @@ def matrix_panels(
     Args:
         digits: after the point, of the numbers in cells.
         limit: where the colours end; None: `symmetric_limit` of all cells.
+        upright: every column's name, turned; else every fourth where cells are narrow.
+        rising: no number is below 0, and colours begin there.
 
     Raises:
         ValueError: no panel, or a group whose values are not [row column] of its names.
@@ -96,19 +102,25 @@ def matrix_panels(
         raise ValueError("expected a panel at least, found none")
     cells = np.concatenate([group.values.ravel() for part in parts for group in part.groups])
     end = symmetric_limit(cells) if limit is None else limit
-    page, cell = _page(parts, notes)
+    names = [name for part in parts for group in part.groups for name in group.names]
+    feet = max([_FEET, *(text_box(name, 11)[0] + 12 for name in names)]) if upright else _FEET
+    page, cell = _page(parts, notes, feet)
     figure = go.Figure()
     set_page(figure, page)
     set_colours(figure, page, end, unit)
+    if rising:
+        at = [0.0, end / 2, float(end)]
+        shown = {"tickvals": at, "ticktext": step_texts(at, unit)}
+        figure.update_coloraxes(cmin=0, colorscale=rising_scale(), colorbar=shown)
     for index, part in enumerate(parts):
-        _add_part(figure, part, index, page, (cell, end), (unit, digits))
+        _add_part(figure, part, index, page, (cell, end), (unit, digits), upright)
         add_title(figure, part.title, index, page, lift=24)
     add_colour_title(figure, colour_title, page)
     add_notes(figure, page)
     return figure
 
 
-def _page(parts: Sequence[Matrix], notes: Sequence[str]) -> tuple[Page, int]:
+def _page(parts: Sequence[Matrix], notes: Sequence[str], feet: Number) -> tuple[Page, int]:
     """The page, and the width of a cell."""
     most = max(sum(len(group.names) for group in part.groups) for part in parts)
     cell = max(min(_SPAN // most, _WIDEST), 6)
@@ -119,11 +131,11 @@ def _page(parts: Sequence[Matrix], notes: Sequence[str]) -> tuple[Page, int]:
         width = sum(len(group.names) for group in part.groups) * cell
         width += _GAP * (len(part.groups) - 1)
         boxes.append(Box(left, top, left + width, top + _HEIGHT * len(part.rows)))
-        top = boxes[-1].bottom + _FEET + _BETWEEN
+        top = boxes[-1].bottom + feet + _BETWEEN
     right = max(box.right for box in boxes) + RIGHT
     lines = wrapped(notes, right)
     return Page(
-        (right, boxes[-1].bottom + _FEET + 26 + LINE * len(lines)), tuple(boxes), lines
+        (right, boxes[-1].bottom + feet + 26 + LINE * len(lines)), tuple(boxes), lines
     ), cell
 
 
@@ -134,6 +146,7 @@ def _add_part(
     page: Page,
     scale: tuple[int, Number],
     show: tuple[str, int],
+    upright: bool,
 ) -> None:
     """Cells, numbers, frames and names of one panel; a cell is 1 wide and 1 high on its axes."""
     cell, end = scale
@@ -147,7 +160,7 @@ def _add_part(
         x = box.left + (start + len(group.names) / 2) * cell
         write(figure, plain(group.title), (x, box.top - 6), page, size=11, ink=NOTE,
               anchor=("center", "bottom"))  # fmt: skip
-        step = 1 if cell >= 20 else 4
+        step = 1 if cell >= 20 or upright else 4
         centres += [*middle[::step]]
         names += [plain(name) for name in group.names[::step]]
         for at, text in zip(middle, group.foot, strict=False):
@@ -158,6 +171,8 @@ def _add_part(
         below = (box.left - 8, box.bottom + 19)
         write(figure, plain(part.foot), below, page, size=10, ink=NOTE, anchor=("right", "top"))
     _set_axes(figure, part, index, page, (centres, names, start - _GAP / cell))
+    if upright:
+        figure.layout[axis_names(index)[0]].tickangle = -90
 
 
 def _add_cells(

@@ -59,6 +59,12 @@ def signed(value: Number, unit: str = "") -> str:
     return f"{value:+.4g}{unit}".replace("-", "−")
 
 
+def rising_scale() -> list[list[float | str]]:
+    """The blue half of the colour scale, from 0 up."""
+    half = DIVERGING[len(DIVERGING) // 2 :]
+    return [[i / (len(half) - 1), colour] for i, colour in enumerate(half)]
+
+
 def colour_scale() -> list[list[Any]]:
     """`DIVERGING` as plotly wants it."""
     last = len(DIVERGING) - 1

@@ -1,0 +1,17 @@
+"""Interactive views: arrays and tokens in, HTML that opens offline out. Tokens are data.
+
+circuitsvis' components for a few heads, one page or notebook that carries its bundle once; and a
+map of all heads that opens one pattern at a time.
+"""
+
+from arith_lens.views.circuits import MOST_HEADS as MOST_HEADS
+from arith_lens.views.circuits import View as View
+from arith_lens.views.circuits import attention_heads as attention_heads
+from arith_lens.views.circuits import attention_pattern as attention_pattern
+from arith_lens.views.circuits import coloured_tokens as coloured_tokens
+from arith_lens.views.circuits import top_tokens as top_tokens
+from arith_lens.views.head_map import save_head_map as save_head_map
+from arith_lens.views.page import page as page
+from arith_lens.views.page import save_page as save_page
+from arith_lens.views.safety import safe_token as safe_token
+from arith_lens.views.safety import script_json as script_json

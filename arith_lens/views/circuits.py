@@ -1,0 +1,185 @@
+"""circuitsvis' components, with safe tokens, and without the network that its own display asks.
+
+Its HTML gets tokens unescaped, and its display in a notebook first tries to reach a web page; here
+props are made by hand for the bundle that it ships.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from jaxtyping import Float
+
+from arith_lens.views.page import bundle, page, save_page
+from arith_lens.views.safety import safe_token, script_json
+
+MOST_HEADS = 64
+"""More thumbnails would take a browser half a minute and more."""
+DIGITS = 4
+BLUE, RED = "#1c58b0", "#c8302b"
+
+
+@dataclass(frozen=True)
+class View:
+    """One component with its data; shows itself in a notebook, and saves as a page."""
+
+    component: str
+    props: dict[str, Any] = field(repr=False)
+    title: str = ""
+
+    def script(self, place: str) -> str:
+        """JavaScript that draws it into the element with the id `place`."""
+        return (
+            f"CircuitsVis.render({script_json(place)}, CircuitsVis.{self.component}, "
+            f"{script_json(self.props)});"
+        )
+
+    def save(self, path: str | Path, *, title: str | None = None) -> Path:
+        """Write an offline page; its path."""
+        return save_page(path, [self], title=title or self.title or self.component)
+
+    def to_html(self) -> str:
+        """An offline page of this view alone."""
+        return page([self], title=self.title or self.component)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the first view of a kernel brings the bundle, later ones wait for it."""
+        place = f"view-{uuid4().hex[:12]}"
+        first = (
+            "" if _Shown.bundle else f"<script>{bundle()};window.CircuitsVis=CircuitsVis</script>"
+        )
+        _Shown.bundle = True
+        return (
+            f'{first}<div id="{place}">Run this notebook from the top to see this view.</div>'
+            f"<script>(function draw(left){{if(window.CircuitsVis){{document.getElementById("
+            f"{script_json(place)}).textContent='';{self.script(place)}}}"
+            "else if(left)setTimeout(draw,100,left-1)})(100)</script>"
+        )
+
+
+class _Shown:
+    """Whether this kernel has shown the bundle."""
+
+    bundle = False
+
+
+def attention_heads(
+    weights: Float[np.ndarray, "head query key"],
+    tokens: Sequence[str],
+    names: Sequence[str],
+    *,
+    title: str = "",
+) -> View:
+    """A thumbnail a head; a click shows one large, with weights between 0 and 1 on one scale.
+
+    Raises:
+        ValueError: more than `MOST_HEADS` heads; shapes or names that do not fit; NaN
+    """
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 3 or len(weights) != len(names) or len(weights) == 0:
+        raise ValueError(
+            f"expected weights [head query key] with a name for each head, found "
+            f"{list(weights.shape)} and {len(names)} names"
+        )
+    if len(weights) > MOST_HEADS:
+        raise ValueError(
+            f"expected at most {MOST_HEADS} heads in a view, found {len(weights)}, which a browser "
+            "hardly draws; choose key heads, or take head_map, which shows one pattern at a time"
+        )
+    props = _attention(weights, tokens) | {"attentionHeadNames": [safe_token(n) for n in names]}
+    return View("AttentionHeads", props, title)
+
+
+def attention_pattern(
+    weights: Float[np.ndarray, "query key"], tokens: Sequence[str], *, title: str = ""
+) -> View:
+    """One pattern, large. Raises ValueError as `attention_heads`."""
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 2:
+        raise ValueError(f"expected weights [query key], found {list(weights.shape)}")
+    return View("AttentionPattern", _attention(weights, tokens) | {"showAxisLabels": True}, title)
+
+
+def coloured_tokens(
+    values: Float[np.ndarray, " token"], tokens: Sequence[str], *, title: str = ""
+) -> View:
+    """Text, each token coloured by its value: blue above 0, red below.
+
+    Raises:
+        ValueError: not one value a token; NaN
+    """
+    values = np.asarray(values, dtype=float)
+    if values.shape != (len(tokens),):
+        raise ValueError(f"expected a value for each of {len(tokens)} tokens, found {values.shape}")
+    end = float(np.abs(values).max()) if len(values) else 1.0
+    props = {
+        "tokens": [safe_token(token) for token in tokens],
+        "values": _rounded(values),
+        "minValue": -end,
+        "maxValue": end,
+        "negativeColor": RED,
+        "positiveColor": BLUE,
+    }
+    return View("ColoredTokens", props, title)
+
+
+def top_tokens(
+    values: Float[np.ndarray, "token layer unit"],
+    tokens: Sequence[str],
+    *,
+    k: int = 10,
+    unit: str = "Head",
+    title: str = "",
+) -> View:
+    """The tokens on which each unit (a head, a neuron) of each layer is largest and smallest.
+
+    Raises:
+        ValueError: shapes that do not fit, or NaN
+    """
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 3 or len(values) != len(tokens):
+        raise ValueError(
+            f"expected values [token layer unit] of {len(tokens)} tokens, found "
+            f"{list(values.shape)}"
+        )
+    k = min(k, len(tokens))
+    largest = np.argsort(-values, axis=0, kind="stable")[:k]
+    smallest = np.argsort(values, axis=0, kind="stable")[:k]
+
+    def taken(places: np.ndarray) -> Any:  # [sample layer rank unit]
+        return [_rounded(np.take_along_axis(values, places, axis=0).transpose(1, 0, 2))]
+
+    props = {
+        "tokens": [[safe_token(token) for token in tokens]],
+        "topkVals": taken(largest),
+        "topkIdxs": [largest.transpose(1, 0, 2).tolist()],
+        "bottomkVals": taken(smallest),
+        "bottomkIdxs": [smallest.transpose(1, 0, 2).tolist()],
+        "firstDimensionName": "Layer",
+        "thirdDimensionName": safe_token(unit),
+    }
+    return View("TopkTokens", props, title)
+
+
+def _attention(weights: np.ndarray, tokens: Sequence[str]) -> dict[str, Any]:
+    n = len(tokens)
+    if weights.shape[-2:] != (n, n):
+        raise ValueError(f"expected patterns over {n} tokens, found {list(weights.shape[-2:])}")
+    return {
+        "attention": _rounded(weights),
+        "tokens": [safe_token(token) for token in tokens],
+        "minValue": 0,
+        "maxValue": 1,
+        "negativeColor": RED,
+        "positiveColor": BLUE,
+        "maskUpperTri": True,
+    }
+
+
+def _rounded(values: np.ndarray) -> Any:
+    if not np.isfinite(values).all():
+        raise ValueError("expected finite numbers in a view, found NaN or infinity")
+    return np.round(values, DIGITS).tolist()

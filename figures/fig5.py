@@ -1,0 +1,180 @@
+"""Figure 5: where operand heads and operator heads look from END, in four operations.
+
+Reads a run of `experiments/where_do_they_look.py` (the model's newest, or `--run PATH`) and
+draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or Chromium
+is found, and the numbers as CSV.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import tyro
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.attention import Patterns
+from arith_lens.effects import Effects
+from arith_lens.runs import Run, RunError
+from arith_lens.views import save_head_map
+from figures.common import Options, chosen_run, stem_of, write
+
+GROUPS = {
+    "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
+    "operator": ("Operator heads", plotting.TEAL, ("operator",)),
+    "other": ("Other strong heads", plotting.NOTE, ()),
+    "random": ("Random heads", plotting.NOTE, ()),
+}
+"""Of each row: its name, colour, and the roles that it is known by."""
+NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    try:
+        run = chosen_run(options, "where_do_they_look")
+        looks = {name: looks_of(run, name) for name in run.config["operations"]}
+        control = {name: looks_of(run, f"{name}-random") for name in looks}
+    except RunError as error:
+        sys.exit(str(error))
+    stem = stem_of(options, run, "fig5")
+    write(stem, numbers(run, looks, control), draw(run, looks, control), options.formats)
+    print(every_head_page(run, stem.with_name("heads.html")))
+
+
+def every_head_page(run: Run, path: Path) -> Path:
+    """A map of the first operation's effects, on which a click shows where that head looks."""
+    operation = run.config["operations"][0]
+    effects = run.load(f"{operation}-effects").heads.mean()
+    patterns = Patterns.from_arrays(run.load_arrays("all"))
+    from_end = patterns.weights[0][:, -1].reshape(*effects.shape, -1)
+    return save_head_map(
+        path,
+        100 * effects.numpy(),
+        from_end.numpy(),
+        patterns.tokens[0],
+        title=f"{run.config['model']}: every head from END",
+        values_title="effect, %",
+        notes=[
+            f"The map: effects on the answer's logit in {operation}. Below: the attention from END "
+            f"in “{patterns.prompts[0].strip()}”."
+        ],
+    )
+
+
+def looks_of(run: Run, name: str) -> Effects:
+    """Attention weights [head role pair] of one result."""
+    return Effects.from_arrays(run.load_arrays(name))
+
+
+def draw(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> plotting.Figure:
+    """A row a kind of heads, a column an operation."""
+    panels = []
+    for kind in GROUPS:
+        for operation in looks:
+            source = control[operation] if kind == "random" else looks[operation]
+            chosen = heads_of(run, operation, source, kind)
+            panels.append(
+                _panel(run, operation, source, kind, chosen, first=operation == next(iter(looks)))
+            )
+    return plotting.bar_panels(
+        panels, y_range=(0, 1.0), notes=notes(run, looks), across=len(looks), panel=(205, 130)
+    )
+
+
+def heads_of(run: Run, operation: str, source: Effects, kind: str) -> list[str]:
+    """The heads of one row, the strongest first."""
+    assert source.labels is not None
+    heads = list(source.labels["head"])
+    kinds = run.facts(operation)["kinds"]
+    return heads if kind == "random" else [head for head in heads if kinds[head] == kind]
+
+
+def over_heads(source: Effects, heads: list[str]) -> Effects:
+    """The mean over some heads, pair by pair, axes ("role",)."""
+    assert source.labels is not None
+    rows = torch.tensor([source.labels["head"].index(head) for head in heads])
+    return Effects(
+        source.per_pair[rows].mean(0),
+        ("role",),
+        source.metric,
+        template=source.template,
+        cluster=source.cluster,
+        labels={"role": source.labels["role"]},
+    )
+
+
+def _panel(
+    run: Run, operation: str, source: Effects, kind: str, heads: list[str], *, first: bool
+) -> plotting.BarPanel:
+    assert source.labels is not None
+    roles = source.labels["role"]
+    title, colour, known_by = GROUPS[kind]
+    values = low = high = np.full(len(roles), np.nan)
+    if heads:
+        mean = over_heads(source, heads)
+        values = mean.mean().double().numpy()
+        low, high = mean.ci().double().numpy()
+    return plotting.BarPanel(
+        title=_title(run, operation, kind, heads),
+        names=tuple(NAMES.get(role, role) for role in roles),
+        series=(
+            plotting.Bars(
+                values,
+                low=low,
+                high=high,
+                colour=colour,
+                strong=np.array([role in known_by for role in roles]),
+            ),
+        ),
+        y_title=title if first else "",
+        ink=colour,
+    )
+
+
+def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
+    """The operation above the first row; then the heads, key heads in bold."""
+    key = run.facts(operation)["key"]
+    if kind == "random":
+        return f"<span style='font-size:11px'>{len(heads)} heads</span>"
+    named = ", ".join(f"<b>{head}</b>" if head in key else head for head in heads[:4])
+    more = f" +{len(heads) - 4}" if len(heads) > 4 else ""
+    shown = f"<span style='font-size:11px'>{named or 'none'}{more}</span>"
+    name = f"{plotting.plain(operation.capitalize())}  " if kind == next(iter(GROUPS)) else ""
+    return name + shown
+
+
+def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> DataFrame:
+    """Each head's mean weight on each role, a row a head and role; random heads too."""
+    tables = []
+    for operation, source in [*looks.items(), *((f"{n}-random", c) for n, c in control.items())]:
+        table = source.to_dataframe()
+        name = operation.removesuffix("-random")
+        facts = run.facts(name)
+        table.insert(0, "operation", name)
+        table["key"] = table["head"].isin(facts["key"]) & (operation == name)
+        table["kind"] = [
+            facts["kinds"][h] if operation == name else "random" for h in table["head"]
+        ]
+        tables.append(table)
+    return concat(tables, ignore_index=True)
+
+
+def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    config = run.config
+    distinct = ", ".join(str(run.facts(name)["distinct"]) for name in looks)
+    return [
+        f"Model: {config['model']}. Prompts: {distinct} distinct references, all answered right, "
+        f"seed {config['seed']}. Mean attention weight from END over heads and prompts, summed "
+        "within a role, nothing renormalised; bars: 95% intervals.",
+        f"The {config['top']} heads with the strongest effect on the answer's logit, key heads "
+        "(effect below −5%) in bold. Operand head: of its weight outside BOS at least half goes to "
+        "A and B; operator head: to the operator. Random: as many other heads.",
+    ]
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.fig5", description=__doc__)

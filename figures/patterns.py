@@ -1,0 +1,64 @@
+"""What Figures 7 and 16 share: END's attention of some heads over a few prompts, from a run."""
+
+from collections.abc import Sequence
+
+from arith_lens import plotting
+from arith_lens.attention import Patterns
+from arith_lens.runs import Run
+from arith_lens.views import save_page
+from figures.common import Options, chosen_run, stem_of, write
+
+EXPERIMENT = "where_do_they_look"
+
+
+def main(options: Options, name: str, result: str, says: str) -> None:
+    """Draw one figure's patterns, and print what was written. Raises RunError without a run.
+
+    Args:
+        name: of the figure's files.
+        result: which patterns of the run.
+        says: what the figure shows, for its small print.
+    """
+    run = chosen_run(options, EXPERIMENT)
+    patterns = Patterns.from_arrays(run.load_arrays(result))
+    small_print = [says, *notes(run)]
+    stem = stem_of(options, run, name)
+    write(stem, patterns.to_dataframe(), draw(patterns, small_print), options.formats)
+    views = [patterns.view(index) for index in range(len(patterns.prompts))]
+    title = f"{run.config['model']}: {says}"
+    print(save_page(stem.with_name(f"{name}-patterns.html"), views, title=title, notes=small_print))
+
+
+def draw(patterns: Patterns, small_print: Sequence[str]) -> plotting.Figure:
+    """A panel a prompt: a row a head, a column a token."""
+    return plotting.matrix_panels(
+        [
+            plotting.Matrix(
+                title=plotting.plain(f"“{prompt.strip()}”"),
+                rows=patterns.heads,
+                groups=(
+                    plotting.Columns(
+                        "", tuple(map(plotting.visible, tokens)), 100 * weights[:, -1].numpy()
+                    ),
+                ),
+            )
+            for prompt, tokens, weights in zip(
+                patterns.prompts, patterns.tokens, patterns.weights, strict=True
+            )
+        ],
+        colour_title="Attention",
+        unit="%",
+        limit=100,
+        upright=True,
+        rising=True,
+        notes=small_print,
+    )
+
+
+def notes(run: Run) -> list[str]:
+    """What the figure was made from."""
+    return [
+        f"Model: {run.config['model']}. Heads by the strength of their effect on the answer's "
+        f"logit in single-digit calculations, seed {run.config['seed']}. Blue: the weight that END "
+        "(the last token) gives to each token; a row sums to 100%."
+    ]

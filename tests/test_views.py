@@ -1,0 +1,170 @@
+"""Views show hostile tokens as themselves, run nothing of them, and ask no network."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import arith_lens as al
+from arith_lens.views import (
+    View,
+    attention_heads,
+    attention_pattern,
+    coloured_tokens,
+    page,
+    safe_token,
+    save_head_map,
+    save_page,
+    script_json,
+    top_tokens,
+)
+from arith_lens.views.circuits import _Shown
+from arith_lens.views.safety import JOINER
+
+RUN = "document.title='PWNED'"
+HOSTILE = [
+    "<s>",
+    f"</script><script>{RUN}</script>",
+    f'<img/src="x"/onerror="{RUN}">',
+    f"<svg/onload={RUN}>",
+    "&lt;b&gt;",
+    "<!--",
+    "-->",
+    "$x^2$",
+    f'"onmouseover="{RUN}"',
+    f"'];{RUN};//",
+    f"\u2028{RUN}",
+    f"\\u003cimg src=x onerror={RUN}\\u003e\n",
+]
+N = len(HOSTILE)
+WEIGHTS = np.tril(np.random.default_rng(0).random((2, N, N)))
+
+KINDS: dict[str, Callable[[], View]] = {
+    "AttentionHeads": lambda: attention_heads(WEIGHTS, HOSTILE, HOSTILE[:2], title=HOSTILE[1]),
+    "AttentionPattern": lambda: attention_pattern(WEIGHTS[0], HOSTILE),
+    "ColoredTokens": lambda: coloured_tokens(WEIGHTS[0, -1] - 0.5, HOSTILE),
+    "TopkTokens": lambda: top_tokens(
+        WEIGHTS.transpose(1, 0, 2)[:, :, :3], HOSTILE, k=5, unit=HOSTILE[2]
+    ),
+}
+
+
+def dom_of(file: Path) -> str:
+    """The page as headless Chromium has it once its scripts have run."""
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    browser = next(filter(None, found), None)
+    if browser is None:
+        pytest.skip("needs Chromium or Chrome")
+    done = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={file.parent / 'browser'}",
+         "--virtual-time-budget=6000", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def title_of(dom: str) -> str:
+    return dom.partition("<title>")[2].partition("</title>")[0]
+
+
+def test_every_kind_of_view_shows_hostile_tokens_and_runs_nothing(tmp_path: Path) -> None:
+    views = [make() for make in KINDS.values()]
+    assert [view.component for view in views] == [*KINDS]
+    file = save_page(tmp_path / "views.html", views, title="What is shown", notes=[HOSTILE[2]])
+    dom = dom_of(file)
+    assert title_of(dom) == "What is shown"
+    body = dom[dom.index("<body>") :]
+    assert "<canvas" in body, "the attention must be drawn"
+    assert f"&lt;{JOINER}s&gt;" in body and "<img" not in body.replace("&lt;img", "")
+    assert f"&amp;{JOINER}lt;b" in body  # an entity is shown, not read
+    assert "Run this notebook" not in body
+
+
+@pytest.mark.parametrize("kind", ["ColoredTokens"])
+def test_circuitsvis_own_page_would_run_them(tmp_path: Path, kind: str) -> None:
+    """What the safety is for: this token, in the HTML that circuitsvis itself makes."""
+    from circuitsvis.tokens import colored_tokens
+
+    theirs = colored_tokens([HOSTILE[2], HOSTILE[0]], [0.5, 0.1]).local_src
+    file = tmp_path / "theirs.html"
+    file.write_text(f"<!doctype html><title>safe</title>{theirs}", encoding="utf-8")
+    assert title_of(dom_of(file)) == "PWNED"
+
+
+def test_the_head_map_opens_one_pattern_of_hostile_tokens(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    values, weights = rng.normal(size=(32, 32)), rng.random((32, 32, N))
+    values[7, 3] = -9
+    file = save_head_map(
+        tmp_path / "map.html", values, weights, HOSTILE, title=HOSTILE[2], notes=[HOSTILE[1]]
+    )
+    assert file.stat().st_size < 9e6
+    dom = dom_of(file)
+    assert title_of(dom).startswith("&lt;img/src") and "PWNED" not in title_of(dom).split("=")[0]
+    body = dom[dom.index("<body>") :]
+    assert "Head 7.3 from END" in body, "the strongest head's weights are shown at first"
+    assert "<img" not in body and body.count('class="xtick"') > N
+
+
+def test_a_page_carries_the_bundle_once_and_fetches_nothing() -> None:
+    one = page([KINDS["ColoredTokens"]()], title="x")
+    three = page([KINDS["ColoredTokens"]()] * 3, title="x")
+    assert three.count("var CircuitsVis=") == 1 and len(three) < len(one) + 10_000
+    assert "default-src 'none'" in three
+    head = three.partition("var CircuitsVis=")[0]
+    assert "http" not in head.replace("http-equiv", "")
+
+
+def test_a_notebook_gets_the_bundle_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Shown, "bundle", False)
+    first, second = (KINDS["AttentionPattern"]()._repr_html_() for _ in range(2))
+    assert len(first) > 1_000_000 and len(second) < 20_000
+    assert "Run this notebook from the top" in second
+
+
+def test_a_notebooks_cells_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Shown, "bundle", False)
+    cells = "".join(KINDS[kind]()._repr_html_() for kind in ("ColoredTokens", "ColoredTokens"))
+    file = tmp_path / "cells.html"
+    file.write_text(f"<!doctype html><title>cells</title><body>{cells}", encoding="utf-8")
+    dom = dom_of(file)
+    assert title_of(dom) == "cells" and dom.count(f"&lt;{JOINER}s&gt;") >= 2
+
+
+def test_tokens_and_data_are_made_harmless() -> None:
+    assert safe_token("<s>") == f"<{JOINER}s>" and safe_token("a\n\tb") == "a↵⇥b"
+    assert "</script" not in script_json(HOSTILE) and "\u2028" not in script_json(HOSTILE)
+    with pytest.raises(ValueError):
+        script_json(float("nan"))
+
+
+def test_what_cannot_be_shown_is_refused() -> None:
+    many = np.zeros((65, 2, 2))
+    with pytest.raises(ValueError, match=r"at most 64 heads in a view, found 65.*head_map"):
+        attention_heads(many, ["a", "b"], ["1.1"] * 65)
+    with pytest.raises(ValueError, match="patterns over 3 tokens, found"):
+        attention_pattern(np.zeros((2, 2)), ["a", "b", "c"])
+    with pytest.raises(ValueError, match="name for each head"):
+        attention_heads(np.zeros((2, 2, 2)), ["a", "b"], ["1.1"])
+    with pytest.raises(ValueError, match="finite numbers"):
+        coloured_tokens(np.array([np.nan]), ["a"])
+    with pytest.raises(ValueError, match="a value for each of 2 tokens"):
+        coloured_tokens(np.zeros(3), ["a", "b"])
+    with pytest.raises(ValueError, match=r"values \[token layer unit\] of 1 tokens"):
+        top_tokens(np.zeros((2, 1, 1)), ["a"])
+    with pytest.raises(ValueError, match="a view at least"):
+        page([], title="x")
+    with pytest.raises(ValueError, match=r"weights \[layer head key\] over 1 tokens"):
+        save_head_map("x.html", np.zeros((2, 2)), np.zeros((2, 2, 2)), ["a"], title="x")
+
+
+def test_a_prompt_of_ones_own_is_seen(llama: al.HookedModel, tmp_path: Path) -> None:
+    view = al.attention_view(llama, "12 + 5 = ", [al.Head(0, 1), al.Head(2, 3)])
+    assert view.props["attentionHeadNames"] == ["0.1", "2.3"] and view.title == "12 + 5 = "
+    file = view.save(tmp_path / "mine" / "view.html")
+    assert title_of(dom_of(file)) == "12 + 5 = "
