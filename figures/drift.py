@@ -56,7 +56,6 @@ def draw(run: Run, answers: Mapping[str, Answers]) -> plotting.Figure:
                     for one, style in zip(answers.values(), _styles(answers), strict=True)
                 ),
                 y_title="Word problems right",
-                y_range=(0, 104),
             )
         ],
         x_title="Answers given so far",
