@@ -166,13 +166,15 @@ def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config = run.config
     distinct = ", ".join(str(run.facts(name)["distinct"]) for name in looks)
+    without = ", ".join(name for name in looks if not run.facts(name)["key"])
+    none = f" No key heads: {without}." if without else ""
     return [
         f"Model: {config['model']}. Prompts: {distinct} distinct references, all answered right, "
         f"seed {config['seed']}. Mean attention weight from END over heads and prompts, summed "
         "within a role, nothing renormalised; bars: 95% intervals.",
         f"The {config['top']} heads with the strongest effect on the answer's logit, key heads "
         "(effect below −5%) in bold. Operand head: of its weight outside BOS at least half goes to "
-        "A and B; operator head: to the operator. Random: as many other heads.",
+        "A and B; operator head: to the operator. Random: as many other heads." + none,
     ]
 
 

@@ -85,15 +85,45 @@ def test_every_kind_of_view_shows_hostile_tokens_and_runs_nothing(tmp_path: Path
     assert "Run this notebook" not in body
 
 
-@pytest.mark.parametrize("kind", ["ColoredTokens"])
-def test_circuitsvis_own_page_would_run_them(tmp_path: Path, kind: str) -> None:
-    """What the safety is for: this token, in the HTML that circuitsvis itself makes."""
-    from circuitsvis.tokens import colored_tokens
+def theirs(kind: str, token: str) -> str:
+    """A page with the HTML that circuitsvis itself makes."""
+    from circuitsvis import attention, tokens, topk_tokens
 
-    theirs = colored_tokens([HOSTILE[2], HOSTILE[0]], [0.5, 0.1]).local_src
+    weights = np.tril(np.ones((2, 2, 2)) / 2)
+    made = {
+        "AttentionHeads": lambda: attention.attention_heads(weights, [token, "b"]),
+        "AttentionPattern": lambda: attention.attention_pattern([token, "b"], weights[0]),
+        "ColoredTokens": lambda: tokens.colored_tokens([token, "b"], [0.5, 0.1]),
+        "TopkTokens": lambda: topk_tokens.topk_tokens([[token, "b"]], [weights], max_k=2),
+    }[kind]()
+    return f"<!doctype html><title>safe</title>{made.local_src}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "which"),
+    [("AttentionHeads", 1), ("AttentionPattern", 1), ("ColoredTokens", 2), ("TopkTokens", 2)],
+)
+def test_circuitsvis_own_page_would_run_them(tmp_path: Path, kind: str, which: int) -> None:
+    """What the safety is for: some draw tokens as HTML, and all put them into a script."""
     file = tmp_path / "theirs.html"
-    file.write_text(f"<!doctype html><title>safe</title>{theirs}", encoding="utf-8")
+    file.write_text(theirs(kind, HOSTILE[which]), encoding="utf-8")
     assert title_of(dom_of(file)) == "PWNED"
+
+
+def test_a_click_on_the_head_map_shows_that_head(tmp_path: Path) -> None:
+    tokens = ["<s>", "3", "+", "3", "="]
+    values, weights = np.zeros((12, 8)), np.zeros((12, 8, 5))
+    values[2, 1], weights[11, 7] = 1, [0, 0.25, 0, 0.75, 0]
+    file = save_head_map(tmp_path / "map.html", values, weights, tokens, title="Two threes")
+    assert "Head 2.1 from END" in dom_of(file)
+    click = (
+        "<script>map.emit('plotly_click', {points: [{x: 7, y: 11}]});"
+        "document.title = row.data[0].x.concat(row.data[0].y).join(' ')</script></body>"
+    )
+    file.write_text(file.read_text(encoding="utf-8").replace("</body>", click), encoding="utf-8")
+    dom = dom_of(file)
+    assert "Head 11.7 from END" in dom and "Head 2.1 from END" not in dom
+    assert title_of(dom) == "0 1 2 3 4 0 0.25 0 0.75 0", "two equal tokens stay two"
 
 
 def test_the_head_map_opens_one_pattern_of_hostile_tokens(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def attention_heads(
     if len(weights) > MOST_HEADS:
         raise ValueError(
             f"expected at most {MOST_HEADS} heads in a view, found {len(weights)}, which a browser "
-            "hardly draws; choose key heads, or take head_map, which shows one pattern at a time"
+            "hardly draws; choose key heads, or take save_head_map, which shows one head at a time"
         )
     props = _attention(weights, tokens) | {"attentionHeadNames": [safe_token(n) for n in names]}
     return View("AttentionHeads", props, title)
