@@ -13,6 +13,7 @@ DTYPE ?=
 DEVICE ?=
 TOKENIZER ?= $(MODEL)
 DATA ?=
+WORKERS ?= 2
 SIZE ?=
 TASKS ?=
 LIMIT ?=
@@ -45,7 +46,7 @@ LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATION
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 
@@ -174,8 +175,8 @@ gallery: $(STAMP) ## redraw figures/gallery from the reference models (some minu
 	$(BIN)/python -m figures.fig2 --model reference --out figures/gallery --formats png svg
 	$(BIN)/python -m figures.fig15 --model reference --out figures/gallery --formats png svg
 
-test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## run the tests, in WORKERS= processes of about 1.5 GB
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ from arith_lens.runs import RunError
 from figures import patterns
 from figures.common import Options
 
-SAYS = "Operator heads on one sentence with the word of each operation."
+SAYS = "Heads that are operator heads in one operation at least, on one sentence with each word."
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:

@@ -88,6 +88,7 @@ def notes(run: Run, operation: str) -> list[str]:
         f"Model: {run.config['model']}, {operation}. {probes.prompts_note([run], [operation])}",
         f"Cosines at END with columns of W_U{normed}. Others: a, digits that are neither A, B nor "
         "C; b, digits that are not C.",
+        "Turning layers are of the curves as they are, the common rise of all digits in them. "
         f"a. {probes.TURNING_NOTE['mlp_in']} b. {probes.TURNING_NOTE['write']}",
         f"c. Printed: the digit that each layer writes most (blue is along it, red against it). "
         f"A = {case['a']}, B = {case['b']}; framed: the answer, {case['c']}.",

@@ -13,7 +13,7 @@ from arith_lens.runs import RunError
 from figures import patterns
 from figures.common import Options
 
-SAYS = "Operand heads on prompts of formats that they were not found with."
+SAYS = "Operand heads of one operation at least, on formats that they were not found with."
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
