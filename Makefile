@@ -221,5 +221,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@cp constraints.txt $(VENV)/constraints.txt
 	@! $(BIN)/python -c 'import torch; print("keeping torch", torch.__version__)' 2>/dev/null || \
 		sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,evaluation,fine_tuning]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,evaluation,tuning]'
 	@touch $@

@@ -36,6 +36,22 @@ class Options(TableOptions):
     """Static pictures to draw as well."""
 
 
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which runs to draw, and where to."""
+
+    models: tuple[str, ...] = ("reference", "reference-mistral")
+    """Draw the newest finished run of each, in this order."""
+    runs: tuple[Path, ...] = ()
+    """Draw these run folders instead."""
+    out: Path = Path("figures") / "models"
+    """Where the files go."""
+    root: Path = Path("results")
+    """Where runs are kept."""
+    formats: Formats = ("png", "svg", "pdf")
+    """Static pictures to draw as well."""
+
+
 def chosen_run(options: TableOptions, experiment: str) -> Run:
     """The run at `options.run`, or the model's newest. Raises RunError where none can be drawn."""
     run = load_run(options.run) if options.run else newest_run(experiment, options)
@@ -46,6 +62,20 @@ def chosen_run(options: TableOptions, experiment: str) -> Run:
             f"Make one: python -m experiments.{experiment}"
         )
     return run
+
+
+def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
+    """The runs to draw. Raises RunError that names each that is missing, with its command."""
+    runs, missing = [], []
+    wanted = [TableOptions(model=model, root=options.root) for model in options.models]
+    for choice in [TableOptions(run=path) for path in options.runs] or wanted:
+        try:
+            runs.append(chosen_run(choice, experiment))
+        except RunError as error:
+            missing.append(str(error))
+    if missing:
+        raise RunError("\n".join(missing))
+    return runs
 
 
 def newest_run(experiment: str, options: TableOptions) -> Run:

@@ -8,7 +8,6 @@ in all of them.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -24,22 +23,6 @@ _SHARED = ("metric", "paths", "keep")  # what must not differ between models tha
 
 
 @dataclass(frozen=True)
-class Options:
-    """Which runs to draw, and where to."""
-
-    models: tuple[str, ...] = ("reference", "reference-mistral")
-    """Draw the newest finished run of each, in this order."""
-    runs: tuple[Path, ...] = ()
-    """Draw these run folders instead."""
-    out: Path = Path("figures") / "models"
-    """Where the files go."""
-    root: Path = Path("results")
-    """Where runs are kept."""
-    formats: common.Formats = ("png", "svg", "pdf")
-    """Static pictures to draw as well."""
-
-
-@dataclass(frozen=True)
 class Row:
     """One model's run with its numbers, by operation."""
 
@@ -47,7 +30,7 @@ class Row:
     measured: dict[str, maps.Measured]
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
     try:
         rows = chosen_rows(options)
@@ -58,22 +41,14 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     common.write(stem, numbers(rows), screen, options.formats, vector=print_)
 
 
-def chosen_rows(options: Options) -> list[Row]:
+def chosen_rows(options: common.ModelOptions) -> list[Row]:
     """The runs to compare.
 
     Raises:
         RunError: runs are missing (all of them are named, each with the command that makes it), or
             they were measured in different ways.
     """
-    runs, missing = [], []
-    wanted = [common.TableOptions(model=model, root=options.root) for model in options.models]
-    for choice in [common.TableOptions(run=path) for path in options.runs] or wanted:
-        try:
-            runs.append(common.chosen_run(choice, "which_heads"))
-        except RunError as error:
-            missing.append(str(error))
-    if missing:
-        raise RunError("\n".join(missing))
+    runs = common.chosen_runs(options, "which_heads")
     for setting in _SHARED:
         found = {run.path.name: run.config.get(setting) for run in runs}
         if len(set(found.values())) > 1:

@@ -15,10 +15,10 @@ from figures import common, probes
 READ = "write"
 
 
-def main(options: Annotated[probes.ModelOptions, tyro.conf.arg(name="")]) -> None:
+def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
     try:
-        runs = probes.chosen_runs(options)
+        runs = common.chosen_runs(options, probes.EXPERIMENT)
         figure = probes.draw_models(runs, READ)
     except RunError as error:
         sys.exit(str(error))

@@ -1,8 +1,6 @@
 """What Figures 6, 13 and 14 share: a probe's curves over layers as one panel, from a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from pandas import DataFrame, concat
@@ -11,7 +9,6 @@ from arith_lens import plotting
 from arith_lens.effects import Effects
 from arith_lens.probes import curve_of, turning_layers
 from arith_lens.runs import Run, RunError
-from figures import common
 
 EXPERIMENT = "what_do_mlps_add"
 READS = {
@@ -27,36 +24,6 @@ READS = {
 }
 """Of each probe: its tokens, their names in the figure, their colours."""
 TURNING = {"mlp_in": (("A", "B"), "rise_and_fall"), "write": (("C",), "rise")}
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """Which runs to draw, and where to."""
-
-    models: tuple[str, ...] = ("reference", "reference-mistral")
-    """Draw the newest finished run of each, in this order."""
-    runs: tuple[Path, ...] = ()
-    """Draw these run folders instead."""
-    out: Path = Path("figures") / "models"
-    """Where the files go."""
-    root: Path = Path("results")
-    """Where runs are kept."""
-    formats: common.Formats = ("png", "svg", "pdf")
-    """Static pictures to draw as well."""
-
-
-def chosen_runs(options: ModelOptions) -> list[Run]:
-    """The runs to draw. Raises RunError that names each that is missing, with its command."""
-    runs, missing = [], []
-    wanted = [common.TableOptions(model=model, root=options.root) for model in options.models]
-    for choice in [common.TableOptions(run=path) for path in options.runs] or wanted:
-        try:
-            runs.append(common.chosen_run(choice, EXPERIMENT))
-        except RunError as error:
-            missing.append(str(error))
-    if missing:
-        raise RunError("\n".join(missing))
-    return runs
 
 
 def effects_of(run: Run, operation: str, what: str) -> Effects:

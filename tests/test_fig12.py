@@ -9,6 +9,7 @@ from made_runs import OPERATIONS, Pairs, make_effects, make_run
 
 from arith_lens.runs import Run, open_run
 from figures import fig12, maps
+from figures.common import ModelOptions
 
 SIZES = {"small": (12, 8), "meta-llama/Llama-2-7b-hf": (32, 32), "wide": (8, 40)}
 
@@ -21,7 +22,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 @pytest.fixture(scope="module")
 def rows(runs: list[Run]) -> list[fig12.Row]:
-    return fig12.chosen_rows(fig12.Options(runs=tuple(run.path for run in runs)))
+    return fig12.chosen_rows(ModelOptions(runs=tuple(run.path for run in runs)))
 
 
 def maps_of(figure) -> list:
@@ -87,7 +88,7 @@ def test_the_models_are_named_above_their_rows(rows: list[fig12.Row]) -> None:
 
 def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:
     paths = tuple(run.path for run in runs)
-    fig12.main(fig12.Options(runs=paths, out=tmp_path, formats=()))
+    fig12.main(ModelOptions(runs=paths, out=tmp_path, formats=()))
     table = pd.read_csv(tmp_path / "fig12.csv")
     for run, (n_layers, n_heads) in zip(runs, SIZES.values(), strict=True):
         part = table[table["model"] == run.config["model"]]
@@ -103,7 +104,7 @@ def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
     config = dict(rows[0].run.config) | {"model": "one"}
     with open_run("which_heads", config, root=tmp_path) as run:
         run.save("subtraction", make_effects("subtraction", 12, 8), pairs=Pairs())
-    lacking = fig12.chosen_rows(fig12.Options(runs=(rows[0].run.path, run.path)))
+    lacking = fig12.chosen_rows(ModelOptions(runs=(rows[0].run.path, run.path)))
     figure = fig12.draw(lacking)
     assert len(maps_of(figure)) == len(OPERATIONS) + 1
     assert maps_of(figure)[-1].xaxis == "x6", "below the other model's subtraction"
@@ -114,7 +115,7 @@ def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
 def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
     make_run(tmp_path, "reference")
     with pytest.raises(SystemExit) as error:
-        fig12.main(fig12.Options(models=("gpt2", "reference", "other"), root=tmp_path))
+        fig12.main(ModelOptions(models=("gpt2", "reference", "other"), root=tmp_path))
     lines = str(error.value).splitlines()
     assert len(lines) == 2
     for line, model in zip(lines, ("gpt2", "other"), strict=True):
@@ -124,4 +125,4 @@ def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Pat
 def test_runs_measured_in_different_ways_are_not_compared(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, "a"), make_run(tmp_path, "b", paths="direct")]
     with pytest.raises(SystemExit, match=r"one paths, found .*direct"):
-        fig12.main(fig12.Options(runs=tuple(run.path for run in runs), out=tmp_path))
+        fig12.main(ModelOptions(runs=tuple(run.path for run in runs), out=tmp_path))

@@ -8,6 +8,7 @@ import pytest
 from arith_lens.runs import find_runs, load_run
 from experiments import what_do_mlps_add
 from figures import fig6, fig13, fig14, probes
+from figures.common import ModelOptions
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_figure_6_shows_the_probes_and_one_prompt(results: Path, tmp_path: Path)
 def test_figures_13_and_14_set_models_side_by_side(
     results: Path, tmp_path: Path, figure: object
 ) -> None:
-    options = probes.ModelOptions(root=results, out=tmp_path, formats=())
+    options = ModelOptions(root=results, out=tmp_path, formats=())
     figure.main(options)  # pyright: ignore[reportAttributeAccessIssue]
     name = figure.__name__.rpartition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
     table = pandas.read_csv(tmp_path / f"{name}.csv")
@@ -57,7 +58,7 @@ def test_figures_13_and_14_set_models_side_by_side(
 
 
 def test_a_missing_run_is_named_with_its_command(results: Path, tmp_path: Path) -> None:
-    options = probes.ModelOptions(models=("reference", "gpt2"), root=results, out=tmp_path)
+    options = ModelOptions(models=("reference", "gpt2"), root=results, out=tmp_path)
     with pytest.raises(SystemExit, match=r"experiments\.what_do_mlps_add --model gpt2"):
         fig13.main(options)
     wrong = fig6.Options(root=results, out=tmp_path, operation="division")

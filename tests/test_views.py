@@ -151,14 +151,16 @@ def test_a_page_carries_the_bundle_once_and_fetches_nothing() -> None:
 
 
 def test_a_notebook_gets_the_bundle_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Shown, "bundle", False)
-    first, second = (KINDS["AttentionPattern"]()._repr_html_() for _ in range(2))
+    monkeypatch.setattr(_Shown, "first", "")
+    first, second = (KINDS[kind]()._repr_html_() for kind in ("AttentionPattern", "ColoredTokens"))
+    again = KINDS["AttentionPattern"]()._repr_html_()  # its cell run once more
+    assert len(again) > 1_000_000, "the new output takes the place of the one with the bundle"
     assert len(first) > 1_000_000 and len(second) < 20_000
     assert "Run this notebook from the top" in second
 
 
 def test_a_notebooks_cells_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Shown, "bundle", False)
+    monkeypatch.setattr(_Shown, "first", "")
     cells = "".join(KINDS[kind]()._repr_html_() for kind in ("ColoredTokens", "ColoredTokens"))
     file = tmp_path / "cells.html"
     file.write_text(f"<!doctype html><title>cells</title><body>{cells}", encoding="utf-8")
@@ -189,6 +191,8 @@ def test_what_cannot_be_shown_is_refused() -> None:
         top_tokens(np.zeros((2, 1, 1)), ["a"])
     with pytest.raises(ValueError, match="a view at least"):
         page([], title="x")
+    with pytest.raises(ValueError, match="finite values and weights"):
+        save_head_map("x.html", np.full((1, 1), np.nan), np.zeros((1, 1, 1)), ["a"], title="x")
     with pytest.raises(ValueError, match=r"weights \[layer head key\] over 1 tokens"):
         save_head_map("x.html", np.zeros((2, 2)), np.zeros((2, 2, 2)), ["a"], title="x")
 

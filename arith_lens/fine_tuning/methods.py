@@ -114,7 +114,7 @@ def _with_adapters(
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ImportError(
-            "expected peft for method 'lora', found none; install arith-lens[fine_tuning]"
+            "expected peft for method 'lora', found none; install arith-lens[tuning]"
         ) from error
 
     rank = settings.lora_rank

@@ -46,12 +46,13 @@ class View:
         return page([self], title=self.title or self.component)
 
     def _repr_html_(self) -> str:
-        """For a notebook: the first view of a kernel brings the bundle, later ones wait for it."""
+        """For a notebook: the first view of a kernel brings the bundle, and again if it is shown
+        again, since its new output takes the old one's place; the others wait for it."""
         place = f"view-{uuid4().hex[:12]}"
-        first = (
-            "" if _Shown.bundle else f"<script>{bundle()};window.CircuitsVis=CircuitsVis</script>"
-        )
-        _Shown.bundle = True
+        own = self.script("")
+        _Shown.first = _Shown.first or own
+        brings = f"<script>{bundle()};window.CircuitsVis=CircuitsVis</script>"
+        first = brings if _Shown.first == own else ""
         return (
             f'{first}<div id="{place}">Run this notebook from the top to see this view.</div>'
             f"<script>(function draw(left){{if(window.CircuitsVis){{document.getElementById("
@@ -61,9 +62,9 @@ class View:
 
 
 class _Shown:
-    """Whether this kernel has shown the bundle."""
+    """What this kernel has shown first: the view that brings the bundle."""
 
-    bundle = False
+    first = ""
 
 
 def attention_heads(

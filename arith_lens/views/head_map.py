@@ -59,8 +59,8 @@ def save_head_map(
             f"expected values [layer head] and weights [layer head key] over {len(tokens)} tokens, "
             f"found {list(values.shape)} and {list(from_end.shape)}"
         )
-    if not np.isfinite(from_end).all():
-        raise ValueError("expected finite weights, found NaN or infinity")
+    if not (np.isfinite(from_end).all() and np.isfinite(values).all()):
+        raise ValueError("expected finite values and weights, found NaN or infinity")
     end = symmetric_limit(values)
     figure = go.Figure()
     figure.add_heatmap(
