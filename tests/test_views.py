@@ -1,5 +1,7 @@
 """Views show hostile tokens as themselves, run nothing of them, and ask no network."""
 
+import html
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -66,6 +68,23 @@ def dom_of(file: Path) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
+
+
+def shown(dom: str) -> str:
+    """What the page's elements say, without its scripts."""
+    body = dom[dom.index("<body>") :]
+    for script in re.findall(r"<script.*?</script>", body, re.DOTALL):
+        body = body.replace(script, "")
+    return html.unescape(body)
+
+
+def test_every_hostile_token_is_shown_as_itself(tmp_path: Path) -> None:
+    """By the component that puts all of them into the page, where others draw on a canvas."""
+    file = save_page(tmp_path / "view.html", [KINDS["ColoredTokens"]()], title="tokens")
+    dom = dom_of(file)
+    assert title_of(dom) == "tokens"
+    text = shown(dom).replace("\xa0", " ")  # circuitsvis keeps spaces from breaking
+    assert [token for token in HOSTILE if safe_token(token) not in text] == []
 
 
 def title_of(dom: str) -> str:
