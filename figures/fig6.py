@@ -90,6 +90,8 @@ def notes(run: Run, operation: str) -> list[str]:
         "C; b, digits that are not C.",
         "Turning layers are of the curves as they are, the common rise of all digits in them. "
         f"a. {probes.TURNING_NOTE['mlp_in']} b. {probes.TURNING_NOTE['write']}",
+        f"Turning layers with 95% intervals: a {probes.turning_text(run, operation, 'mlp_in')}; b "
+        f"{probes.turning_text(run, operation, 'write')}.",
         f"c. Printed: the digit that each layer writes most (blue is along it, red against it). "
         f"A = {case['a']}, B = {case['b']}; framed: the answer, {case['c']}.",
     ]

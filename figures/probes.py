@@ -62,6 +62,19 @@ def _line(curve: Effects, layers: np.ndarray, name: str, colour: str) -> plottin
     return plotting.Line(layers, curve.mean().double().numpy(), name, colour, low=low, high=high)
 
 
+def turning_text(run: Run, operation: str, read: str) -> str:
+    """The turning layers of one probe with their 95% intervals, in words."""
+    tokens, shape = TURNING[read]
+    turning = turning_layers(curve_of(effects_of(run, operation, read), *tokens), shape)
+    said = [
+        "none"
+        if point is None or interval is None
+        else f"{point} ({interval[0]:.0f} to {interval[1]:.0f})"
+        for point, interval in zip(turning.points, turning.intervals, strict=True)
+    ]
+    return ", ".join(said)
+
+
 def _guides(
     points: Sequence[int | None], layers: np.ndarray
 ) -> tuple[tuple[plotting.Number, str], ...]:
