@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import tyro
 
 import arith_lens as al
@@ -25,7 +24,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.which_heads import Dtype, Operation, said_plainly
+from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    model = loaded_model(config)
     if dry_run:
         print(_plan(model, config))
         return

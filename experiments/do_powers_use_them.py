@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import tyro
 
 import arith_lens as al
@@ -18,7 +17,7 @@ from arith_lens.knockout import knockout_curves, random_order
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
-from experiments.which_heads import Dtype, said_plainly
+from experiments.which_heads import Dtype, loaded_model, said_plainly
 
 POWERS = tuple(template.name for template in TEMPLATES["exponentiation"])
 
@@ -56,9 +55,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    model = loaded_model(config)
     if dry_run:
         print(
             f"{len(POWERS)} wordings and {len(FOUR)} operations, each: a path patching of every "

@@ -26,7 +26,7 @@ from arith_lens.reference.pairs import world_pairs
 from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, said_plainly
+from experiments.which_heads import Dtype, loaded_model, said_plainly
 
 MEANS: dict[str, Literal["template", "vector"]] = {
     "generated": "template",
@@ -76,9 +76,8 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    model = loaded_model(config)
     with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
         both = {"generated": all_operations(model, n=config.n, seed=config.seed)}
         both["word_problems"] = _word_problems(model, config)
     if dry_run:

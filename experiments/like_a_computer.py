@@ -14,7 +14,7 @@ import tyro
 import arith_lens as al
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import Run
-from experiments.which_heads import Dtype, said_plainly
+from experiments.which_heads import Dtype, loaded_model, said_plainly
 
 CASES = ((3, 4, "whole"), (7, 8, "first"), (7, 8, "last"), (27, 15, "last"))
 """A, B, and which token of C is asked for."""
@@ -47,9 +47,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    model = loaded_model(config)
     if dry_run:
         print(f"{len(CASES)} prompts, two forwards each")
         return

@@ -1,7 +1,7 @@
 """Do these run folders hold parts of one computation? Bring them together.
 
 ARITH_LENS_PART=1/2 python -m experiments.which_heads     on one machine, 2/2 on another
-python -m experiments.merge_runs results/which_heads/KEY  /mnt/other/results/which_heads/KEY
+python -m experiments.merge_runs results/which_heads/KEY  other/results/which_heads/KEY
 python -m experiments.which_heads                         reads all shards, computes none
 """
 

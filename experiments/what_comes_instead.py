@@ -24,7 +24,7 @@ from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, said_plainly
+from experiments.which_heads import Dtype, loaded_model, said_plainly
 
 Asked: TypeAlias = tuple[str, str]
 """A prompt, and the answer that should follow it."""
@@ -65,9 +65,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    model = loaded_model(config)
     if dry_run:
         print(
             f"a path patching of every head on four operations, then {len(KINDS)} kinds of "

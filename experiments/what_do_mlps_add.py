@@ -17,7 +17,7 @@ from arith_lens.effects import Effects
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.which_heads import Dtype, Operation, said_plainly
+from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
 
 CASE = (4, 3)
 """The paper's example is 4 + 3; where it is not among the pairs, the first that tells A, B, C and
@@ -59,9 +59,8 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    model = loaded_model(config)
     with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
         samples = {
             name: al.sample_pairs(model, name, n=config.n, seed=config.seed)
             for name in config.operations

@@ -18,7 +18,7 @@ from arith_lens.next_tokens import next_tokens
 from arith_lens.pairs.correctness import answer, keep_correct
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.which_heads import Dtype, said_plainly, stopped_plainly
+from experiments.which_heads import Dtype, loaded_model, said_plainly, stopped_plainly
 
 SIDES = ("reference", "counterfactual")
 MEASURES = ("p(C)", "top-1 is C")
@@ -72,9 +72,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    model = loaded_model(config)
     if dry_run:
         print(f"{len(KINDS)} kinds of prompts ({', '.join(KINDS)}), two forwards a prompt and side")
         return

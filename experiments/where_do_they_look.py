@@ -24,7 +24,7 @@ from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments.strongest import by_effect
 from experiments.what_comes_instead import KINDS as FORMATS
-from experiments.which_heads import Dtype, Operation, said_plainly, stopped_plainly
+from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly, stopped_plainly
 
 OPERANDS = (8, 2)
 """One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""
@@ -67,9 +67,8 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    model = loaded_model(config)
     with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
         samples = {
             name: al.sample_pairs(model, name, n=config.n, seed=config.seed)
             for name in config.operations

@@ -85,9 +85,7 @@ def main(
         again: compute anew what an earlier run of this configuration has saved; without it, what
             is finished is reused, and what was broken off goes on.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    model = loaded_model(config)
     asked: dict[str, Any] = {"paths": config.paths, "metric": config.metric}
     asked["engine"] = "hooks" if config.paths == "total" else "sweep"
     if dry_run:
@@ -107,6 +105,13 @@ def main(
                 al.path_patch(model, pairs, run=run, name=name, **asked)
     if processes().leads and run.finished:
         report(run, reused=saved)
+
+
+def loaded_model(config: Any) -> al.HookedModel:
+    """The model that a configuration names, in its dtype, on its device; mistakes said plainly."""
+    dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    with said_plainly():
+        return al.load_model(config.model, dtype=dtype, device=config.device)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 
 import arith_lens as al
@@ -18,7 +17,7 @@ from arith_lens.mediation import mediation_flops
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from experiments.strongest import by_effect
-from experiments.which_heads import Dtype, Operation, said_plainly, stopped_plainly
+from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly, stopped_plainly
 from experiments.which_paths import samples
 
 
@@ -61,9 +60,7 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    model = loaded_model(config)
     if dry_run:
         middle = [al.Head(model.n_layers // 2, i) for i in range(min(config.top, model.n_heads))]
         for operation, pairs in samples(model, config, config.operations):

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import tyro
 
 import arith_lens as al
 from arith_lens.problems import FOUR
-from experiments.which_heads import Operation, said_plainly
+from experiments.which_heads import Operation, loaded_model, said_plainly
 
 MEANINGS: tuple[dict[str, Any], ...] = (
     {"paths": "via_mlps"},
@@ -62,9 +61,7 @@ def main(
         root: where runs are kept.
         dry_run: print what it would cost, and stop.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
+    model = loaded_model(config)
     if dry_run:
         for operation, pairs in samples(model, config, config.operations):
             some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]

@@ -35,7 +35,7 @@ from experiments.does_tuning_help.tasks import Benchmarks, World
 from experiments.does_tuning_help.training import Job, Recipe, train_and_ask
 from experiments.does_tuning_help.workers import side_by_side
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, said_plainly, stopped_plainly
+from experiments.which_heads import Dtype, loaded_model, said_plainly, stopped_plainly
 
 WORLD: Mapping[str, Any] = {
     "rates": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
@@ -144,9 +144,8 @@ def main(
         dry_run: print what would be trained, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    model = loaded_model(config)
     with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
         plan = planned(config, model.n_layers)
     tuned = rows(table, plan.sizes)
     if dry_run:
