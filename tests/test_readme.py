@@ -27,20 +27,6 @@ def test_the_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> No
     assert "key heads: " in printed
 
 
-def test_every_make_target_exists() -> None:
-    targets = set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    shown = set(re.findall(r"\bmake ([a-z0-9]+)", README))
-    assert "fig2" in shown
-    assert shown <= targets
-
-
-def test_every_link_inside_the_repository_leads_somewhere() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    assert "docs/data.md" in links
-    missing = [link for link in links if not (ROOT / link).exists()]
-    assert not [link for link in missing if not link.startswith("figures/gallery/")]
-
-
 def test_the_tree_names_every_module() -> None:
     (tree,) = blocks("")
     modules = {
