@@ -42,7 +42,7 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_m
 LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig5 fig6 fig7 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig16 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates gallery splits test check bench bench-finetune precision reference
+.PHONY: help setup fig2 fig3 fig4 fig5 fig6 fig7 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig16 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates gallery docs splits test check bench bench-finetune precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -189,6 +189,11 @@ bench: $(STAMP) ## time path patching against other ways; its growth; its memory
 		echo "nnsight, a rival, cannot be installed: its row will say so"
 	$(BIN)/python -m experiments.benchmark $(if $(DTYPE),--dtype $(DTYPE)) \
 		$(if $(DEVICE),--device $(DEVICE))
+
+docs: $(STAMP) ## pages of the library's names, from their docstrings, in site/
+	$(BIN)/python -m pdoc --docformat google --no-show-source --output-directory site arith_lens \
+		$(subst /,.,$(patsubst %.py,%,$(patsubst %/__init__.py,%,$(sort $(wildcard \
+		arith_lens/*/__init__.py arith_lens/[a-z]*.py)))))
 
 splits: $(STAMP) ## train parts without test questions, with counts; DATA= holds gsm8k/, svamp/, ...
 	$(BIN)/python -m experiments.training_splits $(if $(DATA),--data-dir $(call quoted,$(DATA)))

@@ -81,6 +81,7 @@ class Answers:
         return "\n".join(lines)
 
     def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same answers back."""
         header = {"kind": KIND, **{name: list(getattr(self, name)) for name in _TEXTS}}
         return Arrays({"correct": self.correct}, header)
 

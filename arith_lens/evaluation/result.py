@@ -141,6 +141,7 @@ class EvaluationResult:
         return "\n".join(lines)
 
     def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same result back."""
         own = {"number": self.number, **{f"scores.{k}": v for k, v in self.scores.items()}}
         header = {"flag": list(self.flag), "scores": list(self.scores)}
         header |= {"settings": self.settings, "seconds": self.seconds}

@@ -44,6 +44,7 @@ class KnockoutCurve:
 
     @property
     def n_pairs(self) -> int:
+        """How many pairs were answered at each k."""
         return self.correct.shape[-1]
 
     def effects(self) -> Effects:

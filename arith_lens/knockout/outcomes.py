@@ -47,6 +47,7 @@ class Outcomes:
 
     @property
     def n_pairs(self) -> int:
+        """How many pairs were answered."""
         return len(self.correct)
 
     def effects(self) -> Effects:

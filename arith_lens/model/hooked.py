@@ -52,18 +52,22 @@ class HookedModel:
 
     @property
     def cfg(self) -> Any:
+        """TransformerLens' configuration: sizes, dtype, device, positional scheme."""
         return self.bridge.cfg
 
     @property
     def tokenizer(self) -> Any:
+        """The model's Hugging Face tokenizer."""
         return self.bridge.tokenizer
 
     @property
     def n_layers(self) -> int:
+        """Layers, each of attention and an MLP."""
         return int(self.cfg.n_layers)
 
     @property
     def n_heads(self) -> int:
+        """Attention (query) heads a layer."""
         return int(self.cfg.n_heads)
 
     @property
@@ -73,34 +77,42 @@ class HookedModel:
 
     @property
     def d_head(self) -> int:
+        """The length of a head's output before W_O."""
         return int(self.cfg.d_head)
 
     @property
     def d_model(self) -> int:
+        """The width of the residual stream."""
         return int(self.cfg.d_model)
 
     @property
     def d_vocab(self) -> int:
+        """Tokens of the vocabulary, as the unembedding counts them."""
         return int(self.cfg.d_vocab)
 
     @property
     def blocks(self) -> Any:
+        """The layers: `[l].ln1`, `.attn` (`.W_O`: [n_heads d_head d_model]), `.ln2`, `.mlp`."""
         return self.bridge.blocks
 
     @property
     def embed(self) -> Any:
+        """The token embedding."""
         return self.bridge.embed
 
     @property
     def ln_final(self) -> Any:
+        """The norm before the unembedding."""
         return self.bridge.ln_final
 
     @property
     def unembed(self) -> Any:
+        """The unembedding: from the final norm's output to logits."""
         return self.bridge.unembed
 
     @property
     def W_U(self) -> Any:
+        """The unembedding's weights, [d_model d_vocab], a view."""
         return self.bridge.W_U
 
     @property
