@@ -19,6 +19,7 @@ from arith_lens.model.checkpoints import (
     refuse_quantised,
 )
 from arith_lens.model.hooked import HookedModel
+from arith_lens.model.placement import home_of
 
 
 def load_model(
@@ -78,6 +79,7 @@ def load_model(
         **({} if offload_folder is None else {"offload_folder": str(offload_folder)}),
         trust_remote_code=trust_remote_code,
     )
+    bridge.cfg.device = str(home_of(bridge.embed))  # "meta" where the embedding is offloaded
     return HookedModel(bridge, checkpoint.name)
 
 
