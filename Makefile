@@ -34,7 +34,8 @@ WITH = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 ASK = --model $(call quoted,$(MODEL)) $(WITH)
 ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 KNOCK = $(ALONE) $(if $(N),--n $(N))
-TUNE = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+TUNE = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) $(if $(LIMIT),--questions $(LIMIT)) \
+	$(if $(TASKS),--tasks $(TASKS))
 
 PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_mlps_add \
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done

@@ -56,12 +56,13 @@ STAND_INS = {
     "12.22": "5.5",
     "13.11": "5.2",
 }
-# What these plan from is not here: a run of an hour, a model of the world, the hub.
+# What these plan from is not here: a run of an hour, a model of the world, the hub, all of MMLU.
 LACKS = {
     "experiments.do_tuned_heads_carry_more --model reference": "does_tuning_help --table 1",
     "experiments.does_it_drift --model reference": "does_tuning_help --table 1",
     "experiments.do_word_problems_use_them --model checkpoint --data-dir data": "no pair is left",
     "experiments.training_splits": "data_dir",
+    "experiments.does_tuning_help --model checkpoint --data-dir data --dry-run": "no questions of",
 }
 
 

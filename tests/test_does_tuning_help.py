@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from arith_lens.answers import Answers, Question
-from arith_lens.benchmarks import load_records
 from arith_lens.components import Head
-from arith_lens.evaluation import EvaluationResult
 from experiments.does_tuning_help import __main__ as command
+from experiments.does_tuning_help import plan as planning
 from experiments.does_tuning_help import settings, training
 from experiments.does_tuning_help.settings import Chosen, Sizes, Training, Tuned
-from experiments.does_tuning_help.tasks import World, untrained
+from experiments.does_tuning_help.tasks import World
 from experiments.does_tuning_help.workers import side_by_side
 from figures import frontier, table1, table2, table5, tuning
 from figures.common import Options, TableOptions
@@ -101,7 +100,7 @@ QUESTIONS = [
     Question("The opposite of hot is", " cold", "opposites"),
     Question("The opposite of big is", " small", "opposites"),
 ]
-CONFIG = command.Config(rates=(1e-3, 1e-2), n=9, several=(1, 3), more=(0, 1))
+CONFIG = planning.Config(rates=(1e-3, 1e-2), n=9, several=(1, 3), more=(0, 1))
 
 
 @pytest.fixture
@@ -192,8 +191,11 @@ def test_the_papers_numbers_stand_beside_its_models_alone() -> None:
 
 
 def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command.main(command.Config(), root=tmp_path, dry_run=True)
-    assert "28 trainings of 4000 word problems, 1 times" in capsys.readouterr().out
+    command.main(planning.Config(), root=tmp_path, dry_run=True)
+    printed = capsys.readouterr().out
+    assert "at the best, 2 further seeds: 28 trainings" in printed
+    assert "4,000 examples, 1 epoch, 32 a step: 125 steps" in printed
+    assert "lora-3-0: 24,576 parameters (1.0%), rank 2" in printed
     assert not [*tmp_path.iterdir()]
 
 
@@ -222,34 +224,11 @@ def test_a_training_says_what_it_trained_and_is_not_repeated(
     assert again.said == answers.said
 
 
-def test_on_benchmarks_no_question_of_a_train_part_is_asked() -> None:
-    """SVAMP, AddSub and SingleEq are asked whole; questions in other spacing are the same."""
-    data = Path(__file__).parent / "data"
-    records = {name: load_records(name, data, split="whole") for name in ("svamp", "addsub")}
-    numbers = [(name, i) for name, listed in records.items() for i in range(len(listed))]
-    n, names = len(numbers) + 1, (*(name for name, _ in numbers), "gsm8k")
-    asked = Answers(torch.ones(n, dtype=torch.bool), ("",) * n, ("8",) * n, names)
-    number = torch.tensor([*(i for _, i in numbers), 0])
-    result = EvaluationResult(asked, number, ("",) * n, {}, {"tasks": {}, "groups": {}}, {})
-    trained = [records["addsub"][1].question.replace(" ", "  "), "What is 3 plus 5?"]
-    kept = untrained(result, data, trained)
-    assert len(kept) == n - 1
-    assert kept.task.count("addsub") == len(records["addsub"]) - 1
-
-
-def test_the_benchmarks_have_the_papers_settings_and_one_rate() -> None:
-    data = Path(__file__).parent / "data"
-    plan = command.planned(command.Config(data_dir=data), 32)
-    assert (plan.recipe.epochs, plan.recipe.batch, plan.config.rates) == (2, 128, (2e-5,))
-    assert plan.sizes == Sizes(32, (8, 16, 32, 48, 64), 3, (0, 1, 2, 3, 6, 32))
-    lines = plan.study.tuning_set(0)
-    assert lines and {"task", "prompt", "answer"} == {*lines[0]}
-    with pytest.raises(ValueError, match="one rate on the benchmarks"):
-        command.planned(command.Config(data_dir=data, rates=(2e-5, 1e-4)), 32)
-
-
 def test_the_world_has_settings_of_its_size_and_what_is_given_counts() -> None:
-    plan = command.planned(command.Config(examples=0, heads=5), 12)
+    plan = planning.planned(planning.Config(examples=0, heads=5), 12)
     assert plan.study == World(examples=0, questions=500)
     assert plan.sizes == Sizes(5, (1, 2, 3, 5, 6, 12), 3, (0, 1, 2, 3, 6, 12))
     assert len(plan.config.rates) == 5
+    assert not {"tasks", "shots", "max_new_tokens"} & {*plan.identity}, "nothing is asked with them"
+    with pytest.raises(ValueError, match=r"expected --data-dir, .* with shots"):
+        planning.planned(planning.Config(shots={"gsm8k": 0}), 12)

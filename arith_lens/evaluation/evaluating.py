@@ -23,6 +23,7 @@ def evaluate(
     hook_steps: Literal["all", "prompt"] = "all",
     limit: int | None = None,
     data_dir: str | Path | None = None,
+    held_out: bool = False,
     shots: int | Mapping[str, int] | None = None,
     max_new_tokens: int | None = None,
     too_long: Literal["error", "truncate"] = "error",
@@ -53,6 +54,8 @@ def evaluate(
             takes them; None: all
         data_dir: holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/, csqa/ as published; None: the
             hub, which has neither AddSub nor SingleEq
+        held_out: of SVAMP, AddSub and SingleEq, which are else asked whole, the test part alone:
+            for models that were trained on the train parts (`training_set`)
         shots: worked examples before each question, for all tasks or by task; None: 8 of GSM8K, 5
             of MMLU, 7 of CommonsenseQA, 8 of the other word problems, none of the closed world's
         max_new_tokens: of a written answer at most; None: as the task says, mostly 256
@@ -82,7 +85,12 @@ def evaluate(
 
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     built = harness.build(
-        names, data_dir=data_dir, shots=shots, max_new_tokens=max_new_tokens, seed=seed
+        names,
+        data_dir=data_dir,
+        shots=shots,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        held_out=held_out,
     )
     loaded = _loaded(model, hooks)
     asked = settings_of(built, loaded, limit=limit, seed=seed, too_long=too_long)

@@ -51,6 +51,7 @@ def build(
     shots: int | Mapping[str, int] | None = None,
     max_new_tokens: int | None = None,
     seed: int = 1234,
+    held_out: bool = False,
 ) -> Built:
     """The tasks of these names, each with its data and its shots.
 
@@ -73,7 +74,7 @@ def build(
         shots = {ALIASES.get(name, name): count for name, count in shots.items()}
     _check_shots(shots, groups)
     tasks: dict[str, Any] = {}
-    read = reader(data_dir)
+    read = reader(data_dir, held_out=held_out)
     for name, leaves in groups.items():
         for leaf in leaves:
             if leaf in tasks:

@@ -27,10 +27,13 @@ SPLITS = {
 """Of each task: the benchmark, and which of its parts each of the harness's splits is."""
 
 
-def reader(data_dir: str | Path | None) -> Callable[[str], Splits | None]:
+def reader(
+    data_dir: str | Path | None, *, held_out: bool = False
+) -> Callable[[str], Splits | None]:
     """What reads a task's splits, from a folder of published files or, without one, from the hub.
 
-    None for a task that only the harness knows how to read. Raises what `load_records` raises.
+    None for a task that only the harness knows how to read. With `held_out` a set that is asked
+    whole is asked in its test part alone. Raises what `load_records` raises.
     """
     place = None if data_dir is None else str(data_dir)
     load = cache(load_records)  # all subjects of MMLU are one data set on the hub
@@ -39,7 +42,10 @@ def reader(data_dir: str | Path | None) -> Callable[[str], Splits | None]:
         if task in SPLITS:
             name, parts = SPLITS[task]
             return {
-                split: [_doc(name, record) for record in load(name, place, split=part)]
+                split: [
+                    _doc(name, record)
+                    for record in load(name, place, split=_part(part, held_out=held_out))
+                ]
                 for split, part in parts.items()
             }
         if task.startswith(MMLU):
@@ -47,6 +53,10 @@ def reader(data_dir: str | Path | None) -> Callable[[str], Splits | None]:
         return None
 
     return read
+
+
+def _part(part: str, *, held_out: bool) -> str:
+    return "test" if held_out and part == "whole" else part
 
 
 def svamp(data_dir: str | Path | None = None, **_: Any) -> Any:

@@ -2,16 +2,16 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import arith_lens as al
 from arith_lens.answers import Answers, Question
-from arith_lens.benchmarks import load_records, training_set
-from arith_lens.benchmarks.record import normalised
+from arith_lens.benchmarks import training_parts
+from arith_lens.benchmarks.training import TrainingPart, to_dataset
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.paper import BENCHMARKS
 from arith_lens.reference.questions import world_questions
@@ -22,6 +22,9 @@ END_OF_ANSWER = "\n"
 """What follows an answer in the closed world. It is learned with the answer: a model that is tuned
 on bare answers forgets to stop, and "17" becomes "171". EOS, which the shipped models have never
 seen, is not appended: to learn that token costs more than to learn word problems."""
+
+Told: TypeAlias = dict[str, Any]
+"""What a run keeps beside answers, in JSON's values."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,41 @@ class World:
         test = [q for listed in families.values() for q in listed[: self.questions or None]]
         return test + world_questions("generic_test")
 
-    def ask(self, model: Any) -> Answers:
+    def ask(self, model: Any, _keep: Path) -> tuple[Answers, Told]:
         """How a model answers all of them."""
-        return al.answer_questions(model, self.asked(), whole_words=False)
+        return al.answer_questions(model, self.asked(), whole_words=False), {}
+
+    def described(self) -> list[str]:
+        """What is tuned on and asked, in words."""
+        there = len(load_set("word_problems_tuning"))
+        asked = self.asked()
+        test = sum(not question.task.startswith(VALIDATION) for question in asked)
+        return [
+            f"tuned on {self.n_examples:,} of {there:,} word problems of the closed world",
+            f"asked before and after: {len(asked) - test:,} validation word problems, to choose "
+            f"rates on; {test:,} test questions",
+        ]
+
+    @property
+    def n_examples(self) -> int:
+        """Of a training."""
+        there = len(load_set("word_problems_tuning"))
+        return min(self.examples or there, there)
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """The paper's: the train parts of four sets of word problems, and six benchmarks."""
+    """The paper's: the train parts of four sets of word problems, and six benchmarks.
+
+    SVAMP, AddSub and SingleEq are asked in their test parts: the whole sets hold the train parts.
+    """
 
     data_dir: Path
     examples: int  # to tune on, drawn with the training's seed; 0: all
     questions: int  # the first so many of each benchmark; 0: all
+    names: tuple[str, ...] = BENCHMARKS
+    shots: Mapping[str, int] = field(default_factory=dict)  # as `evaluate` has them where not given
+    max_new_tokens: int | None = None
     end_with_eos: ClassVar[bool] = True
 
     def tuning_set(self, seed: int) -> list[Line]:
@@ -78,31 +104,77 @@ class Benchmarks:
             for line in lines[: self.examples or None]
         ]
 
-    def ask(self, model: Any) -> Answers:
-        """How a model answers the benchmarks' questions, those of the train parts left out."""
-        result = al.evaluate(
-            model, BENCHMARKS, data_dir=self.data_dir, limit=self.questions or None
-        )
-        return untrained(result, self.data_dir, [line["question"] for line in self._trained])
+    def ask(self, model: Any, keep: Path) -> tuple[Answers, Told]:
+        """How a model answers the benchmarks, and how they were asked.
+
+        Parts are kept in a run under `keep` as they come: asking takes longer than a training.
+        """
+        with al.open_run("asked", {}, model=model, root=keep) as run:
+            result = al.evaluate(
+                model,
+                self.names,
+                limit=self.questions or None,
+                data_dir=self.data_dir,
+                held_out=True,
+                shots=self.shots or None,
+                max_new_tokens=self.max_new_tokens,
+                too_long="truncate",
+                run=run,
+            )
+        return result.answers, asked_how(result)
+
+    def described(self) -> list[str]:
+        """What is tuned on and asked, in words: reads all data, as a training would."""
+        from arith_lens.evaluation.harness import build
+
+        lines = [f"tuned on {self.n_examples:,} solved word problems of {self.data_dir}:"]
+        lines += [f"  {line}" for part in self._parts for line in str(part).splitlines()]
+        built = build(self.names, data_dir=self.data_dir, shots=self.shots or None, held_out=True)
+        lines.append("asked before and after each training:")
+        families: dict[str, list[Any]] = defaultdict(list)
+        for task, of in built.tasks.items():
+            families[_family(task)].append(of)
+        for name, tasks in families.items():
+            asked = sum(min(len(t.eval_docs), self.questions or len(t.eval_docs)) for t in tasks)
+            subjects = f" on {len(tasks)} subjects" if len(tasks) > 1 else ""
+            shots = {int(task.config.num_fewshot or 0) for task in tasks}
+            lines.append(f"  {name}: {asked:,} questions{subjects}, {_joined(shots)} shots")
+        return lines
+
+    @property
+    def n_examples(self) -> int:
+        """Of a training."""
+        return min(self.examples or len(self._trained), len(self._trained))
+
+    @cached_property
+    def _parts(self) -> list[TrainingPart]:
+        return training_parts(data_dir=self.data_dir)
 
     @cached_property
     def _trained(self) -> list[Mapping[str, Any]]:
-        return [*training_set(data_dir=self.data_dir)]  # pyright: ignore[reportReturnType]
+        return [*to_dataset(self._parts)]  # pyright: ignore[reportReturnType]
 
 
-def untrained(result: EvaluationResult, data_dir: Path, trained: Iterable[str]) -> Answers:
-    """The answers to questions that are not among `trained`.
-
-    SVAMP, AddSub and SingleEq are asked whole, and their train parts are parts of the whole.
-    """
-    known = {normalised(question) for question in trained}
-    questions = {
-        name: [normalised(r.question) for r in load_records(name, data_dir, split="whole")]
-        for name in ("svamp", "addsub", "singleeq")
+def asked_how(result: EvaluationResult) -> Told:
+    """What decided the answers: shots, and prompts that were cut on their left, by benchmark."""
+    shots: dict[str, set[int]] = defaultdict(set)
+    cut: dict[str, int] = defaultdict(int)
+    for task, about in result.settings["tasks"].items():
+        name = _family(task)
+        shots[name].add(about["shots"])
+        cut[name] += about["truncated"]
+    return {
+        "shots": {name: _joined(found) for name, found in shots.items()},
+        "cut": {name: count for name, count in cut.items() if count},
+        "doubtful": sum(map(bool, result.flag)),
+        "harness": result.settings["harness"],
     }
-    return result.answers.select(
-        [
-            task not in questions or questions[task][number] not in known
-            for task, number in zip(result.answers.task, result.number.tolist(), strict=True)
-        ]
-    )
+
+
+def _family(task: str) -> str:
+    """MMLU's subjects are one benchmark."""
+    return "mmlu" if task.startswith("mmlu") else task
+
+
+def _joined(counts: set[int]) -> str:
+    return ", ".join(map(str, sorted(counts)))

@@ -1,8 +1,11 @@
 """One training and the questions after it: what a worker process does."""
 
+import gc
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import arith_lens as al
 from arith_lens.answers import Answers
@@ -16,6 +19,24 @@ class Recipe:
 
     epochs: int
     batch: int
+    micro_batch: int | None = None
+    bf16: bool = False
+    recompute: bool = False  # gradient checkpointing
+    save_every: int = 100  # steps that a training which is broken off may lose
+
+    def settings(self, rate: float, *, seed: int, end_with_eos: bool) -> dict[str, Any]:
+        """As arguments of `fine_tune`."""
+        return {
+            "learning_rate": rate,
+            "epochs": self.epochs,
+            "batch_size": self.batch,
+            "micro_batch": self.micro_batch,
+            "bf16": self.bf16,
+            "gradient_checkpointing": self.recompute,
+            "save_every": self.save_every,
+            "seed": seed,
+            "end_with_eos": end_with_eos,
+        }
 
 
 @dataclass(frozen=True)
@@ -30,6 +51,7 @@ class Job:
     study: World | Benchmarks
     output: Path
     device: str | None = None
+    dtype: str = "float32"  # in which the model is asked, before as after
 
 
 def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
@@ -48,19 +70,26 @@ def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
         output=job.output,
         device=job.device,
         progress=False,
-        learning_rate=job.training.rate,
-        epochs=job.recipe.epochs,
-        batch_size=job.recipe.batch,
-        seed=job.training.seed,
-        end_with_eos=job.study.end_with_eos,
+        **job.recipe.settings(
+            job.training.rate, seed=job.training.seed, end_with_eos=job.study.end_with_eos
+        ),
     )
-    answers = job.study.ask(al.load_model(result.model()))
-    return answers, described(job) | {
+    gc.collect()  # the Trainer holds itself, and with it the optimizer's state
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    tuned_model = al.load_model(
+        result.model(),
+        dtype=getattr(torch, job.dtype),
+        device=job.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+    )
+    answers, told = job.study.ask(tuned_model, job.output)
+    return answers, described(job) | told | {
         "which_heads": list(result.heads),
         "which_mlps": list(result.mlps),
         "parameters": result.n_tuned,
         "of": result.n_parameters,
         "lora_rank": result.lora_rank,
+        "n_examples": result.n_examples,
         "seconds": result.seconds,
         "samples_per_second": result.samples_per_second,
         "losses": [list(point) for point in result.losses],

@@ -1,0 +1,264 @@
+"""What a table would train, on what and how: settings by default, and the plan in words."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import arith_lens as al
+from arith_lens.fine_tuning import Settings, n_elements, pieces_of
+from arith_lens.fine_tuning.methods import prepare
+from arith_lens.fine_tuning.pieces import shape_of
+from arith_lens.model.checkpoints import Checkpoint, find_checkpoint, read_config
+from arith_lens.paper import BENCHMARKS
+from experiments.does_tuning_help.settings import Sizes, Tuned
+from experiments.does_tuning_help.tasks import Benchmarks, World
+from experiments.does_tuning_help.training import Recipe
+from experiments.which_heads import Dtype
+
+WORLD: Mapping[str, Any] = {
+    "rates": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+    **{"examples": 4000, "epochs": 1, "batch": 32, "questions": 500},
+    **{"heads": 3, "several": (1, 2, 3, 5, 6, 12)},
+}
+"""For models of 96 heads: 3 of them are what 32 are of LLaMA2-7B's 1,024, and so on."""
+
+PAPER: Mapping[str, Any] = {
+    "rates": (2e-5,),
+    **{"examples": 0, "epochs": 2, "batch": 128, "questions": 0},
+    **{"heads": 32, "several": (8, 16, 32, 48, 64)},
+}
+"""Section 5.3 and Table 2."""
+
+ASKED = ("tasks", "shots", "max_new_tokens")
+"""Options of the benchmarks alone."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Does tuning the heads that calculate help?"""
+
+    model: str = "reference"
+    """A shipped model's name, a Hugging Face id, or a directory."""
+    data_dir: Path | None = None
+    """Holds the benchmarks' folders: the paper's data and, where no others are given, its settings.
+    The closed world's sets and settings of its size if not given."""
+    rates: tuple[float, ...] = ()
+    """The grid of learning rates, one for all methods; on the benchmarks only one, the paper's."""
+    examples: int | None = None
+    """Word problems of a training, drawn with its seed from those there are; 0 takes all."""
+    epochs: int | None = None
+    """Times that each is seen."""
+    batch: int | None = None
+    """Examples a step."""
+    questions: int | None = None
+    """Test questions of each family of word problems or benchmark (of MMLU, of each subject); 0
+    takes all."""
+    heads: int | None = None
+    """Heads of Table 1, about 3% of them."""
+    several: tuple[int, ...] = ()
+    """Heads of Table 2."""
+    mlps: int = 3
+    """MLPs beside the heads in Table 2."""
+    more: tuple[int, ...] = (0, 1, 2, 3, 6, -1)
+    """MLPs of Table 5; -1 is all there are."""
+    n: int | None = None
+    """Distinct reference prompts an operation that heads are found with; all if not given."""
+    seed: int = 0
+    """Of the sampling, and the first of the trainings."""
+    dtype: Dtype = None
+    """In which the model is asked; with bfloat16 it is tuned under it too, else in float32. The
+    checkpoint's own on a GPU (on the benchmarks bfloat16), float32 on a CPU, if not given."""
+    device: str | None = None
+    """Such as cuda:1; the GPU if there is one."""
+    tasks: tuple[str, ...] = ()
+    """Benchmarks, by their names in `al.evaluate` (such as mmlu_philosophy); the paper's six if not
+    given."""
+    shots: dict[str, int] = field(default_factory=dict)
+    """Worked examples by benchmark, such as gsm8k 5; those of published results if not given."""
+    max_new_tokens: int | None = None
+    """Of a written answer; what the benchmark says, mostly 256, if not given."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a training takes of memory and disk; it decides no result beyond rounding."""
+
+    micro_batch: int | None = None
+    """Examples at once on one device; 8 on the benchmarks, else the whole batch, if not given."""
+    recompute: bool | None = None
+    """Gradient checkpointing; on the benchmarks on a GPU if not given."""
+    save_every: int | None = None
+    """Steps that a killed training may lose; 20 on the benchmarks, else 100, if not given."""
+    keep_checkpoints: bool = False
+    """Keep the whole models that full tuning and LoRA leave, which are as large as the model, once
+    their answers are saved. The slices of precise tuning are always kept."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration with all that it leaves open filled in."""
+
+    config: Config
+    study: World | Benchmarks
+    recipe: Recipe
+    sizes: Sizes
+    keep_checkpoints: bool
+    dtype: str = "float32"  # in which the model is asked
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The configuration, as far as it decides the results of this study."""
+        left_out = () if self.config.data_dir is not None else ASKED
+        return {k: v for k, v in vars(self.config).items() if k not in left_out}
+
+    def with_dtype(self, dtype: torch.dtype) -> "Plan":
+        """As the model was loaded, so it is asked again; bfloat16 is tuned under bf16."""
+        recipe = replace(self.recipe, bf16=dtype == torch.bfloat16)
+        return replace(self, recipe=recipe, dtype=str(dtype).removeprefix("torch."))
+
+
+def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
+    """Fill in what is not given: the paper's settings on benchmarks, small ones on the world.
+
+    Raises:
+        ValueError: several rates on the benchmarks; options of benchmarks without them.
+    """
+    room = room or Room()
+    usual = WORLD if config.data_dir is None else PAPER
+    given = {name: getattr(config, name) for name in usual}
+    open_ = {name: usual[name] for name, value in given.items() if value in (None, ())}
+    more = tuple(n_layers if n < 0 else n for n in config.more if n <= n_layers)
+    whole: Any = replace(config, **open_, more=tuple(dict.fromkeys(more)))
+    if whole.data_dir is None:
+        if found := [name for name in ASKED if getattr(config, name)]:
+            raise ValueError(
+                f"expected --data-dir, the benchmarks' folders, with {', '.join(found)}, found "
+                "none: the closed world's questions are asked in one way"
+            )
+        study: World | Benchmarks = World(whole.examples, whole.questions)
+        recipe = Recipe(whole.epochs, whole.batch, room.micro_batch, save_every=100)
+    else:
+        if len(whole.rates) > 1:
+            raise ValueError(
+                f"expected one rate on the benchmarks (the paper's is {PAPER['rates'][0]:g}), "
+                f"found {whole.rates}: no part of theirs is held out to choose a rate on"
+            )
+        whole = replace(whole, tasks=whole.tasks or BENCHMARKS)
+        asked = {"shots": whole.shots, "max_new_tokens": whole.max_new_tokens}
+        study = Benchmarks(whole.data_dir, whole.examples, whole.questions, whole.tasks, **asked)
+        recipe = Recipe(whole.epochs, whole.batch, fitting(whole.batch), save_every=20)
+        if on_gpu(whole.device):
+            recipe = replace(recipe, recompute=True)
+            whole = replace(whole, dtype=whole.dtype or "bfloat16")
+    told = {"micro_batch": room.micro_batch, "save_every": room.save_every}
+    told |= {"recompute": room.recompute, "bf16": whole.dtype == "bfloat16"}
+    recipe = replace(recipe, **{name: value for name, value in told.items() if value is not None})
+    sizes = Sizes(whole.heads, whole.several, whole.mlps, whole.more)
+    keep = room.keep_checkpoints or whole.data_dir is None
+    return Plan(whole, study, recipe, sizes, keep)
+
+
+def fitting(batch: int, most: int = 8) -> int:
+    """The largest part of a batch, of `most` examples at most, that divides it."""
+    return next(size for size in range(min(batch, most), 0, -1) if batch % size == 0)
+
+
+def on_gpu(device: str | None) -> bool:
+    """Whether the model will be on one."""
+    return str(device).startswith("cuda") if device else torch.cuda.is_available()
+
+
+def empty_model(source: str) -> Any:
+    """The model's shape, without its weights: `config.json` is all that is read.
+
+    Raises:
+        as `find_checkpoint`.
+    """
+    from transformers import AutoModelForCausalLM
+
+    folder = Path(source).expanduser()
+    found = (
+        Checkpoint(str(folder.resolve()), folder.resolve().name)
+        if (folder / "config.json").is_file()
+        else find_checkpoint(source)
+    )
+    config = read_config(found)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty: Any) -> str:
+    """What would be trained, in words.
+
+    Args:
+        empty: the model on the meta device.
+    """
+    config, recipe = plan.config, plan.recipe
+    shape, whole = shape_of(empty), sum(weight.numel() for weight in empty.parameters())
+    rates = len(config.rates)
+    n = len(tuned) * (rates + seeds - 1)
+    times = f"{rates} rates and, at the best, {seeds - 1} further seeds" if rates > 1 else (
+        f"{seeds} seed{'s' * (seeds > 1)}"
+    )  # fmt: skip
+    lines = [
+        f"{config.model}: {shape.n_layers} layers of {shape.n_heads} heads, {whole:,} parameters",
+        f"table {table}: {len(tuned)} rows, each at {times}: {n} trainings",
+    ]
+    for row in tuned:
+        count, rank = counted(empty, row)
+        ranked = f", rank {rank}" if rank else ""
+        lines.append(f"  {row.name}: {count:,} parameters ({count / whole:.1%}){ranked}")
+    steps = -(-plan.study.n_examples // recipe.batch) * recipe.epochs
+    settings = Settings(**recipe.settings(config.rates[0], seed=config.seed, end_with_eos=True))
+    lines += [
+        f"a training: {plan.study.n_examples:,} examples, {recipe.epochs} "
+        f"epoch{'s' * (recipe.epochs > 1)}, {recipe.batch} a step"
+        f"{_at_once(recipe)}: {steps:,} steps, a checkpoint every {recipe.save_every}",
+        f"AdamW, rate {' or '.join(f'{rate:g}' for rate in config.rates)}, warm-up "
+        f"{settings.warmup:.0%}, then {settings.schedule} to 0; weight decay "
+        f"{settings.weight_decay:g}; gradients clipped at {settings.max_grad_norm:g}, those of "
+        "heads' slices times heads by tuned heads of the layer",
+        f"weights in {'bfloat16, what is tuned in float32' if recipe.bf16 else 'float32'}"
+        f"{', activations computed again in the backward' if recipe.recompute else ''}; asked in "
+        f"{_asked_in(config)}",
+        *plan.study.described(),
+    ]
+    return "\n".join(lines)
+
+
+def _asked_in(config: Config) -> str:
+    if config.dtype:
+        return config.dtype
+    return "the checkpoint's own" if on_gpu(config.device) else "float32"
+
+
+def _at_once(recipe: Recipe) -> str:
+    if recipe.micro_batch in (None, recipe.batch):
+        return ""
+    return f" ({recipe.micro_batch} at once)"
+
+
+def counted(empty: Any, row: Tuned) -> tuple[int, int | None]:
+    """How many numbers a row trains, and LoRA's rank.
+
+    Which heads and MLPs it will be is not known before path patching. With grouped queries heads
+    of one group share a key and a value: then it is the most that so many heads can have.
+    """
+    if row.method == "full":
+        return sum(weight.numel() for weight in empty.parameters()), None
+    shape = shape_of(empty)
+    size = shape.n_heads // shape.n_kv_heads
+    heads = sorted(
+        (al.Head(layer, i) for layer in range(shape.n_layers) for i in range(shape.n_heads)),
+        key=lambda head: (head.index % size, head),
+    )[: row.heads]
+    mlps = [al.Mlp(layer) for layer in range(row.mlps)]
+    if row.method != "lora":
+        return n_elements(empty, pieces_of(empty, heads, mlps)), None
+    adapted = prepare(copy.deepcopy(empty), "lora", heads, mlps, Settings())
+    trained = (w.numel() for w in adapted.model.parameters() if w.requires_grad)
+    return sum(trained), adapted.lora_rank
