@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from arith_lens.benchmarks import parse_number as parse_number
     from arith_lens.benchmarks import refuse_overlap as refuse_overlap
     from arith_lens.benchmarks import training_set as training_set
+    from arith_lens.claims import Claim as Claim
+    from arith_lens.claims import Verdict as Verdict
+    from arith_lens.claims import check_claims as check_claims
     from arith_lens.components import Head as Head
     from arith_lens.components import Mlp as Mlp
     from arith_lens.effects import ComponentEffects as ComponentEffects
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Answers": "answers",
+    "Claim": "claims",
     "ComponentEffects": "effects",
     "Delta": "fine_tuning",
     "Effects": "effects",
@@ -78,12 +82,14 @@ _HOME = {
     "Question": "answers",
     "Role": "pairs",
     "TuningResult": "fine_tuning",
+    "Verdict": "claims",
     "ablate_heads": "hooks",
     "ablate_mlps": "hooks",
     "answer_questions": "answers",
     "attention_by_role": "attention",
     "attention_view": "attention",
     "capture": "hooks",
+    "check_claims": "claims",
     "compare": "effects",
     "contrast": "effects",
     "evaluate": "evaluation",

@@ -1,0 +1,156 @@
+"""What a claim is, the numbers that are measured for it, and the verdict on it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from arith_lens.claims.evidence import Evidence
+
+Group: TypeAlias = Literal["heads", "knockout", "attention", "probes", "tuning", "models"]
+Holds: TypeAlias = Literal["holds", "does not hold", "not decided", "not measured"]
+Unit: TypeAlias = Literal["%", "points", "layers", "count", "ratio"]
+
+_FORMATS: dict[Unit, tuple[float, str, str]] = {  # factor, format, what follows
+    "%": (100, ".1f", "%"),
+    "points": (100, "+.1f", " points"),
+    "layers": (1, ".0f", ""),
+    "count": (1, ".0f", ""),
+    "ratio": (1, ".2f", ""),
+}
+
+
+@dataclass(frozen=True)
+class Within:
+    """What a number has to be for its claim to hold: strictly between these."""
+
+    above: int | float = -inf
+    below: int | float = inf
+
+    def decide(self, value: int | float, low: float | None, high: float | None) -> Holds:
+        """Of a number and its 95% interval: where the interval straddles a bound, none is decided;
+        without an interval the number decides alone."""
+        low, high = (value, value) if low is None or high is None else (low, high)
+        if self.above < low and high < self.below:
+            return "holds"
+        return "does not hold" if high <= self.above or low >= self.below else "not decided"
+
+
+@dataclass(frozen=True)
+class Number:
+    """One measured number. Shares and points are fractions: 0.05 is 5%."""
+
+    of: str  # what it is of, such as "addition"
+    value: int | float
+    low: float | None = None  # 95% interval, None where there is none to be had
+    high: float | None = None
+    unit: Unit = "%"
+    rule: Within | None = None  # None: told beside, decides nothing
+
+    def __post_init__(self) -> None:
+        if isnan(self.value):
+            raise ValueError(
+                f"expected a number for {self.of!r}, found NaN; a claim that cannot be measured "
+                "raises NotMeasured"
+            )
+
+    @property
+    def holds(self) -> Holds | None:
+        """What the rule says of this number alone; None where it has no rule."""
+        return None if self.rule is None else self.rule.decide(self.value, self.low, self.high)
+
+    def __str__(self) -> str:
+        factor, form, after = _FORMATS[self.unit]
+        text = f"{factor * self.value:{form}}{after}"
+        if self.low is not None and self.high is not None:
+            form = ".1f" if self.unit == "count" else form
+            text += f" [{factor * self.low:{form}}, {factor * self.high:{form}}]"
+        return f"{self.of} {text}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the measure of a claim gave: numbers, one at least with a rule, and words beside."""
+
+    numbers: tuple[Number, ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not any(number.rule for number in self.numbers):
+            raise ValueError("expected a number with a rule, found none; nothing would be decided")
+
+    @property
+    def holds(self) -> Holds:
+        """ "holds" where every number with a rule does; "does not hold" where one does not."""
+        decided = {number.holds for number in self.numbers}
+        if "does not hold" in decided:
+            return "does not hold"
+        return "not decided" if "not decided" in decided else "holds"
+
+    def __str__(self) -> str:
+        text = "; ".join(map(str, self.numbers))
+        return f"{text}. {self.note}" if self.note else text
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, and how it is measured."""
+
+    key: str
+    group: Group
+    statement: str  # one sentence, in our words
+    section: str  # where the paper makes it
+    paper: str  # the paper's value
+    rule: str  # which number against which threshold
+    experiments: tuple[str, ...]
+    measure: "Callable[[Evidence], Found]"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim for one model.
+
+    Attributes:
+        found: the measured numbers with 95% intervals, as text; "" if not measured
+        why: why it was not measured, "" if it was
+        command: what would measure it, "" if it was measured
+        runs: the folders that the numbers are from
+    """
+
+    claim: Claim
+    holds: Holds
+    found: str = ""
+    numbers: tuple[Number, ...] = ()
+    why: str = ""
+    command: str = ""
+    runs: tuple[Path, ...] = ()
+
+    def to_dataframe(self) -> "DataFrame":
+        """A row a number: claim, holds, of, value, low, high, unit, above, below, number_holds; a
+        single row without numbers where the claim was not measured."""
+        from pandas import DataFrame
+
+        shared = {"group": self.claim.group, "claim": self.claim.key, "holds": self.holds}
+        shared["runs"] = " ".join(map(str, self.runs))
+        rows = [
+            {
+                **shared,
+                **{name: getattr(n, name) for name in ("of", "value", "low", "high", "unit")},
+                "above": n.rule.above if n.rule else None,
+                "below": n.rule.below if n.rule else None,
+                "number_holds": n.holds,
+            }
+            for n in self.numbers
+        ]
+        return DataFrame(rows or [{**shared, "why": self.why, "command": self.command}])
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> "DataFrame":
+    """The numbers of all verdicts, as `Verdict.to_dataframe` has them."""
+    from pandas import concat
+
+    return concat([verdict.to_dataframe() for verdict in verdicts], ignore_index=True)

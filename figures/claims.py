@@ -1,0 +1,69 @@
+"""The paper's claims, a row each: the paper's value, this model's, and whether it holds.
+
+Reads the newest finished run of every experiment that the claims need, without loading a model;
+prints the list and writes it as HTML and its numbers as CSV. A claim whose run is missing says so,
+with the command that would measure it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from pandas import DataFrame
+
+from arith_lens.claims import Verdict, check_claims, verdict_table
+from figures.common import slug, write_table
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which model's claims to check, and where to."""
+
+    model: str = "reference"
+    """As it was given to the experiments."""
+    roots: tuple[Path, ...] = (Path("results"),)
+    """Folders that hold runs; of each experiment, the first that has one wins."""
+    out: Path | None = None
+    """Where the files go; figures/<model> if not given."""
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Check, print and write."""
+    verdicts = check_claims(options.model, roots=options.roots)
+    stem = (options.out or Path("figures") / slug(options.model)) / "claims"
+    shown = DataFrame([row(verdict) for verdict in verdicts])
+    title = f"The paper's claims, {options.model}"
+    write_table(stem, shown, verdict_table(verdicts), title, notes(verdicts))
+
+
+def row(verdict: Verdict) -> dict[str, str]:
+    """One claim as a reader wants it."""
+    claim = verdict.claim
+    missing = f"{verdict.why}. Measure it: {verdict.command}" if verdict.command else verdict.why
+    return {
+        "claim": claim.statement,
+        "the paper": f"{claim.paper} ({claim.section})",
+        "rule": claim.rule,
+        "found": verdict.found or missing,
+        "verdict": verdict.holds,
+    }
+
+
+def notes(verdicts: list[Verdict]) -> list[str]:
+    """How to read the list."""
+    counts = {
+        name: sum(v.holds == name for v in verdicts)
+        for name in dict.fromkeys(verdict.holds for verdict in verdicts)
+    }
+    return [
+        "; ".join(f"{name}: {count}" for name, count in counts.items()) + ".",
+        "In brackets: 95% intervals, bootstrapped over reference prompts unless said otherwise. A "
+        "claim holds where each of its numbers does with its whole interval, and is not decided "
+        "where an interval straddles the threshold. Rules were written before anything was "
+        "measured; docs/claims.md says which thresholds are the paper's.",
+    ]
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.claims", description=__doc__)

@@ -1,0 +1,143 @@
+"""Claims are measured from runs, decided by their stated rule, and never pass on nothing."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_claims import N_HEADS, N_LAYERS, which_heads
+
+import arith_lens as al
+from arith_lens.claims import CLAIMS, Number, Verdict
+from arith_lens.claims.claim import Found, Within
+from arith_lens.problems import FOUR
+from figures import claims as figure
+
+MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}
+
+
+def verdicts(root: Path, model: str = "made") -> dict[str, Verdict]:
+    return {verdict.claim.key: verdict for verdict in al.check_claims(model, roots=(root,))}
+
+
+def test_every_claim_says_what_it_needs_to_say() -> None:
+    keys = [claim.key for claim in CLAIMS]
+    assert len(keys) == len({*keys})
+    for claim in CLAIMS:
+        assert claim.statement.endswith(".") and claim.rule.endswith("."), claim.key
+        assert claim.section and claim.paper and claim.experiments, claim.key
+
+
+def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> None:
+    found = al.check_claims("my model", roots=(tmp_path,))
+    assert {verdict.holds for verdict in found} == {"not measured"}
+    for verdict in found:
+        program, module = shlex.split(verdict.command)[1:3]
+        assert program == "-m" and module.removeprefix("experiments.") in verdict.claim.experiments
+        assert shlex.split(verdict.command)[3:5] == ["--model", "my model"]
+        assert verdict.why and not verdict.found and not verdict.numbers
+
+
+def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> None:
+    run = which_heads(tmp_path, MIDDLE)
+    found = verdicts(tmp_path)
+    for key in ("strongest_head", "few_key_heads", "middle_layers"):
+        assert found[key].holds == "holds", found[key]
+        assert found[key].runs == (run.path,)
+    by_hand = run.load("addition").heads.per_pair.double().numpy()
+    strata = np.arange(by_hand.shape[-1]) % 3
+    mean = np.mean([by_hand[..., strata == s].mean(-1) for s in range(3)], axis=0)
+    strongest = found["strongest_head"].numbers[0]
+    assert strongest.of == "addition (head 4.6)"
+    assert strongest.value == pytest.approx(mean[4, 6])
+    assert strongest.low < strongest.value < strongest.high  # pyright: ignore
+    assert found["few_key_heads"].numbers[0].value == 2 / (N_LAYERS * N_HEADS)
+
+
+def test_many_heads_at_the_ends_do_not_hold(tmp_path: Path) -> None:
+    which_heads(tmp_path, {(layer, head): -0.1 for layer in (0, 11) for head in range(4)})
+    found = verdicts(tmp_path)
+    assert found["few_key_heads"].holds == found["middle_layers"].holds == "does not hold"
+    assert found["middle_layers"].numbers[0].value == 0
+
+
+def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) -> None:
+    run = which_heads(tmp_path, {(4, 6): -0.03})
+    found = verdicts(tmp_path)
+    assert found["strongest_head"].holds == "does not hold"
+    for key in ("few_key_heads", "middle_layers"):
+        assert found[key].holds == "not measured"
+        assert "no operation has a key head" in found[key].why
+        assert found[key].runs == (run.path,)
+
+
+def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
+    which_heads(tmp_path, {name: MIDDLE if name != "division" else {} for name in FOUR})
+    few = verdicts(tmp_path)["few_key_heads"]
+    assert few.holds == "holds" and "No key heads: division." in few.found
+    assert [number.of for number in few.numbers] == [*FOUR[:3]]
+
+
+def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> None:
+    which_heads(tmp_path, {(4, 6): -0.051}, noise=0.02)
+    assert verdicts(tmp_path)["strongest_head"].holds == "not decided"
+
+
+def test_a_damaged_run_is_not_measured_and_says_why(tmp_path: Path) -> None:
+    run = which_heads(tmp_path, MIDDLE)
+    (run.path / "division.safetensors").write_bytes(b"not what was written")
+    found = verdicts(tmp_path)["few_key_heads"]
+    assert found.holds == "not measured" and "damaged" in found.why
+    assert found.command.endswith("--again")
+
+
+def test_a_run_of_another_question_is_passed_over(tmp_path: Path) -> None:
+    which_heads(tmp_path, MIDDLE, paths="total")
+    found = verdicts(tmp_path)["few_key_heads"]
+    assert found.holds == "not measured" and "paths total" in found.why
+
+
+def test_the_first_root_that_has_a_run_wins(tmp_path: Path) -> None:
+    which_heads(tmp_path / "a", {})
+    second = which_heads(tmp_path / "b", MIDDLE)
+    roots = [tmp_path / "none", tmp_path / "b", tmp_path / "a"]
+    found = al.check_claims("made", roots=roots)
+    assert found[0].holds == "holds" and found[0].runs == (second.path,)
+
+
+def test_no_root_is_an_error() -> None:
+    with pytest.raises(ValueError, match="expected folders that hold runs"):
+        al.check_claims("made", roots=())
+
+
+def test_a_rule_decides_by_the_whole_interval() -> None:
+    rule = Within(above=-0.02, below=0.02)
+    assert rule.decide(0.0, -0.01, 0.01) == "holds"
+    assert rule.decide(0.0, -0.03, 0.01) == "not decided"
+    assert rule.decide(0.05, 0.02, 0.09) == "does not hold"
+    assert rule.decide(0.01, None, None) == "holds"
+    assert rule.decide(0.02, None, None) == "does not hold"
+
+
+def test_one_number_that_fails_fails_the_claim() -> None:
+    good, bad = (Number("x", value, rule=Within(above=0)) for value in (1.0, -1.0))
+    open_ = Number("x", 1.0, -1.0, 2.0, rule=Within(above=0))
+    assert Found((good, good)).holds == "holds"
+    assert Found((good, open_)).holds == "not decided"
+    assert Found((good, open_, bad)).holds == "does not hold"
+    with pytest.raises(ValueError, match="a number with a rule"):
+        Found((Number("x", 1.0),))
+    with pytest.raises(ValueError, match="found NaN"):
+        Number("x", float("nan"))
+
+
+def test_the_list_is_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    which_heads(tmp_path / "results", MIDDLE, model="<b>made</b>")
+    options = figure.Options("<b>made</b>", (tmp_path / "results",), tmp_path / "out")
+    figure.main(options)
+    page = (tmp_path / "out" / "claims.html").read_text()
+    assert "<b>made" not in page and "fewer than 5% of the heads" in page
+    assert "holds: " in capsys.readouterr().out
+    assert "few_key_heads" in (tmp_path / "out" / "claims.csv").read_text()
