@@ -43,7 +43,7 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_m
 LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig5 fig6 fig7 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig16 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates claims gallery docs splits test check bench bench-finetune precision reference
+.PHONY: help setup fig2 fig3 fig4 fig5 fig6 fig7 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig16 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates claims report gallery docs splits test check bench bench-finetune precision reference
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -168,6 +168,10 @@ templates: $(STAMP) ## the strongest heads in each wording
 
 claims: $(STAMP) ## which of the paper's claims hold? from the runs there are; says how to make the others
 	$(BIN)/python -m figures.claims --model $(call quoted,$(MODEL))
+
+report: $(STAMP) ## everything on one page: compute what takes minutes, then write figures/<model>/report.html
+	-$(BIN)/python -m experiments.whole_study $(TUNE)
+	$(BIN)/python -m figures.report --model $(call quoted,$(MODEL))
 
 gallery: $(STAMP) ## redraw figures/gallery from the reference models (some minutes)
 	for model in reference reference-mistral; do $(BIN)/python -m experiments.which_heads --model $$model || exit 1; done

@@ -4,7 +4,6 @@ Reads a run of `experiments/how_good_is_it.py`, without loading a model; prints 
 it as HTML and its numbers as CSV.
 """
 
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -14,8 +13,9 @@ from pandas import DataFrame
 from arith_lens.answers import Answers
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.paper import paper_model
-from arith_lens.runs import Run, RunError
-from figures.common import TableOptions, chosen_run, stem_of, write_table
+from arith_lens.runs import Run
+from figures.common import TableOptions, chosen_run
+from figures.drawn import Table, show
 
 PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they are others
 BEFORE = "plain"
@@ -23,21 +23,30 @@ BEFORE = "plain"
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    try:
-        run = chosen_run(options, "how_good_is_it")
-        found = {
-            name: EvaluationResult.from_arrays(run.load_arrays(name))
-            for name in run.names
-            if name != "effects"
-        }
-    except RunError as error:
-        sys.exit(str(error))
+    show(drawn, options)
+
+
+def drawn(options: TableOptions) -> list[Table]:
+    """The table of a run. Raises RunError where there is none."""
+    run = chosen_run(options, "how_good_is_it")
+    found = {
+        name: EvaluationResult.from_arrays(run.load_arrays(name))
+        for name in run.names
+        if name != "effects"
+    }
     before = found[BEFORE]
-    text = [row(task, found, run) for task in shown(before)]
-    numbers = [numbers_of(task, found) for task in before.tasks]
-    title = f"Benchmarks, {run.config['model']}"
-    stem = stem_of(options, run, "benchmarks")
-    write_table(stem, DataFrame(text), DataFrame(numbers), title, notes(before, run))
+    return [
+        Table(
+            name="benchmarks",
+            title=f"Benchmarks, {run.config['model']}",
+            look="Mathematics should fall without the key heads, other tasks hardly, and neither "
+            "without random heads.",
+            notes=notes(before, run),
+            runs=(run,),
+            numbers=DataFrame([numbers_of(task, found) for task in before.tasks]),
+            shown=DataFrame([row(task, found, run) for task in shown(before)]),
+        )
+    ]
 
 
 def shown(result: EvaluationResult) -> list[str]:

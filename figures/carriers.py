@@ -5,7 +5,6 @@ draws it without loading a model. On the left what a head's effect loses when on
 the middle what one MLP alone adds to its direct effect, on the right direct and whole effects.
 """
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -18,8 +17,9 @@ from arith_lens import plotting
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.mediation import Mediation
 from arith_lens.probes import ROLES, curve_of
-from arith_lens.runs import Run, RunError
-from figures.common import Options, chosen_run, stem_of, write
+from arith_lens.runs import Run
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 from figures.maps import KEY, Reading, title
 
 OTHERS = ROLES[3]
@@ -39,15 +39,27 @@ class Found:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, "which_mlps_carry_them")
-        found = [read(run, name) for name in run.names if f"{name}-writes" in run.names]
-        figure = draw(run, found)
-    except RunError as error:
-        sys.exit(str(error))
-    table = numbers(found)
-    print(agreement(found).to_string(index=False))
-    write(stem_of(options, run, "carriers"), table, figure, options.formats)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The heads of a run and what carries them. Raises RunError where there is none."""
+    run = chosen_run(options, "which_mlps_carry_them")
+    found = [read(run, name) for name in run.names if f"{name}-writes" in run.names]
+    return [
+        Chart(
+            name="carriers",
+            title="Which MLPs carry the key heads' effects?",
+            look="Which columns are red in many rows: MLPs through which several heads act. If "
+            "the MLPs that a probe sees writing C (Figure 6) are those, the probe has found a "
+            "cause and not a by-product.",
+            notes=notes(run, found),
+            runs=(run,),
+            numbers=numbers(found),
+            figure=draw(run, found),
+            beside=agreement(found),
+        )
+    ]
 
 
 def read(run: Run, name: str) -> Found:
@@ -64,27 +76,32 @@ def read(run: Run, name: str) -> Found:
 def draw(run: Run, found: list[Found]) -> plotting.Figure:
     """A panel an operation, a row a head."""
     reading = Reading.of({**run.config, "paths": "via_mlps"})
-    relative = reading.relative
     return plotting.matrix_panels(
         [_matrix(one, reading) for one in found],
         colour_title=reading.colour_title,
         unit=reading.unit,
-        digits=1 if relative else 2,
-        notes=[
-            f"Model: {run.config['model']}. Prompts: distinct reference prompts, "
-            f"{'answered right' if run.config['keep'] == 'correct' else 'all'}, seed "
-            f"{run.config['seed']}. Rows: the {run.config['top']} heads with the strongest effects "
-            f"via MLPs, key heads (below −{KEY:.0%}) in bold. Numbers: means over templates"
-            f"{', in percent of the logit' if relative else ''}.",
-            "Held: the effect with every MLP free, less the effect with this one held at the "
-            "reference run. Alone: the effect with this one free, less the direct effect. Neither "
-            "adds up to the effect, because MLPs act on what earlier MLPs wrote; "
-            + _interaction_note(found, reading),
-            "Small print below: cosine of what the MLP adds with the unembedding of C. Spearman's "
-            "rank correlation with what is lost, over the MLPs after a head, median of heads with "
-            f"at least {ENOUGH} of them: {_agreement_note(found)}.",
-        ],
+        digits=1 if reading.relative else 2,
+        notes=notes(run, found),
     )
+
+
+def notes(run: Run, found: list[Found]) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    reading = Reading.of({**run.config, "paths": "via_mlps"})
+    return [
+        f"Model: {run.config['model']}. Prompts: distinct reference prompts, "
+        f"{'answered right' if run.config['keep'] == 'correct' else 'all'}, seed "
+        f"{run.config['seed']}. Rows: the {run.config['top']} heads with the strongest effects "
+        f"via MLPs, key heads (below −{KEY:.0%}) in bold. Numbers: means over templates"
+        f"{', in percent of the logit' if reading.relative else ''}.",
+        "Held: the effect with every MLP free, less the effect with this one held at the "
+        "reference run. Alone: the effect with this one free, less the direct effect. Neither "
+        "adds up to the effect, because MLPs act on what earlier MLPs wrote; "
+        + _interaction_note(found, reading),
+        "Small print below: cosine of what the MLP adds with the unembedding of C. Spearman's "
+        "rank correlation with what is lost, over the MLPs after a head, median of heads with "
+        f"at least {ENOUGH} of them: {_agreement_note(found)}.",
+    ]
 
 
 def _matrix(found: Found, reading: Reading) -> plotting.Matrix:

@@ -4,7 +4,6 @@ Reads a run of `experiments/do_tuned_heads_carry_more.py`, without loading a mod
 and writes it as HTML and its numbers as CSV.
 """
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -15,22 +14,35 @@ from pandas import DataFrame
 from torch import Tensor
 
 from arith_lens.answers import Answers, OverSeeds, over_seeds
-from arith_lens.runs import Run, RunError
-from figures.common import TableOptions, chosen_run, stem_of, write_table
+from arith_lens.runs import Run
+from figures.common import TableOptions, chosen_run
+from figures.drawn import Table, show
 from figures.tuning import groups, tasks
 
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    try:
-        run = chosen_run(options, "do_tuned_heads_carry_more")
-        answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names}
-    except RunError as error:
-        sys.exit(str(error))
+    show(drawn, options)
+
+
+def drawn(options: TableOptions) -> list[Table]:
+    """The table of a run. Raises RunError where there is none."""
+    run = chosen_run(options, "do_tuned_heads_carry_more")
+    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names}
     rows = [row(answers, chosen, part) for part, chosen in parts(answers["before-whole"]).items()]
     shown, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
-    title = f"Do other abilities hang on the tuned heads? {run.config['model']}"
-    write_table(stem_of(options, run, "carrying"), shown, numbers, title, notes(run))
+    return [
+        Table(
+            name="carrying",
+            title=f"Do other abilities hang on the tuned heads? {run.config['model']}",
+            look="Whether generic tasks lose more by the knockout after tuning than before: then "
+            "tuning has put more than mathematics into these heads.",
+            notes=notes(run),
+            runs=(run,),
+            numbers=numbers,
+            shown=shown,
+        )
+    ]
 
 
 def parts(answers: Answers) -> dict[str, list[bool]]:

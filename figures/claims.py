@@ -5,7 +5,7 @@ prints the list and writes it as HTML and its numbers as CSV. A claim whose run 
 with the command that would measure it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,9 @@ import tyro
 from pandas import DataFrame
 
 from arith_lens.claims import Verdict, check_claims, verdict_table
-from figures.common import slug, write_table
+from arith_lens.runs import load_run
+from figures.common import slug
+from figures.drawn import Table, show
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,24 @@ class Options:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Check, print and write."""
+    out = options.out or Path("figures") / slug(options.model)
+    show(drawn, replace(options, out=out))
+
+
+def drawn(options: Options) -> list[Table]:
+    """The list of claims; those without a run say so."""
     verdicts = check_claims(options.model, roots=options.roots)
-    stem = (options.out or Path("figures") / slug(options.model)) / "claims"
-    shown = DataFrame([row(verdict) for verdict in verdicts])
-    title = f"The paper's claims, {options.model}"
-    write_table(stem, shown, verdict_table(verdicts), title, notes(verdicts))
+    return [
+        Table(
+            name="claims",
+            title=f"The paper's claims, {options.model}",
+            look="Which hold, and by how much.",
+            notes=notes(verdicts),
+            runs=tuple(load_run(p) for p in {path for v in verdicts for path in v.runs}),
+            numbers=verdict_table(verdicts),
+            shown=DataFrame([row(verdict) for verdict in verdicts]),
+        )
+    ]
 
 
 def row(verdict: Verdict) -> dict[str, str]:

@@ -4,7 +4,6 @@ Reads a run of `experiments/does_it_drift.py` and draws it without loading a mod
 offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
 """
 
-import sys
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -14,26 +13,38 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.answers import Answers, trend
-from arith_lens.runs import Run, RunError
-from figures.common import Options, chosen_run, stem_of, write
+from arith_lens.runs import Run
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 COLOURS = (plotting.RED, plotting.BLUE, plotting.TEAL, plotting.OCHRE, plotting.VIOLET)
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, "does_it_drift")
-        answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names}
-    except RunError as error:
-        sys.exit(str(error))
-    size = run.config["chunk"]
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The lines of a run. Raises RunError where there is none."""
+    run = chosen_run(options, "does_it_drift")
+    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names}
     table = DataFrame(
         {"model": name, "first": start, "answers": len(part), "accuracy": part.accuracy}
         for name, one in answers.items()
-        for start, part in chunks(one, size)
+        for start, part in chunks(one, run.config["chunk"])
     )
-    write(stem_of(options, run, "drift"), table, draw(run, answers), options.formats)
+    return [
+        Chart(
+            name="drift",
+            title="Does a tuned model's accuracy drift over thousands of answers?",
+            look="Flat lines: what was gained by tuning is still there after thousands of answers.",
+            notes=notes(run, answers),
+            runs=(run,),
+            numbers=table,
+            figure=draw(run, answers),
+        )
+    ]
 
 
 def chunks(answers: Answers, size: int) -> list[tuple[int, Answers]]:

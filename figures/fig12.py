@@ -5,7 +5,6 @@ them without loading a model. Each map has its own model's layers and heads; a c
 in all of them.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,6 +15,7 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from figures import common, maps
+from figures.drawn import Chart, show
 
 _SPAN = 320  # pixels of a map's longer side: four fit on a page
 _N_LABELS = 6
@@ -32,13 +32,27 @@ class Row:
 
 def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        rows = chosen_rows(options)
-    except RunError as error:
-        sys.exit(str(error))
-    screen, print_ = (draw(rows, vector=vector) for vector in (False, True))
-    stem = options.out / "fig12"
-    common.write(stem, numbers(rows), screen, options.formats, vector=print_)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: common.ModelOptions) -> list[Chart]:
+    """The maps of several models. Raises RunError as `chosen_rows`."""
+    rows = chosen_rows(options)
+    operations = list(dict.fromkeys(name for row in rows for name in row.measured))
+    return [
+        Chart(
+            name="fig12",
+            title="Figure 12: the maps of several models on one colour scale",
+            look="Whether the picture repeats from model to model: few red heads, shared by "
+            "operations, and MLPs that matter after them. Which heads they are has no meaning "
+            "across models.",
+            notes=notes(rows, operations),
+            runs=tuple(row.run for row in rows),
+            numbers=numbers(rows),
+            figure=draw(rows),
+            vector=draw(rows, vector=True),
+        )
+    ]
 
 
 def chosen_rows(options: common.ModelOptions) -> list[Row]:

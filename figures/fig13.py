@@ -4,26 +4,31 @@ Reads the newest run of `experiments/what_do_mlps_add.py` of each model (or `--r
 draws them without loading a model, on relative depth where the models have several.
 """
 
-import sys
 from typing import Annotated
 
 import tyro
 
-from arith_lens.runs import RunError
 from figures import common, probes
-
-READ = "mlp_in"
+from figures.drawn import Chart, show
 
 
 def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        runs = common.chosen_runs(options, probes.EXPERIMENT)
-        figure = probes.draw_models(runs, READ)
-    except RunError as error:
-        sys.exit(str(error))
-    numbers = probes.numbers(runs, READ)
-    common.write(options.out / "fig13", numbers, figure, options.formats)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: common.ModelOptions) -> list[Chart]:
+    """The curves of several models. Raises RunError where a run is missing."""
+    return [
+        probes.models_chart(
+            options,
+            "mlp_in",
+            name="fig13",
+            title="Figure 13: the operands in what MLPs read, in several models",
+            look="Whether the numbers A and B rise and fall again in each model and operation, at "
+            "which share of its depth. In the paper they do in all models.",
+        )
+    ]
 
 
 if __name__ == "__main__":

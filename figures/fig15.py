@@ -5,7 +5,6 @@ one operation, or the mean over all the run's operations, without loading a mode
 their names in their cells.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -17,6 +16,7 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from figures import common, maps
+from figures.drawn import Chart, show
 
 MEAN = "mean"
 _MANY = 16  # the most layers or heads for which cells are large
@@ -33,15 +33,26 @@ class Options(common.Options):
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = common.chosen_run(options, "which_heads")
-        measured = chosen_operations(run, options.operation)
-    except RunError as error:
-        sys.exit(str(error))
-    suffix = "" if options.operation == MEAN else f"_{options.operation}"
-    stem = common.stem_of(options, run, f"fig15{suffix}")
-    screen, print_ = (draw(run, measured, vector=vector) for vector in (False, True))
-    common.write(stem, numbers(measured), screen, options.formats, vector=print_)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """One large map. Raises RunError where there is no run, or it lacks the operation."""
+    run = common.chosen_run(options, "which_heads")
+    measured = chosen_operations(run, options.operation)
+    return [
+        Chart(
+            name="fig15" + ("" if options.operation == MEAN else f"_{options.operation}"),
+            title="Figure 15: the large map, every number in its cell",
+            look="The same effects to be read off one by one. In the paper's large map almost all "
+            "heads are within a percent of zero, which makes the few key heads stand out.",
+            notes=notes(run, measured),
+            runs=(run,),
+            numbers=numbers(measured),
+            figure=draw(run, measured),
+            vector=draw(run, measured, vector=True),
+        )
+    ]
 
 
 def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:

@@ -4,24 +4,35 @@ Reads a run of `experiments/where_do_they_look.py` (the model's newest, or `--ru
 draws it without loading a model.
 """
 
-import sys
 from typing import Annotated
 
 import tyro
 
-from arith_lens.runs import RunError
 from figures import patterns
 from figures.common import Options
+from figures.drawn import Chart, show
 
 SAYS = "Heads that are operator heads in one operation at least, on one sentence with each word."
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        patterns.main(options, "fig16", "words", SAYS)
-    except RunError as error:
-        sys.exit(str(error))
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The patterns of a run. Raises RunError where there is none."""
+    return [
+        patterns.chart(
+            options,
+            "words",
+            name="fig16",
+            title="Figure 16: operator heads on the word of each operation",
+            look="Whether one head looks at the operation in whichever words it comes. In the "
+            "paper the same heads look at plus, minus, times and divided by.",
+            says=SAYS,
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Reads a run of `experiments/like_a_computer.py` (the newest one of the model, or
 draws it without loading a model.
 """
 
-import sys
 from typing import Annotated, Any
 
 import tyro
@@ -13,8 +12,9 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.column_addition import ColumnAddition, column_addition
 from arith_lens.effects import Effects
-from arith_lens.runs import Run, RunError
-from figures.common import Options, chosen_run, stem_of, write
+from arith_lens.runs import Run
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 COLOURS = {
     "C": plotting.BLUE,
@@ -26,12 +26,25 @@ COLOURS = {
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, "like_a_computer")
-        figure, table = draw(run), numbers(run)
-    except RunError as error:
-        sys.exit(str(error))
-    write(stem_of(options, run, "fig17"), table, figure, options.formats)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The run's sums. Raises RunError where there is none."""
+    run = chosen_run(options, "like_a_computer")
+    return [
+        Chart(
+            name="fig17",
+            title="Figure 17: the column addition of a computer beside the model's layers",
+            look="Whether the layers go through carries and partial sums as a computer does. In "
+            "the paper they do not: for 3 + 4 they write an operand, then a neighbour of the "
+            "answer, then the answer.",
+            notes=notes(run),
+            runs=(run,),
+            numbers=numbers(run),
+            figure=draw(run),
+        )
+    ]
 
 
 def draw(run: Run) -> plotting.Figure:
@@ -55,14 +68,19 @@ def draw(run: Run) -> plotting.Figure:
         parts,
         cells_title="digit that each layer's MLP writes most",
         legend=tuple(COLOURS.items()),
-        notes=[
-            f"Model: {run.config['model']}. Left: carries, both addends, sum; below, the number "
-            "in the sum's columns after each step from the right. Right: the digit whose column "
-            "of W_U has the largest cosine with what the MLP adds at END, layers from 0. C is the "
-            "digit asked for. A digit that is several of these counts as the first of them; A or B "
-            "means any digit of theirs.",
-        ],
+        notes=notes(run),
     )
+
+
+def notes(run: Run) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    return [
+        f"Model: {run.config['model']}. Left: carries, both addends, sum; below, the number in the "
+        "sum's columns after each step from the right. Right: the digit whose column of W_U has "
+        "the largest cosine with what the MLP adds at END, layers from 0. C is the digit asked "
+        "for. A digit that is several of these counts as the first of them; A or B means any digit "
+        "of theirs."
+    ]
 
 
 def winners(run: Run, name: str) -> list[tuple[int, str]]:

@@ -6,28 +6,41 @@ found, and the numbers as CSV. Several models on one scale: `figures/fig12.py`; 
 cell: `figures/fig15.py`.
 """
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
 
 from arith_lens import plotting
-from arith_lens.runs import Run, RunError
+from arith_lens.runs import Run
 from figures import maps
-from figures.common import Options, chosen_run, stem_of, write
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, "which_heads")
-        measured = [maps.measure(run, name) for name in run.names]
-    except RunError as error:
-        sys.exit(str(error))
-    screen, print_ = (draw(run, measured, vector=vector) for vector in (False, True))
-    stem = stem_of(options, run, "fig2")
-    write(stem, maps.numbers(measured), screen, options.formats, vector=print_)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The maps of all operations of a run. Raises RunError where there is none."""
+    run = chosen_run(options, "which_heads")
+    measured = [maps.measure(run, name) for name in run.names]
+    return [
+        Chart(
+            name="fig2",
+            title="Figure 2: what every head and MLP does to the logit of the right answer",
+            look="A few dark red cells amid white ones: heads whose loss lowers the logit of the "
+            "answer. In the paper they stand in the middle layers, under 5% of all, and the same "
+            "ones serve several operations; MLPs matter only after the first of them.",
+            notes=notes(run),
+            runs=(run,),
+            numbers=maps.numbers(measured),
+            figure=draw(run, measured),
+            vector=draw(run, measured, vector=True),
+        )
+    ]
 
 
 def draw(run: Run, measured: Sequence[maps.Measured], *, vector: bool = False) -> plotting.Figure:

@@ -5,7 +5,6 @@ draws it without loading a model: HTML that opens offline, PNG, SVG and PDF wher
 is found, and the numbers as CSV.
 """
 
-import sys
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -17,8 +16,9 @@ from pandas import concat
 from arith_lens import plotting
 from arith_lens.effects import Effects, key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves
-from arith_lens.runs import Run, RunError
-from figures.common import Options, chosen_run, stem_of, write
+from arith_lens.runs import Run
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 MEASURES = ("Accuracy", "Mean p(C)")
 CONTROLS = {"random": ("random", plotting.NOTE), "matched": ("same layers", plotting.BLUE)}
@@ -30,16 +30,29 @@ ALONE = {  # (name, colour, dash)
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, "are_they_needed")
-        names = run.config["operations"]
-        curves = {name: KnockoutCurves.from_arrays(run.load_arrays(name)) for name in names}
-        effects = {name: run.load(f"{name}-effects").heads for name in names}
-    except RunError as error:
-        sys.exit(str(error))
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The curves of a run. Raises RunError where there is none."""
+    run = chosen_run(options, "are_they_needed")
+    names = run.config["operations"]
+    curves = {name: KnockoutCurves.from_arrays(run.load_arrays(name)) for name in names}
+    effects = {name: run.load(f"{name}-effects").heads for name in names}
     tables = {name: both.to_dataframe() for name, both in curves.items()}
-    numbers = concat(tables, names=["operation"]).reset_index("operation")
-    write(stem_of(options, run, "fig3"), numbers, draw(run, curves, effects), options.formats)
+    return [
+        Chart(
+            name="fig3",
+            title="Figure 3: accuracy and p(C) as heads are knocked out",
+            look="How fast the red curve falls, and that the grey and blue ones do not: the "
+            "answer hangs on these heads, not on any heads. In the paper accuracy falls by "
+            "about 70% while random heads cost at most 2%.",
+            notes=notes(run, curves),
+            runs=(run,),
+            numbers=concat(tables, names=["operation"]).reset_index("operation"),
+            figure=draw(run, curves, effects),
+        )
+    ]
 
 
 def draw(

@@ -5,7 +5,6 @@ and draws it without loading a model. Each kind of prompt shows the first that w
 answered right with every head in place; the small print says how many of all are.
 """
 
-import sys
 from typing import Annotated
 
 import torch
@@ -14,8 +13,9 @@ from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.next_tokens import NextTokens
-from arith_lens.runs import Run, RunError
-from figures.common import Options, chosen_run, stem_of, write
+from arith_lens.runs import Run
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 KINDS = {
     "word_problem": "Word problems",
@@ -27,23 +27,32 @@ KINDS = {
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, "what_comes_instead")
-        figure, table = draw(run), numbers(run)
-    except RunError as error:
-        sys.exit(str(error))
-    write(stem_of(options, run, "fig4"), table, figure, options.formats)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """One prompt of each kind. Raises RunError where there is no run."""
+    run = chosen_run(options, "what_comes_instead")
+    return [
+        Chart(
+            name="fig4",
+            title="Figure 4: the likeliest next tokens before and after the knockout",
+            look="What the model says in place of the answer (blue). In the paper it still says "
+            "a number, but a wrong one: what is lost is the calculation, not the format.",
+            notes=notes(run),
+            runs=(run,),
+            numbers=numbers(run),
+            figure=draw(run),
+        )
+    ]
 
 
 def draw(run: Run) -> plotting.Figure:
     """A row a kind of prompt, before on the left and after on the right."""
-    parts, shares = [], []
-    for kind, title in KINDS.items():
+    parts = []
+    for kind in KINDS:
         before, after, answers = read(run, kind)
         right = before.ids[:, 0] == answers
-        shares.append(
-            f"{title}: {_share(right)} right before, {_share(after.ids[:, 0] == answers)} after"
-        )
         if right.any():
             shown = int(right.nonzero()[0])
             parts.append(
@@ -58,17 +67,27 @@ def draw(run: Run) -> plotting.Figure:
     return plotting.next_token_panels(
         parts,
         names=("all heads in place", f"{len(heads)} heads knocked out"),
-        notes=[
-            f"Model: {run.config['model']}. Knocked out: {', '.join(heads)}, the strongest by mean "
-            "effect over the four operations, each replaced by its mean over counterfactuals.",
-            "Of each kind, the first prompt drawn that is answered right with all heads in place. "
-            "Blue: the right token.",
-            f"First token of the answer, {run.config['prompts']} prompts a kind. "
-            + "; ".join(shares[:2])
-            + ";",
-            "; ".join(shares[2:]) + ".",
-        ],
+        notes=notes(run),
     )
+
+
+def notes(run: Run) -> list[str]:
+    """How to read the figure, what it was made from, and how often the answer is right."""
+    shares = []
+    for kind, title in KINDS.items():
+        before, after, answers = read(run, kind)
+        was, is_ = (_share(said.ids[:, 0] == answers) for said in (before, after))
+        shares.append(f"{title}: {was} right before, {is_} after")
+    return [
+        f"Model: {run.config['model']}. Knocked out: "
+        f"{', '.join(run.facts('word_problem-before')['heads'])}, the strongest by mean effect "
+        "over the four operations, each replaced by its mean over counterfactuals.",
+        "Of each kind, the first prompt drawn that is answered right with all heads in place. "
+        "Blue: the right token.",
+        f"First token of the answer, {run.config['prompts']} prompts a kind. "
+        f"{'; '.join(shares[:2])};",
+        f"{'; '.join(shares[2:])}.",
+    ]
 
 
 def read(run: Run, kind: str) -> tuple[NextTokens, NextTokens, torch.Tensor]:

@@ -5,8 +5,6 @@ draws it without loading a model: HTML that opens offline, PNG, SVG and PDF wher
 is found, and the numbers as CSV.
 """
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -17,9 +15,10 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.attention import Patterns
 from arith_lens.effects import Effects
-from arith_lens.runs import Run, RunError
-from arith_lens.views import save_head_map
-from figures.common import Options, chosen_run, stem_of, write
+from arith_lens.runs import Run
+from arith_lens.views import HeadMap, head_map
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 GROUPS = {
     "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
@@ -33,34 +32,44 @@ NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, "where_do_they_look")
-        looks = {name: looks_of(run, name) for name in run.config["operations"]}
-        control = {name: looks_of(run, f"{name}-random") for name in looks}
-    except RunError as error:
-        sys.exit(str(error))
-    stem = stem_of(options, run, "fig5")
-    write(stem, numbers(run, looks, control), draw(run, looks, control), options.formats)
-    print(every_head_page(run, stem.with_name("heads.html")))
+    show(drawn, options, options.formats)
 
 
-def every_head_page(run: Run, path: Path) -> Path:
+def drawn(options: Options) -> list[Chart]:
+    """The bars of a run, and its page of every head. Raises RunError where there is none."""
+    run = chosen_run(options, "where_do_they_look")
+    looks = {name: looks_of(run, name) for name in run.config["operations"]}
+    control = {name: looks_of(run, f"{name}-random") for name in looks}
+    return [
+        Chart(
+            name="fig5",
+            title="Figure 5: where the key heads look from END",
+            look="Operand heads look at A and B, operator heads at the word or sign of the "
+            "operation, random heads at neither. The paper finds both kinds, and little "
+            "attention elsewhere.",
+            notes=notes(run, looks),
+            runs=(run,),
+            numbers=numbers(run, looks, control),
+            figure=draw(run, looks, control),
+            views=(every_head(run),),
+            views_name="heads",
+        )
+    ]
+
+
+def every_head(run: Run) -> HeadMap:
     """A map of the first operation's effects, on which a click shows where that head looks."""
     operation = run.config["operations"][0]
     effects = run.load(f"{operation}-effects").heads.mean()
     patterns = Patterns.from_arrays(run.load_arrays("all"))
     from_end = patterns.weights[0][:, -1].reshape(*effects.shape, -1)
-    return save_head_map(
-        path,
+    return head_map(
         100 * effects.numpy(),
         from_end.numpy(),
         patterns.tokens[0],
-        title=f"{run.config['model']}: every head from END",
+        title=f"Effects on the answer's logit in {operation}, and the attention from END in "
+        f"“{patterns.prompts[0].strip()}”",
         values_title="effect, %",
-        notes=[
-            f"The map: effects on the answer's logit in {operation}. Below: the attention from END "
-            f"in “{patterns.prompts[0].strip()}”."
-        ],
     )
 
 

@@ -5,7 +5,6 @@ draws it without loading a model: HTML that opens offline, PNG, SVG and PDF wher
 is found, and the numbers as CSV.
 """
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,6 +16,7 @@ from arith_lens import plotting
 from arith_lens.probes import case_study
 from arith_lens.runs import Run, RunError
 from figures import common, probes
+from figures.drawn import Chart, show
 
 DIGITS = tuple(str(digit) for digit in range(10))
 
@@ -31,20 +31,32 @@ class Options(common.Options):
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = common.chosen_run(options, probes.EXPERIMENT)
-        operation = options.operation or run.config["operations"][0]
-        if operation not in run.config["operations"]:
-            raise RunError(
-                f"expected one of {', '.join(run.config['operations'])}, found {operation!r}"
-            )
-        figure = draw(run, operation)
-    except RunError as error:
-        sys.exit(str(error))
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """One operation. Raises RunError where there is no run, or it lacks the operation."""
+    run = common.chosen_run(options, probes.EXPERIMENT)
+    operation = options.operation or run.config["operations"][0]
+    if operation not in run.config["operations"]:
+        raise RunError(
+            f"expected one of {', '.join(run.config['operations'])}, found {operation!r}"
+        )
     tables = {read: probes.numbers([run], read) for read in probes.READS}
-    numbers = concat(tables, names=["read"]).reset_index("read")
-    name = "fig6" if options.operation is None else f"fig6-{operation}"
-    common.write(common.stem_of(options, run, name), numbers, figure, options.formats)
+    return [
+        Chart(
+            name="fig6" if options.operation is None else f"fig6-{operation}",
+            title=f"Figure 6: what MLPs read and what they write, {operation}",
+            look="In the paper the numbers A and B rise in what MLPs read and fall again (a), then "
+            "the answer C rises in what they write (b); the layers where the one falls and the "
+            "other rises agree. In a single prompt (c) operands come first, the answer last, its "
+            "neighbours in between.",
+            notes=notes(run, operation),
+            runs=(run,),
+            numbers=concat(tables, names=["read"]).reset_index("read"),
+            figure=draw(run, operation),
+        )
+    ]
 
 
 def draw(run: Run, operation: str) -> plotting.Figure:

@@ -4,24 +4,35 @@ Reads a run of `experiments/where_do_they_look.py` (the model's newest, or `--ru
 draws it without loading a model.
 """
 
-import sys
 from typing import Annotated
 
 import tyro
 
-from arith_lens.runs import RunError
 from figures import patterns
 from figures.common import Options
+from figures.drawn import Chart, show
 
 SAYS = "Operand heads of one operation at least, on formats that they were not found with."
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        patterns.main(options, "fig7", "formats", SAYS)
-    except RunError as error:
-        sys.exit(str(error))
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The patterns of a run. Raises RunError where there is none."""
+    return [
+        patterns.chart(
+            options,
+            "formats",
+            name="fig7",
+            title="Figure 7: operand heads on formats that they were not found with",
+            look="Whether the heads found in single-digit calculations still look at the numbers "
+            "of word problems, time spans and decimals. In the paper they do.",
+            says=SAYS,
+        )
+    ]
 
 
 if __name__ == "__main__":

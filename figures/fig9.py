@@ -6,7 +6,6 @@ the run's seed: nobody has chosen it.
 """
 
 import random
-import sys
 from typing import Annotated
 
 import tyro
@@ -15,8 +14,9 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.effects import Effects
 from arith_lens.next_tokens import NextTokens
-from arith_lens.runs import Run, RunError
-from figures.common import Options, chosen_run, stem_of, write
+from arith_lens.runs import Run
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 KINDS = {
     "addition": "Addition",
@@ -31,28 +31,45 @@ SIDES = ("reference", "counterfactual")
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, "what_the_calculation_does")
-        figure, table = draw(run), numbers(run)
-    except RunError as error:
-        sys.exit(str(error))
-    write(stem_of(options, run, "fig9"), table, figure, options.formats)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """One pair of each kind. Raises RunError where there is no run."""
+    run = chosen_run(options, "what_the_calculation_does")
+    return [
+        Chart(
+            name="fig9",
+            title="Figure 9: the likeliest next tokens with the calculation, and without it",
+            look="The right answer (blue) leads on the left and is gone on the right: the "
+            "counterfactual prompts differ in the calculation, which is what path patching needs.",
+            notes=notes(run),
+            runs=(run,),
+            numbers=numbers(run),
+            figure=draw(run),
+        )
+    ]
 
 
 def draw(run: Run) -> plotting.Figure:
     """A row a kind: the reference on the left, its counterfactual on the right."""
-    kept = "(where any is answered right, of those) " if run.config["keep"] == "correct" else ""
     return plotting.next_token_panels(
         [_part(run, kind) for kind in KINDS],
         names=("with the calculation", "without it"),
-        notes=[
-            f"Model: {run.config['model']}. Of each kind, one pair {kept}drawn at random (seed "
-            f"{run.config['seed']}). Blue: the right answer of the calculation.",
-            "Means over all pairs, wordings weighed equally: p(C) with the calculation → without "
-            "it, and how often C is still the likeliest token without it.",
-            *(_statistics(run, kind) for kind in KINDS),
-        ],
+        notes=notes(run),
     )
+
+
+def notes(run: Run) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    kept = "(where any is answered right, of those) " if run.config["keep"] == "correct" else ""
+    return [
+        f"Model: {run.config['model']}. Of each kind, one pair {kept}drawn at random (seed "
+        f"{run.config['seed']}). Blue: the right answer of the calculation.",
+        "Means over all pairs, wordings weighed equally: p(C) with the calculation → without it, "
+        "and how often C is still the likeliest token without it.",
+        *(_statistics(run, kind) for kind in KINDS),
+    ]
 
 
 def _part(run: Run, kind: str) -> plotting.NextTokens:

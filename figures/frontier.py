@@ -4,7 +4,6 @@ Reads a run of `experiments/does_tuning_help` (Table 1) and draws it without loa
 that opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -14,8 +13,9 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.answers import Answers, OverSeeds
-from arith_lens.runs import Run, RunError
-from figures.common import Options, chosen_run, stem_of, write
+from arith_lens.runs import Run
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 from figures.tuning import EXPERIMENT, METHODS, Row, answers_before, by_rate, chosen_rows, groups
 
 COLOURS = {
@@ -30,19 +30,30 @@ NEAR = 25.0
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    try:
-        run = chosen_run(options, EXPERIMENT)
-        chosen = chosen_rows(run, 1)
-        every = by_rate(run)
-        rates = {row.key: every[row.key] for row in chosen}
-        before = answers_before(run)
-    except RunError as error:
-        sys.exit(str(error))
-    table = DataFrame(
-        record for row in chosen for record in records(before, rates[row.key], row.rate)
-    )
-    figure = draw(run, before, chosen, rates)
-    write(stem_of(options, run, "frontier"), table, figure, options.formats)
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """Every rate of Table 1. Raises RunError where there is no run, or it lacks the table."""
+    run = chosen_run(options, EXPERIMENT)
+    chosen = chosen_rows(run, 1)
+    every = by_rate(run)
+    rates = {row.key: every[row.key] for row in chosen}
+    before = answers_before(run)
+    return [
+        Chart(
+            name="frontier",
+            title="What tuning gains in mathematics against what it loses elsewhere",
+            look="Up is better, right is better. A method whose line lies above another's gains "
+            "more for the same loss, at whichever rate each is trained.",
+            notes=notes(run, chosen),
+            runs=(run,),
+            numbers=DataFrame(
+                record for row in chosen for record in records(before, rates[row.key], row.rate)
+            ),
+            figure=draw(run, before, chosen, rates),
+        )
+    ]
 
 
 def changes(before: Answers, row: Row) -> dict[str, OverSeeds]:

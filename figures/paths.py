@@ -5,7 +5,6 @@ the logits, what MLPs add (via MLPs less direct), and what later heads add (tota
 the differences are taken pair by pair, and their intervals are of these differences.
 """
 
-import sys
 from dataclasses import replace
 from typing import Annotated
 
@@ -13,26 +12,38 @@ import tyro
 from pandas import DataFrame
 
 from arith_lens.effects import Effects
-from arith_lens.runs import Run, RunError
-from figures.common import TableOptions, chosen_run, stem_of, write_table
+from arith_lens.runs import Run
+from figures.common import TableOptions, chosen_run
+from figures.drawn import Table, show
 
+NOTES = (
+    "In brackets: 95% bootstrap intervals over reference prompts, within templates.",
+    "Shares are of the total effect, and may exceed 100% where parts have opposite signs.",
+)
 PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
 
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print the table, and what was written."""
-    try:
-        run = chosen_run(options, "which_paths")
-        numbers = table(run)
-    except RunError as error:
-        sys.exit(str(error))
-    title = f"Paths of the strongest heads: {run.config['model']}, {run.config['metric']}"
-    notes = [
-        "In brackets: 95% bootstrap intervals over reference prompts, within templates.",
-        "Shares are of the total effect, and may exceed 100% where parts have opposite signs.",
+    show(drawn, options)
+
+
+def drawn(options: TableOptions) -> list[Table]:
+    """The table of a run. Raises RunError where there is none."""
+    run = chosen_run(options, "which_paths")
+    numbers = table(run)
+    return [
+        Table(
+            name="paths",
+            title=f"Paths of the strongest heads: {run.config['model']}, {run.config['metric']}",
+            look="How little a head writes to the answer itself (direct) and how much MLPs and "
+            "later heads make of it.",
+            notes=NOTES,
+            runs=(run,),
+            numbers=numbers,
+            shown=shown(numbers, run.config["metric"] == "relative_logit"),
+        )
     ]
-    relative = run.config["metric"] == "relative_logit"
-    write_table(stem_of(options, run, "paths"), shown(numbers, relative), numbers, title, notes)
 
 
 def table(run: Run) -> DataFrame:

@@ -5,28 +5,36 @@ from collections.abc import Sequence
 from arith_lens import plotting
 from arith_lens.attention import Patterns
 from arith_lens.runs import Run
-from arith_lens.views import save_page
-from figures.common import Options, chosen_run, stem_of, write
+from figures.common import Options, chosen_run
+from figures.drawn import Chart
 
 EXPERIMENT = "where_do_they_look"
 
 
-def main(options: Options, name: str, result: str, says: str) -> None:
-    """Draw one figure's patterns, and print what was written. Raises RunError without a run.
+def chart(options: Options, result: str, *, name: str, title: str, look: str, says: str) -> Chart:
+    """One figure's patterns, to be drawn and to be clicked through.
 
     Args:
-        name: of the figure's files.
         result: which patterns of the run.
         says: what the figure shows, for its small print.
+
+    Raises:
+        RunError: there is no run.
     """
     run = chosen_run(options, EXPERIMENT)
     patterns = Patterns.from_arrays(run.load_arrays(result))
     small_print = [says, *notes(run)]
-    stem = stem_of(options, run, name)
-    write(stem, patterns.to_dataframe(), draw(patterns, small_print), options.formats)
-    views = [patterns.view(index) for index in range(len(patterns.prompts))]
-    title = f"{run.config['model']}: {says}"
-    print(save_page(stem.with_name(f"{name}-patterns.html"), views, title=title, notes=small_print))
+    return Chart(
+        name=name,
+        title=title,
+        look=look,
+        notes=small_print,
+        runs=(run,),
+        numbers=patterns.to_dataframe(),
+        figure=draw(patterns, small_print),
+        views=tuple(patterns.view(index) for index in range(len(patterns.prompts))),
+        views_name=f"{name}-patterns",
+    )
 
 
 def draw(patterns: Patterns, small_print: Sequence[str]) -> plotting.Figure:

@@ -9,6 +9,8 @@ from arith_lens import plotting
 from arith_lens.effects import Effects
 from arith_lens.probes import curve_of, turning_layers
 from arith_lens.runs import Run, RunError
+from figures.common import ModelOptions, chosen_runs
+from figures.drawn import Chart
 
 EXPERIMENT = "what_do_mlps_add"
 READS = {
@@ -120,8 +122,13 @@ TURNING_NOTE = {
 }
 
 
-def draw_models(runs: Sequence[Run], read: str) -> plotting.Figure:
-    """A row a model, a column an operation that all have."""
+def models_chart(options: ModelOptions, read: str, *, name: str, title: str, look: str) -> Chart:
+    """One probe in several models.
+
+    Raises:
+        RunError: a run is missing, or the runs share no operation.
+    """
+    runs = chosen_runs(options, EXPERIMENT)
     operations = [
         name
         for name in runs[0].config["operations"]
@@ -129,6 +136,26 @@ def draw_models(runs: Sequence[Run], read: str) -> plotting.Figure:
     ]
     if not operations:
         raise RunError("expected an operation that all runs have, found none")
+    small_print = [
+        prompts_note(runs, operations),
+        "Cosines at END with columns of W_U. Numbers above: layers.",
+        TURNING_NOTE[read],
+    ]
+    return Chart(
+        name=name,
+        title=title,
+        look=look,
+        notes=small_print,
+        runs=tuple(runs),
+        numbers=numbers(runs, read),
+        figure=_draw_models(runs, read, operations, small_print),
+    )
+
+
+def _draw_models(
+    runs: Sequence[Run], read: str, operations: Sequence[str], notes: Sequence[str]
+) -> plotting.Figure:
+    """A row a model, a column an operation."""
     depths = {len(effects_of(run, operations[0], read).per_pair) for run in runs}
     relative = len(depths) > 1
     panels = [
@@ -146,11 +173,7 @@ def draw_models(runs: Sequence[Run], read: str) -> plotting.Figure:
     return plotting.curve_panels(
         panels,
         x_title="Depth (% of the layers)" if relative else "Layer",
-        notes=[
-            prompts_note(runs, operations),
-            "Cosines at END with columns of W_U. Numbers above: layers.",
-            TURNING_NOTE[read],
-        ],
+        notes=notes,
         across=len(operations),
         panel=(210, 180),
     )

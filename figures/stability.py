@@ -5,7 +5,6 @@ replacement: how much their top heads, and their key heads, are those of all ref
 of another sample of the same size.
 """
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,7 +14,8 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from arith_lens.stability import stability_of
-from figures.common import Options, chosen_run, stem_of, write
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 NAMES = {"all": "with all", "another": "with another sample"}
 
@@ -32,16 +32,31 @@ class StabilityOptions(Options):
 
 def main(options: Annotated[StabilityOptions, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
+    show(drawn, options, options.formats)
+
+
+def drawn(options: StabilityOptions) -> list[Chart]:
+    """The curves of a run. Raises RunError where there is none, or its pairs are too few."""
+    run = chosen_run(options, "which_heads")
     try:
-        run = chosen_run(options, "which_heads")
         tables = {
             name: stability_of(run.load(name).heads, k=options.k, n_draws=options.draws)
             for name in run.names
         }
-    except (RunError, ValueError) as error:
-        sys.exit(str(error))
-    numbers = concat([table.assign(operation=name) for name, table in tables.items()])
-    write(stem_of(options, run, "stability"), numbers, draw(run, tables), options.formats)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    return [
+        Chart(
+            name="stability",
+            title="How many prompts until the strongest heads stay the same?",
+            look="Where the curves reach the top: with so many prompts another sample finds the "
+            "same heads. Below that a list of key heads is partly chance.",
+            notes=notes(run, tables),
+            runs=(run,),
+            numbers=concat([table.assign(operation=name) for name, table in tables.items()]),
+            figure=draw(run, tables),
+        )
+    ]
 
 
 def draw(run: Run, tables: dict[str, DataFrame]) -> plotting.Figure:

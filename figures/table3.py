@@ -4,7 +4,6 @@ Reads a run of `experiments/do_powers_use_them.py`, without loading a model; pri
 writes it as HTML and its numbers as CSV.
 """
 
-import sys
 from typing import Annotated, Any
 
 import tyro
@@ -13,8 +12,9 @@ from pandas import DataFrame
 from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurves
 from arith_lens.paper import paper_model
-from arith_lens.runs import Run, RunError
-from figures.common import TableOptions, chosen_run, stem_of, write_table
+from arith_lens.runs import Run
+from figures.common import TableOptions, chosen_run
+from figures.drawn import Table, show
 
 WORDINGS = {
     "exponentiation-0": "{A} ^ {B} = ",
@@ -25,15 +25,26 @@ FOUR = ("addition", "subtraction", "multiplication", "division")
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    try:
-        run = chosen_run(options, "do_powers_use_them")
-        rows = [row(run, name) for name in WORDINGS]
-    except RunError as error:
-        sys.exit(str(error))
-    shown = DataFrame([text for text, _ in rows])
-    numbers = DataFrame([values for _, values in rows])
-    title = f"Table 3: key heads of exponentiation, {run.config['model']}"
-    write_table(stem_of(options, run, "table3"), shown, numbers, title, notes(run))
+    show(drawn, options)
+
+
+def drawn(options: TableOptions) -> list[Table]:
+    """The table of a run. Raises RunError where there is none."""
+    run = chosen_run(options, "do_powers_use_them")
+    rows = [row(run, name) for name in WORDINGS]
+    shown, numbers = (DataFrame([one[i] for one in rows]) for i in (0, 1))
+    return [
+        Table(
+            name="table3",
+            title=f"Table 3: key heads of exponentiation, {run.config['model']}",
+            look="Whether powers, which no other experiment asks for, use heads of the four "
+            "operations too, and fall with them. In the paper some are the same.",
+            notes=notes(run),
+            runs=(run,),
+            numbers=numbers,
+            shown=shown,
+        )
+    ]
 
 
 def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:

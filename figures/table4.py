@@ -4,7 +4,6 @@ Reads a run of `experiments/do_word_problems_use_them.py`, without loading a mod
 tables (sets of heads, and heads) and writes them as HTML and their numbers as CSV.
 """
 
-import sys
 from typing import Annotated, Any
 
 import tyro
@@ -13,8 +12,9 @@ from pandas import DataFrame
 from arith_lens.effects import Effects
 from arith_lens.knockout import Change, Outcomes, drop
 from arith_lens.paper import paper_model
-from arith_lens.runs import Run, RunError
-from figures.common import TableOptions, chosen_run, stem_of, write_table
+from arith_lens.runs import Run
+from figures.common import TableOptions, chosen_run
+from figures.drawn import Table, show
 
 SETS = {
     "generated": "strongest on generated prompts",
@@ -23,21 +23,41 @@ SETS = {
     "generated_only": "on generated prompts only",
     "word_problems_only": "on word problems only",
 }
+SETS_LOOK = (
+    "The heads that both kinds of prompts have among their strongest should cost both alike; in "
+    "the paper they cost most of what all ten cost."
+)
+HEADS_LOOK = "Whether a head looks at the same kind of token in both."
+HEAD_NOTES = (
+    "Looks at: share of the attention weight from END, on reference prompts; a tenth or more.",
+)
 DATA = {"generated": "generated prompts", "word_problems": "word problems"}
 
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    try:
-        run = chosen_run(options, "do_word_problems_use_them")
-        sets, heads = set_rows(run), head_rows(run)
-    except RunError as error:
-        sys.exit(str(error))
+    show(drawn, options)
+
+
+def drawn(options: TableOptions) -> list[Table]:
+    """Two tables of a run: sets of heads, and heads. Raises RunError where there is none."""
+    run = chosen_run(options, "do_word_problems_use_them")
     title, model = "Table 4: heads for generated prompts and for word problems", run.config["model"]
-    for name, what, rows in (("table4", "sets", sets), ("table4_heads", "heads", heads)):
-        shown, numbers = (DataFrame([row[i] for row in rows]) for i in (0, 1))
-        small = notes(run) if name == "table4" else head_notes()
-        write_table(stem_of(options, run, name), shown, numbers, f"{title}: {what}, {model}", small)
+    return [
+        Table(
+            name=name,
+            title=f"{title}: {what}, {model}",
+            look=look,
+            notes=small,
+            runs=(run,),
+            numbers=DataFrame([numbers for _, numbers in rows]),
+            shown=DataFrame([text for text, _ in rows]),
+        )
+        for name, what, look, small, rows in (
+            ("table4", "sets", SETS_LOOK, notes(run), set_rows(run)),
+            ("table4_heads", "heads", HEADS_LOOK, HEAD_NOTES, head_rows(run)),
+        )
+    ]
 
 
 def set_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
@@ -149,13 +169,6 @@ def notes(run: Run) -> list[str]:
             "both -56% / -52%; the four of GSM8K only -2% / -26%."
         )
     return lines
-
-
-def head_notes() -> list[str]:
-    """How to read the table of heads."""
-    return [
-        "Looks at: share of the attention weight from END, on reference prompts; a tenth or more."
-    ]
 
 
 if __name__ == "__main__":

@@ -8,13 +8,19 @@ from typing import Annotated
 
 import tyro
 
+from figures import table1
 from figures.common import TableOptions
-from figures.table1 import print_table
+from figures.drawn import Table, show
 
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    print_table(options, 5)
+    show(drawn, options)
+
+
+def drawn(options: TableOptions) -> list[Table]:
+    """The table and every task of it. Raises RunError where it is missing."""
+    return table1.drawn(options, 5)
 
 
 if __name__ == "__main__":

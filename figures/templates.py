@@ -4,7 +4,6 @@ Reads a run of `experiments/which_heads.py`; the rank correlation of all heads b
 stands in the panels' titles.
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,7 +15,8 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.effects import Effects, key_heads, template_agreement
 from arith_lens.runs import Run, RunError
-from figures.common import Options, chosen_run, stem_of, write
+from figures.common import Options, chosen_run
+from figures.drawn import Chart, show
 
 N_HEADS = 12
 
@@ -35,14 +35,29 @@ class Wordings:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The strongest heads of a run. Raises RunError without a run, or without templates in it."""
+    run = chosen_run(options, "which_heads")
     try:
-        run = chosen_run(options, "which_heads")
         found = {name: wordings(run.load(name).heads) for name in run.names}
-    except (RunError, ValueError) as error:
-        sys.exit(str(error))
-    stem, table = stem_of(options, run, "templates"), numbers(found)
-    screen, vector = draw(run, found), draw(run, found, vector=True)
-    write(stem, table, screen, options.formats, vector)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    return [
+        Chart(
+            name="templates",
+            title="Do the wordings agree? The strongest heads in each template",
+            look="Rows of one colour: the head matters in whichever words the calculation comes. A "
+            "row that changes from column to column belongs to some wordings only.",
+            notes=notes(run),
+            runs=(run,),
+            numbers=numbers(found),
+            figure=draw(run, found),
+            vector=draw(run, found, vector=True),
+        )
+    ]
 
 
 def wordings(effects: Effects) -> Wordings:

@@ -136,7 +136,9 @@ def test_a_click_on_the_head_map_shows_that_head(tmp_path: Path) -> None:
     file = save_head_map(tmp_path / "map.html", values, weights, tokens, title="Two threes")
     assert "Head 2.1 from END" in dom_of(file)
     click = (
-        "<script>map.emit('plotly_click', {points: [{x: 7, y: 11}]});"
+        "<script>const [map, row] = ['view-0-map', 'view-0-row']"
+        ".map(name => document.getElementById(name));"
+        "map.emit('plotly_click', {points: [{x: 7, y: 11}]});"
         "document.title = row.data[0].x.concat(row.data[0].y).join(' ')</script></body>"
     )
     file.write_text(file.read_text(encoding="utf-8").replace("</body>", click), encoding="utf-8")

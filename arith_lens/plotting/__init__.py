@@ -22,6 +22,7 @@ from arith_lens.plotting.matrices import Columns as Columns
 from arith_lens.plotting.matrices import Matrix as Matrix
 from arith_lens.plotting.matrices import matrix_panels as matrix_panels
 from arith_lens.plotting.page import plain as plain
+from arith_lens.plotting.page import without_notes as without_notes
 from arith_lens.plotting.panels import panels as panels
 from arith_lens.plotting.steps import Steps as Steps
 from arith_lens.plotting.steps import step_panels as step_panels

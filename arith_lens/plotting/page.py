@@ -11,6 +11,7 @@ from arith_lens.plotting.style import FONT, FRAME, NOTE, TEXT, Figure, Number
 LEFT, TOP, LINE = 62, 40, 17
 """Pixels: left margin, top margin, height of a line of small print."""
 
+_SMALL_PRINT = "note"  # the name of its annotations
 _LETTER = 6.0  # pixels of a letter of small print, a little generously
 
 
@@ -99,7 +100,37 @@ def add_notes(figure: Figure, page: Page, *, left: Number | None = None) -> None
     left = page.boxes[0].left if left is None else left
     for line, note in enumerate(page.notes):
         above = 12 + LINE * (len(page.notes) - 1 - line)
-        write(figure, plain(note), (left, page.size[1] - above), page, size=11, ink=NOTE)
+        at = (left, page.size[1] - above)
+        write(figure, plain(note), at, page, size=11, ink=NOTE, name=_SMALL_PRINT)
+
+
+def without_notes(figure: Figure) -> Figure:
+    """A copy without the small print, and without the room for it, for a page that says it in
+    text of its own."""
+    from plotly import graph_objects as go
+
+    apart = go.Figure(figure)
+    layout = apart.layout
+    kept = [note for note in layout.annotations if note.name != _SMALL_PRINT]
+    height = layout.height - LINE * (len(layout.annotations) - len(kept))
+    stretch = layout.height / height
+
+    def moved(y: Number) -> float:  # as far from the top as before
+        return 1 - (1 - y) * stretch
+
+    for note in kept:
+        if note.yref == "paper":
+            note.y = moved(note.y)
+    for shape in layout.shapes:
+        if shape.yref == "paper":
+            shape.y0, shape.y1 = moved(shape.y0), moved(shape.y1)
+    for axis in apart.select_yaxes():
+        axis.domain = [max(moved(end), 0.0) for end in axis.domain]
+    if layout.coloraxis.colorbar.y is not None:
+        layout.coloraxis.colorbar.y = moved(layout.coloraxis.colorbar.y)
+    layout.annotations = kept
+    layout.height = height
+    return apart
 
 
 def write(

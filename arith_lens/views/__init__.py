@@ -10,7 +10,11 @@ from arith_lens.views.circuits import attention_heads as attention_heads
 from arith_lens.views.circuits import attention_pattern as attention_pattern
 from arith_lens.views.circuits import coloured_tokens as coloured_tokens
 from arith_lens.views.circuits import top_tokens as top_tokens
+from arith_lens.views.head_map import HeadMap as HeadMap
+from arith_lens.views.head_map import head_map as head_map
 from arith_lens.views.head_map import save_head_map as save_head_map
+from arith_lens.views.page import Viewed as Viewed
+from arith_lens.views.page import bundle as bundle
 from arith_lens.views.page import page as page
 from arith_lens.views.page import save_page as save_page
 from arith_lens.views.safety import safe_token as safe_token

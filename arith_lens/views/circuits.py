@@ -29,6 +29,7 @@ class View:
     component: str
     props: dict[str, Any] = field(repr=False)
     title: str = ""
+    bundle: str = "circuitsvis"
 
     def script(self, place: str) -> str:
         """JavaScript that draws it into the element with the id `place`."""

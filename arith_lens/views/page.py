@@ -1,13 +1,10 @@
-"""One offline page, or a notebook's cell, that carries circuitsvis' bundle once."""
+"""One offline page, or a notebook's cell, that carries each bundle of JavaScript once."""
 
 import html
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from arith_lens.views.circuits import View
+from typing import Protocol, runtime_checkable
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
@@ -22,8 +19,24 @@ STYLE = (
 )
 
 
+@runtime_checkable
+class Viewed(Protocol):
+    """What a page can hold."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def bundle(self) -> str:
+        """Of which library it needs the bundle: circuitsvis or plotly."""
+        ...
+
+    def script(self, place: str) -> str:
+        """JavaScript that draws it into the element with the id `place`."""
+        ...
+
+
 def save_page(
-    path: str | Path, views: Sequence["View"], *, title: str, notes: Sequence[str] = ()
+    path: str | Path, views: Sequence[Viewed], *, title: str, notes: Sequence[str] = ()
 ) -> Path:
     """Write `page` to a file; the path."""
     path = Path(path)
@@ -32,8 +45,9 @@ def save_page(
     return path
 
 
-def page(views: Sequence["View"], *, title: str, notes: Sequence[str] = ()) -> str:
-    """A page that opens without a network, however many views it has: 1.3 MB and their numbers.
+def page(views: Sequence[Viewed], *, title: str, notes: Sequence[str] = ()) -> str:
+    """A page that opens without a network, however many views it has: the numbers, and once 1.3 MB
+    for circuitsvis' components or 4.8 MB for plotly's.
 
     Args:
         title, notes: plain text.
@@ -48,22 +62,30 @@ def page(views: Sequence["View"], *, title: str, notes: Sequence[str] = ()) -> s
         heading = f"<h2>{html.escape(view.title)}</h2>" if view.title else ""
         parts.append(f'{heading}<div id="view-{index}"></div>')
         parts.append(f"<script>{view.script(f'view-{index}')}</script>")
+    bundles = "".join(
+        f"<script>{bundle(name)}</script>" for name in sorted({view.bundle for view in views})
+    )
     small = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
-        f"<script>{bundle()}</script></head><body><h1>{html.escape(title)}</h1>"
+        f"{bundles}</head><body><h1>{html.escape(title)}</h1>"
         f"{''.join(parts)}{small}</body></html>\n"
     )
 
 
 @cache
-def bundle() -> str:
-    """circuitsvis' JavaScript as it is installed, fit for a classic `<script>`."""
-    import circuitsvis
+def bundle(name: str = "circuitsvis") -> str:
+    """The JavaScript of circuitsvis or plotly as it is installed, fit for a classic `<script>`."""
+    if name == "plotly":
+        from plotly.offline import get_plotlyjs
 
-    path = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
-    text = path.read_text(encoding="utf-8").partition("//# sourceMappingURL")[0]
+        text = get_plotlyjs()
+    else:
+        import circuitsvis
+
+        path = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
+        text = path.read_text(encoding="utf-8").partition("//# sourceMappingURL")[0]
     return text.replace("</script", "<\\/script")

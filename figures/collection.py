@@ -1,0 +1,151 @@
+"""Every figure and table there is, in the order of the questions that they answer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arith_lens.runs import RunError
+from figures import (
+    benchmarks,
+    carriers,
+    carrying,
+    drift,
+    fig2,
+    fig3,
+    fig4,
+    fig5,
+    fig6,
+    fig7,
+    fig9,
+    fig12,
+    fig13,
+    fig14,
+    fig15,
+    fig16,
+    fig17,
+    frontier,
+    paths,
+    probes,
+    stability,
+    table1,
+    table2,
+    table3,
+    table4,
+    table5,
+    templates,
+    transfer,
+)
+from figures.common import (
+    ModelOptions,
+    NotComputed,
+    Options,
+    newest_run,
+)
+from figures.drawn import Drawn
+
+
+@dataclass(frozen=True)
+class Question:
+    """What some figures and tables answer together."""
+
+    name: str
+    asks: str
+    says: str
+    modules: tuple[Any, ...]
+
+
+QUESTIONS = (
+    Question(
+        "which",
+        "Which parts calculate?",
+        "Every head and every MLP is patched alone: it is given what it says on the same sentence "
+        "without a calculation, and the logit of the right answer is read again. A part whose "
+        "effect is strongly negative is one that the answer needs.",
+        (fig2, fig15, fig12, templates, stability, paths),
+    ),
+    Question(
+        "needed",
+        "Are they needed?",
+        "An effect on one number does not show that the model cannot do without. So heads are "
+        "knocked out, the strongest first, each replaced by its mean over prompts without a "
+        "calculation, and questions are asked: calculations, word problems, and tasks that are no "
+        "mathematics. As many random heads, knocked out the same way, are the control.",
+        (fig3, fig4, transfer, table3, table4, benchmarks),
+    ),
+    Question(
+        "look",
+        "What do these heads look at?",
+        "A head gives weights to the tokens before it. Shown are the weights from the last token, "
+        "where the answer is about to be said.",
+        (fig5, fig7, fig16),
+    ),
+    Question(
+        "write",
+        "What do the MLPs read and write?",
+        "The cosine of what an MLP reads or writes with the column of the unembedding that stands "
+        "for a number tells how much of that number is in it, layer by layer.",
+        (fig6, fig13, fig14, carriers, fig17),
+    ),
+    Question(
+        "prompts",
+        "Is it about the calculation?",
+        "All of this rests on pairs of prompts that are alike but for the calculation. Shown is "
+        "what the model says to both.",
+        (fig9,),
+    ),
+    Question(
+        "tune",
+        "Does tuning them alone help?",
+        "Only the key heads are trained on word problems, all else stays as it is, bit for bit; "
+        "beside it full tuning, LoRA and as many random heads. What is gained in mathematics is "
+        "set against what is lost elsewhere.",
+        (table1, table2, table5, frontier, carrying, drift),
+    ),
+)
+EXPERIMENTS = {fig12: "which_heads", fig13: probes.EXPERIMENT, fig14: probes.EXPERIMENT}
+"""Of the figures that set several models side by side."""
+OWN_OPTIONS = {fig6: fig6.Options, fig15: fig15.Options, stability: stability.StabilityOptions}
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """What could not be drawn, and why."""
+
+    name: str
+    title: str
+    reason: str
+    command: str = ""
+    """Makes what is missing."""
+
+
+def collected(
+    module: Any, model: str, root: Path, beside: tuple[str, ...] = ()
+) -> list[Drawn] | Lacking:
+    """A module's figures or tables of one model.
+
+    Args:
+        module: one of those in `QUESTIONS`.
+        beside: other models, for figures of several; those without a run are left out.
+    """
+    name = module.__name__.rpartition(".")[2]
+    try:
+        return module.drawn(_options(module, model, root, beside))
+    except RunError as error:
+        title = (module.__doc__ or name).strip().partition("\n")[0].rstrip(".")
+        command = error.command if isinstance(error, NotComputed) else ""
+        return Lacking(name, title, str(error), command)
+
+
+def _options(module: Any, model: str, root: Path, beside: tuple[str, ...]) -> Any:
+    if module not in EXPERIMENTS:
+        return OWN_OPTIONS.get(module, Options)(model=model, root=root)
+    others = [other for other in beside if other != model and _there(module, other, root)]
+    return ModelOptions(models=(model, *others), root=root)
+
+
+def _there(module: Any, model: str, root: Path) -> bool:
+    try:
+        newest_run(EXPERIMENTS[module], Options(model=model, root=root))
+    except RunError:
+        return False
+    return True

@@ -1,0 +1,138 @@
+"""What a figure or a table is before it is written: its numbers, its picture and its words.
+
+Every module of a figure or table has a function `drawn(options)` that gives a list of these; its
+`main` writes them with `show`, and a report collects them.
+"""
+
+import html
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias, TypeVar
+
+from pandas import DataFrame
+
+from arith_lens import plotting
+from arith_lens.runs import Run, RunError
+from arith_lens.views import Viewed, save_page
+from figures.common import Formats, folder_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    name: str
+    """Of its files."""
+    title: str
+    """What it is, in one line."""
+    look: str
+    """What a reader should look for, and what the paper says of it."""
+    notes: Sequence[str]
+    """How it was made: plain text."""
+    runs: tuple[Run, ...]
+    """What it was made from."""
+    numbers: DataFrame = field(repr=False)
+    """All of it, for a program."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart(_Shown):
+    """A picture."""
+
+    figure: plotting.Figure = field(repr=False)
+    """With `notes` as small print at its foot."""
+    vector: plotting.Figure | None = field(default=None, repr=False)
+    """Drawn instead for SVG and PDF."""
+    beside: DataFrame | None = None
+    """A small table that goes with it."""
+    views: tuple[Viewed, ...] = ()
+    """To click through, on a page of their own."""
+    views_name: str = ""
+    """Of that page's file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(_Shown):
+    """A table of text."""
+
+    shown: DataFrame = field(repr=False)
+    """The cells as a reader wants them."""
+
+
+Drawn: TypeAlias = Chart | Table
+
+
+class Where(Protocol):
+    """The options that say where files go."""
+
+    @property
+    def out(self) -> Path | None: ...
+
+
+Asked = TypeVar("Asked", bound=Where)
+
+
+def show(drawn: Callable[[Asked], Sequence[Drawn]], options: Asked, formats: Formats = ()) -> None:
+    """Draw, write and print what was written; where nothing can be drawn, end with the reason."""
+    try:
+        found = drawn(options)
+    except RunError as error:
+        sys.exit(str(error))
+    for one in found:
+        write(one, options.out or folder_of(one.runs[0]), formats)
+
+
+def write(one: Drawn, folder: Path, formats: Formats = ()) -> list[Path]:
+    """The numbers, the HTML and a chart's static pictures; prints a table, and a line for each
+    file, a line more where one is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = folder / f"{one.name}.csv"
+    if isinstance(one, Table):
+        print(f"{one.title}\n\n{one.shown.to_string(index=False)}\n", *one.notes, "", sep="\n")
+        page = folder / f"{one.name}.html"
+        page.write_text(_page(one), encoding="utf-8")
+        files = [page]
+    else:
+        if one.beside is not None:
+            print(one.beside.to_string(index=False))
+        files = _draw(one, folder, formats)
+    one.numbers.to_csv(numbers, index=False)
+    print(numbers, *files, sep="\n")
+    return [numbers, *files]
+
+
+def _draw(chart: Chart, folder: Path, formats: Formats) -> list[Path]:
+    stem = folder / chart.name
+    try:
+        files = plotting.save(chart.figure, stem, formats=formats, vector=chart.vector)
+    except plotting.ExportError as error:
+        files = [stem.with_name(f"{stem.name}.html")]
+        print(error)
+    if chart.views:
+        page, title = folder / f"{chart.views_name}.html", chart.title
+        files.append(save_page(page, chart.views, title=title, notes=chart.notes))
+    return files
+
+
+def _page(table: Table) -> str:
+    title = html.escape(table.title)
+    small = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style><h1>{title}</h1>{html_table(table.shown)}{small}</html>\n"
+    )
+
+
+def html_table(shown: DataFrame) -> str:
+    """Cells as text, with nothing in them read as HTML."""
+    return shown.to_html(index=False, border=0, justify="left", escape=True)
+
+
+_STYLE = (
+    "body{font:14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;"
+    "color:#1f2430;max-width:1100px;margin:32px auto;padding:0 16px}h1{font-size:17px}"
+    "table{border-collapse:collapse;border-top:1.5px solid;border-bottom:1.5px solid;"
+    "margin:14px 0}th{border-bottom:1px solid;font-weight:600}"
+    "th,td{padding:4px 14px 4px 0;text-align:left;vertical-align:top}"
+    "p{color:#6b7280;font-size:12px;margin:4px 0}"
+)

@@ -1,0 +1,173 @@
+"""The report as HTML: one page that carries its script, its style and its numbers itself.
+
+Everything that comes from a run (prompts, tokens, names of models and heads) enters as escaped text
+or as JSON that no text in it can end, and the page may fetch nothing.
+"""
+
+import base64
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from arith_lens.plotting import without_notes
+from arith_lens.runs import Run
+from arith_lens.views import bundle, script_json
+from arith_lens.views.page import POLICY
+from figures.collection import Lacking, Question
+from figures.common import shipped
+from figures.drawn import Chart, Drawn, Table, html_table
+from figures.report_words import TERMS, WHAT, about_model, provenance
+
+WIDTH = 690
+"""Pixels of a printed page's text: wider charts are printed smaller."""
+MOST_DATA = 300_000
+"""Letters of a table's numbers that the page still carries."""
+
+
+def report_page(
+    model: str, answered: Sequence[tuple[Question, Sequence[Drawn | Lacking]]], runs: Sequence[Run]
+) -> str:
+    """The page. All arguments are data: nothing in them is read as HTML."""
+    charts = [one for _, parts in answered for one in parts if isinstance(one, Chart)]
+    name = html.escape(model)
+    needed = {view.bundle for one in charts for view in one.views} | {"plotly" for _ in charts}
+    bundles = "".join(  # text, until something needs it: so the page opens at once
+        f'<script type="text/plain" id="{one}">{bundle(one)}</script>' for one in sorted(needed)
+    )
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>How {name} calculates</title>",
+            f"<style>\n{_beside('report.css')}</style>\n</head>\n<body>",
+            f"<header>\n<h1>How {name} calculates</h1>\n{about_model(runs)}\n</header>",
+            "<noscript><p>The charts need JavaScript; the tables and the numbers of every chart "
+            "(CSV) are here without it.</p></noscript>",
+            _contents(answered),
+            f'<section id="what">\n<h2>What this is</h2>\n{WHAT}\n'
+            f"<h3>Terms</h3>\n<dl>{_terms()}</dl>\n</section>",
+            *(_section(question, parts) for question, parts in answered),
+            f'<section id="runs">\n<h2>Where the numbers come from</h2>\n{provenance(runs)}\n'
+            "</section>",
+            f"{bundles}<script>\n{_beside('report.js')}</script>",
+            "</body>\n</html>\n",
+        ]
+    )
+
+
+def _beside(file: str) -> str:
+    return (Path(__file__).parent / file).read_text(encoding="utf-8")
+
+
+def _terms() -> str:
+    return "".join(f"<dt>{html.escape(t)}</dt><dd>{html.escape(d)}</dd>" for t, d in TERMS.items())
+
+
+def _contents(answered: Sequence[tuple[Question, Sequence[Drawn | Lacking]]]) -> str:
+    lines = ['<li><a href="#what">What this is</a></li>']
+    for question, parts in answered:
+        links = ", ".join(f'<a href="#{one.name}">{_short(one)}</a>' for one in parts)
+        lines.append(
+            f'<li><a href="#{question.name}">{html.escape(question.asks)}</a> '
+            f'<span class="parts">{links}</span></li>'
+        )
+    lines.append('<li><a href="#runs">Where the numbers come from</a></li>')
+    return f'<nav aria-label="Contents"><ol>{"".join(lines)}</ol></nav>'
+
+
+def _short(one: Drawn | Lacking) -> str:
+    """`Figure 2`, `Table 4`, or the file's name."""
+    start = one.title.partition(":")[0]
+    short = start if start.startswith(("Figure ", "Table ")) else one.name.replace("_", " ")
+    return html.escape(short) + (" (not computed)" if isinstance(one, Lacking) else "")
+
+
+def _section(question: Question, parts: Sequence[Drawn | Lacking]) -> str:
+    shown = "\n".join(_lacking(one) if isinstance(one, Lacking) else _figure(one) for one in parts)
+    return (
+        f'<section id="{question.name}">\n<h2>{html.escape(question.asks)}</h2>\n'
+        f"<p>{html.escape(question.says)}</p>\n{shown}\n</section>"
+    )
+
+
+def _lacking(one: Lacking) -> str:
+    said = f"Not yet computed: <code>{html.escape(one.command)}</code>"
+    if not one.command:
+        said = html.escape(one.reason).replace("\n", "<br>")
+    return (
+        f'<figure class="lacking" id="{one.name}"><h3>{html.escape(one.title)}</h3>'
+        f"<p>{said}</p></figure>"
+    )
+
+
+def _figure(one: Drawn) -> str:
+    body = _chart(one) if isinstance(one, Chart) else _table(one)
+    long = ' class="long"' if isinstance(one, Table) else ""
+    came = "<p>From a run that comes with the project.</p>" if any(map(shipped, one.runs)) else ""
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in one.notes)
+    return (
+        f'<figure{long} id="{one.name}">\n<figcaption><h3>{html.escape(one.title)}</h3>\n'
+        f'<p class="look">{html.escape(one.look)}</p></figcaption>\n{body}\n'
+        f'<div class="notes">{notes}{came}{_data(one)}</div>\n</figure>'
+    )
+
+
+def _table(one: Table) -> str:
+    return f'<div class="box" tabindex="0">{html_table(one.shown)}</div>'
+
+
+def _chart(one: Chart) -> str:
+    figure = without_notes(one.figure)
+    width, height = round(figure.layout.width), round(figure.layout.height)
+    style = f"width:{width}px;height:{height}px;--print:{min(1.0, WIDTH / width):.3f}"
+    beside = ""
+    if one.beside is not None:
+        table = one.beside.to_html(index=False, border=0, float_format="{:.2f}".format)
+        beside = f'<details><summary>As a table</summary><div class="box">{table}</div></details>'
+    return (
+        f'<div class="box" tabindex="0"><div class="chart" id="{one.name}-chart" style="{style}" '
+        f'role="img" aria-label="{html.escape(one.title)}"></div></div>\n'
+        f'<script type="application/json" id="{one.name}-chart-data">'
+        f"{_harmless(str(figure.to_json()))}</script>{beside}{_views(one)}"
+    )
+
+
+def _views(one: Chart) -> str:
+    if not one.views:
+        return ""
+    places = [f"{one.name}-view-{index}" for index in range(len(one.views))]
+    boxes = "".join(
+        f'<h4>{html.escape(view.title)}</h4><div class="box"><div id="{place}"></div></div>'
+        for place, view in zip(places, one.views, strict=True)
+    )
+    scripts = "\n".join(view.script(p) for p, view in zip(places, one.views, strict=True))
+    return (
+        f'<details class="views"><summary>Click through the heads</summary>{boxes}'
+        f'<script type="text/plain">{scripts}</script></details>'
+    )
+
+
+def _harmless(text: str) -> str:
+    """JSON for inside a script: its letters `<`, `>` and `&` stand in texts alone."""
+    return script_json(json.loads(text))
+
+
+def _data(one: Drawn) -> str:
+    text = one.numbers.to_csv(index=False)
+    size = f"{len(text) / 1000:.0f} kB" if len(text) >= 1000 else f"{len(text)} bytes"
+    file = f"{one.name}.csv"
+    if len(text) > MOST_DATA:
+        command = (
+            f"python -m figures.{one.name.split('-')[0]} --model {one.runs[0].config['model']}"
+        )
+        return (
+            f'<p class="data">Its numbers ({size}) are too many for this page; '
+            f"<code>{html.escape(command)}</code> writes them.</p>"
+        )
+    packed = base64.b64encode(text.encode()).decode()
+    return (
+        f'<p class="data"><a download="{file}" href="data:text/csv;base64,{packed}">'
+        f"Numbers as CSV</a> ({size})</p>"
+    )

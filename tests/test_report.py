@@ -1,0 +1,186 @@
+"""The report: one page from the runs there are, offline, with nothing in it read as HTML."""
+
+import base64
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pandas import DataFrame
+
+from arith_lens.runs import find_runs
+from experiments import whole_study
+from figures import fig2, report, report_page
+from figures.collection import QUESTIONS, Lacking, collected
+from figures.drawn import Chart, Table, write
+from tests.made_runs import make_run
+
+RUN = "document.title='PWNED'"
+HOSTILE = f"</script><script>{RUN}</script><img src=x onerror={RUN}>&lt;b&gt;"
+
+
+def page_of(root: Path, model: str = "reference") -> str:
+    out = root / "report.html"
+    report.main(report.Options(model=model, root=root, out=out, beside=()))
+    return out.read_text(encoding="utf-8")
+
+
+def dom_of(file: Path) -> tuple[str, list[str]]:
+    """The page as headless Chromium has it once its scripts have run, and its complaints."""
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    browser = next(filter(None, found), None)
+    if browser is None:
+        pytest.skip("needs Chromium or Chrome")
+    done = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={file.parent / 'browser'}",
+         "--enable-logging=stderr", "--log-level=0",
+         "--virtual-time-budget=8000", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run, and the page made from it."""
+    root = tmp_path_factory.mktemp("results")
+    make_run(root, "reference")
+    page_of(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def page(root: Path) -> str:
+    return (root / "report.html").read_text(encoding="utf-8")
+
+
+def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> None:
+    there = ["fig2", "fig15", "fig12", "templates", "stability"]
+    assert re.findall(r'class="chart" id="(\w+)-chart"', page) == there
+    lacking = re.findall(r'class="lacking" id="(\w+)"', page)
+    assert {"fig3", "fig5", "transfer", "paths"} <= {*lacking}
+    assert "python -m experiments.are_they_needed --model reference" in page
+    links = re.findall(r'href="#([\w-]+)"', page)
+    assert {*there, *lacking, "runs", "what"} <= {*links}
+    assert all(f'id="{link}"' in page for link in links)
+
+
+def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"found none.*make report MODEL=gpt2"):
+        report.main(report.Options(model="gpt2", root=tmp_path))
+
+
+def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
+    broken = make_run(tmp_path, "reference")
+    (broken.path / "division.safetensors").write_bytes(b"")
+    found = collected(fig2, "reference", tmp_path)
+    assert isinstance(found, Lacking) and "damaged" in found.reason and not found.command
+    assert "damaged" in report_page._lacking(found)
+
+
+def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path: Path) -> None:
+    make_run(tmp_path, HOSTILE, pairs=f"of/{HOSTILE}")
+    page = page_of(tmp_path, HOSTILE)
+    assert "default-src 'none'" in page and "<script>document" not in page
+    file = tmp_path / "report.html"
+    before, complaints = dom_of(file)
+    assert complaints == [] and "data-drawn" not in before, "charts wait until they are seen"
+    print_ = "<script>dispatchEvent(new Event('beforeprint'))</script></body>"
+    file.write_text(page.replace("</body>", print_), encoding="utf-8")
+    dom, complaints = dom_of(file)
+    assert complaints == []
+    assert html.unescape(dom.partition("<title>")[2].partition("</title>")[0]) == (
+        f"How {HOSTILE} calculates"
+    )
+    body = dom[dom.index("<body>") :]
+    assert "<img" not in body.replace("&lt;img", "") and "&lt;img src=x onerror=" in body
+    assert body.count('data-drawn="yes"') == body.count('class="chart') == 5
+    assert body.count('class="main-svg"') >= 5, "all are drawn before printing"
+    elements = re.sub(r"<script.*?</script>", "", body, flags=re.DOTALL)
+    outside = re.findall(r'(?:src|href)="(?!data:|#)([^"]*)"', elements)
+    assert {*outside} <= {"https://arxiv.org/abs/2409.01659"}, "and that only where it is clicked"
+
+
+def test_the_numbers_of_a_chart_are_its_file(page: str, root: Path, tmp_path: Path) -> None:
+    (packed,) = re.findall(r'download="fig2.csv" href="data:text/csv;base64,([^"]*)"', page)
+    options = fig2.Options(root=root, out=tmp_path, formats=())
+    fig2.main(options)
+    assert base64.b64decode(packed) == (tmp_path / "fig2.csv").read_bytes()
+
+
+def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root: Path) -> None:
+    (chart,) = fig2.drawn(fig2.Options(root=root))
+    (data,) = re.findall(r'id="fig2-chart-data">(.*?)</script>', page, flags=re.DOTALL)
+    layout = json.loads(data)["layout"]
+    assert layout["height"] < chart.figure.layout.height
+    said = [note["text"] for note in layout["annotations"]]
+    assert not any("Outlined dark" in text for text in said) and "Outlined dark" in page
+    was, is_ = chart.figure.layout, layout
+    above = [
+        (1 - was.yaxis.domain[1]) * was.height,
+        (1 - is_["yaxis"]["domain"][1]) * is_["height"],
+    ]
+    assert above[0] == pytest.approx(above[1], abs=0.5), "panels stay where they were"
+
+
+def test_every_module_has_what_a_page_needs() -> None:
+    modules = [module for question in QUESTIONS for module in question.modules]
+    assert len(modules) == len({*modules})
+    drawing = {
+        path.stem
+        for path in Path(report.__file__).parent.glob("*.py")
+        if "\ndef drawn(" in path.read_text(encoding="utf-8")
+    }
+    drawing.remove("claims")  # they have a section of their own
+    assert {module.__name__.rpartition(".")[2] for module in modules} == drawing
+
+
+def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
+    words = {"title": "T", "look": "L", "notes": ["<b>small</b>"], "runs": ()}
+    shown = DataFrame({"token": ["<s>"]})
+    table = Table(name="t", numbers=shown, shown=shown, **words)
+    files = write(table, tmp_path)
+    assert [file.name for file in files] == ["t.csv", "t.html"]
+    text = files[1].read_text(encoding="utf-8")
+    assert "&lt;s&gt;" in text and "&lt;b&gt;small" in text and "<b>" not in text
+
+
+def test_the_study_computes_what_is_missing_and_says_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, "reference")
+    asked = []
+
+    def fails(config: object, *, root: Path) -> None:
+        raise ValueError("no such data")
+
+    def works(config: object, *, root: Path) -> None:
+        asked.append((config, root))
+
+    monkeypatch.setattr(whole_study, "STUDY", whole_study.STUDY[:4])
+    monkeypatch.setattr(whole_study.which_paths, "main", fails)
+    monkeypatch.setattr(whole_study.are_they_needed, "main", works)
+    monkeypatch.setattr(whole_study.what_comes_instead, "main", works)
+    with pytest.raises(SystemExit, match="failed, see above: which_paths"):
+        whole_study.main(whole_study.Config(n=5), root=tmp_path)
+    assert [config.n for config, _ in asked] == [5, 5] and asked[0][1] == tmp_path
+    said = capsys.readouterr()
+    assert "which_heads: there" in said.out and "no such data" in said.err
+    assert len(find_runs("which_heads", root=tmp_path)) == 1
+    whole_study.main(whole_study.Config(), root=tmp_path, dry_run=True)
+    assert "which_paths: to be computed" in capsys.readouterr().out
+
+
+def test_a_module_without_a_run_is_lacking(tmp_path: Path) -> None:
+    found = collected(fig2, "reference", tmp_path)
+    assert not isinstance(found, list)
+    assert found.title.startswith("Figure 2: what every head")
+    assert found.command == "python -m experiments.which_heads --model reference"
+    make_run(tmp_path, "reference")
+    (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
+    assert isinstance(chart, Chart)
