@@ -43,7 +43,7 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_m
 LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fig2 fig3 fig4 fig5 fig6 fig7 fig8 fig9 fig10 fig12 fig13 fig14 fig15 fig16 fig17 table1 table2 table3 table4 table5 frontier carrying drift transfer evaluate paths carriers stability templates claims report gallery docs splits test check bench bench-finetune precision reference
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -208,6 +208,10 @@ splits: $(STAMP) ## train parts without test questions, with counts; DATA= holds
 
 bench-finetune: $(STAMP) ## time training steps: full, LoRA, precise; memory; SIZE=llama-7b DTYPE=bfloat16 DEVICE=cuda
 	$(BIN)/python -m experiments.benchmark_fine_tuning $(if $(SIZE),--size $(SIZE)) \
+		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+
+bench-scale: $(STAMP) ## path patching at 7B, random weights; SIZE=llama-13b DEVICE=cuda DTYPE= N=
+	$(BIN)/python -m experiments.benchmark_scale $(if $(SIZE),--size $(SIZE)) $(if $(N),--n $(N)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32

@@ -1,10 +1,12 @@
 """Work in pieces that fit in memory, and in smaller ones when they do not."""
 
+import logging
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+LOG = logging.getLogger(__name__)
 CPU_SAYS = ("can't allocate memory", "cannot allocate memory")
 """What torch and the system say where memory is short, in errors of no class of its own."""
 
@@ -12,8 +14,8 @@ CPU_SAYS = ("can't allocate memory", "cannot allocate memory")
 def in_chunks(compute: Callable[[slice], Tensor], n_pairs: int, chunk: int) -> tuple[Tensor, int]:
     """`compute` on slices of the pairs, joined on the last axis; and the chunk that fitted.
 
-    Out of memory halves the chunk and goes on; what was computed is kept. Raises MemoryError where
-    a single pair does not fit.
+    Out of memory halves the chunk, logs it and goes on; what was computed is kept. Raises
+    MemoryError where a single pair does not fit.
     """
     done: list[Tensor] = []
     start = 0
@@ -25,6 +27,7 @@ def in_chunks(compute: Callable[[slice], Tensor], n_pairs: int, chunk: int) -> t
             start = stop
         elif chunk > 1:
             chunk = max(1, min(chunk, n_pairs) // 2)
+            LOG.warning("out of memory with %d pairs at once; goes on with %d", stop - start, chunk)
         else:
             raise MemoryError(
                 "expected memory for one pair at a time, found too little; patch fewer senders= "

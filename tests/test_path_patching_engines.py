@@ -130,7 +130,11 @@ def test_spot_checks_recompute_cells_by_hooks(
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
 def test_out_of_memory_halves_the_chunk_and_loses_nothing(
-    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    model: Any,
+    pairs: PromptPairs,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[Exception],
 ) -> None:
     whole = path_patch(model, pairs, metric="logit")
     right, sizes = engines.sweep, []
@@ -145,6 +149,7 @@ def test_out_of_memory_halves_the_chunk_and_loses_nothing(
     parts = path_patch(model, pairs, metric="logit")
     assert sizes == [5, 2, 2, 1]
     assert parts.computation["chunk_sizes"] == [2]
+    assert caplog.messages == ["out of memory with 5 pairs at once; goes on with 2"]
     assert_close(parts.heads.per_pair, whole.heads.per_pair, atol=1e-5, rtol=1e-4)
 
 

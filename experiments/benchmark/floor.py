@@ -29,7 +29,7 @@ def floor_table(setting: Setting, repeats: int, budget: int | float) -> Table:
     """A row a part of the sweep: what it takes, and the least it could (None: next to nothing)."""
     timings = timed(_parts(setting), repeats=repeats, budget=budget, device=setting.device)
     spent = {name: timing.spent(setting.device) for name, timing in timings.items()}
-    rate = N_PRODUCTS * 2 * _side(setting) ** 3 / spent[PRODUCTS]
+    rate = products_flops(setting.device) / spent[PRODUCTS]
     floors = {
         RECORD: spent[FORWARDS],
         PROPAGATE: plan(setting.model, setting.pairs).patching_flops / rate,
@@ -48,17 +48,10 @@ def _parts(setting: Setting) -> dict[str, Callable[[], Tensor]]:
     senders = Senders.of(setting.senders, model.n_layers)
     recording = record_end(model, pairs)
     rows = sweep(trunk, recording, senders)
-    square = torch.rand(3, *2 * [_side(setting)], device=setting.device).to(model.dtype)
     both = torch.cat([setting.reference, setting.counterfactual])
-
-    def products() -> Tensor:
-        for _ in range(N_PRODUCTS):
-            torch.mm(square[0], square[1], out=square[2])
-        return square[2]
-
     return {
         FORWARDS: lambda: setting.raw.model(both, use_cache=False).last_hidden_state,
-        PRODUCTS: products,
+        PRODUCTS: products(setting.device, model.dtype),
         RECORD: lambda: record_end(model, pairs).z,
         PROPAGATE: lambda: sweep(trunk, recording, senders),
         READ: lambda: trunk.read(rows, pairs.answer).answer,
@@ -66,8 +59,25 @@ def _parts(setting: Setting) -> dict[str, Callable[[], Tensor]]:
     }
 
 
-def _side(setting: Setting) -> int:
-    return SIDE.get(setting.device.type, SIDE["cpu"])
+def products(device: torch.device, dtype: torch.dtype) -> Callable[[], Tensor]:
+    """Multiplies large square matrices, `products_flops` operations a call."""
+    square = torch.rand(3, *2 * [_side(device)], device=device).to(dtype)
+
+    def multiply() -> Tensor:
+        for _ in range(N_PRODUCTS):
+            torch.mm(square[0], square[1], out=square[2])
+        return square[2]
+
+    return multiply
+
+
+def products_flops(device: torch.device) -> int:
+    """Of one call of `products`."""
+    return N_PRODUCTS * 2 * _side(device) ** 3
+
+
+def _side(device: torch.device) -> int:
+    return SIDE.get(device.type, SIDE["cpu"])
 
 
 def _row(part: str, seconds: float, floor: float | None) -> dict[str, str | float | None]:

@@ -23,10 +23,13 @@ class Shape:
     d_vocab: int
     n_pairs: int
     n_tokens: int
+    n_kv_heads: int | None = None
+    """Fewer where queries are grouped; then it is a Mistral."""
 
     def __str__(self) -> str:
+        grouped = "" if self.n_kv_heads is None else f" ({self.n_kv_heads} of keys and values)"
         return (
-            f"{self.n_layers} layers, d_model {self.d_model}, {self.n_heads} heads, "
+            f"{self.n_layers} layers, d_model {self.d_model}, {self.n_heads} heads{grouped}, "
             f"d_mlp {self.d_mlp}, vocabulary {self.d_vocab:,}; {self.n_pairs} pairs of "
             f"{self.n_tokens} tokens"
         )
@@ -37,9 +40,11 @@ SHAPES = {
     "middle": Shape(8, 512, 16, 1376, 32_000, n_pairs=8, n_tokens=16),
     "wide": Shape(2, 4096, 32, 11_008, 32_000, n_pairs=2, n_tokens=12),
     "llama-7b": Shape(32, 4096, 32, 11_008, 32_000, n_pairs=8, n_tokens=16),
+    "llama-13b": Shape(40, 5120, 40, 13_824, 32_000, n_pairs=8, n_tokens=16),
+    "mistral-7b": Shape(32, 4096, 32, 14_336, 32_000, n_pairs=8, n_tokens=16, n_kv_heads=8),
 }
 """The shipped reference model; a model that a CPU patches in seconds; two layers of LLaMA2-7B, at
-its full width; and all of its 32, for a GPU."""
+its full width; all of its 32; LLaMA2-13B and Mistral-7B."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +89,20 @@ def setting_of(
 
 
 def random_llama(shape: Shape, device: str | torch.device, dtype: torch.dtype) -> Any:
-    """A Transformers LLaMA with random weights."""
-    from transformers import AutoModelForCausalLM, LlamaConfig
+    """A Transformers LLaMA (Mistral, where queries are grouped) with random weights."""
+    from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=shape.d_vocab,
-        hidden_size=shape.d_model,
-        intermediate_size=shape.d_mlp,
-        num_hidden_layers=shape.n_layers,
-        num_attention_heads=shape.n_heads,
-    )
+    sizes: dict[str, Any] = {
+        "vocab_size": shape.d_vocab,
+        "hidden_size": shape.d_model,
+        "intermediate_size": shape.d_mlp,
+        "num_hidden_layers": shape.n_layers,
+        "num_attention_heads": shape.n_heads,
+    }
+    config = LlamaConfig(**sizes)
+    if shape.n_kv_heads is not None:
+        config = MistralConfig(**sizes, num_key_value_heads=shape.n_kv_heads)
     with torch.device(device):
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 

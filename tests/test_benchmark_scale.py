@@ -1,0 +1,107 @@
+"""The benchmark at scale, tried on a shape of its own that is small."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from arith_lens.path_patching import plan
+from experiments.benchmark import shapes
+from experiments.benchmark.shapes import SHAPES, Shape, random_llama, random_pairs
+from experiments.benchmark.table import Table
+from experiments.benchmark_scale import __main__ as scale
+from experiments.benchmark_scale import weights, work
+
+SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "tiny", SMALL)
+    monkeypatch.setattr("experiments.benchmark.floor.SIDE", {"cpu": 64})
+
+    def here(job: weights.Job) -> None:  # another process would not know the small shape
+        weights.main(job)
+
+    monkeypatch.setattr(weights, "store", here)
+
+
+@pytest.mark.parametrize("place", ["made", "disk", "offload"])
+def test_it_measures_and_keeps_what_it_prints(
+    place: weights.Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = scale.Config("tiny", n=1, tokens=8, dtype="float32", place=place, profile=True)
+    scale.main(config, root=tmp_path)
+    printed = capsys.readouterr().out
+    for said in ("x the weights", "path patching of 4 pairs", "TFLOP/s", "planned", "aten::"):
+        assert said in printed, printed
+    (report,) = tmp_path.glob("benchmark_scale/*/report.md")
+    assert report.read_text("utf-8").strip() in printed
+    run = scale.al.load_run(report.parent)
+    parts = Table.from_arrays(run.load_arrays("parts")).rows
+    assert [row["part"] for row in parts] == [work.RECORD, work.PROPAGATE, work.READ]
+    assert run.facts("parts")["weights_bytes"] == 4 * sum(
+        weight.numel() for weight in random_llama(SMALL, "meta", torch.float32).parameters()
+    )
+
+
+def test_every_place_has_the_same_weights(tmp_path: Path) -> None:
+    where = {"device": "cpu", "dtype": "bfloat16", "folder": tmp_path / "weights"}
+    tokens = random_pairs(SMALL).reference
+    logits = []
+    for place in ("made", "disk", "offload"):
+        model = weights.load("tiny", place, **where).model
+        with torch.no_grad():
+            logits.append(model(tokens)[:, -1])
+    assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
+
+
+def test_the_work_is_what_the_plan_says() -> None:
+    model = weights.load("tiny", "made", device="cpu", dtype="float32", folder=Path()).model
+    pairs = random_pairs(SMALL)
+    done = work.patched(model, pairs, progress=False)
+    assert done.flops == plan(model, pairs).flops and done.chunk_sizes == [4]
+    assert done.share == pytest.approx(done.flops / done.seconds / done.rate)
+
+
+@pytest.mark.parametrize(
+    ("size", "gib", "tflop_a_pair"),
+    # Nearly all of it: MLPs of one token, n_heads (l + 1) + l + 1 of them in layer l.
+    [("llama-7b", 12.55, 5.0), ("llama-13b", 24.24, 14.7), ("mistral-7b", 13.49, 6.5)],
+)
+def test_a_dry_run_makes_no_weights(
+    size: scale.Size,
+    gib: float,
+    tflop_a_pair: float,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scale.main(scale.Config(size, device="cuda", tokens=12), root=tmp_path / "none", dry_run=True)
+    printed = capsys.readouterr().out
+    assert f"{gib:.2f} GiB in bfloat16" in printed and "4000 pairs of 12 tokens" in printed
+    shape = SHAPES[size]
+    rows = sum(shape.n_heads * (layer + 1) + layer + 1 for layer in range(shape.n_layers))
+    mlps = 3 * 2 * shape.d_model * shape.d_mlp * rows / 1e12
+    said = float(printed.rpartition("TFLOP, ")[2].split()[0])
+    assert mlps < said < 1.15 * mlps
+    assert said == pytest.approx(tflop_a_pair, rel=0.05)
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit, match="expected a GPU"):
+            scale.main(scale.Config("tiny", device="cuda"), root=tmp_path)
+    monkeypatch.setattr(scale, "_free", lambda device: 2**30)
+    with pytest.raises(
+        SystemExit, match=r"13 GiB\), found 1 GiB free on cpu; take --place offload"
+    ):
+        scale.main(scale.Config("llama-7b"), root=tmp_path)
+
+
+def test_grouped_shapes_are_mistrals() -> None:
+    assert type(random_llama(SMALL, "meta", torch.float32)).__name__ == "MistralForCausalLM"
+    plain = replace(SMALL, n_kv_heads=None)
+    assert type(random_llama(plain, "meta", torch.float32)).__name__ == "LlamaForCausalLM"
+    assert "2 of keys and values" in str(shapes.SHAPES["tiny"])
