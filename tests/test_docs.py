@@ -64,8 +64,8 @@ LACKS = {
     "experiments.training_splits": "data_dir",
     **dict.fromkeys(
         (
-            "experiments.does_tuning_help --model checkpoint --data-dir data --dry-run",
-            "experiments.does_tuning_help --model checkpoint --device cpu --data-dir data --table 1",
+            f"experiments.does_tuning_help --model checkpoint {end}"
+            for end in ("--data-dir data --dry-run", "--device cpu --data-dir data --table 1")
         ),
         "no questions of",
     ),
