@@ -9,11 +9,17 @@ from typing import Annotated
 import tyro
 from pandas import DataFrame
 
-from arith_lens.paper import paper_model
-from arith_lens.runs import Run
 from figures.common import TableOptions, chosen_run
 from figures.drawn import Table, show
-from figures.tuning import EXPERIMENT, chosen_rows, notes, paper_rows, summary, task_texts
+from figures.tuning import (
+    EXPERIMENT,
+    chosen_rows,
+    model_name,
+    numbers_of,
+    paper_rows,
+    task_numbers,
+)
+from figures.tuning_words import notes, summary, task_notes, task_texts
 
 TITLES = {
     1: "Table 1: what tuning gains in mathematics and loses elsewhere",
@@ -40,39 +46,27 @@ def drawn(options: TableOptions, table: int = 1) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
     rows = chosen_rows(run, table)
     paper = paper_rows(run, table)
-    lines = [summary(run, row, paper.get(row.key)) for row in rows]
-    every_task = DataFrame([task_texts(run, row) for row in rows])
-    title = f"{TITLES[table]}, {run.config['model']}"
-    small = [*notes(run, rows, table), *_paper_note(run)]
+    title = f"{TITLES[table]}, {model_name(run)}"
     return [
         Table(
             name=f"table{table}",
             title=title,
             look=LOOKS[table],
-            notes=small,
+            notes=notes(run, rows, table),
             runs=(run,),
-            numbers=DataFrame([numbers for _, numbers in lines]),
-            shown=DataFrame([text for text, _ in lines]),
+            numbers=DataFrame([numbers_of(run, row, paper.get(row.key)) for row in rows]),
+            shown=DataFrame([summary(run, row, paper.get(row.key)) for row in rows]),
         ),
         Table(
             name=f"table{table}_tasks",
             title=f"{title}: every task",
             look="Which tasks the changes of the groups come from.",
-            notes=small[:1],
+            notes=task_notes(run, rows, paper),
             runs=(run,),
-            numbers=every_task,
-            shown=every_task,
+            numbers=DataFrame([line for row in rows for line in task_numbers(run, row)]),
+            shown=DataFrame([task_texts(run, row, paper.get(row.key)) for row in rows]),
         ),
     ]
-
-
-def _paper_note(run: Run) -> list[str]:
-    """What the paper starts from, for its models."""
-    paper = paper_model(run.config["model"])
-    if paper is None or not paper.before:
-        return []
-    before = ", ".join(f"{name} {value:g}" for name, value in paper.before.items())
-    return [f"The paper, {paper.name}, before tuning: {before}; its speeds are of eight A100."]
 
 
 if __name__ == "__main__":

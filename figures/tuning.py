@@ -1,7 +1,12 @@
-"""What Tables 1, 2 and 5 and the frontier share: reading a run of experiments/does_tuning_help."""
+"""What Tables 1, 2 and 5 and the frontier share: reading a run of experiments/does_tuning_help.
 
+What the tables say in words is in `figures/tuning_words.py`.
+"""
+
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
@@ -12,8 +17,9 @@ EXPERIMENT = "does_tuning_help"
 VALIDATION = "validation/"
 MATHEMATICS = ("gain_lose", "compare", "groups", "two_step", *BENCHMARKS[:4])
 METHODS = {"full": "full", "precise": "precise", "lora": "LoRA", "random": "random heads"}
+LEAST = 2
+"""Questions: of one there is no error."""
 Key = tuple[str, int, int]  # method, heads, MLPs
-Texts = dict[str, str]
 Numbers = dict[str, Any]
 
 
@@ -31,10 +37,14 @@ class Row:
     def title(self) -> str:
         """What was tuned, in words."""
         method, heads, mlps = self.key
-        if method == "full":
-            return "full"
         beside = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
-        return f"{METHODS[method]}, {heads} head{'s' * (heads > 1)}{beside}"
+        count = f"{heads} head{'s' * (heads > 1)}{beside}"
+        return {
+            "full": "full: all weights",
+            "precise": f"precise: {count}",
+            "lora": "LoRA: about as many parameters",
+            "random": f"random: {count}",
+        }[method]
 
     @property
     def parameters(self) -> int:
@@ -59,22 +69,23 @@ def answers_before(run: Run) -> Answers:
 
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
-    """Which test questions are of mathematics, and which of all other tasks."""
+    """Which test questions are of mathematics, and which of other tasks, where there are some."""
     test = [not task.startswith(VALIDATION) for task in answers.task]
     math = [task.split("/")[0] in MATHEMATICS for task in answers.task]
-    return {
+    found = {
         "word problems": [t and m for t, m in zip(test, math, strict=True)],
         "generic tasks": [t and not m for t, m in zip(test, math, strict=True)],
     }
+    return {name: inside for name, inside in found.items() if sum(inside) >= LEAST}
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
-    """The test questions of each task."""
+    """The test questions of each task that has as many as an interval needs."""
     names = [_benchmark(task) for task in answers.task]
     return {
         name: [one == name for one in names]
-        for name in dict.fromkeys(names)
-        if name != VALIDATION.removesuffix("/")
+        for name, count in Counter(names).items()
+        if name != VALIDATION.removesuffix("/") and count >= LEAST
     }
 
 
@@ -125,61 +136,44 @@ def chosen_rows(run: Run, table: int) -> list[Row]:
     return [found[row["method"], row["heads"], row["mlps"]][row["rate"]] for row in listed]
 
 
-def summary(run: Run, row: Row, paper: PaperTuning | None = None) -> tuple[Texts, Numbers]:
-    """A row of a table, as text and as numbers."""
+def model_name(run: Run) -> str:
+    """The model's name; of a directory its own, without what it lies in."""
+    name = run.config["model"]
+    return Path(name).name if Path(name).is_absolute() else name
+
+
+def numbers_of(run: Run, row: Row, paper: PaperTuning | None = None) -> Numbers:
+    """A row of a table, for a program."""
     before = answers_before(run)
     method, heads, mlps = row.key
-    text: Texts = {
-        "tuned": row.title,
-        "parameters": f"{row.parameters:,} ({row.parameters / row.facts[0]['of']:.1%})",
-        "examples/s": f"{row.speed:.0f}",
-        "rate": f"{row.rate:g}",
-        "seeds": str(len(row.trainings)),
-    }
     numbers: Numbers = {"method": method, "heads": heads, "mlps": mlps}
     numbers |= {name: ", ".join(row.facts[0][name]) for name in ("which_heads", "which_mlps")}
     numbers |= {"parameters": row.parameters, "of": row.facts[0]["of"], "rate": row.rate}
     numbers |= {"samples_per_second": row.speed, "seeds": len(row.trainings)}
     numbers["seconds"] = sum(facts["seconds"] for facts in row.facts) / len(row.facts)
     for name, chosen in {**groups(before), **tasks(before)}.items():
-        was, change = before.select(chosen).accuracy, row.change(before, chosen)
-        numbers |= numbered(name.replace(" ", "_"), was, change)
-        if name in groups(before):
-            text[f"{name} ({was:.1%})"] = told(was, change)
+        change = row.change(before, chosen)
+        numbers |= _numbered(name.replace(" ", "_"), before.select(chosen).accuracy, change)
     if paper is not None:
-        text |= told_by_paper(paper)
         numbers |= {f"paper_{name}": value for name, value in paper.accuracy.items()}
-    return text, numbers
+    return numbers
 
 
-def task_texts(run: Run, row: Row) -> Texts:
-    """A row of the table of tasks: what each is after, and its change."""
+def task_numbers(run: Run, row: Row) -> list[Numbers]:
+    """A line a task: its questions, accuracy before, change and interval."""
     before = answers_before(run)
-    text = {"tuned": row.title}
+    method, heads, mlps = row.key
+    lines: list[Numbers] = []
     for name, chosen in tasks(before).items():
         change = row.change(before, chosen)
+        line: Numbers = {"method": method, "heads": heads, "mlps": mlps, "task": name}
+        line |= {"questions": change.n_questions, "before": before.select(chosen).accuracy}
         low, high = change.ci()
-        text[f"{name} ({before.select(chosen).accuracy:.0%})"] = (
-            f"{100 * change.mean:+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
-        )
-    return text
+        lines.append(line | {"change": change.mean, "low": low, "high": high})
+    return lines
 
 
-def told(before: float, change: OverSeeds) -> str:
-    """`59.1%: +27.8 [+24.1, +31.5]; seeds +26.0 to +29.1`."""
-    low, high = change.ci()
-    text = (
-        f"{before + change.mean:.1%}: {100 * change.mean:+.1f} "
-        f"[{100 * low:+.1f}, {100 * high:+.1f}]"
-    )
-    if len(change.per_seed) == 1:
-        return text
-    least, most = (100 * end(change.per_seed) for end in (min, max))
-    return f"{text}; seeds {least:+.1f} to {most:+.1f}"
-
-
-def numbered(name: str, before: float, change: OverSeeds) -> Numbers:
-    """The same for a program."""
+def _numbered(name: str, before: float, change: OverSeeds) -> Numbers:
     low, high = change.ci()
     values: Numbers = {"before": before, "change": change.mean, "low": low, "high": high}
     values |= {"question_error": change.question_error, "seed_error": change.seed_error}
@@ -193,35 +187,3 @@ def paper_rows(run: Run, table: int) -> dict[Key, PaperTuning]:
     paper = paper_model(run.config["model"])
     of_table = [] if paper is None else [row for row in paper.tunings if row.table == table]
     return {(row.method, row.heads, row.mlps): row for row in of_table}
-
-
-def told_by_paper(paper: PaperTuning) -> Texts:
-    """The paper's numbers of the same row."""
-    accuracies = ", ".join(f"{name} {value:g}" for name, value in paper.accuracy.items())
-    return {
-        "paper": f"{accuracies}; {paper.parameters / 1e9:g}B, {paper.samples_per_second} examples/s"
-    }
-
-
-def notes(run: Run, rows: Sequence[Row], table: int) -> list[str]:
-    """How to read a table, and what it was made from."""
-    config = run.config
-    grid = run.load_arrays(f"table-{table}").header["rates"][0]
-    edge = [row.title for row in rows if len(grid) > 1 and row.rate in (min(grid), max(grid))]
-    lines = [
-        "Accuracy after: mean change in points over the seeds [95% interval, over questions and "
-        "seeds together; the same questions before and after].",
-        f"Rate: of {', '.join(f'{rate:g}' for rate in grid)}, the same for every row, the one "
-        "with the best accuracy on validation word problems after one training (first seed); "
-        "test questions and generic tasks take no part.",
-        f"A training: {_trained(config)}. Examples/s: as trained here, several trainings side by "
-        "side, one thread each; `make bench-finetune` measures speed.",
-    ]
-    if edge:
-        lines.append(f"At the grid's edge, so that a rate beyond may be better: {'; '.join(edge)}.")
-    return lines
-
-
-def _trained(config: Mapping[str, Any]) -> str:
-    times = f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}"
-    return f"{config['examples'] or 'all'} word problems, {times}, {config['batch']} a step"

@@ -1,0 +1,225 @@
+"""What Tables 1, 2 and 5 say in words: cells, and the small print below them."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from arith_lens.answers import OverSeeds
+from arith_lens.paper import PaperTuning, paper_model
+from arith_lens.runs import Run
+from figures.tuning import Row, answers_before, groups, tasks
+
+Texts = dict[str, str]
+FEW = 30
+"""Questions: an interval of fewer is rough."""
+TITLES = {"commonsense_qa": "csqa"}
+"""What the paper calls a benchmark, where that is another name."""
+PAPERS_RATE = 2e-5
+
+
+def summary(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
+    """A row of a table: what was tuned, and what the two groups of tasks gained or lost."""
+    before = answers_before(run)
+    text: Texts = {
+        "tuned": row.title,
+        "parameters": f"{row.parameters:,} ({row.parameters / row.facts[0]['of']:.1%})",
+        "examples/s": f"{row.speed:.0f}" if row.speed >= 10 else f"{row.speed:.1f}",
+        "rate": f"{row.rate:g}",
+        "seeds": str(len(row.trainings)),
+    }
+    for name, chosen in groups(before).items():
+        was = before.select(chosen).accuracy
+        text[_headed(name, f"{was:.1%}")] = told(was, row.change(before, chosen))
+    if paper is not None:
+        text |= told_by_paper(paper)
+    return text
+
+
+def task_texts(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
+    """A row of the table of tasks: the change of each, and what the paper has after tuning."""
+    before = answers_before(run)
+    text = {"tuned": row.title}
+    for name, chosen in tasks(before).items():
+        was, change = before.select(chosen).accuracy, row.change(before, chosen)
+        short = TITLES.get(name, name)
+        cell = changed(was, change, digits=0)
+        if paper is not None and short in paper.accuracy:
+            papers = _unbroken(f"paper {paper.accuracy[short]:g}%")
+            cell = f"{was + change.mean:.1%}: {cell}; {papers}"
+        text[_headed(short, f"{was:.0%}")] = cell
+    return text
+
+
+def told(before: float, change: OverSeeds) -> str:
+    """`59.1%: +27.8 [+24.1, +31.5]; seeds +26.0 to +29.1`."""
+    text = f"{before + change.mean:.1%}: {changed(before, change)}"
+    if len(change.per_seed) == 1 or _alike(change):
+        return text
+    least, most = (100 * end(change.per_seed) for end in (min, max))
+    return f"{text}; " + _unbroken(f"seeds {least:+.1f} to {most:+.1f}")
+
+
+def changed(before: float, change: OverSeeds, *, digits: int = 1) -> str:
+    """`+27.8 [+24.1, +31.5]`, ends within what is possible: from all wrong to all right."""
+    mean = f"{100 * change.mean:+.1f}"
+    if _alike(change):
+        return f"{mean} " + _unbroken(f"({'none' if change.mean == 0 else 'all'} changed)")
+    ends = (100 * min(max(end, -before), 1 - before) for end in change.ci())
+    low, high = (round(end, digits) + 0.0 for end in ends)  # no -0
+    return f"{mean} " + _unbroken(f"[{low:+.{digits}f}, {high:+.{digits}f}]")
+
+
+def _alike(change: OverSeeds) -> bool:
+    """Whether all questions changed alike in all trainings, so that no error can be estimated."""
+    return change.question_error == change.seed_error == 0
+
+
+def _headed(name: str, before: str) -> str:
+    return f"{name} " + _unbroken(f"({before} before)")
+
+
+def _unbroken(text: str) -> str:
+    """Without a break of the line in it."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def told_by_paper(paper: PaperTuning) -> Texts:
+    """The paper's numbers of the same row."""
+    accuracies = ", ".join(f"{name} {value:g}" for name, value in paper.accuracy.items())
+    return {
+        "paper": f"{accuracies}; {paper.parameters / 1e9:g}B, {paper.samples_per_second} examples/s"
+    }
+
+
+def notes(run: Run, rows: Sequence[Row], table: int) -> list[str]:
+    """How to read a table, and what it was made from."""
+    return [
+        f"A cell has the accuracy after tuning and its {_CHANGE}; seeds: the lowest and the "
+        f"highest change. {_INTERVAL}",
+        *_columns_told(run, rows),
+        *_rows_told(rows, table),
+        _rate_told(run, rows, table),
+        _training_told(run, rows),
+        *_asked_told(run),
+        *_paper_told(run),
+    ]
+
+
+def task_notes(run: Run, rows: Sequence[Row], papers: Collection[Any]) -> list[str]:
+    """How to read the table of tasks."""
+    after = "the accuracy after tuning and its" if papers else "the accuracy's"
+    beside = ", and the paper's accuracy after it" * bool(papers)
+    return [f"A cell has {after} {_CHANGE}{beside}. {_INTERVAL}", *_columns_told(run, rows)]
+
+
+_CHANGE = "change in percentage points: mean over the seeds [95% interval]"
+_INTERVAL = (
+    "The same questions are asked before and after. The interval takes both questions and seeds as "
+    "drawn at random, so that few seeds which differ make it wide; it ends where all or no answers "
+    "are right. None changed: every question is right or wrong as before."
+)
+
+
+def _columns_told(run: Run, rows: Sequence[Row]) -> list[str]:
+    """What is pooled in the columns of groups, and where intervals say little."""
+    lines: list[str] = []
+    if any(len(row.trainings) == 1 for row in rows):
+        lines.append("Where there is one seed, the interval is of the draw of questions alone.")
+    before = answers_before(run)
+    sizes = {TITLES.get(name, name): sum(chosen) for name, chosen in tasks(before).items()}
+    for name, inside in groups(before).items():
+        members = {before.task[i] for i, chosen in enumerate(inside) if chosen}
+        there = [
+            f"{TITLES.get(task, task)} {sum(chosen):,}"
+            for task, chosen in tasks(before).items()
+            if any(c and t in members for c, t in zip(chosen, before.task, strict=True))
+        ]
+        lines.append(
+            f"{name.capitalize()}: {', '.join(there)}; each of the {sum(inside):,} questions "
+            "counts once."
+        )
+    if few := [f"{name} {count}" for name, count in sizes.items() if count < FEW]:
+        lines.append(
+            f"Intervals not to be trusted, for fewer than {FEW} questions: {', '.join(few)}."
+        )
+    return lines
+
+
+def _rows_told(rows: Sequence[Row], table: int) -> Iterator[str]:
+    """What a row tunes."""
+    precise = [row for row in rows if row.key[0] == "precise"]
+    if not precise:
+        return
+    facts = max(precise, key=lambda row: row.key).facts[0]
+    which = ", ".join([*facts["which_heads"], *facts["which_mlps"]])
+    most = "of the largest row: " if table != 1 else ""
+    text = (
+        "Precise: the weights of those heads (and MLPs) alone are trained that take most of the "
+        f"answer's logit away when their output is exchanged ({most}{which})"
+    )
+    others = {row.key[0]: row for row in rows}
+    if "random" in others:
+        text += "; random: of as many others, drawn anew by each seed"
+    if "lora" in others:
+        rank = others["lora"].facts[0].get("lora_rank")
+        text += f"; LoRA: adapters in every layer{f', of rank {rank}' if rank else ''}"
+    yield f"{text}."
+
+
+def _rate_told(run: Run, rows: Sequence[Row], table: int) -> str:
+    grid = run.load_arrays(f"table-{table}").header["rates"][0]
+    if len(grid) == 1:
+        whose = ", the paper's" if grid[0] == PAPERS_RATE else ""
+        return f"Rate: {grid[0]:g}{whose}, for every row; no other was tried."
+    text = (
+        f"Rate: of {', '.join(f'{rate:g}' for rate in grid)}, the same for every row, the one "
+        "with the best accuracy on validation word problems after one training (first seed); test "
+        "questions and generic tasks take no part."
+    )
+    edge = [row.title for row in rows if row.rate in (min(grid), max(grid))]
+    if edge:
+        text += f" At the grid's edge, so that a rate beyond may be better: {'; '.join(edge)}."
+    return text
+
+
+def _training_told(run: Run, rows: Sequence[Row]) -> str:
+    config = run.config
+    epochs = f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}"
+    count = rows[0].facts[0].get("n_examples") or config["examples"]
+    side = "several at a time, one thread each; " if config["data_dir"] is None else ""
+    return (
+        f"A training: {f'{count:,}' if count else 'all'} word problems, {epochs}, "
+        f"{config['batch']} a step. Examples/s: trained a second here, {side}`make bench-finetune` "
+        "measures speed."
+    )
+
+
+def _asked_told(run: Run) -> Iterator[str]:
+    """How benchmarks were asked, as far as the run knows."""
+    facts: Mapping[str, Any] = run.facts("before")
+    if not (shots := facts.get("shots")):
+        return
+    named = ", ".join(
+        f"{TITLES.get(name, name)} {count.replace(', ', ' or ')}" for name, count in shots.items()
+    )
+    yield (
+        f"Asked by {facts['harness'].replace('lm_eval', 'the lm-evaluation-harness')}; worked "
+        f"examples before each question: {named}. SVAMP, AddSub and SingleEq in their test parts."
+    )
+    if limit := run.config["questions"]:
+        yield f"The first {limit} questions of each set (of MMLU, of each subject) alone: a trial."
+    if cut := facts.get("cut"):
+        listed = ", ".join(f"{TITLES.get(name, name)} {count}" for name, count in cut.items())
+        yield f"Prompts longer than the model's context, cut on their left: {listed}."
+    if doubtful := facts.get("doubtful"):
+        yield f"Questions whose published answer is doubtful, which count like all: {doubtful}."
+
+
+def _paper_told(run: Run) -> Iterator[str]:
+    """What the paper starts from, for its models."""
+    paper = paper_model(run.config["model"])
+    if paper is not None and paper.before:
+        before = ", ".join(f"{name} {value:g}" for name, value in paper.before.items())
+        yield (
+            f"The paper, {paper.name}, percent right before tuning: {before}; its speeds are of "
+            "eight A100."
+        )

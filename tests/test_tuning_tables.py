@@ -1,0 +1,131 @@
+"""Tables of tuning: pooled by hand, the paper beside them, words that say what is not known."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import torch
+
+from arith_lens.answers import Answers, OverSeeds
+from arith_lens.runs import open_run
+from experiments.does_tuning_help.settings import Chosen, Training, Tuned
+from figures import table1
+from figures.common import TableOptions
+from figures.drawn import Table
+from figures.tuning_words import changed, told
+
+TASKS = (
+    ("gsm8k",) * 4
+    + ("addsub",) * 2
+    + ("mmlu_law",) * 3
+    + ("mmlu_art", "commonsense_qa", "commonsense_qa", "alone")
+)
+BEFORE = (1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0)
+AFTER = {
+    ("full", 0): (1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1, 0),
+    ("full", 1): (1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0),
+    ("precise", 0): (1, 1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0),
+    ("precise", 1): (0, 1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0),
+}
+ASKED = {
+    "shots": {"gsm8k": "8", "addsub": "8", "mmlu": "5", "commonsense_qa": "7"},
+    "cut": {"mmlu": 2},
+    "doubtful": 1,
+    "harness": "lm_eval 0.4.13",
+}
+
+
+def answers(right: tuple[int, ...]) -> Answers:
+    n = len(TASKS)
+    return Answers(torch.tensor(right) == 1, ("",) * n, ("8",) * n, TASKS)
+
+
+@pytest.fixture
+def drawn(tmp_path: Path) -> tuple[Table, Table]:
+    """Table 1 of what could be a run of LLaMA2-7B."""
+    config = {"model": "meta-llama/Llama-2-7b-hf", "data_dir": "data", "epochs": 2, "batch": 128}
+    rows = {"full": Tuned("full"), "precise": Tuned("precise", 32)}
+    with open_run(
+        "does_tuning_help", config | {"questions": 0, "examples": 0}, root=tmp_path
+    ) as run:
+        run.save("before", answers(BEFORE), **ASKED)
+        for (method, seed), right in AFTER.items():
+            row = rows[method]
+            facts: dict[str, Any] = vars(row) | {"seed": seed, "rate": 2e-5, "n_examples": 8695}
+            facts |= {"which_heads": ["12.22", "13.11"], "which_mlps": [], "parameters": 67108864}
+            facts |= {"of": 6738415616, "seconds": 9.0, "samples_per_second": 50.0}
+            run.save(Training(row, 2e-5, seed).name, answers(right), **facts)
+        nothing = {2e-5: float("nan")}
+        run.save("table-1", Chosen({row: nothing for row in rows.values()}))
+    groups, tasks = table1.drawn(TableOptions(run=run.path))
+    return groups, tasks
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_groups_pool_their_questions(drawn: tuple[Table, Table]) -> None:
+    """Of 6 word problems 2 were right; full tuning has 5 and 4 of them right, precise 5 and 4."""
+    full, precise = drawn[0].numbers.to_dict("records")
+    assert full["word_problems_before"] == pytest.approx(2 / 6)
+    assert full["word_problems_change"] == pytest.approx((3 / 6 + 2 / 6) / 2)
+    assert full["generic_tasks_before"] == pytest.approx(4 / 7)
+    assert full["generic_tasks_change"] == pytest.approx((-2 / 7 - 2 / 7) / 2)
+    assert full["mmlu_change"] == pytest.approx((-1 / 4 - 2 / 4) / 2)
+    assert precise["gsm8k_change"] == pytest.approx((3 / 4 + 2 / 4) / 2)
+    assert precise["generic_tasks_change"] == 0
+    cells = drawn[0].shown.iloc[0]
+    assert plain(cells.iloc[5]).startswith("75.0%: +41.7 [") and "seeds +33.3 to +50.0" in plain(
+        cells.iloc[5]
+    )
+
+
+def test_each_task_stands_beside_the_papers_accuracy(drawn: tuple[Table, Table]) -> None:
+    shown, lines = drawn[1].shown, drawn[1].numbers
+    assert [plain(name) for name in shown.columns[1:]] == [
+        "gsm8k (25% before)", "addsub (50% before)", "mmlu (50% before)", "csqa (100% before)",
+    ]  # fmt: skip
+    assert plain(shown.iloc[1, 1]).startswith("87.5%: +62.5 [") and "paper 27.4%" in plain(
+        shown.iloc[1, 1]
+    )
+    assert plain(shown.iloc[1, 3]) == "50.0%: +0.0 (none changed); paper 46.4%"
+    assert "paper 24.6%" in plain(shown.iloc[0, 1])
+    chosen = lines[(lines["method"] == "full") & (lines["task"] == "mmlu")]
+    assert chosen["change"].tolist() == pytest.approx([-3 / 8])
+    assert isinstance(lines, pandas.DataFrame)
+
+
+def test_the_small_print_says_how_it_was_asked_and_what_is_not_known(
+    drawn: tuple[Table, Table],
+) -> None:
+    small = "\n".join(drawn[0].notes)
+    for told_there in (
+        "Word problems: gsm8k 4, addsub 2; each of the 6 questions counts once.",
+        "Generic tasks: mmlu 4, csqa 2; each of the 7 questions counts once.",
+        "not to be trusted, for fewer than 30 questions: gsm8k 4, addsub 2, mmlu 4, csqa 2",
+        "Rate: 2e-05, the paper's, for every row; no other was tried.",
+        "A training: 8,695 word problems, 2 epochs, 128 a step.",
+        "the lm-evaluation-harness 0.4.13; worked examples before each question: gsm8k 8",
+        "cut on their left: mmlu 2",
+        "published answer is doubtful, which count like all: 1",
+        "The paper, LLaMA2-7B, percent right before tuning: gsm8k 14.6",
+    ):
+        assert told_there in small
+    assert "a trial" not in small
+
+
+def test_an_interval_ends_where_all_or_none_would_be_right() -> None:
+    wide = OverSeeds((-0.9, 0.0, -0.3), 0.01, 500)
+    low, high = wide.ci()
+    assert low < -0.975 and high > 0.025
+    assert plain(changed(0.975, wide)) == "-40.0 [-97.5, +2.5]"
+    narrow = OverSeeds((0.10, 0.11, 0.12), 0.01, 500)
+    low, high = narrow.ci()
+    assert plain(changed(0.5, narrow)) == f"+11.0 [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def test_without_any_error_there_is_no_interval() -> None:
+    assert plain(told(0.25, OverSeeds((0.0, 0.0), 0.0, 4))) == "25.0%: +0.0 (none changed)"
+    assert plain(told(1.0, OverSeeds((-1.0,), 0.0, 4))) == "0.0%: -100.0 (all changed)"
