@@ -173,15 +173,9 @@ report: $(STAMP) ## everything on one page: compute what takes minutes, then wri
 	-$(BIN)/python -m experiments.whole_study $(TUNE)
 	$(BIN)/python -m figures.report --model $(call quoted,$(MODEL))
 
-gallery: $(STAMP) ## redraw figures/gallery from the reference models (some minutes)
-	for model in reference reference-mistral; do $(BIN)/python -m experiments.which_heads --model $$model || exit 1; done
-	$(BIN)/python -m experiments.are_they_needed
-	$(BIN)/python -m experiments.what_comes_instead
-	$(BIN)/python -m figures.fig3 --out figures/gallery --formats png svg
-	$(BIN)/python -m figures.fig4 --out figures/gallery --formats png svg
-	$(BIN)/python -m figures.fig12 --out figures/gallery --formats png svg
-	$(BIN)/python -m figures.fig2 --model reference --out figures/gallery --formats png svg
-	$(BIN)/python -m figures.fig15 --model reference --out figures/gallery --formats png svg
+gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from the reference models (half an hour)
+	for model in reference reference-mistral; do $(BIN)/python -m experiments.whole_study --model $$model || exit 1; done
+	$(BIN)/python -m figures.gallery
 
 test: $(STAMP) ## run the tests, in WORKERS= processes of about 1.5 GB
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile

@@ -45,7 +45,9 @@ def drawn(options: Options) -> list[Table]:
             title=f"The paper's claims, {options.model}",
             look="Which hold, and by how much.",
             notes=notes(verdicts),
-            runs=tuple(load_run(p) for p in {path for v in verdicts for path in v.runs}),
+            runs=tuple(
+                load_run(p) for p in dict.fromkeys(path for v in verdicts for path in v.runs)
+            ),
             numbers=verdict_table(verdicts),
             shown=DataFrame([row(verdict) for verdict in verdicts]),
         )

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arith_lens.runs import RunError
+from arith_lens.claims import Verdict, check_claims
+from arith_lens.runs import Run, RunError, load_run
 from figures import (
     benchmarks,
     carriers,
@@ -36,6 +37,7 @@ from figures import (
     transfer,
 )
 from figures.common import (
+    SHIPPED,
     ModelOptions,
     NotComputed,
     Options,
@@ -116,6 +118,46 @@ class Lacking:
     reason: str
     command: str = ""
     """Makes what is missing."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that the runs of one model show."""
+
+    model: str
+    answers: tuple[tuple[Question, tuple[Drawn | Lacking, ...]], ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def drawn(self) -> list[Drawn]:
+        """What could be drawn, in order."""
+        return [one for _, parts in self.answers for one in parts if not isinstance(one, Lacking)]
+
+    @property
+    def lacking(self) -> list[Lacking]:
+        """What could not."""
+        return [one for _, parts in self.answers for one in parts if isinstance(one, Lacking)]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Each run once: those of the charts and tables, then those of claims alone."""
+        runs = {run.path.resolve(): run for one in self.drawn for run in one.runs}
+        for path in (path for verdict in self.verdicts for path in verdict.runs):
+            runs.setdefault(path.resolve(), load_run(path))
+        return list(runs.values())
+
+
+def study(model: str, root: Path, beside: tuple[str, ...] = ()) -> Study:
+    """Everything there is of a model, and what is missing."""
+    answers = []
+    for question in QUESTIONS:
+        parts: list[Drawn | Lacking] = []
+        for module in question.modules:
+            found = collected(module, model, root, beside)
+            parts += [found] if isinstance(found, Lacking) else found
+        answers.append((question, tuple(parts)))
+    verdicts = check_claims(model, roots=(root, SHIPPED))
+    return Study(model, tuple(answers), tuple(verdicts))
 
 
 def collected(

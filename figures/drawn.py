@@ -19,7 +19,7 @@ from arith_lens.views import Viewed, save_page
 from figures.common import Formats, folder_of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Shown:
     name: str
     """Of its files."""
@@ -35,7 +35,7 @@ class _Shown:
     """All of it, for a program."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Chart(_Shown):
     """A picture."""
 
@@ -51,7 +51,7 @@ class Chart(_Shown):
     """Of that page's file."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Table(_Shown):
     """A table of text."""
 

@@ -2,7 +2,11 @@
 // click through when they are opened.
 (() => {
   const charts = document.querySelectorAll(".chart");
-  const shown = { displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+  const shown = {
+    displaylogo: false,
+    modeBarButtonsToRemove: ["lasso2d", "select2d"],
+    logging: 0,  // plotly.js warns of each bar whose colour is a number on a colour axis
+  };
   function draw(chart) {
     if (chart.dataset.drawn) return;
     chart.dataset.drawn = "yes";
@@ -27,6 +31,12 @@
   }, { rootMargin: "600px" });
   charts.forEach(chart => near.observe(chart));
   addEventListener("beforeprint", () => charts.forEach(draw));
+
+  const boxes = document.querySelectorAll(".box");
+  const measure = () => boxes.forEach(box =>
+    box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 2));
+  addEventListener("resize", measure);
+  measure();
 
   document.querySelectorAll("details.views").forEach(details => {
     details.addEventListener("toggle", () => {

@@ -13,13 +13,10 @@ from typing import Annotated
 
 import tyro
 
-from arith_lens.runs import Run
-from figures.collection import QUESTIONS, Lacking, Question, collected
+from figures.collection import study
 from figures.common import slug
-from figures.drawn import Drawn
+from figures.report_claims import counted
 from figures.report_page import report_page
-
-Answered = list[tuple[Question, list[Drawn | Lacking]]]
 
 
 @dataclass(frozen=True)
@@ -38,9 +35,8 @@ class Options:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Write the page, and print what is in it and what is not."""
-    answered = gather(options)
-    runs = runs_of(answered)
-    if not runs:
+    found = study(options.model, options.root, options.beside)
+    if not found.drawn:
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
             "experiment. Make all that take minutes: make report "
@@ -48,37 +44,12 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         )
     page = options.out or Path("figures") / slug(options.model) / "report.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(report_page(options.model, answered, runs), encoding="utf-8")
-    lacking = [one for _, parts in answered for one in parts if isinstance(one, Lacking)]
-    n_there = sum(len(parts) for _, parts in answered) - len(lacking)
-    print(f"{options.model}: {n_there} figures and tables from {len(runs)} runs")
-    for one in lacking:
+    page.write_text(report_page(found), encoding="utf-8")
+    print(f"{options.model}: {len(found.drawn)} figures and tables from {len(found.runs)} runs")
+    print(f"the paper's claims: {counted(found.verdicts)}")
+    for one in found.lacking:
         print(f"not there: {one.title}. {one.reason}")
     print(page)
-
-
-def gather(options: Options) -> Answered:
-    """All figures and tables, and what is missing, question by question."""
-    answered: Answered = []
-    for question in QUESTIONS:
-        parts: list[Drawn | Lacking] = []
-        for module in question.modules:
-            found = collected(module, options.model, options.root, options.beside)
-            parts += [found] if isinstance(found, Lacking) else found
-        answered.append((question, parts))
-    return answered
-
-
-def runs_of(answered: Answered) -> list[Run]:
-    """Each run once, in the order in which figures need them."""
-    runs = {
-        run.path: run
-        for _, parts in answered
-        for one in parts
-        if not isinstance(one, Lacking)
-        for run in one.runs
-    }
-    return list(runs.values())
 
 
 if __name__ == "__main__":

@@ -11,26 +11,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from arith_lens.plotting import without_notes
-from arith_lens.runs import Run
 from arith_lens.views import bundle, script_json
 from arith_lens.views.page import POLICY
-from figures.collection import Lacking, Question
+from figures.collection import Lacking, Question, Study
 from figures.common import shipped
 from figures.drawn import Chart, Drawn, Table, html_table
+from figures.report_claims import claims_list, counted
 from figures.report_words import TERMS, WHAT, about_model, provenance
 
 WIDTH = 690
 """Pixels of a printed page's text: wider charts are printed smaller."""
+HINT = '<p class="hint">Wider than the screen: it scrolls sideways.</p>'
 MOST_DATA = 300_000
 """Letters of a table's numbers that the page still carries."""
 
 
-def report_page(
-    model: str, answered: Sequence[tuple[Question, Sequence[Drawn | Lacking]]], runs: Sequence[Run]
-) -> str:
-    """The page. All arguments are data: nothing in them is read as HTML."""
-    charts = [one for _, parts in answered for one in parts if isinstance(one, Chart)]
-    name = html.escape(model)
+def report_page(study: Study) -> str:
+    """The page. The study is data: nothing in it is read as HTML."""
+    charts = [one for one in study.drawn if isinstance(one, Chart)]
+    name, runs = html.escape(study.model), study.runs
     needed = {view.bundle for one in charts for view in one.views} | {"plotly" for _ in charts}
     bundles = "".join(  # text, until something needs it: so the page opens at once
         f'<script type="text/plain" id="{one}">{bundle(one)}</script>' for one in sorted(needed)
@@ -45,10 +44,12 @@ def report_page(
             f"<header>\n<h1>How {name} calculates</h1>\n{about_model(runs)}\n</header>",
             "<noscript><p>The charts need JavaScript; the tables and the numbers of every chart "
             "(CSV) are here without it.</p></noscript>",
-            _contents(answered),
+            _contents(study),
             f'<section id="what">\n<h2>What this is</h2>\n{WHAT}\n'
             f"<h3>Terms</h3>\n<dl>{_terms()}</dl>\n</section>",
-            *(_section(question, parts) for question, parts in answered),
+            f'<section id="claims">\n<h2>Which of the paper\'s claims hold?</h2>\n'
+            f"{claims_list(study.verdicts)}\n</section>",
+            *(_section(question, parts) for question, parts in study.answers),
             f'<section id="runs">\n<h2>Where the numbers come from</h2>\n{provenance(runs)}\n'
             "</section>",
             f"{bundles}<script>\n{_beside('report.js')}</script>",
@@ -65,9 +66,13 @@ def _terms() -> str:
     return "".join(f"<dt>{html.escape(t)}</dt><dd>{html.escape(d)}</dd>" for t, d in TERMS.items())
 
 
-def _contents(answered: Sequence[tuple[Question, Sequence[Drawn | Lacking]]]) -> str:
-    lines = ['<li><a href="#what">What this is</a></li>']
-    for question, parts in answered:
+def _contents(study: Study) -> str:
+    lines = [
+        '<li><a href="#what">What this is</a></li>',
+        '<li><a href="#claims">Which of the paper\'s claims hold?</a> '
+        f'<span class="parts">{counted(study.verdicts)}</span></li>',
+    ]
+    for question, parts in study.answers:
         links = ", ".join(f'<a href="#{one.name}">{_short(one)}</a>' for one in parts)
         lines.append(
             f'<li><a href="#{question.name}">{html.escape(question.asks)}</a> '
@@ -109,13 +114,13 @@ def _figure(one: Drawn) -> str:
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in one.notes)
     return (
         f'<figure{long} id="{one.name}">\n<figcaption><h3>{html.escape(one.title)}</h3>\n'
-        f'<p class="look">{html.escape(one.look)}</p></figcaption>\n{body}\n'
+        f"<p><b>What to see.</b> {html.escape(one.look)}</p></figcaption>\n{body}\n"
         f'<div class="notes">{notes}{came}{_data(one)}</div>\n</figure>'
     )
 
 
 def _table(one: Table) -> str:
-    return f'<div class="box" tabindex="0">{html_table(one.shown)}</div>'
+    return f'{HINT}<div class="box" tabindex="0">{html_table(one.shown)}</div>'
 
 
 def _chart(one: Chart) -> str:
@@ -127,8 +132,8 @@ def _chart(one: Chart) -> str:
         table = one.beside.to_html(index=False, border=0, float_format="{:.2f}".format)
         beside = f'<details><summary>As a table</summary><div class="box">{table}</div></details>'
     return (
-        f'<div class="box" tabindex="0"><div class="chart" id="{one.name}-chart" style="{style}" '
-        f'role="img" aria-label="{html.escape(one.title)}"></div></div>\n'
+        f'{HINT}<div class="box" tabindex="0"><div class="chart" id="{one.name}-chart" '
+        f'style="{style}" role="img" aria-label="{html.escape(one.title)}"></div></div>\n'
         f'<script type="application/json" id="{one.name}-chart-data">'
         f"{_harmless(str(figure.to_json()))}</script>{beside}{_views(one)}"
     )

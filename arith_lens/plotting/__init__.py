@@ -12,6 +12,7 @@ from arith_lens.plotting.curve_layout import Point as Point
 from arith_lens.plotting.curves import curve_panels as curve_panels
 from arith_lens.plotting.export import ExportError as ExportError
 from arith_lens.plotting.export import save as save
+from arith_lens.plotting.export import save_pictures as save_pictures
 from arith_lens.plotting.grids import Grid as Grid
 from arith_lens.plotting.grids import add_grid as add_grid
 from arith_lens.plotting.heatmap import heatmap as heatmap

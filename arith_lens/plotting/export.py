@@ -42,7 +42,8 @@ def save(
     stem.parent.mkdir(parents=True, exist_ok=True)
     page = stem.with_name(stem.name + ".html")
     partial = page.with_name(page.name + ".partial")
-    figure.write_html(partial, include_plotlyjs=True, config={"displaylogo": False})
+    config = {"displaylogo": False}
+    figure.write_html(partial, include_plotlyjs=True, config=config, div_id=stem.name)
     partial.replace(page)
     for suffix in _PICTURES:
         stem.with_name(f"{stem.name}.{suffix}").unlink(missing_ok=True)
@@ -53,13 +54,29 @@ def save(
         for suffix in formats
     }
     if pictures:
-        _draw(pictures, seconds)
+        save_pictures(pictures, seconds=seconds)
     return [page, *pictures]
 
 
-def _draw(pictures: Mapping[Path, Figure], seconds: Number) -> None:
-    """Draw in a process of its own, so that a hung browser can be stopped with it."""
-    jobs = [{"path": str(path), "figure": f.to_json()} for path, f in pictures.items()]
+def save_pictures(
+    pictures: Mapping[Path, Figure], *, scale: Number = 2, seconds: Number = 120.0
+) -> None:
+    """Draw PNG, SVG and PDF files, many of them with one browser; equal figures give equal files.
+
+    They are drawn in a process of its own, so that a hung browser can be stopped with it.
+
+    Args:
+        pictures: what goes where; the file's ending says as what.
+        scale: dots a pixel in PNG.
+        seconds: limit for all together.
+
+    Raises:
+        ExportError: no browser, or it failed or took too long.
+    """
+    jobs = [
+        {"path": str(path), "figure": figure.to_json(), "scale": scale}
+        for path, figure in pictures.items()
+    ]
     worker = subprocess.Popen(
         [sys.executable, *_RENDER],
         stdin=subprocess.PIPE,

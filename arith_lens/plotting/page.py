@@ -109,7 +109,7 @@ def without_notes(figure: Figure) -> Figure:
     text of its own."""
     from plotly import graph_objects as go
 
-    apart = go.Figure(figure)
+    apart: Figure = go.Figure(figure)
     layout = apart.layout
     kept = [note for note in layout.annotations if note.name != _SMALL_PRINT]
     height = layout.height - LINE * (len(layout.annotations) - len(kept))
@@ -125,7 +125,8 @@ def without_notes(figure: Figure) -> Figure:
         if shape.yref == "paper":
             shape.y0, shape.y1 = moved(shape.y0), moved(shape.y1)
     for axis in apart.select_yaxes():
-        axis.domain = [max(moved(end), 0.0) for end in axis.domain]
+        if axis.domain is not None:  # None: an axis of the whole page
+            axis.domain = [max(moved(end), 0.0) for end in axis.domain]
     if layout.coloraxis.colorbar.y is not None:
         layout.coloraxis.colorbar.y = moved(layout.coloraxis.colorbar.y)
     layout.annotations = kept

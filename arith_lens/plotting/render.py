@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,31 @@ def main() -> None:
             figures,
             list[str | Path](partials),
             format=[path.suffix[1:] for path in paths],
-            scale=[2 if path.suffix == ".png" else 1 for path in paths],
+            scale=[
+                job["scale"] if path.suffix == ".png" else 1
+                for job, path in zip(jobs, paths, strict=True)
+            ],
             width=[figure.layout.width for figure in figures],  # the layout's own is not asked
             height=[figure.layout.height for figure in figures],
         )
         for partial, path in zip(partials, paths, strict=True):
+            if path.suffix == ".svg":
+                partial.write_bytes(_settled(partial.read_text(encoding="utf-8")).encode())
             partial.replace(path)
     except (RuntimeError, OSError, ValueError) as error:
         sys.exit(_in_one_line(error))
     finally:
         for partial in partials:
             partial.unlink(missing_ok=True)
+
+
+def _settled(svg: str) -> str:
+    """The same picture with its parts named in their order: plotly names them at random, and equal
+    figures are to give equal files."""
+    found = re.findall(r'(?:id="defs-|\btrace)([0-9a-f]{6})\b', svg)
+    for number, uid in enumerate(dict.fromkeys(found)):
+        svg = re.sub(rf"(defs-|clip|trace|[\"#]g){uid}", rf"\g<1>{number:06}", svg)
+    return svg
 
 
 def _in_one_line(error: Exception) -> str:

@@ -1,0 +1,141 @@
+"""The gallery: figures and tables of the reference models, as README and docs show them.
+
+Reads their runs without loading a model; writes pictures and numbers to figures/gallery and a page
+that shows all of them, docs/gallery.md. Equal runs give equal files, byte by byte.
+"""
+
+import html
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from arith_lens import plotting
+from figures.collection import QUESTIONS, Lacking, Question, collected
+from figures.drawn import Chart, Drawn, Table
+
+MODELS = ("reference", "reference-mistral")
+SHARP = ("fig2", "fig3", "fig5", "fig6", "frontier")
+"""Shown in README and docs: drawn with two dots a pixel, and as SVG too."""
+SEVERAL = ("fig12", "fig13", "fig14")
+"""Show all models, so that the second one's are the same."""
+MOST_NUMBERS = 100_000
+"""Letters: tables of numbers beyond are left to their commands."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which runs, and where to."""
+
+    root: Path = Path("results")
+    """Where runs are kept."""
+    out: Path = Path("figures") / "gallery"
+    """Where pictures and numbers go."""
+    page: Path = Path("docs") / "gallery.md"
+    """The page that shows them."""
+    pictures: bool = True
+    """Draw them; without, the page and the numbers alone."""
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw all there is, and print what is missing."""
+    text = [HEAD]
+    for model in MODELS:
+        folder = options.out if model == MODELS[0] else options.out / model
+        folder.mkdir(parents=True, exist_ok=True)
+        text.append(f"\n## {model}\n")
+        shown: list[Drawn] = []
+        for question, parts in _answers(model, options.root):
+            text.append(f"\n### {question.asks}\n")
+            for one in parts:
+                if isinstance(one, Lacking):
+                    print(f"not there: {one.title}. {one.reason}")
+                else:
+                    shown.append(one)
+                    text.append(_entry(one, folder, options.page, question))
+        _write_numbers(shown, folder)
+        if options.pictures:
+            _draw([one for one in shown if isinstance(one, Chart)], folder, model == MODELS[0])
+    options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
+    print(options.page)
+
+
+HEAD = """# Gallery
+
+What the experiments say of the two models that ship with the project, small ones trained on a
+[closed world](world.md). `make gallery` computes and draws all of it again; pictures and numbers
+come out the same. On any model: `make report MODEL=…`."""
+
+
+def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Drawn | Lacking]]]:
+    """Question by question; of the second model, not what the first has shown of both."""
+    for question in QUESTIONS:
+        parts: list[Drawn | Lacking] = []
+        for module in question.modules:
+            if model != MODELS[0] and module.__name__.rpartition(".")[2] in SEVERAL:
+                continue
+            found = collected(module, model, root, MODELS)
+            parts += [found] if isinstance(found, Lacking) else found
+        if any(not isinstance(one, Lacking) for one in parts) or model == MODELS[0]:
+            yield question, parts
+
+
+def _entry(one: Drawn, folder: Path, page: Path, question: Question) -> str:
+    """A figure or table of the page."""
+    here = Path(*[".."] * len(page.parent.parts)) / folder
+    told = f"**{one.title}.** {one.look}"
+    if _fits(one):
+        told += f" ([numbers]({here / one.name}.csv))"
+    body = _markdown(one) if isinstance(one, Table) else f"![{one.title}]({here / one.name}.png)"
+    return f"\n{told}\n\n{body}\n"
+
+
+BAR = chr(92) + "|"
+
+
+def _markdown(table: Table) -> str:
+    def line(cells: Sequence[object]) -> str:
+        plain = [html.escape(str(cell), quote=False).replace("|", BAR) for cell in cells]
+        return f"| {' | '.join(plain)} |"
+
+    shown = table.shown
+    rows = [line(list(row)) for row in shown.itertuples(index=False)]
+    return "\n".join([line(list(shown.columns)), "|---" * len(shown.columns) + "|", *rows])
+
+
+def _fits(one: Drawn) -> bool:
+    return len(one.numbers.to_csv(index=False)) <= MOST_NUMBERS
+
+
+def _write_numbers(shown: Sequence[Drawn], folder: Path) -> None:
+    for one in shown:
+        file = folder / f"{one.name}.csv"
+        file.unlink(missing_ok=True)
+        if _fits(one):
+            one.numbers.to_csv(file, index=False)
+
+
+def _draw(charts: Sequence[Chart], folder: Path, first: bool) -> None:
+    sharp = [chart for chart in charts if first and chart.name in SHARP]
+    try:
+        plotting.save_pictures(
+            {folder / f"{one.name}.png": one.figure for one in sharp}
+            | {folder / f"{one.name}.svg": one.vector or one.figure for one in sharp}
+        )
+        plotting.save_pictures(
+            {
+                folder / f"{one.name}.png": one.figure
+                for one in charts
+                if one.name not in SHARP or not first
+            },
+            scale=1,
+        )
+    except plotting.ExportError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.gallery", description=__doc__)
