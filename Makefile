@@ -17,6 +17,7 @@ WORKERS ?= 2
 SIZE ?=
 TASKS ?=
 LIMIT ?=
+TUNED ?=
 
 # The Python to set up from: the first of these that is new enough, or your own: make PYTHON=...
 PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -47,7 +48,7 @@ LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATION
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 
@@ -104,6 +105,10 @@ carrying: $(STAMP) ## do other abilities hang on the tuned heads? needs table1
 drift: $(STAMP) ## does a tuned model's accuracy drift over thousands of answers? needs table1
 	$(BIN)/python -m experiments.does_it_drift --model $(call quoted,$(MODEL))
 	$(BIN)/python -m figures.drift --model $(call quoted,$(MODEL))
+
+before-after: $(STAMP) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
+	$(BIN)/python -m experiments.what_tuning_changes $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
+	$(BIN)/python -m figures.before_after --model $(call quoted,$(MODEL))
 
 transfer: $(STAMP) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
 	$(BIN)/python -m experiments.what_else_breaks $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))

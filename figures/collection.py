@@ -7,6 +7,7 @@ from typing import Any
 from arith_lens.claims import Verdict, check_claims
 from arith_lens.runs import Run, RunError, load_run
 from figures import (
+    before_after,
     benchmarks,
     carriers,
     carrying,
@@ -101,7 +102,7 @@ QUESTIONS = (
         "Only the key heads are trained on word problems, all else stays as it is, bit for bit; "
         "beside it full tuning, LoRA and as many random heads. What is gained in mathematics is "
         "set against what is lost elsewhere.",
-        (table1, table2, table5, frontier, carrying, drift),
+        (table1, table2, table5, frontier, before_after, carrying, drift),
     ),
 )
 EXPERIMENTS = {fig12: "which_heads", fig13: probes.EXPERIMENT, fig14: probes.EXPERIMENT}

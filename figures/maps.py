@@ -96,12 +96,13 @@ def measure(run: Run, name: str) -> Measured:
     return Measured(
         name=name,
         distinct=run.facts(name).get("distinct"),
-        heads=_statistics(effects.heads, computed),
-        mlps=_statistics(effects.mlps, computed),
+        heads=statistics(effects.heads, computed),
+        mlps=statistics(effects.mlps, computed),
     )
 
 
-def _statistics(effects: Effects, computed: Bool[torch.Tensor, "pair"] | None) -> Statistics:
+def statistics(effects: Effects, computed: Bool[torch.Tensor, "pair"] | None) -> Statistics:
+    """Mean, interval, and mean over computed pairs of each component."""
     mean = effects.mean()
     of_computed = torch.full_like(mean, torch.nan)
     if computed is not None and computed.any():

@@ -1,5 +1,6 @@
 """What an intervention did at each component, pair by pair, with the statistics of it."""
 
+from arith_lens.effects.before_after import BeforeAfter as BeforeAfter
 from arith_lens.effects.component_effects import ComponentEffects as ComponentEffects
 from arith_lens.effects.effects import HEADS as HEADS
 from arith_lens.effects.effects import MLPS as MLPS

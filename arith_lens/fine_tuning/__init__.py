@@ -3,7 +3,7 @@
 Paper, section 4.3, Algorithm 2. See `docs/fine_tuning.md`.
 """
 
-from arith_lens.fine_tuning.before_after import BeforeAfter as BeforeAfter
+from arith_lens.effects import BeforeAfter as BeforeAfter
 from arith_lens.fine_tuning.before_after import effects_before_after as effects_before_after
 from arith_lens.fine_tuning.delta import Delta as Delta
 from arith_lens.fine_tuning.delta import combine as combine

@@ -1,38 +1,35 @@
 """Effects of the heads before and after tuning, in one call."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arith_lens.effects import ComponentEffects, compare
+from arith_lens.effects import BeforeAfter
+from arith_lens.fine_tuning.delta import Delta
 from arith_lens.fine_tuning.result import TuningResult
 from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-
-@dataclass(frozen=True, eq=False)
-class BeforeAfter:
-    """Effects on the same pairs."""
-
-    before: ComponentEffects
-    after: ComponentEffects
-
-    def to_dataframe(self) -> "DataFrame":
-        """`effects.compare` of the heads: a row a head."""
-        return compare(self.before.heads, self.after.heads)
-
 
 def effects_before_after(
-    result: TuningResult, pairs: PromptPairs, *, base: Any = None, **options: Any
+    tuned: Any, pairs: PromptPairs, *, base: Any = None, **options: Any
 ) -> BeforeAfter:
-    """`path_patch` on the base and on the tuned model.
+    """`path_patch` on the base and on the tuned model, one after the other.
 
     Args:
-        base: what to load as the base, needed where it was a model in memory
+        tuned: a TuningResult, a Delta, or a checkpoint as `load_model` takes it
+        base: what to load as the base, needed where it was a model in memory, and beside a
+            checkpoint, which does not say what it was tuned from
         options: of `path_patch`
+
+    Raises:
+        ValueError: a checkpoint without a base, or a base that is not what was tuned
     """
-    before = path_patch(load_model(base or result.base), pairs, **options)
-    return BeforeAfter(before, path_patch(load_model(result.model(base)), pairs, **options))
+    knows_base = isinstance(tuned, TuningResult | Delta)
+    if base is None and not knows_base:
+        raise ValueError(
+            f"expected the base of {tuned}, found none, and a checkpoint does not say it; give "
+            "base="
+        )
+    before = path_patch(load_model(base or tuned.base), pairs, **options)
+    after = tuned.model(base) if knows_base else tuned
+    return BeforeAfter(before, path_patch(load_model(after), pairs, **options))

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -96,7 +96,7 @@ def load_delta(path: str | Path) -> Delta:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"expected a delta file, found none at {path}")
-    with safe_open(path, framework="pt") as file:
+    with _opened(path) as file:
         header = file.metadata() or {}
         if header.get("format") != FORMAT or header.get("version") != str(VERSION):
             raise ValueError(
@@ -115,6 +115,16 @@ def load_delta(path: str | Path) -> Delta:
         tuple(map(Mlp.parse, json.loads(header["mlps"]))),
         values,
     )
+
+
+def _opened(path: str | Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(
+            f"expected a delta file, found one that safetensors cannot read, {path} ({error}); it "
+            "is cut off or of another kind: take the whole file, or tune again"
+        ) from error
 
 
 def combine(a: Delta, b: Delta) -> Delta:

@@ -1,0 +1,186 @@
+"""What tuning changed: every head's and MLP's effect before it, after it, and the difference.
+
+Reads a run of `experiments/what_tuning_changes.py` (the newest of the model, or `--run PATH`) and
+draws it without loading a model: a row a tuned model, three maps on one scale.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import tyro
+from jaxtyping import Bool
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.components import Head
+from arith_lens.effects import BeforeAfter, Effects
+from arith_lens.runs import Run
+from figures import maps
+from figures.common import NotComputed, Options, chosen_run
+from figures.drawn import Chart, show
+
+BEFORE, N_LABELS = "before", 6
+CLEAR = 0.01
+"""Changes of relative effects that are outlined: many smaller ones are just as certain."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One tuned model against the model as it was."""
+
+    name: str
+    both: BeforeAfter
+    facts: Mapping[str, Any]
+    computed: Bool[torch.Tensor, "pair"] | None
+
+    @property
+    def heads(self) -> list[Head]:
+        """Those that were tuned, as far as that is known."""
+        return [Head.parse(one) for one in self.facts["components"] if "." in one]
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Draw, and print what was written."""
+    show(drawn, options, options.formats)
+
+
+def drawn(options: Options) -> list[Chart]:
+    """The maps of a run. Raises RunError where there is none, or none of a tuned model."""
+    run = chosen_run(options, "what_tuning_changes")
+    found = [read(run, name) for name in run.names if name != BEFORE]
+    if not found:
+        raise NotComputed(
+            f"expected effects after tuning, found that {run.path} holds no tuned model",
+            f"python -m experiments.what_tuning_changes --model {run.config['model']}",
+        )
+    return [
+        Chart(
+            name="before_after",
+            title=f"What tuning changed: effects before and after, {run.config['model']}",
+            look="Whether the clear changes stand at the tuned heads, which have dots, or "
+            "elsewhere: then parts that were not touched do other work now.",
+            notes=notes(run, found, maps.Reading.of(run.config)),
+            runs=(run,),
+            numbers=numbers(found),
+            figure=draw(run, found),
+            vector=draw(run, found, vector=True),
+        )
+    ]
+
+
+def read(run: Run, name: str) -> Found:
+    """What a run holds of one tuned model."""
+    both = BeforeAfter.from_arrays(run.load_arrays(name))
+    return Found(name, both, run.facts(name), run.computed(name))
+
+
+def draw(run: Run, found: list[Found], *, vector: bool = False) -> plotting.Figure:
+    """A row a tuned model: before, after, difference."""
+    reading = maps.Reading.of(run.config)
+    parts = [panel for one in found for panel in row(one, reading)]
+    return plotting.panels(
+        parts,
+        axes=("layer", "head"),
+        bar_name="MLP",
+        colour_title=reading.colour_title,
+        hover=maps.hover(reading),
+        notes=notes(run, found, reading),
+        headings=[heading(one) for one in found],
+        unit=reading.unit,
+        across=3,
+        span=300,
+        vector=vector,
+    )
+
+
+def row(found: Found, reading: maps.Reading) -> list[plotting.Panel]:
+    """The three maps; dots are on the tuned heads, outlines on clear changes."""
+    both, shown = found.both, replace(reading, paper=None)
+    sides = {
+        "before": (both.before.heads, both.before.mlps),
+        "after": (both.after.heads, both.after.mlps),
+        "after − before": (both.heads, both.mlps),
+    }
+    panels = []
+    for title, parts in sides.items():
+        heads, mlps = (maps.statistics(part, found.computed) for part in parts)
+        panel = maps.panel(maps.Measured(title, None, heads, mlps), shown, n_labels=N_LABELS)
+        dots = tuple((head.layer, head.index) for head in found.heads)
+        panels.append(replace(panel, dots=dots))
+    outlined = changes(both.heads, CLEAR if reading.relative else 0.0)
+    return [*panels[:2], replace(panels[2], marks=tuple(outlined))]
+
+
+def changes(difference: Effects, least: float) -> list[plotting.Mark]:
+    """Heads whose interval leaves out zero and whose mean change is beyond `least`, the largest
+    first; dark where the effect fell (the head supports the answer more)."""
+    means, certain = difference.mean().numpy(), is_certain(difference)
+    cells = np.argwhere(certain & (np.abs(means) > least)).tolist()
+    return [
+        plotting.Mark(
+            row=layer,
+            column=head,
+            text=f"{layer}.{head}" if rank < N_LABELS else "",
+            strong=bool(means[layer, head] < 0),
+        )
+        for rank, (layer, head) in enumerate(
+            sorted(cells, key=lambda cell: -abs(means[cell[0], cell[1]]))
+        )
+    ]
+
+
+def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:
+    """Where the 95% bootstrap interval of the mean change leaves out zero."""
+    low, high = difference.ci().numpy()
+    return (low > 0) | (high < 0)
+
+
+def heading(found: Found) -> str:
+    """The tuned model's name, and what of it was tuned."""
+    tuned = ", ".join(found.facts["components"])
+    return f"{found.name}: {tuned} tuned" if tuned else found.name
+
+
+def notes(run: Run, found: list[Found], reading: maps.Reading) -> list[str]:
+    """The small print: how to read the figure, and what is behind each row."""
+    clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
+    return [
+        maps.reading_note(reading),
+        "Third column: the change within each pair; outlined where the 95% bootstrap interval of "
+        f"its mean leaves out zero{clear}: dark where the component's effect fell (it supports "
+        "the answer more), light where it rose. Dots: tuned heads.",
+        *(f"{one.name}: {summary(one)}." for one in found),
+        f"{maps.data_note(run.config)[:-1]}; the four operations together. Right: before tuning.",
+    ]
+
+
+def summary(found: Found) -> str:
+    """One tuned model in words: what it still knows, its logits, how much changed where."""
+    both = found.both
+    before, after = (float(side.logit.mean()) for side in (both.before, both.after))
+    means, certain = both.heads.mean().abs(), torch.as_tensor(is_certain(both.heads))
+    total = f"{int(certain.sum())} of {certain.numel()} heads changed"
+    if found.heads:
+        mine = sum(means[head.layer, head.index] for head in found.heads) / means.sum()
+        total += f", the tuned ones by {float(mine):.0%} of all change"
+    return (
+        f"{found.facts['still_right']:.1%} of prompts still answered right, mean logit of the "
+        f"answer {before:.1f} before and {after:.1f} after; {total}"
+    )
+
+
+def numbers(found: list[Found]) -> DataFrame:
+    """The figure as a table: a row a tuned model and component."""
+    tables = []
+    for one in found:
+        table = one.both.to_dataframe()
+        table.insert(0, "tuned", one.name)
+        tables.append(table)
+    return concat(tables, ignore_index=True)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, prog="python -m figures.before_after", description=__doc__)
