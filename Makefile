@@ -182,6 +182,16 @@ gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from
 	for model in reference reference-mistral; do $(BIN)/python -m experiments.whole_study --model $$model || exit 1; done
 	$(BIN)/python -m figures.gallery
 
+notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
+	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet \
+		--constraint $(VENV)/constraints.txt --editable '.[notebook]'
+	$(BIN)/jupyter-lab notebooks/tutorial.ipynb
+
+notebooks: $(STAMP) ## run the notebooks' sources anew, and store what comes out (some minutes)
+	@$(BIN)/python -c 'import ipywidgets' 2>/dev/null || $(BIN)/python -m pip install --quiet \
+		--constraint $(VENV)/constraints.txt --editable '.[notebook]'
+	$(BIN)/python notebooks/generate.py
+
 test: $(STAMP) ## run the tests, in WORKERS= processes of about 1.5 GB
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 

@@ -139,6 +139,16 @@ def test_it_draws_itself_without_a_script() -> None:
     assert "<svg" in Effects(torch.rand(4, 5), ("layer",), "logit")._repr_html_()
 
 
+def test_measures_of_unlike_units_are_drawn_apart() -> None:
+    ranks = torch.stack([100 * torch.rand(4, 9), torch.rand(4, 9)], dim=1)
+    effects = Effects(ranks, ("layer", "measure"), "lens", labels={"measure": ("rank", "p")})
+    html = effects._repr_html_()
+    assert html.count("<svg") == 2 and "layer across, rank up" in html
+    looks = Effects(torch.rand(2, 2, 5), ("head", "role"), "attention",
+                    labels={"head": ("0.1", "2.0"), "role": ("<s>", "END")})  # fmt: skip
+    assert ">0.1<" in looks._repr_html_() and ">&lt;s&gt;<" in looks._repr_html_()
+
+
 def test_it_prints_in_a_line() -> None:
     effects = head_effects()
     assert repr(effects).startswith("Effects(") and "12 pairs, " in repr(effects)

@@ -238,10 +238,11 @@ def test_the_summary_says_what_a_reader_must_know(pairs):
 def test_tokens_are_data_in_html(pairs):
     html = pairs._repr_html_()
     assert "&lt;b&gt;" in html and "<b>" not in html and "<script" not in html
-    assert html.count("<tr>") == 4
+    assert html.count("<table") == 3 and html.count("<tr>") == 6
+    assert html.index(">reference<") < html.index(">counterfactual<")
     assert "background" in html
     bare = PromptPairs.from_tokens(REFERENCE, COUNTERFACTUAL, ANSWER)._repr_html_()
-    assert "background" not in bare and "<code>11</code>" in bare
+    assert "background" not in bare and ">11<" in bare
 
 
 def test_equal_shares_are_printed_once():

@@ -201,3 +201,18 @@ def test_more_cells_than_columns_are_refused(tokenizer, tmp_path):
     (tmp_path / "own.csv").write_text("reference,counterfactual,answer\n1, 2 is,1 2 null,3,4\n")
     with pytest.raises(ValueError, match="row 1: more cells than the header"):
         PromptPairs.from_csv(tmp_path / "own.csv", tokenizer)
+
+
+def test_rows_of_ones_own_are_pairs_and_are_checked_as_lines_are(tokenizer, tmp_path):
+    of_file = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", OWN), tokenizer)
+    assert same(PromptPairs.from_rows(OWN, tokenizer), of_file)
+    with pytest.raises(ValueError, match=r"row 1: expected the keys .* answer is missing"):
+        PromptPairs.from_rows([OWN[0], {**OWN[1], "answer": ""}], tokenizer)
+
+
+def test_an_answer_of_several_tokens_names_the_first_one_which_is_then_taken(tokenizer):
+    rows = [{**OWN[0], "answer": "76"}]
+    with pytest.raises(ValueError, match=r"Give its first token, '7', as the answer"):
+        PromptPairs.from_rows(rows, tokenizer)
+    (token,) = PromptPairs.from_rows([{**OWN[0], "answer": "7"}], tokenizer).answer.tolist()
+    assert tokenizer.decode([token]).strip() == "7"

@@ -110,6 +110,41 @@ def test_a_map_of_one_row_is_drawn() -> None:
     assert titles == ["layer 0: +1", "layer 1: +nan"]
 
 
+def test_named_rows_and_columns_are_text_and_stand_on_the_picture() -> None:
+    names = ("<s>", "operand a", "others without A, B, C")
+    text = plotting.svg_heatmap(np.eye(3), axes=("head", "role"), rows=names, columns=names)
+    root = ET.fromstring(text)
+    said = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert all(said.count(name) == 2 for name in names)
+    titles = [node.text for node in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles[1] == "head <s>, role operand a: +0"
+    figure = plotting.heatmap(np.eye(3), axes=("head", "role"), rows=names, columns=names)
+    assert figure.layout.xaxis.ticktext[0] == figure.layout.yaxis.ticktext[0] == "&lt;s&gt;"
+    assert figure.layout.xaxis.tickvals == (0, 1, 2)
+
+
+def test_inline_lines_hold_each_value_and_their_band() -> None:
+    x, y = np.array([0, 2]), np.array([100.0, 25.0])
+    line = plotting.Line(x, y, "<b>", plotting.RED, low=y - 10, high=y)
+    text = plotting.svg_lines([line], x_title="k", y_title="right", unit="%", top=100)
+    root = ET.fromstring(text)
+    titles = [node.text for node in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["<b>, 0: right 100%", "<b>, 2: right 25%"]
+    points = {
+        node.tag.split("}")[1]: [
+            tuple(map(float, at.split(","))) for at in node.get("points", "").split()
+        ]
+        for node in root.iter()
+        if node.tag.endswith(("polyline", "polygon"))
+    }
+    (x0, y0), (x1, y1) = points["polyline"]
+    rects = root.iter("{http://www.w3.org/2000/svg}rect")
+    frame = next(rect for rect in rects if rect.get("fill") == "none")
+    top, height = float(frame.attrib["y"]), float(frame.attrib["height"])
+    assert (y0, y1) == (top, top + 0.75 * height) and x0 < x1
+    assert len(points["polygon"]) == 4
+
+
 def test_panels_hold_every_value_and_share_one_scale(values: np.ndarray) -> None:
     figure = panels(panel(values), panel(2 * values))
     maps = [trace.z for trace in figure.data if np.shape(trace.z) == values.shape]

@@ -85,4 +85,4 @@ class ComponentEffects:
         return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"
 
     def _repr_html_(self) -> str:
-        return self.heads._repr_html_() + self.mlps._repr_html_()
+        return self.heads.drawn("heads") + self.mlps.drawn("MLPs")

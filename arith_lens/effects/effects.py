@@ -210,10 +210,35 @@ class Effects:
         paths = f", paths {self.paths}" if self.paths else ""
         return f"Effects({axes or 'one number'}, {self.n_pairs} pairs, {self.metric}{paths})"
 
-    def _repr_html_(self) -> str:
+    def drawn(self, name: str = "") -> str:
+        """An inline SVG of the mean, for a notebook or a page; `name` (plain text) heads it."""
         from arith_lens import plotting
 
-        return plotting.svg_heatmap(self._grid(), **self._legend())
+        if self.axes[1:] == ("measure",):
+            return self._measures()
+        legend = self._legend()
+        title = f"{name}: {legend['title']}" if name else legend["title"]
+        return plotting.svg_heatmap(self._grid(), **(legend | {"title": title}))
+
+    def _repr_html_(self) -> str:
+        return self.drawn()
+
+    def _measures(self) -> str:
+        """A chart a measure along the other axis, because each has a unit of its own."""
+        from arith_lens import plotting
+
+        mean, (low, high) = self.mean().numpy(), self.ci().numpy()
+        names = (self.labels or {}).get("measure") or tuple(map(str, range(mean.shape[1])))
+        return "".join(
+            plotting.svg_lines(
+                [plotting.Line(np.arange(len(mean)), mean[:, i], name, plotting.BLUE,
+                               low[:, i], high[:, i])],
+                x_title=self.axes[0],
+                y_title=name,
+                title=self.metric,
+            )
+            for i, name in enumerate(names)
+        )  # fmt: skip
 
     def _grid(self) -> Float[np.ndarray, "row column"]:
         """The means as one map: a single row for one axis, leading axes unrolled beyond two."""
@@ -223,7 +248,13 @@ class Effects:
     def _legend(self) -> dict[str, Any]:
         leading, last = ", ".join(self.axes[:-1]), self.axes[-1] if self.axes else ""
         paths = f" (paths {self.paths})" if self.paths else ""
-        return {"axes": (leading, last), "title": f"{self.metric}{paths}"}
+        names = self.labels or {}
+        return {
+            "axes": (leading, last),
+            "title": f"{self.metric}{paths}",
+            "rows": names.get(leading, ()),
+            "columns": names.get(last, ()),
+        }
 
     def sample(self) -> Sample:
         """The numbers with their templates and references, for `arith_lens.statistics`."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -15,6 +16,8 @@ from arith_lens.knockout.outcomes import MEASURES, SETTING, Outcomes, listed, se
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from arith_lens.plotting import Line
 
 
 @dataclass(frozen=True)
@@ -151,8 +154,36 @@ class KnockoutCurve:
             f"{self.ablation}, positions {self.positions}, means {self.means})"
         )
 
+    def line(self, name: str, colour: str, *, measure: int = 0) -> "Line":
+        """Accuracy (or, `measure=1`, p(C)) in percent over k, with its 95% interval, to be drawn.
+
+        Args:
+            name, colour: of the line (`#rrggbb`)
+        """
+        from arith_lens.plotting import Line
+
+        effects = self.effects()
+        low, high = 100 * effects.ci()[:, measure].numpy()
+        mean = 100 * effects.mean()[measure].numpy()
+        return Line(np.array(self.ks), mean, name, colour, low=low, high=high)
+
     def _repr_html_(self) -> str:
-        return self.to_dataframe().to_html(index=False, float_format="{:.3f}".format)
+        from html import escape
+
+        from arith_lens import plotting
+
+        lines = [
+            self.line(name, colour, measure=measure)
+            for measure, (name, colour) in enumerate(
+                (("right", plotting.RED), ("mean p(C)", plotting.BLUE))
+            )
+        ]
+        title = f"without the first k of {listed(self.order)}"
+        drawn = plotting.svg_lines(
+            lines, x_title="k", y_title="right, mean p(C)", title=title, unit="%", top=100
+        )
+        setting = f"{self.n_pairs} pairs, ablation {self.ablation}, positions {self.positions}, "
+        return f"<div>{drawn}<div>{escape(setting)}means {escape(self.means)}</div></div>"
 
 
 _PAIR = ("template", "cluster", "computed")

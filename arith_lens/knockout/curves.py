@@ -51,3 +51,15 @@ class KnockoutCurves(Mapping[str, KnockoutCurve]):
 
     def __repr__(self) -> str:
         return f"KnockoutCurves({', '.join(self.curves)})"
+
+    def _repr_html_(self) -> str:
+        from arith_lens import plotting
+
+        inks = (plotting.RED, plotting.BLUE, plotting.GREY, plotting.OCHRE, plotting.VIOLET)
+        lines = [
+            curve.line(name, inks[i % len(inks)])
+            for i, (name, curve) in enumerate(self.curves.items())
+        ]
+        return plotting.svg_lines(
+            lines, x_title="components out", y_title="right", unit="%", top=100
+        )

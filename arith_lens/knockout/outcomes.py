@@ -141,7 +141,16 @@ class Outcomes:
     def _repr_html_(self) -> str:
         from html import escape
 
-        return f"<p>{escape(repr(self))}</p>"
+        low, high = self.ci()
+        rows = {
+            "right": f"{self.accuracy():.1%} ({low:.1%} to {high:.1%})",
+            "mean p(C)": f"{self.mean_probability():.3f}",
+            "pairs": f"{self.n_pairs}",
+            "without": listed(self.components),
+            "ablation": f"{self.ablation}; positions {self.positions}; means {self.means}",
+        }
+        cells = (f"<tr><th>{name}</th><td>{escape(said)}</td></tr>" for name, said in rows.items())
+        return f"<table>{''.join(cells)}</table>"
 
 
 SETTING = ("ablation", "positions", "means")

@@ -57,6 +57,11 @@ def from_jsonl(path: str | Path, model: Any) -> PromptPairs:
     return from_texts(rows, model)
 
 
+def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> PromptPairs:
+    """Pairs from dicts with the keys reference, counterfactual and answer; see from_jsonl."""
+    return from_texts([_checked(row, f"row {i}") for i, row in enumerate(rows)], model)
+
+
 def from_csv(path: str | Path, model: Any) -> PromptPairs:
     """Pairs from a table with the columns reference, counterfactual and answer; see from_jsonl."""
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
@@ -64,7 +69,7 @@ def from_csv(path: str | Path, model: Any) -> PromptPairs:
     return from_texts(rows, model)
 
 
-def _checked(row: Any, place: str) -> dict[str, Any]:
+def _checked(row: Any, place: str) -> Mapping[str, Any]:
     """A row with all it needs and no key misspelt; or a ValueError."""
     missing = [c for c in COLUMNS if not isinstance(row, dict) or row.get(c) in (None, "")]
     if missing:

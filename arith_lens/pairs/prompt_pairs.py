@@ -214,6 +214,13 @@ class PromptPairs:
         to_csv(self, path)
 
     @staticmethod
+    def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> "PromptPairs":
+        """Prompts of your own as dicts, `{"reference": …, "counterfactual": …, "answer": …}`."""
+        from arith_lens.pairs.files import from_rows
+
+        return from_rows(rows, model)
+
+    @staticmethod
     def from_jsonl(path: str | Path, model: Any) -> "PromptPairs":
         """Prompts of your own, or those of `to_jsonl`, tokenized by `model` (or a tokenizer)."""
         from arith_lens.pairs.files import from_jsonl

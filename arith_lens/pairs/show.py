@@ -34,31 +34,36 @@ def summary(pairs: PromptPairs) -> str:
 
 
 def table(pairs: PromptPairs) -> str:
-    """The first pairs as HTML: no script, no network, every token escaped."""
-    rows = "".join(
-        f"<tr>{_cell(pairs, i, 'reference')}{_cell(pairs, i, 'counterfactual')}"
-        f"<td>{_token(pairs, int(pairs.answer[i]), None)}</td></tr>"
-        for i in range(min(SHOWN, len(pairs)))
-    )
+    """The first pairs as HTML: reference above counterfactual, token above token, coloured by role.
+
+    Tokens that differ are underlined; C stands behind the reference. No script, no network, and
+    every token escaped.
+    """
+    grids = "".join(_grid(pairs, i) for i in range(min(SHOWN, len(pairs))))
+    more = f"<div>and {len(pairs) - SHOWN} more</div>" if len(pairs) > SHOWN else ""
     key = " ".join(
-        f'<span style="background:{colour};color:#222">{escape(str(role))}</span>'
+        f'<span style="{_ink(colour)};padding:0 4px">{escape(str(role))}</span>'
         for role, colour in COLOURS.items()
     )
-    head = "<tr><th>reference</th><th>counterfactual</th><th>C</th></tr>"
+    said = escape(summary(pairs)).replace("\n", "<br>")
     legend = f"<div>{key}</div>" if pairs.spans is not None else ""
-    return f"<div><pre>{escape(summary(pairs))}</pre>{legend}<table>{head}{rows}</table></div>"
+    return f"<div><div>{said}</div>{legend}{grids}{more}</div>"
 
 
-def _cell(pairs: PromptPairs, pair: int, side: str) -> str:
-    tokens = getattr(pairs, side)[pair].tolist()
-    shown = pairs.attention_mask[pair].tolist()
+def _grid(pairs: PromptPairs, pair: int) -> str:
+    shown = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
     colours = _colours(pairs, pair)
-    parts = [
-        _token(pairs, token, colours.get(column))
-        for column, token in enumerate(tokens)
-        if shown[column]
-    ]
-    return f"<td>{' '.join(parts)}</td>"
+    rows = []
+    for side in ("reference", "counterfactual"):
+        own, other = pairs.reference[pair], pairs.counterfactual[pair]
+        tokens = own if side == "reference" else other
+        cells = "".join(
+            _cell(pairs, int(tokens[c]), colours.get(c), changed=bool(own[c] != other[c]))
+            for c in shown
+        )
+        answer = _cell(pairs, int(pairs.answer[pair]), None, before="→ ")
+        rows.append(f"<tr><th {_LEFT}>{side}</th>{cells}{answer * (side == 'reference')}</tr>")
+    return f'<table style="margin:6px 0;border-collapse:collapse">{"".join(rows)}</table>'
 
 
 def _colours(pairs: PromptPairs, pair: int) -> dict[int, str]:
@@ -71,7 +76,17 @@ def _colours(pairs: PromptPairs, pair: int) -> dict[int, str]:
     }
 
 
-def _token(pairs: PromptPairs, token: int, colour: str | None) -> str:
+_LEFT = 'style="text-align:left;padding:1px 8px 1px 0;font-weight:normal"'
+
+
+def _ink(colour: str) -> str:
+    return f"background:{colour};color:#222"
+
+
+def _cell(
+    pairs: PromptPairs, token: int, colour: str | None, *, changed: bool = False, before: str = ""
+) -> str:
     piece = escape((pairs.pieces or {}).get(token, str(token)))
-    style = f' style="background:{colour};color:#222"' if colour else ""
-    return f"<code{style}>{piece}</code>"
+    style = "text-align:center;padding:1px 3px" + (f";{_ink(colour)}" if colour else "")
+    inside = f"<u>{piece}</u>" if changed else piece
+    return f'<td style="{style}">{before}<span style="font-family:monospace">{inside}</span></td>'

@@ -17,8 +17,10 @@ from arith_lens.pairs.tokens import (
     disjoint,
     encode,
     pieces,
+    said,
     tokenizer_name,
     tokenizer_of,
+    tokens_after,
 )
 from arith_lens.pairs.wordings import FIELDS, AnyTemplate, Wording, is_computed, role_spans
 from arith_lens.problems import Problem
@@ -89,10 +91,26 @@ def _answer(
         raise ValueError(
             f"pair {pair}: the answer {answer!r} is not the one token after {text!r} under "
             f"{tokenizer_name(tokenizer)}; prompt and answer are {shown}.\n"
-            "Give an answer of one token, and end the prompt in a space where the tokenizer "
-            "makes that a token of its own (LLaMA-2's `▁`)."
+            f"{_advice(tokenizer, text, prompt, whole)}"
         )
     return token
+
+
+def _advice(tokenizer: Any, text: str, prompt: Prompt, whole: Prompt) -> str:
+    """What to do: an answer's first token where that alone would be taken, else more generally."""
+    after = tokens_after(prompt.ids, whole.ids)
+    first = said(tokenizer, after)[after[0]] if after else ""
+    if first:
+        (alone,) = encode(tokenizer, [continued(text, first)])
+        if answer_token(tokenizer, prompt, alone, first) is not None:
+            return (
+                f"Give its first token, {first!r}, as the answer (then another answer that begins "
+                "so counts as right, too), or an answer of one token."
+            )
+    return (
+        "Give an answer of one token, and end the prompt in a space where the tokenizer "
+        "makes that a token of its own (LLaMA-2's `▁`)."
+    )
 
 
 def _known(

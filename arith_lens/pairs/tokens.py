@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from arith_lens.problems import Problem
@@ -45,8 +46,9 @@ def tokenizer_of(model: Any) -> Any:
 
 
 def tokenizer_name(tokenizer: Any) -> str:
-    """What to call the tokenizer in an error."""
-    return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+    """What to call the tokenizer in an error: its id, or its folder's own name."""
+    name = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[Prompt]:

@@ -13,7 +13,7 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.views.page import bundle, page, save_page
+from arith_lens.views.page import packed_bundle, page, save_page
 from arith_lens.views.safety import safe_token, script_json
 
 MOST_HEADS = 64
@@ -52,8 +52,7 @@ class View:
         place = f"view-{uuid4().hex[:12]}"
         own = self.script("")
         _Shown.first = _Shown.first or own
-        brings = f"<script>{bundle()};window.CircuitsVis=CircuitsVis</script>"
-        first = brings if _Shown.first == own else ""
+        first = f"<script>{packed_bundle()}</script>" if _Shown.first == own else ""
         return (
             f'{first}<div id="{place}">Run this notebook from the top to see this view.</div>'
             f"<script>(function draw(left){{if(window.CircuitsVis){{document.getElementById("

@@ -1,6 +1,8 @@
 """One offline page, or a notebook's cell, that carries each bundle of JavaScript once."""
 
+import gzip
 import html
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -73,6 +75,18 @@ def page(views: Sequence[Viewed], *, title: str, notes: Sequence[str] = ()) -> s
         f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
         f"{bundles}</head><body><h1>{html.escape(title)}</h1>"
         f"{''.join(parts)}{small}</body></html>\n"
+    )
+
+
+@cache
+def packed_bundle() -> str:
+    """The bundle as JavaScript that unpacks it, then resolves: a third of its size, for a cell."""
+    packed = b64encode(gzip.compress(bundle().encode(), 9, mtime=0)).decode()
+    return (
+        "window.CircuitsVisReady=window.CircuitsVisReady||new Response(new Blob([Uint8Array.from("
+        f"atob('{packed}'),c=>c.charCodeAt(0))]).stream().pipeThrough(new DecompressionStream("
+        "'gzip'))).text().then(code=>{const tag=document.createElement('script');"
+        "tag.textContent=code+';window.CircuitsVis=CircuitsVis';document.head.append(tag)})"
     )
 
 

@@ -1,0 +1,77 @@
+"""The notebooks from their sources: `python notebooks/generate.py` runs each, keeping its outputs.
+
+The percent files are what is edited and tested. Conversion goes one way, without jupytext's pairing
+(paired, an editor would load the inputs from the `.py`), and pictures are stored as plotly and as
+PNG, so that a page that runs no script shows them too.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SETTING = {
+    "HF_HUB_OFFLINE": "1",
+    "PLOTLY_RENDERER": "plotly_mimetype+png",
+}
+WIDGET = "application/vnd.jupyter.widget-view+json"
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+
+
+def sources() -> list[Path]:
+    """The percent files."""
+    return sorted(path for path in HERE.glob("*.py") if path.name != Path(__file__).name)
+
+
+def converted(source: Path) -> Any:
+    """A notebook of the source's cells, without outputs; the same at each call."""
+    import jupytext
+
+    notebook = jupytext.read(source)
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number}"
+    return notebook
+
+
+def executed(source: Path, *, timeout: int = 600) -> Any:
+    """The notebook run from top to bottom, in the folder it lies in.
+
+    Raises `nbclient.exceptions.CellExecutionError` with the traceback of a cell that fails.
+    """
+    from nbclient import NotebookClient
+
+    notebook = converted(source)
+    place = {"metadata": {"path": str(source.parent)}}
+    client = NotebookClient(
+        notebook, timeout=timeout, kernel_name="python3", resources=place, coalesce_streams=True
+    )
+    path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    client.execute(env=os.environ | SETTING | {"PYTHONPATH": path})  # this checkout's package
+    return without_traces(notebook)
+
+
+def without_traces(notebook: Any) -> Any:
+    """Without what belongs to the run and not to its results: times and progress bars."""
+    notebook.metadata.pop("widgets", None)
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
+    return notebook
+
+
+def main(names: list[str]) -> None:
+    """Generate all notebooks, or those named."""
+    import nbformat
+
+    for source in sources():
+        if not names or source.stem in names:
+            target = source.with_suffix(".ipynb")
+            nbformat.write(executed(source), target)
+            print(f"{target} ({target.stat().st_size / 1e6:.2f} MB)", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,297 @@
+# %% [markdown]
+# # Which parts of a language model calculate?
+#
+# This notebook takes a small language model that can do arithmetic and asks, one question after
+# the other: which attention heads and MLPs write the answer to `3 plus 5 equals to `? Would the
+# answer survive without them? What do these heads look at, and in which layer does the answer
+# appear? The method is that of *Interpreting and Improving Large Language Models in Arithmetic
+# Calculation* (Zhang et al., ICML 2024).
+#
+# It runs on a laptop without a GPU and without a network: the first picture is there after a
+# minute, all of it after two or three. To look at **another model**, change `MODEL` below and run
+# all cells again. The text says what a number means; the number itself is always printed by a
+# cell, because it is another one for another model.
+
+# %%
+import numpy as np
+
+import arith_lens as al
+from arith_lens import plotting
+from arith_lens.attention import kinds_of
+from arith_lens.knockout import (
+    counterfactual_means,
+    knockout_curves,
+    knockout_hooks,
+    matched_order,
+    random_order,
+)
+from arith_lens.next_tokens import next_tokens
+
+MODEL = "reference"  # or "reference-mistral", a Hugging Face id, the folder of a checkpoint
+OPERATION = "addition"  # or "subtraction", "multiplication", "division"
+N = 108  # distinct prompts; None takes all there are
+
+# %%
+model = al.load_model(MODEL)
+n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+print(f"{MODEL}: {n_layers} layers of {n_heads} heads, {n_layers * n_heads} heads in all")
+
+# %% [markdown]
+# `reference` is a LLaMA of 2.6 million parameters, trained from scratch on text made by code
+# (`docs/world.md`). It is a model organism: what you find is true of it, and shows the method at
+# work. Nothing about LLaMA-2 follows.
+#
+# ## Two prompts, one difference
+#
+# To find what calculates, compare two prompts that differ in the calculation alone. The
+# **reference** holds it; in the **counterfactual** the operator is a word that means no
+# operation. Both have the same number of tokens, so that what the model does at a place in one
+# can be put at the same place in the other.
+
+# %%
+pairs = al.sample_pairs(model, OPERATION, n=N)
+pairs
+
+# %% [markdown]
+# Each token has a **role**, and a colour: the operands A and B, the operator, BOS at the
+# beginning, and END, the last token, where the model says what comes next. The underlined tokens
+# differ. Behind the arrow stands C, the right answer's token.
+#
+# Only prompts that the model answers right are kept (the lines above say how many were). That is
+# what one wants in order to ask *how* it calculates, and it is a choice: it says nothing about
+# the prompts that it gets wrong.
+#
+# ## Path patching: who writes the answer?
+#
+# Run the model on the reference. Now let a single head put out what it put out on the
+# counterfactual, with all other heads held as they were, and see what becomes of the logit of C.
+# If it falls, that head had carried something of the calculation. One sweep does so for every
+# head and MLP, exactly.
+
+# %%
+effects = al.path_patch(model, pairs)
+effects
+
+# %% [markdown]
+# Rows are layers. Red: without what this component knew of the calculation, the right answer's
+# logit falls. The same as a figure to zoom into, and to keep:
+
+# %%
+effects.heads.heatmap(title=f"{MODEL}, {OPERATION}: effect of each head on the logit of C")
+
+# %% [markdown]
+# A mean without its spread says little, so effects are kept for each pair. Intervals come from
+# drawing the reference prompts anew (bootstrap), within the wordings.
+
+# %%
+mean, (low, high) = effects.heads.mean(), effects.heads.ci()
+for head in effects.heads.top(6):
+    at = head.layer, head.index
+    print(f"head {head!s:>5}  {mean[at]:+6.1%}   95% interval {low[at]:+.1%} to {high[at]:+.1%}")
+
+heads = al.key_heads(effects)  # mean effect below -5%
+weakest = [head for head in heads if float(high[head.layer, head.index]) > -0.05]
+print(f"\n{len(heads)} of {mean.numel()} heads are key heads (below -5%):", *heads)
+print(f"{len(weakest)} of them only just: their interval reaches beyond -5%.", *weakest)
+
+# %% [markdown]
+# **What such a number means.** -10% says: with this head's output taken from the counterfactual,
+# the logit of C falls by a tenth of what it was. **Where it misleads:**
+#
+# - A logit has no natural zero, so percentages of two models are not on one scale. Compare ranks.
+# - The head is judged alone. Two heads that stand in for one another both look weak; knock them
+#   out together to see it.
+# - "Path" has several meanings: here other heads are frozen and MLPs react (`via_mlps`, the
+#   paper's Appendix B). `paths="direct"` and `"total"` answer other questions
+#   (`docs/path_patching.md`).
+# - -5% is the paper's line, drawn for LLaMA-2. There is nothing sharp about it.
+# - There are few one-digit sums, in nine wordings: more prompts than that are repeats, not
+#   evidence.
+# - In many one-digit products and quotients the answer equals an operand, and a head that copies
+#   passes for one that calculates: `pairs.filter(pairs.computed)` leaves those out.
+#
+# ## Knockout: is the answer lost without them?
+#
+# An effect on a logit need not change what the model says. So take heads out, the strongest first
+# (their output is replaced by its mean over counterfactuals), and count right answers. The grey
+# lines are the **controls** without which such a curve means nothing: as many heads drawn at
+# random, and other heads of the same layers.
+
+# %%
+order = effects.heads.top(10)
+controls = {f"random {seed}": random_order(n_layers, n_heads, seed) for seed in range(3)}
+controls |= {f"same layers {s}": matched_order(order, n_layers, n_heads, s) for s in range(3)}
+curves = knockout_curves(model, pairs, {"by effect": order, **controls}, ks=range(0, 11, 2))
+
+lines = [
+    curves[name].line("controls" if number == 0 else "", plotting.GREY)
+    for number, name in enumerate(controls)
+]
+figure = plotting.curve_panels(
+    [
+        plotting.CurvePanel(
+            "",
+            (*lines, curves["by effect"].line("by effect", plotting.RED)),
+            y_title="Right answers",
+            y_range=(0, 104),
+        )
+    ],
+    x_title=f"Heads knocked out (of {n_layers * n_heads})",
+    unit="%",
+)
+figure
+
+# %%
+print("by effect:", curves["by effect"].drop(6).accuracy)
+for name in controls:
+    print(f"{name:>13}:", curves[name].drop(6).accuracy)
+
+# %% [markdown]
+# The first line is what the six strongest heads cost; the others are six heads of a control each,
+# with intervals. Two warnings. The order was found on the same prompts as the curve, which
+# flatters it a little. And a head that is *needed* does not calculate for that: a head that
+# fetches the operands is needed too.
+#
+# ## What do these heads look at?
+#
+# The weight that each head gives, from END, to the tokens of each role; a row sums to 1.
+
+# %%
+looks = al.attention_by_role(model, pairs, order[:6])
+looks
+
+# %%
+kinds = kinds_of(looks)
+for head in order[:6]:
+    print(
+        f"head {head!s:>5} is an {kinds[str(head)]} head"
+        if kinds[str(head)] != "other"
+        else f"head {head!s:>5} is neither an operand head nor an operator head"
+    )
+
+# %% [markdown]
+# By a stated rule: of the weight that does not rest on BOS, an *operand head* gives at least half
+# to A and B, an *operator head* at least half to the operator. Attention is not use: a head may
+# look at a token and take nothing from it. Patching says what is used.
+#
+# The patterns on **a prompt of your own**; click a head to see it large. (The view is a small
+# program, so a notebook shows it only when it is trusted: run this cell, or *Trust Notebook*.)
+
+# %%
+MY_PROMPT = "7 plus 2 equals to "
+al.attention_view(model, MY_PROMPT, order[:6])
+
+# %% [markdown]
+# ## In which layer does the answer appear?
+#
+# At END, layer by layer: what each MLP **reads** and what it **writes**, compared (by cosine)
+# with the direction of each number in the output vocabulary.
+
+# %%
+reads = al.mlp_probe(model, pairs)
+writes = al.mlp_probe(model, pairs, read="write")
+names = ("A", "B", "C", "other digits")
+inks = (plotting.OCHRE, plotting.VIOLET, plotting.RED, plotting.GREY)
+layers = np.arange(n_layers)
+figure = plotting.curve_panels(
+    [
+        plotting.CurvePanel(
+            title,
+            tuple(
+                plotting.Line(layers, found.mean()[:, role].numpy(), name, ink,
+                              low=found.ci()[0, :, role].numpy(),
+                              high=found.ci()[1, :, role].numpy())
+                for role, name, ink in zip((0, 1, 2, 4), names, inks, strict=True)
+            ),
+            y_title="Cosine" if found is reads else "",
+        )
+        for title, found in (("What the MLP reads", reads), ("What it writes", writes))
+    ],
+    x_title="Layer",
+)  # fmt: skip
+figure
+
+# %% [markdown]
+# All digits rise together where END merely expects *a* number, so look at A, B and C against the
+# other digits. A direction that is there need not be read by anything; and an early layer may
+# hold a number in a form that this output direction does not show. The logit lens asks the same
+# of the whole vocabulary: what would the model say if it stopped after this layer?
+
+# %%
+lens = al.logit_lens(model, pairs)
+lens
+
+# %%
+rank = lens.mean()[:, 0]
+first = next((layer for layer, r in enumerate(rank.tolist()) if r < 1.5), None)
+print("first layer after which the mean rank of C is below 1.5 (1 is the likeliest):", first)
+
+# %% [markdown]
+# ## Your own prompts
+#
+# Any pair of prompts with the same number of tokens will do: a reference, a counterfactual in
+# which what you ask about is missing, and the answer, one token. (From a file:
+# `al.PromptPairs.from_jsonl("mine.jsonl", model)`; of tokens: `al.PromptPairs.from_tokens`.)
+
+# %%
+mine = al.PromptPairs.from_rows(
+    [
+        {"reference": f"{a} plus {b} equals to ", "counterfactual": f"{a} null {b} equals to ",
+         "answer": str(a + b)}
+        for a, b in [(7, 2), (2, 5), (3, 1), (4, 4), (1, 6), (5, 3)]
+    ],
+    model,
+)  # fmt: skip
+mine
+
+# %%
+own = al.path_patch(model, mine)
+shared = {*own.heads.top(6)} & {*effects.heads.top(6)}
+print(
+    f"of the six strongest heads of these {len(mine)} pairs, {len(shared)} are among the six above"
+)
+own.heads
+
+# %% [markdown]
+# A map of six prompts in one wording, with one null word, is a map of those: the strongest heads
+# above are of nine wordings and many null words. That is why `sample_pairs` varies both.
+#
+# What does the model say to a prompt of yours, with all its heads and without the six strongest?
+# Text that is aligned with nothing has no mean of its own at each place, so one mean a head
+# stands in.
+
+# %%
+MY_PROMPTS = [MY_PROMPT, "The opposite of hot is"]
+hooks = knockout_hooks(model, order[:6], counterfactual_means(model, pairs, order[:6]))
+before, after = next_tokens(model, MY_PROMPTS), next_tokens(model, MY_PROMPTS, hooks=hooks)
+rankings = [
+    [plotting.Ranking(said.pieces[i], said.probabilities[i].numpy()) for said in (before, after)]
+    for i in range(len(MY_PROMPTS))
+]
+figure = plotting.next_token_panels(
+    [plotting.NextTokens(prompt, *both, answer=both[0].tokens[0])
+     for prompt, both in zip(MY_PROMPTS, rankings, strict=True)],
+    names=("all heads", "without the six strongest"),
+)  # fmt: skip
+figure
+
+# %% [markdown]
+# In colour: what the model says with all its heads. One prompt is an anecdote: to claim that
+# other abilities are spared, ask many (`make transfer`, `docs/knockout.md`).
+#
+# ## Larger models
+#
+# What would the sweep cost? `al.plan` says so without computing anything, and `al.load_model`
+# takes `device="cuda"` and `dtype="bfloat16"`.
+
+# %%
+print(al.plan(model, pairs))
+
+# %% [markdown]
+# ## Where to go on
+#
+# - `your_own_task.ipynb`: the same for something that is not arithmetic, from a file of pairs.
+# - `make fig2` … `make table5`: the paper's figures and tables for a model, kept as runs with
+#   their provenance, so that nothing is computed twice (`README.md`).
+# - `docs/path_patching.md`, `docs/knockout.md`, `docs/attention.md`, `docs/probes.md`: what
+#   exactly is computed, and where each method misleads.

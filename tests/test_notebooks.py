@@ -1,0 +1,102 @@
+"""The notebooks: their sources run from top to bottom, and what is stored is of these sources."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+for needed in ("jupytext", "nbclient", "ipykernel"):
+    pytest.importorskip(needed, reason=f"{needed} is not installed: pip install -e '.[dev]'")
+
+import nbformat  # noqa: E402
+from nbclient.exceptions import CellExecutionError  # noqa: E402
+
+from notebooks.generate import HERE, converted, executed, sources  # noqa: E402
+
+NAMES = [source.stem for source in sources()]
+SOURCES = pytest.mark.parametrize("source", sources(), ids=NAMES)
+
+
+def cells(notebook: Any) -> list[tuple[str, str]]:
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def printed(notebook: Any) -> str:
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "\n".join(o.text for o in outputs if o.output_type == "stream" and o.name == "stdout")
+
+
+def test_there_are_the_tutorial_and_your_own_task() -> None:
+    assert NAMES == ["tutorial", "your_own_task"]
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Any]:
+    return {source.stem: executed(source, timeout=300) for source in sources()}
+
+
+@SOURCES
+def test_a_source_runs_from_top_to_bottom_and_every_picture_comes(
+    source: Path, runs: dict[str, Any]
+) -> None:
+    shown = [
+        output.data
+        for cell in runs[source.stem].cells
+        for output in cell.get("outputs", [])
+        if "data" in output
+    ]
+    drawn = [data for data in shown if "application/vnd.plotly.v1+json" in data]
+    assert len(drawn) >= 2 and sum("<svg" in data.get("text/html", "") for data in shown) >= 1
+    for cell in runs[source.stem].cells:
+        for output in cell.get("outputs", []):
+            assert output.output_type != "error"
+
+
+def test_knockout_in_the_tutorial_costs_more_than_its_controls(runs: dict[str, Any]) -> None:
+    """The story that the text tells is the one that the cells print."""
+    after = re.findall(r"^ *([\w ]+): 100\.0% to ([\d.]+)%", printed(runs["tutorial"]), re.M)
+    left = {name: float(share) for name, share in after}
+    assert len(left) == 7
+    assert left.pop("by effect") < min(left.values())
+
+
+def test_the_task_shows_both_errors_and_other_heads_than_additions(runs: dict[str, Any]) -> None:
+    text = printed(runs["your_own_task"])
+    assert "Give its first token, 'T', as the answer" in text
+    assert "is not token-aligned under reference:" in text
+    after = re.findall(r"^ *([\w, ]+): 100\.0% to ([\d.]+)%", text, re.M)
+    left = {name: float(share) for name, share in after}
+    assert left["letters, by effect"] < left["sums, the same"]
+    assert "the file is this, line for line: True" in text
+
+
+@SOURCES
+def test_a_stored_notebook_is_of_its_source_small_and_names_no_machine(source: Path) -> None:
+    path = source.with_suffix(".ipynb")
+    stored: Any = nbformat.read(path, as_version=4)
+    assert cells(stored) == cells(converted(source)), "run: make notebooks"
+    assert "jupytext" not in stored.metadata, "a paired notebook takes its inputs from the source"
+    assert path.stat().st_size < 1_000_000
+    counts = [cell.execution_count for cell in stored.cells if cell.cell_type == "code"]
+    assert counts == [*range(1, len(counts) + 1)]
+    outputs = [output for cell in stored.cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    pictures = [o.data for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
+    assert pictures and all("image/png" in data for data in pictures)
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"site-packages|/home/|/root/|/tmp/", text)
+
+
+def test_a_changed_source_would_be_seen(tmp_path: Path) -> None:
+    source = HERE / "tutorial.py"
+    changed = tmp_path / "tutorial.py"
+    changed.write_text(source.read_text().replace("N = 108", "N = 107"))
+    assert cells(converted(changed)) != cells(converted(source))
+
+
+def test_a_cell_that_fails_is_an_error_with_its_traceback(tmp_path: Path) -> None:
+    source = tmp_path / "broken.py"
+    source.write_text("# %%\nimport arith_lens as al\n\n# %%\nal.Head(-1, 0)\n")
+    with pytest.raises(CellExecutionError, match="counted from 0, found -1"):
+        executed(source)
