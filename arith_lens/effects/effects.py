@@ -217,8 +217,9 @@ class Effects:
         if self.axes[1:] == ("measure",):
             return self._measures()
         legend = self._legend()
-        title = f"{name}: {legend['title']}" if name else legend["title"]
-        return plotting.svg_heatmap(self._grid(), **(legend | {"title": title}))
+        if name:
+            legend["title"] = f"{name}: {legend['title']}"
+        return plotting.svg_heatmap(self._grid(), **legend)
 
     def _repr_html_(self) -> str:
         return self.drawn()
