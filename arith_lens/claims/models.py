@@ -19,6 +19,8 @@ REPEATED = (
 
 
 def _repeats(evidence: Evidence) -> Found:
+    for experiment in (heads.EXPERIMENT, probes.EXPERIMENT):
+        evidence.run(experiment)
     other = evidence.another()
     claims = {claim.key: claim for claim in (*heads.CLAIMS, *probes.CLAIMS)}
     both: dict[str, tuple[Holds, Holds]] = {}
