@@ -77,6 +77,18 @@ SHAPES: dict[str, tuple[dict[str, int], tuple[int, int], dict[str, Any]]] = {
         {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 32,
          "num_hidden_layers": 6}, (64, 5), {}
     ),
+    "one pair of a wide model": (
+        {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8,
+         "num_hidden_layers": 2}, (1, 6), {}
+    ),
+    "direct, in a wide model": (
+        {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8,
+         "num_hidden_layers": 2}, (2, 6), {"paths": "direct"}
+    ),
+    "few pairs with many heads": (
+        {"hidden_size": 256, "intermediate_size": 688, "num_attention_heads": 16,
+         "num_hidden_layers": 6}, (3, 6), {}
+    ),
     "in the vocabulary": (
         {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 8}, (64, 8),
         {"metric": "logprob"},

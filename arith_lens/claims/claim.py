@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 
     from arith_lens.claims.evidence import Evidence
 
-Group: TypeAlias = Literal[
-    "heads", "sharing", "knockout", "attention", "probes", "tuning", "models"
-]
+Group: TypeAlias = Literal["heads", "knockout", "attention", "probes", "tuning", "models"]
 Holds: TypeAlias = Literal["holds", "does not hold", "not decided", "not measured"]
 Unit: TypeAlias = Literal["%", "points", "layers", "count", "ratio"]
 
@@ -80,7 +78,6 @@ class Found:
 
     numbers: tuple[Number, ...]
     note: str = ""
-    decided: Holds | None = None  # where numbers alone do not say it
 
     def __post_init__(self) -> None:
         if not any(number.rule for number in self.numbers):
@@ -89,8 +86,6 @@ class Found:
     @property
     def holds(self) -> Holds:
         """ "holds" where every number with a rule does; "does not hold" where one does not."""
-        if self.decided is not None:
-            return self.decided
         decided = {number.holds for number in self.numbers}
         if "does not hold" in decided:
             return "does not hold"

@@ -2,7 +2,7 @@
 
 Counted from the tensors that are alive together, for eager attention and gated MLPs. A forward is
 at its worst inside an MLP, or where prompts are long in the attention; a sweep in the final norm,
-or where the vocabulary is read in its logits.
+where the vocabulary is read in its logits, or, with few pairs of a wide model, within a layer.
 """
 
 import torch
@@ -11,10 +11,12 @@ from arith_lens.memory import fitting_pairs
 from arith_lens.model import HookedLike, home_of
 from arith_lens.path_patching.question import Question
 from arith_lens.path_patching.sweep import rows_bytes
-from arith_lens.path_patching.trunk import VOCABULARY_CHUNK
+from arith_lens.path_patching.trunk import VOCABULARY_CHUNK, mlp_rows
 
-IN_MLP = 4
-"""Activations of d_mlp alive together: gate, its activation, up, their product."""
+IN_MLP = 3
+"""Activations of d_mlp alive together: the gate's activation, up, their product."""
+AROUND_MLP = 4
+"""Of d_model beside them in a forward, as torch's allocator shows; a sweep has the norm's alone."""
 IN_SCORES = 3
 """Of [head query key]: scores, masked scores, weights."""
 
@@ -26,13 +28,28 @@ def sweep_peak(model: HookedLike, asked: Question, n_pairs: int, length: int) ->
     kept = 2 * n_pairs * size * (cfg.n_layers * layer + cfg.d_model)
     one_pair = rows_bytes(asked.senders.n_rows, cfg.d_model)
     chunk = fitting_pairs(one_pair, n_pairs, home_of(model.unembed))
-    rows = chunk * one_pair
+    rows = max(chunk * one_pair, chunk * one_pair // 3 + layer_peak(model, asked, chunk))
     if (
         asked.reads_vocabulary
     ):  # logits and their exponentials beside rows before and after the norm
         logits = 2 * 4 * asked.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
         rows = max(rows, chunk * (one_pair * 2 // 3 + logits))
     return kept + max(forward_peak(model, 2 * n_pairs, length), rows)
+
+
+def layer_peak(model: HookedLike, asked: Question, n_pairs: int) -> int:
+    """Beside a sweep's rows: W_O in float32, z and what is written; or what is inside the MLP."""
+    cfg, size, senders = model.cfg, model.W_U.element_size(), asked.senders
+    n_heads, d_model = max(map(len, senders.heads)), cfg.d_model
+    some = n_heads < cfg.n_heads
+    copies = some * size + (size < 4) * 4  # chosen heads are copied, and half precision is widened
+    z = 4 * n_pairs * cfg.d_head * (3 * cfg.n_heads + n_heads)
+    writes = n_heads * (cfg.d_head * d_model * copies + 4 * n_pairs * d_model) + z
+    if asked.paths != "via_mlps":
+        return writes
+    d_mlp = getattr(cfg, "d_mlp", None) or 4 * d_model
+    rows = min(mlp_rows(model), n_pairs * max(senders.rows_through_mlps()))
+    return max(writes, rows * size * (IN_MLP * d_mlp + d_model))
 
 
 def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:
@@ -48,7 +65,7 @@ def forward_peak(model: HookedLike, n_prompts: int, length: int) -> int:
     cfg, size = model.cfg, model.W_U.element_size()
     tokens = n_prompts * length
     d_mlp = getattr(cfg, "d_mlp", None) or 4 * cfg.d_model
-    in_mlp = tokens * size * (IN_MLP * d_mlp + 2 * cfg.d_model)
+    in_mlp = tokens * size * (IN_MLP * d_mlp + AROUND_MLP * cfg.d_model)
     wide = torch.float32.itemsize + 2 * size  # the softmax is float32
     scores = tokens * length * cfg.n_heads * (IN_SCORES * size if size == 4 else wide)
     return max(in_mlp, scores + 5 * tokens * size * cfg.d_model)

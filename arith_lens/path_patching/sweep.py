@@ -82,8 +82,8 @@ def sweep(
     for layer, heads in zip(trunk.layers(), senders.heads, strict=True):
         rows[:live] += recording.attn_out[0, layer]
         if heads:
-            writes = head_changes(trunk, recording, layer, heads)
-            torch.add(writes, rows[0], out=rows[live : live + len(heads)])
+            sent = rows[live : live + len(heads)]
+            torch.add(head_changes(trunk, recording, layer, heads), rows[0], out=sent)
             live += len(heads)
         if layer in senders.mlps:  # joins after the MLP, so it must not enter it
             rows[live] = rows[0] + recording.mlp_out[1, layer]

@@ -74,9 +74,11 @@ class Trunk:
     ) -> Float[Tensor, "chosen pair d_model"]:
         """What each of `heads` adds to the stream for its z: `z @ W_O`, without the bias."""
         w_o = self.attentions[layer].W_O
-        chosen = torch.as_tensor(heads, dtype=torch.long)
-        parts = z[:, chosen].transpose(0, 1).to(w_o.device).float()
-        return torch.bmm(parts, w_o[chosen.to(w_o.device)].float()).to(z.device)
+        if list(heads) != list(range(len(w_o))):  # indexing copies
+            chosen = torch.as_tensor(heads, dtype=torch.long)
+            z, w_o = z[:, chosen.to(z.device)], w_o[chosen.to(w_o.device)]
+        parts = z.transpose(0, 1).to(w_o.device).float()
+        return torch.bmm(parts, w_o.float()).to(z.device)
 
     def read(
         self,
@@ -142,7 +144,7 @@ def trunk_of(model: HookedLike) -> Trunk:
         final_norm=in_float32(model.ln_final),
         unembed=model.unembed,
         last=(model.ln_final, model.unembed),
-        mlp_rows=_mlp_rows(model),
+        mlp_rows=mlp_rows(model),
     )
 
 
@@ -198,7 +200,8 @@ def _misfit_of_mlp(mlp: Any) -> str | None:
     return f"an MLP that takes more than its input ({needed[1]})" if len(needed) > 1 else None
 
 
-def _mlp_rows(model: HookedLike) -> int:
+def mlp_rows(model: HookedLike) -> int:
+    """How many rows enter an MLP at once."""
     d_mlp = getattr(model.cfg, "d_mlp", None) or 4 * model.cfg.d_model
     return max(LEAST_MLP_ROWS, MLP_BYTES.get(home_of(model.unembed).type, 2**24) // (4 * d_mlp))
 
