@@ -1,21 +1,47 @@
 """Runs with planted truths, for claims to be measured on."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from made_runs import Pairs
+from pandas import DataFrame
 
+from arith_lens.answers import Answers
+from arith_lens.arrays import Arrays
+from arith_lens.attention import ROLES, Patterns, kinds_of
+from arith_lens.claims import CLAIMS, Verdict
+from arith_lens.claims.evidence import Evidence
+from arith_lens.claims.verdicts import verdict_on
+from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
+from arith_lens.probes import CLASSES
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run, open_run
 
 N_LAYERS, N_HEADS, N_PAIRS = 12, 8, 18
-SHARED = {
+SHARED: dict[str, Any] = {
     "template": tuple(f"t/{i % 3}" for i in range(N_PAIRS)),
     "cluster": torch.arange(N_PAIRS),
 }
 Places = Mapping[tuple[int, int], float]
+
+
+class Verdicts:
+    """The verdicts on a model's runs by the claims' keys, each measured when it is asked for."""
+
+    def __init__(self, root: Path, model: str = "made") -> None:
+        self.evidence = Evidence(model, [root])
+
+    def __getitem__(self, key: str) -> Verdict:
+        (claim,) = (claim for claim in CLAIMS if claim.key == key)
+        return verdict_on(claim, self.evidence)
+
+    def of_group(self, group: str) -> dict[str, Verdict]:
+        return {claim.key: self[claim.key] for claim in CLAIMS if claim.group == group}
 
 
 def effects(
@@ -52,4 +78,194 @@ def which_heads(
         for seed, name in enumerate(FOUR):
             own = heads.get(name, heads)  # pyright: ignore
             run.save(name, effects(own, mlps, noise, seed), pairs=Pairs())  # pyright: ignore
+    return run
+
+
+def which_paths(root: Path, direct: float, via_mlps: float) -> Run:
+    """The five strongest heads act so much directly, and via MLPs."""
+    with open_run("which_paths", {"model": "made"}, root=root) as run:
+        for seed, name in enumerate(FOUR):
+            for paths, mean in (("via_mlps", via_mlps), ("direct", direct)):
+                made = effects({(4, head): mean for head in range(5)}, seed=seed)
+                if paths == "direct":
+                    asked = torch.zeros(N_LAYERS, N_HEADS, dtype=torch.bool)
+                    asked[4, :5] = True
+                    made.heads.per_pair[~asked] = float("nan")
+                run.save(f"{name}-{paths}", made, pairs=Pairs())
+    return run
+
+
+def curve(order: list[Head], right: Mapping[int, float]) -> KnockoutCurve:
+    """The share answered right without the first k heads; the first pairs are lost first."""
+    ks = tuple(right)
+    correct = torch.stack([torch.arange(N_PAIRS) >= (1 - right[k]) * N_PAIRS for k in ks])
+    top = torch.zeros(len(ks), N_PAIRS, 5, dtype=torch.long)
+    told = {"ablation": "mean", "positions": "all", "means": "template", **SHARED}
+    return KnockoutCurve(correct, correct.float(), top, ks, tuple(order), **told)
+
+
+def outcomes(right: float, heads: list[Head]) -> Outcomes:
+    """The outcomes of one knockout."""
+    return curve([*heads, Head(11, 7)], {0: 1.0, len(heads): right}).at(len(heads))
+
+
+def are_they_needed(root: Path, heads: Places, without: float, without_random: float) -> Run:
+    """So many are right without the key heads, and without as many random ones."""
+    order = [Head(*place) for place in sorted(heads, key=heads.__getitem__)]
+    order += [Head(11, index) for index in range(4)]
+    curves = {"effect": curve(order, {0: 1.0, 1: 1.0, 2: without, 4: 0.0})}
+    for seed in range(4):
+        curves[f"random {seed}"] = curve(order, {0: 1.0, 1: 1.0, 2: without_random, 4: 0.5})
+    with open_run("are_they_needed", {"model": "made", "ablation": "mean"}, root=root) as run:
+        for name in FOUR:
+            run.save(f"{name}-effects", effects(heads), pairs=Pairs())
+            run.save(name, KnockoutCurves(curves), pairs=Pairs())
+    return run
+
+
+def powers(root: Path, heads: Places, own: Places, without: float) -> Run:
+    """Key heads of the four operations and of powers, and what is right without the latter."""
+    order = [Head(*place) for place in own]
+    with open_run("do_powers_use_them", {"model": "made"}, root=root) as run:
+        for name in FOUR:
+            run.save(name, effects(heads), pairs=Pairs())
+        for name in ("exponentiation-0", "exponentiation-1"):
+            run.save(f"{name}-effects", effects(own, seed=1), pairs=Pairs())
+            right = {0: 1.0, len(order): without} if order else {0: 1.0}
+            run.save(name, KnockoutCurves({"effect": curve(order, right)}), pairs=Pairs())
+    return run
+
+
+def word_problem_heads(root: Path, theirs: Places, right: Mapping[str, float]) -> Run:
+    """Ten heads of generated prompts, those of word problems, and what is right without them."""
+    ours = {(4 + i // 8, i % 8): -0.1 for i in range(10)}
+    both = [Head(*place) for place in ours if place in theirs]
+    sets = {"none": [], "word_problems": [Head(*place) for place in theirs], "overlap": both}
+    config = {"model": "made", "heads": 10}
+    with open_run("do_word_problems_use_them", config, root=root) as run:
+        run.save("effects-generated", effects(ours), pairs=Pairs())
+        run.save("effects-word_problems", effects(theirs, seed=1), pairs=Pairs())
+        for on in ("generated", "word_problems"):
+            for name, heads in sets.items():
+                out = outcomes(right.get(f"{name}-on-{on}", 1.0), heads)
+                run.save(f"{name}-on-{on}", out, heads=[str(head) for head in heads])
+    return run
+
+
+def answers(words: float, generic: float, n: int = 4000) -> Answers:
+    """So many word problems and generic questions right, half of the questions each."""
+    half = torch.arange(n // 2) / (n // 2)
+    correct = torch.cat([half < words, half < generic])
+    tasks = (
+        ["validation/gain_lose", "validation/facts"]
+        + ["two_step"] * (n // 2)
+        + ["facts"] * (n // 2)
+    )
+    correct = torch.cat([torch.tensor([True, True]), correct])
+    texts = ("",) * (n + 2)
+    return Answers(correct, texts, texts, tuple(tasks))
+
+
+def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.6", "5.1")) -> Run:
+    """60% of word problems and 95% of generic questions right before."""
+    with open_run("what_else_breaks", {"model": "made"}, root=root) as run:
+        run.save("effects", effects({}), pairs=Pairs())
+        run.save("none", answers(0.6, 0.95), heads=[])
+        run.save("key-in-some", without, heads=list(heads))
+        run.save("strongest", without, heads=list(heads))
+    return run
+
+
+def where_do_they_look(root: Path, weights: Mapping[str, Mapping[str, float]]) -> Run:
+    """Of each key head the weight on each role; the same in all operations."""
+    heads = tuple(weights)
+    mean = torch.tensor([[weights[h].get(role, 0.0) for role in ROLES] for h in heads])
+    noise = 1e-3 * torch.randn(len(heads), len(ROLES), N_PAIRS, generator=torch.manual_seed(0))
+    labels = {"head": heads, "role": tuple(map(str, ROLES))}
+    looks = Effects(mean[..., None] + noise, ("head", "role"), "weight", labels=labels, **SHARED)
+    tokens = [("<s>", "8", word, "2", "=") for word in ("plus", "minus", "times", "over")]
+    pattern = torch.zeros(len(heads), 5, 5)
+    for place, role in enumerate(("BOS", "operand a", "operator", "operand b", "END")):
+        pattern[:, -1, place] = mean[:, list(map(str, ROLES)).index(role)]
+    with open_run("where_do_they_look", {"model": "made"}, root=root) as run:
+        for name in FOUR:
+            facts = {"key": list(heads), "kinds": kinds_of(looks)}
+            run.save(name, looks, pairs=Pairs(), **facts)
+        for result, kind in (("formats", "operand"), ("words", "operator")):
+            rows = [i for i, head in enumerate(heads) if kinds_of(looks)[head] == kind] or [0]
+            prompts = tuple(" ".join(row) for row in tokens)
+            shown = Patterns(
+                prompts, tuple(heads[i] for i in rows), tuple(tokens), (pattern[rows],) * 4
+            )
+            run.save(result, shown)
+    return run
+
+
+def what_do_mlps_add(
+    root: Path, curves: Mapping[str, list[float]], won: list[str], model: str = "made"
+) -> Run:
+    """Mean cosines of `operands` in MLP_in, of `C` and `others` in the write; who wins by layer."""
+
+    def probe(values: list[list[float]], tokens: tuple[str, ...]) -> Effects:
+        mean = torch.tensor(values).T[..., None]
+        noise = 1e-4 * torch.randn(*mean.shape[:2], N_PAIRS, generator=torch.manual_seed(0))
+        told = {"labels": {"token": tokens}, **SHARED}
+        return Effects(mean + noise, ("layer", "token"), "cosine", **told)
+
+    operands, nothing = curves["operands"], [0.0] * len(curves["operands"])
+    reads = probe([operands, operands, nothing], ("A", "B", "others without A, B, C"))
+    writes = probe([curves["C"], curves["others"]], ("C", "others without C"))
+    shares = torch.zeros(len(won), len(CLASSES), N_PAIRS)
+    for layer, name in enumerate(won):
+        shares[layer, CLASSES.index(name)] = 1.0
+    told = {"labels": {"class": CLASSES}, **SHARED}
+    by_chance = torch.tensor([0.1, 0.1, 0.1, 0.2, 0.5])[:, None].expand(-1, N_PAIRS)
+    with open_run("what_do_mlps_add", {"model": model, "final_norm": False}, root=root) as run:
+        for name in FOUR:
+            run.save(f"{name}-mlp_in", reads, pairs=Pairs())
+            run.save(f"{name}-write", writes, pairs=Pairs())
+            chance = Effects(by_chance.contiguous(), ("class",), "share", **told)
+            run.save(f"{name}-chance", chance, pairs=Pairs())
+            winners = Effects(shares, ("layer", "class"), "winner", **told)
+            apart = [i % 2 == 0 for i in range(N_PAIRS)]
+            run.save(f"{name}-winners", winners, pairs=Pairs(), distinct_classes=apart)
+    return run
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of chosen rows, as the tuning experiment saves it."""
+
+    rows: tuple[dict[str, Any], ...]
+
+    def to_arrays(self) -> Arrays:
+        return Arrays({"x": torch.zeros(1)}, {"kind": "chosen_rates", "rows": list(self.rows)})
+
+    def to_dataframe(self) -> DataFrame:
+        return DataFrame(self.rows)
+
+
+def does_tuning_help(
+    root: Path,
+    after: Mapping[str, tuple[float, float]],
+    speeds: Mapping[str, float],
+    seeds: int = 3,
+) -> Run:
+    """Word problems and generic questions right after each tuning; 40% and 95% before."""
+    rows: dict[str, dict[str, Any]] = {
+        "full": {"method": "full", "heads": 0, "mlps": 0, "rate": 1e-3},
+        "precise": {"method": "precise", "heads": 3, "mlps": 0, "rate": 1e-2},
+        "mlps": {"method": "precise", "heads": 3, "mlps": 12, "rate": 1e-3},
+    }
+    with open_run("does_tuning_help", {"model": "made"}, root=root) as run:
+        run.save("before", answers(0.4, 0.95))
+        for name, row in rows.items():
+            for seed in range(seeds):
+                words, generic = after[name]
+                made = answers(words + seed / 200, generic)
+                facts = {**row, "seed": seed, "samples_per_second": speeds[name] * (1 + seed / 100)}
+                run.save(f"{name}-{seed}", made, **facts)
+            run.save(f"{name}-other-rate", answers(1.0, 1.0), **{**facts, "rate": 0.5})
+        run.save("table-1", Rows((rows["full"], rows["precise"])))
+        run.save("table-5", Rows((rows["precise"], rows["mlps"])))
     return run

@@ -4,20 +4,18 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from made_claims import N_HEADS, N_LAYERS, which_heads
+from made_claims import N_HEADS, N_LAYERS, Verdicts, which_heads
 
 import arith_lens as al
-from arith_lens.claims import CLAIMS, Number, Verdict
+from arith_lens.claims import CLAIMS, Number
 from arith_lens.claims.claim import Found, Within
 from arith_lens.problems import FOUR
 from figures import claims as figure
 
+ROOT = Path(al.__file__).parent.parent
 MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}
-
-
-def verdicts(root: Path, model: str = "made") -> dict[str, Verdict]:
-    return {verdict.claim.key: verdict for verdict in al.check_claims(model, roots=(root,))}
 
 
 def test_every_claim_says_what_it_needs_to_say() -> None:
@@ -32,15 +30,16 @@ def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> N
     found = al.check_claims("my model", roots=(tmp_path,))
     assert {verdict.holds for verdict in found} == {"not measured"}
     for verdict in found:
-        program, module = shlex.split(verdict.command)[1:3]
-        assert program == "-m" and module.removeprefix("experiments.") in verdict.claim.experiments
-        assert shlex.split(verdict.command)[3:5] == ["--model", "my model"]
+        words = shlex.split(verdict.command)
+        assert words[:2] == ["python", "-m"]
+        assert words[2].removeprefix("experiments.") in verdict.claim.experiments
+        assert words[words.index("--model") + 1] == "my model"
         assert verdict.why and not verdict.found and not verdict.numbers
 
 
 def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> None:
     run = which_heads(tmp_path, MIDDLE)
-    found = verdicts(tmp_path)
+    found = Verdicts(tmp_path)
     for key in ("strongest_head", "few_key_heads", "middle_layers"):
         assert found[key].holds == "holds", found[key]
         assert found[key].runs == (run.path,)
@@ -56,44 +55,44 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
 
 def test_many_heads_at_the_ends_do_not_hold(tmp_path: Path) -> None:
     which_heads(tmp_path, {(layer, head): -0.1 for layer in (0, 11) for head in range(4)})
-    found = verdicts(tmp_path)
+    found = Verdicts(tmp_path)
     assert found["few_key_heads"].holds == found["middle_layers"].holds == "does not hold"
     assert found["middle_layers"].numbers[0].value == 0
 
 
 def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) -> None:
     run = which_heads(tmp_path, {(4, 6): -0.03})
-    found = verdicts(tmp_path)
+    found = Verdicts(tmp_path)
     assert found["strongest_head"].holds == "does not hold"
     for key in ("few_key_heads", "middle_layers"):
         assert found[key].holds == "not measured"
-        assert "no operation has a key head" in found[key].why
+        assert "none of addition," in found[key].why and "has key heads" in found[key].why
         assert found[key].runs == (run.path,)
 
 
 def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
     which_heads(tmp_path, {name: MIDDLE if name != "division" else {} for name in FOUR})
-    few = verdicts(tmp_path)["few_key_heads"]
-    assert few.holds == "holds" and "No key heads: division." in few.found
+    few = Verdicts(tmp_path)["few_key_heads"]
+    assert few.holds == "holds" and few.found.endswith("(an effect below -5%): division.")
     assert [number.of for number in few.numbers] == [*FOUR[:3]]
 
 
 def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> None:
     which_heads(tmp_path, {(4, 6): -0.051}, noise=0.02)
-    assert verdicts(tmp_path)["strongest_head"].holds == "not decided"
+    assert Verdicts(tmp_path)["strongest_head"].holds == "not decided"
 
 
 def test_a_damaged_run_is_not_measured_and_says_why(tmp_path: Path) -> None:
     run = which_heads(tmp_path, MIDDLE)
     (run.path / "division.safetensors").write_bytes(b"not what was written")
-    found = verdicts(tmp_path)["few_key_heads"]
+    found = Verdicts(tmp_path)["few_key_heads"]
     assert found.holds == "not measured" and "damaged" in found.why
     assert found.command.endswith("--again")
 
 
 def test_a_run_of_another_question_is_passed_over(tmp_path: Path) -> None:
     which_heads(tmp_path, MIDDLE, paths="total")
-    found = verdicts(tmp_path)["few_key_heads"]
+    found = Verdicts(tmp_path)["few_key_heads"]
     assert found.holds == "not measured" and "paths total" in found.why
 
 
@@ -141,3 +140,28 @@ def test_the_list_is_printed_and_written(
     assert "<b>made" not in page and "fewer than 5% of the heads" in page
     assert "holds: " in capsys.readouterr().out
     assert "few_key_heads" in (tmp_path / "out" / "claims.csv").read_text()
+
+
+def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
+    tmp_path: Path,
+) -> None:
+    """Of the gallery's means alone, so without intervals: every pair has the mean."""
+    table = pd.read_csv(ROOT / "figures" / "gallery" / "fig2.csv").query("component == 'head'")
+    planted: dict[str, dict[tuple[int, int], float]] = {name: {} for name in FOUR}
+    columns = (table[name].tolist() for name in ("operation", "layer", "head", "mean"))
+    for name, layer, head, mean in zip(*columns, strict=True):
+        planted[name][int(layer), int(head)] = float(mean)
+    which_heads(tmp_path, planted, noise=0.0)
+    found = Verdicts(tmp_path)
+    few, strongest = found["few_key_heads"], found["strongest_head"]
+    by_hand = {name: sum(m < -0.05 for m in means.values()) / 96 for name, means in planted.items()}
+    assert {n.of: n.value for n in few.numbers} == {k: v for k, v in by_hand.items() if v}
+    assert few.holds == "holds" and "division" in few.found
+    assert [number.of for number in strongest.numbers] == [
+        "addition (head 5.5)",
+        "subtraction (head 5.2)",
+        "multiplication (head 5.5)",
+        "division (head 5.5)",
+    ]
+    assert strongest.holds == "does not hold"  # division's is weaker than 5%
+    assert strongest.numbers[1].value == pytest.approx(min(planted["subtraction"].values()))

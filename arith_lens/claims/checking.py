@@ -3,12 +3,20 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from arith_lens.claims import heads
+from arith_lens.claims import attention, heads, knockout, models, probes, sharing, tuning
 from arith_lens.claims.claim import Claim, Verdict
-from arith_lens.claims.evidence import Evidence, NotMeasured
-from arith_lens.runs import RunError
+from arith_lens.claims.evidence import Evidence
+from arith_lens.claims.verdicts import verdict_on
 
-CLAIMS: tuple[Claim, ...] = (*heads.CLAIMS,)
+CLAIMS: tuple[Claim, ...] = (
+    *heads.CLAIMS,
+    *sharing.CLAIMS,
+    *knockout.CLAIMS,
+    *attention.CLAIMS,
+    *probes.CLAIMS,
+    *tuning.CLAIMS,
+    *models.CLAIMS,
+)
 """All of them, group by group."""
 
 
@@ -30,21 +38,3 @@ def check_claims(model: str, *, roots: Sequence[Path | str] = ("results",)) -> l
         raise ValueError("expected folders that hold runs, found none; give roots=('results',)")
     evidence = Evidence(model, [Path(root) for root in roots])
     return [verdict_on(claim, evidence) for claim in CLAIMS]
-
-
-def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
-    """One claim against the runs there are."""
-    evidence.take_used()
-    try:
-        found = claim.measure(evidence)
-    except NotMeasured as missing:
-        command = missing.command
-        return Verdict(
-            claim, "not measured", why=str(missing), command=command, runs=evidence.take_used()
-        )
-    except (RunError, ValueError) as damage:
-        command = f"{evidence.command(claim.experiments[0])} --again"
-        return Verdict(
-            claim, "not measured", why=str(damage), command=command, runs=evidence.take_used()
-        )
-    return Verdict(claim, found.holds, str(found), found.numbers, runs=evidence.take_used())

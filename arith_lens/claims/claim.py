@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
     from arith_lens.claims.evidence import Evidence
 
-Group: TypeAlias = Literal["heads", "knockout", "attention", "probes", "tuning", "models"]
+Group: TypeAlias = Literal[
+    "heads", "sharing", "knockout", "attention", "probes", "tuning", "models"
+]
 Holds: TypeAlias = Literal["holds", "does not hold", "not decided", "not measured"]
 Unit: TypeAlias = Literal["%", "points", "layers", "count", "ratio"]
 
@@ -78,6 +80,7 @@ class Found:
 
     numbers: tuple[Number, ...]
     note: str = ""
+    decided: Holds | None = None  # where numbers alone do not say it
 
     def __post_init__(self) -> None:
         if not any(number.rule for number in self.numbers):
@@ -86,6 +89,8 @@ class Found:
     @property
     def holds(self) -> Holds:
         """ "holds" where every number with a rule does; "does not hold" where one does not."""
+        if self.decided is not None:
+            return self.decided
         decided = {number.holds for number in self.numbers}
         if "does not hold" in decided:
             return "does not hold"

@@ -1,22 +1,22 @@
 """Numbers made of effects, with intervals: the statistic is made anew of every resample."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isnan
 
 import numpy as np
 
-from arith_lens.claims.claim import Number, Unit, Within
+from arith_lens.claims.claim import Found, Number, Unit, Within
+from arith_lens.claims.evidence import NotMeasured
 from arith_lens.effects import Effects
 from arith_lens.statistics import resampled_means
 
 N_RESAMPLES = 1000
 TAIL = 0.025
-Statistic = Callable[..., float]
 
 
 def estimate(
     of: str,
-    statistic: Statistic,
+    statistic: Callable[..., float],
     *effects: Effects,
     unit: Unit = "%",
     rule: Within | None = None,
@@ -32,22 +32,26 @@ def estimate(
         statistic: of as many arrays of means, [*component], as there are effects
         together: whether the effects are of the same pairs, drawn alike
     """
-    value = statistic(*(one.mean().double().numpy() for one in effects))
+    value = float(statistic(*(one.mean().double().numpy() for one in effects)))
     if isnan(value):
         return None
+    low, high = interval(resampled(statistic, *effects, together=together))
+    return Number(of, value, low, high, unit, rule)
+
+
+def resampled(
+    statistic: Callable[..., float], *effects: Effects, together: bool = False
+) -> list[float]:
+    """The statistic of each resample of the effects."""
     drawn = [
         resampled_means(one.sample(), slice(None), N_RESAMPLES, 0 if together else place)
         .numpy()
         .reshape(*one.per_pair.shape[:-1], N_RESAMPLES)
         for place, one in enumerate(effects)
     ]
-    values = [
-        statistic(*(one[..., i] for one in drawn))
-        for i in range(N_RESAMPLES)
-        if not any(np.isnan(one[..., i]).all() for one in drawn)
-    ]
-    low, high = interval(values)
-    return Number(of, float(value), low, high, unit, rule)
+    if any(np.isnan(one).all() for one in drawn):  # a single reference prompt has no interval
+        return []
+    return [float(statistic(*(one[..., i] for one in drawn))) for i in range(N_RESAMPLES)]
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -60,6 +64,30 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     return float(low), float(high)
 
 
-def numbers(found: Sequence[Number | None]) -> tuple[Number, ...]:
-    """Those that are there."""
-    return tuple(number for number in found if number is not None)
+def of_each(found: Mapping[str, Number | None], *, missing: str) -> Found:
+    """Numbers of several operations; those that have none are named.
+
+    Args:
+        missing: what an operation without a number has not, such as "key heads"
+
+    Raises:
+        NotMeasured: none has one.
+    """
+    there = tuple(number for number in found.values() if number is not None)
+    without = [name for name, number in found.items() if number is None]
+    if not there:
+        raise NotMeasured(
+            f"none of {', '.join(found)} has {missing}, so there is nothing to look at"
+        )
+    return Found(there, f"Without {missing}: {', '.join(without)}." if without else "")
+
+
+def there(number: Number | None, missing: str) -> Number:
+    """A number that a claim cannot do without.
+
+    Raises:
+        NotMeasured: it is not there.
+    """
+    if number is None:
+        raise NotMeasured(f"there is nothing to look at: {missing}")
+    return number

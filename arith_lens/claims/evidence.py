@@ -2,7 +2,7 @@
 
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ ASKED: Mapping[str, Any] = {
     "final_norm": False,
 }
 """The paper's question, of every experiment whose configuration has such a field."""
+
+
+HEADS = "which_heads"
 
 
 class NotMeasured(Exception):
@@ -53,18 +56,40 @@ class Evidence:
         self._used[self._found[key].path] = None
         return self._found[key]
 
+    def note(self, used: Iterable[Path]) -> None:
+        """That these folders were used too."""
+        self._used.update(dict.fromkeys(used))
+
     def take_used(self) -> tuple[Path, ...]:
         """The folders used since this was last called."""
         used = tuple(self._used)
         self._used.clear()
         return used
 
-    def command(self, experiment: str) -> str:
-        """What fills a run of this experiment."""
+    def command(self, experiment: str, result: str = "") -> str:
+        """What fills a run of this experiment, with this result."""
+        table = f" --table {result.removeprefix('table-')}" if result.startswith("table-") else ""
         root = (
             "" if str(self.roots[0]) == "results" else f" --root {shlex.quote(str(self.roots[0]))}"
         )
-        return f"python -m experiments.{experiment} --model {shlex.quote(self.model)}{root}"
+        model = shlex.quote(self.model)
+        return f"python -m experiments.{experiment}{table} --model {model}{root}"
+
+    def another(self) -> "Evidence":
+        """That of the model, other than this one, whose heads were looked at last.
+
+        Raises:
+            NotMeasured: there is no run of another model.
+        """
+        for root in self.roots:
+            for run in find_runs(HEADS, root=root):
+                if run.config.get("model") not in (None, self.model):
+                    return Evidence(run.config["model"], self.roots)
+        raise NotMeasured(
+            f"no finished run of {HEADS} of another model than {self.model} under "
+            f"{', '.join(map(str, self.roots))}",
+            f"python -m experiments.{HEADS} --model ANOTHER",
+        )
 
     def _find(self, experiment: str, result: str) -> Run:
         refused: list[str] = []
@@ -82,7 +107,7 @@ class Evidence:
                 refused.append(f"{run.path} has {reason}")
         places = ", ".join(map(str, self.roots))
         why = f"no finished run of {experiment} of {self.model} under {places}"
-        raise NotMeasured("; ".join([why, *refused]), self.command(experiment))
+        raise NotMeasured("; ".join([why, *refused]), self.command(experiment, result))
 
 
 def _unlike(run: Run) -> str:

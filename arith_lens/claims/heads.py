@@ -1,75 +1,90 @@
-"""Claims about which heads and MLPs write the answer, and where they are (sections 5.1, D)."""
+"""Claims about which heads and MLPs write the answer, and where they are (section 5.1)."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from arith_lens.claims.claim import Claim, Found, Number, Within
-from arith_lens.claims.estimate import estimate, numbers
-from arith_lens.claims.evidence import Evidence, NotMeasured
-from arith_lens.effects import KEY, ComponentEffects
+from arith_lens.claims import maps
+from arith_lens.claims.claim import Claim, Found, Number, Unit, Within
+from arith_lens.claims.estimate import estimate, of_each
+from arith_lens.claims.evidence import Evidence
+from arith_lens.claims.maps import EXPERIMENT, NO_KEY, effects_of
+from arith_lens.effects import KEY, ComponentEffects, Effects
 from arith_lens.problems import FOUR
 
-THRESHOLD = KEY["relative_logit"]
-EXPERIMENT = "which_heads"
+Measure = Callable[[Evidence], Found]
 
 
-def effects_of(evidence: Evidence) -> dict[str, ComponentEffects]:
-    """The effects of every component, by operation."""
-    run = evidence.run(EXPERIMENT)
-    return {name: run.load(name) for name in FOUR}
+def of_heads(statistic: Callable[[np.ndarray], float], rule: Within, unit: Unit = "%") -> Measure:
+    """Measures a statistic of each operation's heads."""
+
+    def measure(evidence: Evidence) -> Found:
+        found = {
+            name: estimate(name, statistic, effects.heads, rule=rule, unit=unit)
+            for name, effects in effects_of(evidence).items()
+        }
+        return of_each(found, missing=NO_KEY)
+
+    return measure
 
 
-def strongest(heads: np.ndarray) -> float:
-    """The most negative mean effect."""
-    return float(np.nanmin(heads))
+def of_mlps(
+    statistic: Callable[[np.ndarray, np.ndarray], float], rule: Within, missing: str
+) -> Measure:
+    """Measures a statistic of each operation's heads and MLPs, which are of the same pairs."""
 
+    def measure(evidence: Evidence) -> Found:
+        found = {
+            name: estimate(name, statistic, both.heads, both.mlps, rule=rule, together=True)
+            for name, both in effects_of(evidence).items()
+        }
+        return of_each(found, missing=missing)
 
-def share_of_key(heads: np.ndarray) -> float:
-    """Key heads as a share of all; NaN where there is none."""
-    n_key = int((heads < THRESHOLD).sum())
-    return n_key / heads.size if n_key else float("nan")
-
-
-def share_in_middle(heads: np.ndarray) -> float:
-    """Of the key heads' summed effect, what is in the middle half of the layers."""
-    key = np.where(heads < THRESHOLD, heads, 0.0)
-    layers = np.arange(len(heads))
-    middle = (layers >= len(heads) / 4) & (layers < 3 * len(heads) / 4)
-    return float(key[middle].sum() / key.sum()) if key.any() else float("nan")
-
-
-def of_each(evidence: Evidence, statistic: Callable[[np.ndarray], float], rule: Within) -> Found:
-    """A statistic of each operation's heads, where it has key heads."""
-    effects = effects_of(evidence)
-    found = [estimate(name, statistic, one.heads, rule=rule) for name, one in effects.items()]
-    without = [name for name, number in zip(effects, found, strict=True) if number is None]
-    if len(without) == len(effects):
-        raise NotMeasured("no operation has a key head: no head's effect is below -5%")
-    return Found(numbers(found), f"No key heads: {', '.join(without)}." if without else "")
+    return measure
 
 
 def _strongest(evidence: Evidence) -> Found:
+    rule = Within(below=KEY["relative_logit"])
+
     def one(name: str, effects: ComponentEffects) -> Number | None:
-        place = np.unravel_index(
-            int(np.nanargmin(effects.heads.mean().numpy())), effects.heads.per_pair.shape[:2]
-        )
-        of = f"{name} (head {place[0]}.{place[1]})"
+        (head,) = effects.heads.top(1)
+        place = (head.layer, head.index)  # pyright: ignore[reportAttributeAccessIssue]
+        of = f"{name} (head {head})"
         return estimate(of, lambda heads: float(heads[place]), effects.heads, rule=rule)
 
-    rule = Within(below=THRESHOLD)
-    return Found(numbers([one(*item) for item in effects_of(evidence).items()]))
+    found = {name: one(name, effects) for name, effects in effects_of(evidence).items()}
+    return of_each(found, missing="heads")
+
+
+def _via_mlps(evidence: Evidence) -> Found:
+    run = evidence.run("which_paths")
+
+    def one(name: str) -> Number | None:
+        direct, via = (run.load(f"{name}-{paths}").heads for paths in ("direct", "via_mlps"))
+        asked = ~direct.per_pair.isnan().all(-1)
+        chosen = (Effects(e.per_pair[asked], ("sender",), e.metric, template=e.template,
+                          cluster=e.cluster) for e in (direct, via))  # fmt: skip
+        return estimate(
+            f"{name} ({int(asked.sum())} heads)",
+            lambda direct, via: 1 - direct.sum() / via.sum(),
+            *chosen,
+            rule=Within(above=0.5),
+            together=True,
+        )
+
+    return of_each({name: one(name) for name in FOUR}, missing="heads")
 
 
 CLAIMS = (
     Claim(
         key="strongest_head",
         group="heads",
-        statement="Single heads matter: the answer's logit falls by more than 5% without what the "
-        "strongest head reads from the calculation.",
+        statement="Single heads matter: without what the strongest head reads from the "
+        "calculation, the answer's logit falls by more than 5%.",
         section="5.1",
-        paper="-14.0% for head 12.22 of LLaMA2-7B; a key head is beyond -5%",
-        rule="The strongest head's mean effect is below -5% in each of the four operations.",
+        paper="-14.0% for head 12.22 of LLaMA2-7B",
+        rule="The strongest head's mean effect is below -5%, the paper's mark of a key head, in "
+        "each of the four operations.",
         experiments=(EXPERIMENT,),
         measure=_strongest,
     ),
@@ -81,7 +96,18 @@ CLAIMS = (
         paper="fewer than 5% of the heads",
         rule="In each operation that has key heads, they are fewer than 5% of all heads.",
         experiments=(EXPERIMENT,),
-        measure=lambda evidence: of_each(evidence, share_of_key, Within(below=0.05)),
+        measure=of_heads(maps.share_of_key, Within(below=0.05)),
+    ),
+    Claim(
+        key="sparse_effect",
+        group="heads",
+        statement="Only a small number of heads has a noteworthy influence on the answer.",
+        section="5.1",
+        paper="a small number; no value",
+        rule="In each operation the strongest 5% of the heads have more than half of all that "
+        "heads, each patched alone, take away from the answer's logit (the half is ours).",
+        experiments=(EXPERIMENT,),
+        measure=of_heads(maps.share_of_few, Within(above=0.5)),
     ),
     Claim(
         key="middle_layers",
@@ -90,8 +116,51 @@ CLAIMS = (
         section="5.1, C, D",
         paper="primarily in layers 12 to 17 of 32",
         rule="In each operation that has key heads, the middle half of the layers has more than "
-        "half of their summed effect.",
+        "half of their summed effect (which layers are the middle is ours).",
         experiments=(EXPERIMENT,),
-        measure=lambda evidence: of_each(evidence, share_in_middle, Within(above=0.5)),
+        measure=of_heads(maps.share_in_middle, Within(above=0.5)),
+    ),
+    Claim(
+        key="no_early_key_heads",
+        group="heads",
+        statement="The first layers have no key heads.",
+        section="5.1",
+        paper="key heads emerge from layer 12 of 32 on, for all calculations",
+        rule="In each operation that has key heads, none is in the first 12/32 of the layers.",
+        experiments=(EXPERIMENT,),
+        measure=of_heads(maps.n_early, Within(below=1), unit="count"),
+    ),
+    Claim(
+        key="mlps_before",
+        group="heads",
+        statement="MLPs below the first key head have almost no effect on the answer.",
+        section="5.1",
+        paper="about ±0.0% (layers 0 to 16 of 32), where later ones have about ±10%",
+        rule="In each operation, the largest effect of an MLP below the first key head, whatever "
+        "its sign, is under 1%: a tenth of what the paper's later ones have (the tenth is ours).",
+        experiments=(EXPERIMENT,),
+        measure=of_mlps(maps.largest_before, Within(below=0.01), "an MLP below its first key head"),
+    ),
+    Claim(
+        key="mlps_after",
+        group="heads",
+        statement="MLPs from the first key head's layer on have large effects.",
+        section="5.1",
+        paper="about ±10% after layer 17 of 32",
+        rule="In each operation that has key heads, the mean effect of these MLPs, whatever its "
+        "sign, is over 5%: the paper's mark of a key head, and half of its ±10% (ours).",
+        experiments=(EXPERIMENT,),
+        measure=of_mlps(maps.mean_after, Within(above=0.05), NO_KEY),
+    ),
+    Claim(
+        key="via_mlps",
+        group="heads",
+        statement="What key heads read reaches the answer through MLPs, which work it out.",
+        section="5.1, 5.2",
+        paper="no value",
+        rule="In each operation more than half of the strongest heads' effect is gone where only "
+        "the direct path to the logits is left to them (the half is ours).",
+        experiments=("which_paths",),
+        measure=_via_mlps,
     ),
 )

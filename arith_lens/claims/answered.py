@@ -1,0 +1,63 @@
+"""Answers before and after, as numbers with intervals: of word problems and of everything else."""
+
+import torch
+
+from arith_lens.answers import Answers
+from arith_lens.claims.claim import Number, Within
+from arith_lens.claims.estimate import estimate
+from arith_lens.claims.evidence import NotMeasured
+from arith_lens.effects import Effects
+from arith_lens.paper import BENCHMARKS
+
+MATHEMATICS = ("gain_lose", "compare", "groups", "two_step", *BENCHMARKS[:4])
+"""The tasks that are word problems, in the closed world and in the benchmarks."""
+VALIDATION = "validation/"
+
+
+def word_problems(answers: Answers) -> list[bool]:
+    """Which questions are of mathematics, those that rates were chosen on left out."""
+    return [task.split("/")[0] in MATHEMATICS for task in answers.task]
+
+
+def generic(answers: Answers) -> list[bool]:
+    """Which questions are of all other tasks."""
+    return [
+        not math and not task.startswith(VALIDATION)
+        for task, math in zip(answers.task, word_problems(answers), strict=True)
+    ]
+
+
+def relative_change(of: str, before: Answers, after: Answers, rule: Within | None = None) -> Number:
+    """The change of accuracy as a share of what was right before; questions are drawn in pairs.
+
+    Raises:
+        NotMeasured: nothing was right before, or nothing asked.
+    """
+    found = None
+    if len(before):
+        found = estimate(
+            of, lambda m: m[1] / m[0] - 1 if m[0] else m[0] / 0, _both(before, after), rule=rule
+        )
+    if found is None:
+        raise NotMeasured(f"{of}: none of {len(before)} questions was answered right before")
+    return found
+
+
+def change(of: str, before: Answers, after: Answers, rule: Within | None = None) -> Number:
+    """The change of accuracy in points; questions are drawn in pairs.
+
+    Raises:
+        NotMeasured: nothing was asked.
+    """
+    found = None
+    if len(before):
+        both = _both(before, after)
+        found = estimate(of, lambda m: m[1] - m[0], both, rule=rule, unit="points")
+    if found is None:
+        raise NotMeasured(f"{of}: no question was asked")
+    return found
+
+
+def _both(before: Answers, after: Answers) -> Effects:
+    before.change_to(after)  # refuses other questions
+    return Effects(torch.stack([before.correct, after.correct]).float(), ("run",), "correct")

@@ -1,0 +1,100 @@
+"""Statistics of maps of mean effects, [layer head] and [layer]; NaN where there is no key head."""
+
+import numpy as np
+
+from arith_lens.claims.evidence import Evidence
+from arith_lens.effects import KEY, ComponentEffects
+from arith_lens.problems import FOUR
+
+EXPERIMENT = "which_heads"
+NO_KEY = "key heads (an effect below -5%)"
+NAN = float("nan")
+
+
+def effects_of(evidence: Evidence) -> dict[str, ComponentEffects]:
+    """The effects of every component, by operation."""
+    run = evidence.run(EXPERIMENT)
+    return {name: run.load(name) for name in FOUR}
+
+
+def is_key(heads: np.ndarray) -> np.ndarray:
+    """Which heads are key heads: an effect below the paper's -5%."""
+    return heads < KEY["relative_logit"]
+
+
+def share_of_key(heads: np.ndarray) -> float:
+    """Key heads as a share of all."""
+    key = is_key(heads)
+    return float(key.mean()) if key.any() else NAN
+
+
+def share_of_few(heads: np.ndarray, few: float = 0.05) -> float:
+    """What the strongest twentieth of the heads has of all that heads take away, each alone."""
+    ranked = np.sort(np.nan_to_num(heads).ravel())
+    away = ranked[ranked < 0].sum()
+    return float(ranked[: int(few * ranked.size)].sum() / away) if away else NAN
+
+
+def share_in_middle(heads: np.ndarray) -> float:
+    """Of the key heads' summed effect, what is in the middle half of the layers."""
+    key = np.where(is_key(heads), heads, 0.0)
+    layers = np.arange(len(heads))
+    middle = (layers >= len(heads) / 4) & (layers < 3 * len(heads) / 4)
+    return float(key[middle].sum() / key.sum()) if key.any() else NAN
+
+
+def n_early(heads: np.ndarray, until: float = 12 / 32) -> float:
+    """Key heads in the first layers, up to a share of the depth."""
+    key = is_key(heads)
+    early = np.arange(len(heads)) < until * len(heads)
+    return float(key[early].sum()) if key.any() else NAN
+
+
+def first_key_layer(heads: np.ndarray) -> int | None:
+    """The lowest layer that has a key head."""
+    layers = np.flatnonzero(is_key(heads).any(1))
+    return int(layers[0]) if len(layers) else None
+
+
+def largest_before(heads: np.ndarray, mlps: np.ndarray) -> float:
+    """The largest effect, whatever its sign, of the MLPs below the first key head."""
+    first = first_key_layer(heads)
+    return float(np.abs(mlps[:first]).max()) if first else NAN
+
+
+def mean_after(heads: np.ndarray, mlps: np.ndarray) -> float:
+    """The mean effect, whatever its sign, of the MLPs from the first key head's layer on."""
+    first = first_key_layer(heads)
+    return NAN if first is None else float(np.abs(mlps[first:]).mean())
+
+
+def key_in_all(*maps: np.ndarray) -> float:
+    """Of the heads that are key in some map, those that are key in all."""
+    keys = np.stack([is_key(one) for one in maps])
+    some = keys.any(0).sum()
+    return float(keys.all(0).sum() / some) if some else NAN
+
+
+def mean_overlap(*maps: np.ndarray) -> float:
+    """The Jaccard overlap of the key heads of two maps, mean over the pairs that have any."""
+    found = [key_in_all(a, b) for i, a in enumerate(maps) for b in maps[i + 1 :]]
+    return float(np.nanmean(found)) if not np.isnan(found).all() else NAN
+
+
+def rank_correlation(*maps: np.ndarray) -> float:
+    """Spearman's correlation of all heads' effects, mean over the pairs of maps."""
+    ranks = [np.argsort(np.argsort(one.ravel())) for one in maps]
+    between = [np.corrcoef(a, b)[0, 1] for i, a in enumerate(ranks) for b in ranks[i + 1 :]]
+    return float(np.mean(between))
+
+
+def how_many_more(plus: np.ndarray, minus: np.ndarray, *others: np.ndarray) -> float:
+    """Key heads of the other operation that has fewest, less those of + or -, which has more."""
+    counts = [int(is_key(one).sum()) for one in (plus, minus, *others)]
+    return float(min(counts[2:]) - max(counts[:2])) if any(counts) else NAN
+
+
+def top_overlap(a: np.ndarray, b: np.ndarray, k: int) -> float:
+    """The share of the k strongest heads that two maps have in common."""
+    strongest = [{*np.argsort(np.nan_to_num(one, nan=np.inf).ravel())[:k]} for one in (a, b)]
+    return len(strongest[0] & strongest[1]) / k

@@ -1,0 +1,61 @@
+"""The claim that the mechanism is the same in other models (Appendix C)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from arith_lens.claims import heads, probes
+from arith_lens.claims.claim import Claim, Found, Holds, Number, Within
+from arith_lens.claims.evidence import Evidence, NotMeasured
+from arith_lens.claims.verdicts import verdict_on
+
+REPEATED = (
+    "few_key_heads",
+    "middle_layers",
+    "operands_rise_and_fall",
+    "answer_rises",
+    "turning_layers_agree",
+)
+"""What Appendix C says of all three models."""
+
+
+def _repeats(evidence: Evidence) -> Found:
+    for experiment in (heads.EXPERIMENT, probes.EXPERIMENT):
+        evidence.run(experiment)
+    other = evidence.another()
+    claims = {claim.key: claim for claim in (*heads.CLAIMS, *probes.CLAIMS)}
+    both: dict[str, tuple[Holds, Holds]] = {}
+    used: list[Path] = []
+    for key in REPEATED:
+        here, there = (verdict_on(claims[key], one) for one in (evidence, other))
+        for verdict in (here, there):
+            if verdict.holds == "not measured":
+                raise NotMeasured(f"{key}: {verdict.why}", verdict.command)
+            used += verdict.runs
+        both[key] = here.holds, there.holds
+    evidence.note(used)
+    agreed = Number("claims that hold in both", _count(both, "holds"), unit="count",
+                    rule=Within(above=len(both) - 1))  # fmt: skip
+    said = "; ".join(f"{key}: {here}, {there}" for key, (here, there) in both.items())
+    note = f"Of {len(both)}, in {evidence.model} and {other.model}: {said}."
+    open_ = not any("does not hold" in pair for pair in both.values())
+    undecided = open_ and any("not decided" in pair for pair in both.values())
+    return Found((agreed,), note, decided="not decided" if undecided else None)
+
+
+def _count(both: Mapping[str, tuple[Holds, Holds]], holds: Holds) -> int:
+    return sum(pair == (holds, holds) for pair in both.values())
+
+
+CLAIMS = (
+    Claim(
+        key="repeats_in_another_model",
+        group="models",
+        statement="The mechanism is the same in another model.",
+        section="C, Figures 12 to 14",
+        paper="similar in LLaMA2-7B, LLaMA2-13B and Mistral-7B",
+        rule="What Appendix C says of all its models holds in this one and in the other model "
+        f"whose heads were looked at last: {', '.join(REPEATED)}.",
+        experiments=(heads.EXPERIMENT, probes.EXPERIMENT),
+        measure=_repeats,
+    ),
+)

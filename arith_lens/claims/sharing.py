@@ -1,0 +1,212 @@
+"""Claims about heads that serve several operations, powers and word problems (5.1, D, E)."""
+
+from arith_lens.claims import maps
+from arith_lens.claims.claim import Claim, Found, Number, Within
+from arith_lens.claims.estimate import estimate, of_each, there
+from arith_lens.claims.evidence import Evidence, NotMeasured
+from arith_lens.claims.maps import EXPERIMENT, NO_KEY, effects_of
+from arith_lens.effects import Effects
+from arith_lens.knockout import KnockoutCurves, Outcomes
+from arith_lens.knockout.drops import drop
+from arith_lens.problems import FOUR
+from arith_lens.runs import Run
+
+POWERS = "do_powers_use_them"
+WORDS = "do_word_problems_use_them"
+
+
+def _heads(evidence: Evidence, names: tuple[str, ...] = FOUR) -> list[Effects]:
+    effects = effects_of(evidence)
+    return [effects[name].heads for name in names]
+
+
+def _beside(found: Number | None) -> tuple[Number, ...]:
+    return () if found is None else (found,)
+
+
+def _shared(evidence: Evidence) -> Found:
+    heads = _heads(evidence)
+    title = "key in all four, of those key in any"
+    all_four = estimate(title, maps.key_in_all, *heads, rule=Within(above=0.5))
+    overlap = estimate("overlap of two (Jaccard)", maps.mean_overlap, *heads, unit="ratio")
+    title = "rank correlation of all heads' effects in two"
+    ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
+    return Found((there(all_four, f"no {NO_KEY}"), *_beside(overlap), *_beside(ranks)))
+
+
+def _alike(evidence: Evidence) -> Found:
+    heads = _heads(evidence, ("addition", "subtraction"))
+    title = "overlap of the key heads (Jaccard)"
+    overlap = estimate(title, maps.key_in_all, *heads, unit="ratio", rule=Within(above=0.8))
+    title = "rank correlation of all heads' effects"
+    ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
+    return Found((there(overlap, f"no {NO_KEY}"), *_beside(ranks)))
+
+
+def _more(evidence: Evidence) -> Found:
+    heads = _heads(evidence)
+    title = "the smaller number of × and ÷ less the larger of + and −"
+    found = estimate(title, maps.how_many_more, *heads, unit="count", rule=Within(above=0))
+    counts = ", ".join(
+        f"{name} {int(maps.is_key(one.mean().numpy()).sum())}"
+        for name, one in zip(FOUR, heads, strict=True)
+    )
+    return Found((there(found, f"no {NO_KEY}"),), f"Key heads: {counts}.")
+
+
+def _wordings(run: Run) -> list[str]:
+    """The results of the wordings of powers, such as exponentiation-0."""
+    return [name.removesuffix("-effects") for name in run.names if name.endswith("-effects")]
+
+
+def _powers_share(evidence: Evidence) -> Found:
+    run = evidence.run(POWERS)
+    four = [run.load(name).heads for name in FOUR]
+
+    def share(power, *four) -> float:
+        key = maps.is_key(power)
+        others = sum(maps.is_key(one).astype(int) for one in four) > 0
+        return float((key & others).sum() / key.sum()) if key.any() else maps.NAN
+
+    found = {
+        name: estimate(
+            name, share, run.load(f"{name}-effects").heads, *four, rule=Within(above=0.5)
+        )
+        for name in _wordings(run)
+    }
+    return of_each(found, missing=NO_KEY)
+
+
+def _powers_need(evidence: Evidence) -> Found:
+    run = evidence.run(POWERS)
+    found: dict[str, Number | None] = {}
+    for name in _wordings(run):
+        curve = KnockoutCurves.from_arrays(run.load_arrays(name))["effect"]
+        k = curve.ks[-1]
+        change = curve.drop(k).accuracy if k else None
+        found[name] = change and Number(
+            f"{name} ({k} heads)", change.relative, *change.relative_ci, "%", Within(below=-0.6)
+        )
+    return of_each(found, missing=NO_KEY)
+
+
+def _words_share(evidence: Evidence) -> Found:
+    run = evidence.run(WORDS)
+    both = [run.load(f"effects-{name}").heads for name in ("generated", "word_problems")]
+    k = int(run.config["heads"])
+    rule = Within(above=0.5)
+    found = estimate(f"of {k} heads", lambda a, b: maps.top_overlap(a, b, k), *both, rule=rule)
+    chance = k / both[0].mean().numel()
+    return Found((there(found, "no heads"),), f"By chance {chance:.1%}.")
+
+
+def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
+    """The relative loss of accuracy on some prompts without some heads."""
+    out = (Outcomes.from_arrays(run.load_arrays(f"{one}-on-{prompts}")) for one in ("none", heads))
+    change = drop(*out).accuracy
+    n = len(run.facts(f"{heads}-on-{prompts}")["heads"])
+    title = f"{prompts.replace('_', ' ')}, without {n} heads"
+    return Number(title, change.relative, *change.relative_ci, "%", rule)
+
+
+def _words_need(evidence: Evidence) -> Found:
+    run = evidence.run(WORDS)
+    return Found((_knocked(run, "word_problems", "word_problems", Within(below=-0.6)),))
+
+
+def _overlap_needed(evidence: Evidence) -> Found:
+    run = evidence.run(WORDS)
+    rule = Within(below=-0.5)
+    if not run.facts("overlap-on-generated")["heads"]:
+        raise NotMeasured("the two kinds of prompt have no strongest head in common")
+    return Found(tuple(_knocked(run, "overlap", on, rule) for on in ("generated", "word_problems")))
+
+
+CLAIMS = (
+    Claim(
+        key="shared_key_heads",
+        group="sharing",
+        statement="The four operations share their key heads.",
+        section="D",
+        paper="key heads could be shared across the four tasks; no value",
+        rule="Of the heads that are key in any operation, more than half are key in all four (the "
+        "half is ours).",
+        experiments=(EXPERIMENT,),
+        measure=_shared,
+    ),
+    Claim(
+        key="addition_like_subtraction",
+        group="sharing",
+        statement="Addition and subtraction have almost the same key heads.",
+        section="D",
+        paper="almost the same, with other magnitudes; no value",
+        rule="The key heads of both are more than 80% of those of either (the 80% is ours).",
+        experiments=(EXPERIMENT,),
+        measure=_alike,
+    ),
+    Claim(
+        key="more_heads_for_products",
+        group="sharing",
+        statement="Multiplication and division have more key heads than addition and subtraction.",
+        section="D",
+        paper="a greater number of key heads; no value",
+        rule="Both multiplication and division have more key heads than both others.",
+        experiments=(EXPERIMENT,),
+        measure=_more,
+    ),
+    Claim(
+        key="powers_share_heads",
+        group="sharing",
+        statement="Powers use key heads of the four operations.",
+        section="D, Table 3",
+        paper="five key heads in both wordings, 12.22, 13.11 and 11.8 among them",
+        rule="In each wording that has key heads, more than half of them are key heads of some of "
+        "the four operations too (the half is ours; 3 of the paper's 5 are in its Table 4).",
+        experiments=(POWERS,),
+        measure=_powers_share,
+    ),
+    Claim(
+        key="powers_need_heads",
+        group="sharing",
+        statement="Without their key heads powers are answered wrong.",
+        section="D, Table 3",
+        paper="-66% and -62% of the accuracy: over 60%",
+        rule="In each wording that has key heads, knocking them out loses over 60% of the "
+        "accuracy.",
+        experiments=(POWERS,),
+        measure=_powers_need,
+    ),
+    Claim(
+        key="word_problems_share_heads",
+        group="sharing",
+        statement="Word problems and bare calculations have most of their strongest heads in "
+        "common.",
+        section="E, Table 4",
+        paper="6 of 10 (GSM8K)",
+        rule="More than half of as many strongest heads of either kind are the same (the half is "
+        "ours).",
+        experiments=(WORDS,),
+        measure=_words_share,
+    ),
+    Claim(
+        key="word_problems_need_heads",
+        group="sharing",
+        statement="Word problems need their own strongest heads.",
+        section="E, Table 4",
+        paper="-65% of the accuracy on GSM8K",
+        rule="Knocking out the strongest heads of word problems loses over 60% of the accuracy on "
+        "them (what Appendix D calls a significant loss).",
+        experiments=(WORDS,),
+        measure=_words_need,
+    ),
+    Claim(
+        key="common_heads_matter_in_both",
+        group="sharing",
+        statement="The heads that both kinds of prompt have in common are needed in both.",
+        section="E, Table 4",
+        paper="-56% on generated prompts and -52% on GSM8K, without 6 heads",
+        rule="Knocking out the common heads loses more than half of the accuracy on either kind.",
+        experiments=(WORDS,),
+        measure=_overlap_needed,
+    ),
+)

@@ -1,0 +1,226 @@
+"""Claims about tuning the strongest heads alone (section 5.3, Tables 1 and 5)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+import numpy as np
+import torch
+
+from arith_lens.answers import Answers, OverSeeds, over_seeds
+from arith_lens.claims.answered import generic, word_problems
+from arith_lens.claims.claim import Claim, Found, Number, Within
+from arith_lens.claims.evidence import Evidence, NotMeasured
+from arith_lens.runs import Run
+
+EXPERIMENT = "does_tuning_help"
+Chosen = Callable[[Answers], list[bool]]
+UNCHANGED = Within(above=-0.02)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A row of a table: its trainings at the chosen rate, by seed."""
+
+    names: tuple[str, ...]
+    answers: tuple[Answers, ...]
+    speeds: tuple[float, ...]  # training examples a second
+
+    @classmethod
+    def of(cls, run: Run, table: int, method: str, **more: int) -> "Tuned":
+        """Raises NotMeasured where the table has no such row."""
+        wanted: dict[str, Any] = {"method": method, **more}
+        rows = run.load_arrays(f"table-{table}").header["rows"]
+        chosen = [row for row in rows if wanted.items() <= row.items()]
+        if not chosen:
+            raise NotMeasured(f"table {table} of {run.path} has no row of {wanted}")
+        names = [name for name in run.names if chosen[0].items() <= dict(run.facts(name)).items()]
+        names.sort(key=lambda name: run.facts(name)["seed"])
+        return cls(
+            tuple(names),
+            tuple(Answers.from_arrays(run.load_arrays(name)) for name in names),
+            tuple(float(run.facts(name)["samples_per_second"]) for name in names),
+        )
+
+
+def gain(before: Answers, after: Sequence[Answers], chosen: Chosen) -> OverSeeds:
+    """The change of accuracy on the chosen questions, over seeds."""
+    return _paired([before] * len(after), after, chosen)
+
+
+def _paired(before: Sequence[Answers], after: Sequence[Answers], chosen: Chosen) -> OverSeeds:
+    """The mean difference of answers to the same questions, seed by seed.
+
+    Raises:
+        NotMeasured: there is no such question.
+    """
+    rows = torch.tensor(chosen(before[0]))
+    if int(rows.sum()) < 2:
+        raise NotMeasured("fewer than two questions of this kind were asked")
+    for one, other in zip(before, after, strict=False):
+        one.change_to(other)  # refuses other questions
+    differences = [
+        other.correct.double() - one.correct.double()
+        for one, other in zip(before, after, strict=False)
+    ]
+    return over_seeds(torch.stack(differences)[:, rows])
+
+
+def _number(of: str, change: OverSeeds, rule: Within | None = None) -> Number:
+    return Number(of, change.mean, *change.ci(), "points", rule)
+
+
+def _table(evidence: Evidence, table: int) -> tuple[Run, Answers]:
+    run = evidence.run(EXPERIMENT, result=f"table-{table}")
+    return run, Answers.from_arrays(run.load_arrays("before"))
+
+
+def _gains(evidence: Evidence) -> Found:
+    run, before = _table(evidence, 1)
+    precise = gain(before, Tuned.of(run, 1, "precise").answers, word_problems)
+    return Found((_number("word problems", precise, Within(above=0)),), _seeds(precise))
+
+
+def _seeds(change: OverSeeds) -> str:
+    return f"{len(change.per_seed)} seeds; interval over questions and seeds."
+
+
+def _as_much(evidence: Evidence) -> Found:
+    run, before = _table(evidence, 1)
+    precise, full = (Tuned.of(run, 1, method).answers for method in ("precise", "full"))
+    less = _paired(full, precise, word_problems)
+    return Found(
+        (
+            _number("precise less full, word problems", less, Within(above=-0.031)),
+            _number("precise", gain(before, precise, word_problems)),
+            _number("full", gain(before, full, word_problems)),
+        ),
+        _seeds(less),
+    )
+
+
+def _no_loss(evidence: Evidence) -> Found:
+    run, before = _table(evidence, 1)
+    change = gain(before, Tuned.of(run, 1, "precise").answers, generic)
+    return Found((_number("generic tasks", change, UNCHANGED),), _seeds(change))
+
+
+def _full_loses(evidence: Evidence) -> Found:
+    run, before = _table(evidence, 1)
+    change = gain(before, Tuned.of(run, 1, "full").answers, generic)
+    return Found((_number("generic tasks", change, Within(below=-0.02)),), _seeds(change))
+
+
+def _faster(evidence: Evidence) -> Found:
+    run, _ = _table(evidence, 1)
+    precise, full = (Tuned.of(run, 1, method).speeds for method in ("precise", "full"))
+    value, low, high = ratio(precise, full)
+    number = Number("examples a second, precise / full", value, low, high, "ratio", Within(above=3))
+    return Found((number,), "Trainings ran side by side; make bench-finetune times them alone.")
+
+
+def ratio(
+    over: Sequence[float], under: Sequence[float]
+) -> tuple[float, float | None, float | None]:
+    """The ratio of geometric means, with Welch's interval of its logarithm; none where either side
+    has a single number."""
+    from scipy.stats import t
+
+    logs = [np.log(np.array(values)) for values in (over, under)]
+    middle = float(logs[0].mean() - logs[1].mean())
+    if min(map(len, logs)) < 2:
+        return exp(middle), None, None
+    errors = [float(values.var(ddof=1)) / len(values) for values in logs]
+    error = sum(errors)
+    if not error:
+        return exp(middle), exp(middle), exp(middle)
+    squares = (one**2 / (len(values) - 1) for one, values in zip(errors, logs, strict=True))
+    half = float(t.ppf(0.975, error**2 / sum(squares))) * error**0.5
+    return exp(middle), exp(middle - half), exp(middle + half)
+
+
+def _more_mlps(evidence: Evidence) -> Found:
+    run, _ = _table(evidence, 5)
+    rows = run.load_arrays("table-5").header["rows"]
+    few, many = (pick(row["mlps"] for row in rows) for pick in (min, max))
+    if few == many:
+        raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
+    without, all_ = (Tuned.of(run, 5, "precise", mlps=n).answers for n in (few, many))
+    title = f"{many} MLPs less {few}"
+    return Found(
+        (
+            _number(
+                f"{title}, word problems", _paired(without, all_, word_problems), Within(above=0)
+            ),
+            _number(f"{title}, generic tasks", _paired(without, all_, generic), Within(below=0)),
+        )
+    )
+
+
+CLAIMS = (
+    Claim(
+        key="tuning_few_heads_gains",
+        group="tuning",
+        statement="Tuning the strongest heads alone improves mathematics.",
+        section="5.3, Table 1",
+        paper="+15 points on average over four benchmarks",
+        rule="Accuracy on word problems rises.",
+        experiments=(EXPERIMENT,),
+        measure=_gains,
+    ),
+    Claim(
+        key="as_much_as_full",
+        group="tuning",
+        statement="Tuning the strongest heads alone gains as much as tuning everything.",
+        section="abstract, 5.3, Table 1",
+        paper="matches or surpasses: +2.8, -3.1, +1.5 and +5.5 points beside full tuning (7B)",
+        rule="The gain on word problems is at most 3.1 points below that of full tuning, the "
+        "largest shortfall that the paper calls a match.",
+        experiments=(EXPERIMENT,),
+        measure=_as_much,
+    ),
+    Claim(
+        key="no_generic_loss",
+        group="tuning",
+        statement="Tuning the strongest heads alone loses nothing on generic tasks.",
+        section="abstract, 5.3, Table 1",
+        paper="+0.4 and -0.2 points on MMLU and CSQA (7B)",
+        rule="Accuracy on generic tasks falls by less than 2 points (what section 5.1 calls a "
+        "minor effect).",
+        experiments=(EXPERIMENT,),
+        measure=_no_loss,
+    ),
+    Claim(
+        key="full_tuning_loses",
+        group="tuning",
+        statement="Tuning everything on mathematics loses on generic tasks.",
+        section="5.3, Table 1",
+        paper="about -5 points on MMLU and CSQA",
+        rule="Accuracy on generic tasks falls by more than 2 points (beyond what section 5.1 calls "
+        "a minor effect).",
+        experiments=(EXPERIMENT,),
+        measure=_full_loses,
+    ),
+    Claim(
+        key="tuning_is_faster",
+        group="tuning",
+        statement="Tuning the strongest heads alone is faster than tuning everything.",
+        section="5.3, Table 1",
+        paper="at least three times: 50 against 15 samples a second (7B)",
+        rule="It sees more than three times as many training examples a second.",
+        experiments=(EXPERIMENT,),
+        measure=_faster,
+    ),
+    Claim(
+        key="more_mlps_trade",
+        group="tuning",
+        statement="Tuning MLPs beside the heads gains more in mathematics and loses elsewhere.",
+        section="5.3, G, Table 5",
+        paper="GSM8K 27.4 to 29.2, MMLU 46.4 to 43.9 from no to all MLPs",
+        rule="With the most MLPs tuned, word problems are answered better than with the fewest, "
+        "and generic tasks worse.",
+        experiments=(EXPERIMENT,),
+        measure=_more_mlps,
+    ),
+)

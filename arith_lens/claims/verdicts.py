@@ -1,0 +1,20 @@
+"""One claim against the runs there are."""
+
+from arith_lens.claims.claim import Claim, Verdict
+from arith_lens.claims.evidence import Evidence, NotMeasured
+from arith_lens.runs import RunError
+
+
+def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
+    """A claim's verdict; "not measured" where a run is missing, damaged, or has nothing to show."""
+    evidence.take_used()
+    try:
+        found = claim.measure(evidence)
+    except NotMeasured as missing:
+        why, command = str(missing), missing.command
+    except (RunError, ValueError) as damage:
+        why, command = str(damage), f"{evidence.command(claim.experiments[0])} --again"
+    else:
+        told = found.holds, str(found), found.numbers
+        return Verdict(claim, *told, runs=evidence.take_used())
+    return Verdict(claim, "not measured", why=why, command=command, runs=evidence.take_used())
