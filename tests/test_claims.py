@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_claims import N_HEADS, N_LAYERS, Verdicts, which_heads
+from made_claims import N_HEADS, N_LAYERS, Verdicts, which_heads, which_paths
 
 import arith_lens as al
 from arith_lens.claims import CLAIMS, Number
 from arith_lens.claims.claim import Found, Within
 from arith_lens.problems import FOUR
+from arith_lens.runs.record import write_record
 from figures import claims as figure
 
 ROOT = Path(al.__file__).parent.parent
@@ -165,3 +166,16 @@ def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
     ]
     assert strongest.holds == "does not hold"  # division's is weaker than 5%
     assert strongest.numbers[1].value == pytest.approx(min(planted["subtraction"].values()))
+
+
+def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path: Path) -> None:
+    for run, weights in (
+        (which_heads(tmp_path, MIDDLE), "a"),
+        (which_paths(tmp_path, 0.0, -0.1), "b"),
+    ):
+        run.record["provenance"]["model"] = {"weights_sha256": weights}
+        write_record(run.path, run.record)
+    found = Verdicts(tmp_path)
+    assert found["few_key_heads"].holds == "holds"
+    assert found["via_mlps"].holds == "not measured" and "other weights" in found["via_mlps"].why
+    assert Verdicts(tmp_path)["via_mlps"].holds == "holds"  # the first that is asked for

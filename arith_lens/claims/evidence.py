@@ -39,6 +39,7 @@ class Evidence:
         self.model = model
         self.roots = tuple(roots)
         self._found: dict[tuple[str, str], Run] = {}
+        self._weights: str | None = None  # of the first run that was found
         self._used: dict[Path, None] = {}
 
     def run(self, experiment: str, *, result: str = "") -> Run:
@@ -59,6 +60,11 @@ class Evidence:
     def note(self, used: Iterable[Path]) -> None:
         """That these folders were used too."""
         self._used.update(dict.fromkeys(used))
+
+    def _other_weights(self, run: Run) -> str:
+        """That a run is of another checkpoint of this name than the first; "" where it is not."""
+        other = {self._weights, _weights(run)} - {None}
+        return "other weights than the runs before it" if len(other) > 1 else ""
 
     def take_used(self) -> tuple[Path, ...]:
         """The folders used since this was last called."""
@@ -99,15 +105,21 @@ class Evidence:
                 runs = find_runs(experiment, model=self.model, root=root)
             refused += [str(warning.message) for warning in caught]
             for run in runs:
-                reason = _unlike(run)
+                reason = _unlike(run) or self._other_weights(run)
                 if not reason and result and result not in run.names:
                     reason = f"no {result}"
                 if not reason:
+                    self._weights = self._weights or _weights(run)
                     return run
                 refused.append(f"{run.path} has {reason}")
         places = ", ".join(map(str, self.roots))
         why = f"no finished run of {experiment} of {self.model} under {places}"
         raise NotMeasured("; ".join([why, *refused]), self.command(experiment, result))
+
+
+def _weights(run: Run) -> str | None:
+    """The digest of the model's weights; None where the run does not know it."""
+    return (run.record["provenance"].get("model") or {}).get("weights_sha256")
 
 
 def _unlike(run: Run) -> str:

@@ -42,7 +42,7 @@ def _lost(evidence: Evidence) -> Found:
 def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = None) -> Number:
     """The relative loss of accuracy without the strongest k heads."""
     lost = curve.drop(k).accuracy
-    which = f"{k} key heads" if rule else f"{k} strongest heads"
+    which = f"{k} {'key' if rule else 'strongest'} head{'s' * (k > 1)}"
     return Number(f"{operation} ({which})", lost.relative, *lost.relative_ci, "%", rule)
 
 
@@ -63,7 +63,8 @@ def _random(operation: str, n_key: int, curves: KnockoutCurves) -> Number | None
         raise NotMeasured(f"{operation}: no random order goes as far as {n_key} heads")
     after = torch.stack([order.at(ks[0]).correct.float() for order in orders])
     lost = over_seeds(after - orders[0].at(0).correct.float())
-    return Number(f"{operation} ({ks[0]} heads)", lost.mean, *lost.ci(), "points", MINOR)
+    title = f"{operation} ({ks[0]} head{'s' * (ks[0] > 1)})"
+    return Number(title, lost.mean, *lost.ci(), "points", MINOR)
 
 
 def _elsewhere(run: Run, name: str) -> tuple[Answers, Answers]:
