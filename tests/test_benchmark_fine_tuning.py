@@ -15,7 +15,7 @@ from arith_lens.fine_tuning.pieces import pieces_of
 from arith_lens.fine_tuning.sliced import slice_model
 from experiments.benchmark.shapes import Shape, random_llama
 from experiments.benchmark_fine_tuning import __main__ as command
-from experiments.benchmark_fine_tuning import flops, steps
+from experiments.benchmark_fine_tuning import flops, plan, steps
 from experiments.benchmark_fine_tuning.steps import tuner_of, upper_heads
 
 SMALL = Shape(5, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
@@ -158,6 +158,56 @@ def test_tuned_heads_are_in_the_upper_half_and_as_many_as_the_papers() -> None:
     assert len(set(upper_heads(steps.SHAPES["bench"]))) == 4
 
 
+def kept_by(tuner: steps.Tuner) -> int:
+    """What autograd keeps of a real forward, weights and repeats left out."""
+    weights = {weight.untyped_storage().data_ptr() for weight in tuner.trainer.model.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with hooks, tuner.trainer.accelerator.autocast():
+        loss = tuner.trainer.model(**tuner.batch).loss
+    assert loss.requires_grad
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("method", steps.METHODS)
+def test_memory_is_planned_as_a_real_step_takes_it(
+    method: str, dtype: str, recompute: bool
+) -> None:
+    need = plan.needed(method, SMALL, dtype, recompute=recompute)
+    tuner = tuner_of(method, SMALL, dtype=dtype, recompute=recompute)
+    assert need.weights == sum(weight.nbytes for weight in tuner.trainer.model.parameters())
+    most = 1.2 if method == "lora" and not recompute else 1.0  # its attention keeps its weights
+    assert kept_by(tuner) <= need.kept <= most * kept_by(tuner)
+    tuner.gradients()
+    gradients = [weight.grad for weight in tuner.trained]
+    assert need.trained == sum(grad.nbytes for grad in gradients if grad is not None)
+    tuner.update()
+    counters = 4 * len(tuner.trained)
+    assert 2 * need.trained + counters == tuner.state_bytes
+
+
+def test_the_plan_says_which_of_a_7b_fits_in_how_much() -> None:
+    need = plan.needed("precise", steps.SHAPES["llama-7b"], "bfloat16")
+    slices = 32 * 4 * 128 * 4096
+    assert need.trained == 4 * slices and need.weights == 2 * 6_738_415_616 + 4 * slices
+    assert 0.5e9 < need.kept < 3e9
+    full = plan.Need(4 * 6_738_415_616, 4 * 6_738_415_616, 17 * 10**9, 0)
+    assert full.peak == 5 * 4 * 6_738_415_616, "AdamW takes more than what is kept"
+    assert plan.fitting(full.peak, None) == "wants a GPU of 141 GB"
+    assert plan.fitting(full.peak, 80 * plan.GIB) == "does not fit in 80 GiB: 49.5 short"
+    assert plan.fitting(need.peak, 80 * plan.GIB) == "fits in 80 GiB"
+    assert plan.fitting(2 * full.peak, None) == "does not fit a GPU of 141 GB"
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Callable[..., str]:
     def run(**options: Any) -> str:
@@ -174,6 +224,13 @@ def test_the_command_measures_speed_and_the_trainer(tiny: Callable[..., str]) ->
     for method in steps.METHODS:
         assert f"| {method} |" in report
     assert "A precise step: bare" in report
+
+
+def test_a_dry_run_plans_the_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command.main(command.Config(size="tiny"), root=tmp_path, dry_run=True)
+    printed = capsys.readouterr().out
+    assert printed.count("| precise |") == 2 and "wants a GPU of 16 GB" in printed
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_command_says_where_there_is_no_gpu() -> None:

@@ -22,10 +22,14 @@ from experiments.benchmark.shapes import Shape
 from experiments.benchmark.table import Cell, Column, Table
 from experiments.benchmark.timing import Timing, timed
 from experiments.benchmark_fine_tuning.memory import memory_table
+from experiments.benchmark_fine_tuning.plan import COLUMNS, plan_table
 from experiments.benchmark_fine_tuning.steps import (
     METHODS,
     SHAPES,
     Tuner,
+    does_not_fit,
+    let_go,
+    memory_of,
     told,
     trainer_steps,
     tuner_of,
@@ -84,11 +88,13 @@ def main(
     Args:
         config: what to measure; the same configuration again replaces what it measured before.
         root: where runs are kept.
-        dry_run: print what would be run, and stop.
+        dry_run: print what would be run and about how much memory it takes, and stop.
     """
     shape = replace(SHAPES[config.size], n_pairs=config.rows)
     if dry_run:
         print(f"{', '.join(config.parts)} of {', '.join(METHODS)}: {told(shape)}")
+        print(f"\nMemory of a step, {config.dtype}, planned from shapes:\n")
+        print(plan_table(shape, config.dtype, memory_of(config.device)).markdown(COLUMNS))
         return
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         sys.exit(
@@ -119,6 +125,7 @@ def measured(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> I
     if "trainer" in config.parts:
         bare, whole = overhead(config, shape)
         run.save("trainer", Table([{"bare": bare, "trainer": whole}]), **facts, shape=shape)
+        let_go()
         yield f"\n## The Trainer\n\nA precise step: bare {bare:.3g} s, of the Trainer {whole:.3g} s"
     if "memory" in config.parts:
         dtypes = ("float32", "bfloat16") if config.dtype == "float32" else (config.dtype,)
@@ -146,8 +153,7 @@ def speed(config: Config, shape: Shape) -> Table:
         except torch.cuda.OutOfMemoryError:
             about |= {name: {} for name in group}
         tuners = {}
-        if config.device != "cpu":
-            torch.cuda.empty_cache()
+        let_go()
     return compared(about, timings, shape.n_pairs, torch.device(config.device))
 
 
@@ -171,9 +177,9 @@ def compared(
     steps = {name: sum(part.spent(device) for part in both) for name, both in timings.items()}
     rows: list[dict[str, Cell]] = []
     for name, facts in about.items():
-        row: dict[str, Cell] = {"method": name, **dict.fromkeys(COLUMNS)}
+        row: dict[str, Cell] = {"method": name, **dict.fromkeys(MEASURED)}
         if name not in timings:
-            rows.append(row | {"remark": "does not fit"})
+            rows.append(row | {"remark": does_not_fit(device)})
             continue
         gradients, update = timings[name]
         row |= {
@@ -194,7 +200,7 @@ def compared(
     return Table(rows)
 
 
-COLUMNS = (
+MEASURED = (
     *("n_tuned", "flops", "state_bytes", "samples_per_second", "gradient_seconds"),
     *("update_seconds", "spread", "ratio", "bound", "share", "gradient_share", "remark"),
 )

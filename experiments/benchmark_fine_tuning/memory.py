@@ -12,7 +12,7 @@ import tyro
 
 from experiments.benchmark.memory import in_process, resident
 from experiments.benchmark.table import Cell, Table
-from experiments.benchmark_fine_tuning.steps import METHODS, SHAPES, tuner_of
+from experiments.benchmark_fine_tuning.steps import METHODS, SHAPES, does_not_fit, tuner_of
 
 PROCESS = "experiments.benchmark_fine_tuning.memory"
 
@@ -60,7 +60,7 @@ def measure(job: Job) -> dict[str, Cell]:
             tuner.update()
         peak = resident(device)
     except torch.cuda.OutOfMemoryError:
-        return found | {"remark": "does not fit"}
+        return found | {"remark": does_not_fit(device)}
     found["state_bytes"] = tuner.state_bytes
     if peak is None or between is None or empty is None:
         return found | {"remark": "not measured: needs Linux"}

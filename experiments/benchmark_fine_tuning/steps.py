@@ -1,5 +1,6 @@
 """One training step of each method, by the library's own preparation, Trainer and optimizer."""
 
+import gc
 import time
 from dataclasses import dataclass
 from itertools import pairwise
@@ -131,6 +132,26 @@ def tuner_of(
         trainer.model.gradient_checkpointing_enable({"use_reentrant": False})
     batch = {name: value.to(device) for name, value in collate(examples[: shape.n_pairs]).items()}
     return Tuner(method, shape, trainer, batch, prepared.lora_rank)
+
+
+def let_go() -> None:
+    """Free what is no longer referred to: a Trainer refers to itself, and to a model."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def memory_of(device: str | torch.device) -> int | None:
+    """Bytes of a GPU; None for a CPU, and where there is no GPU."""
+    if torch.device(device).type != "cuda" or not torch.cuda.is_available():
+        return None
+    return torch.cuda.get_device_properties(device).total_memory
+
+
+def does_not_fit(device: str | torch.device) -> str:
+    """In how much."""
+    memory = memory_of(device)
+    return "does not fit" + (f" in {memory / 2**30:.0f} GiB" if memory else "")
 
 
 def random_examples(shape: Shape, n_steps: int) -> list[Example]:
