@@ -24,6 +24,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
+from experiments.command import command, parts_said
 from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
 
 
@@ -83,15 +84,17 @@ def main(
             if again or operation not in run.names:
                 with said_plainly():
                     pairs = al.sample_pairs(model, operation, n=config.n, seed=config.seed)
-                effects = al.path_patch(model, pairs, run=run, name=f"{operation}-effects")
-                run.save(operation, knocked_out(model, pairs, effects, config), pairs=pairs)
-    report(run)
+                with parts_said():
+                    compute(run, operation, model, pairs, config)
+    if run.finished:
+        report(run)
 
 
-def knocked_out(
-    model: al.HookedModel, pairs: al.PromptPairs, effects: al.ComponentEffects, config: Config
-) -> KnockoutCurves:
+def compute(
+    run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
+) -> None:
     """A curve for each order, by name: `effect`, `random 0`, `matched 0`, `END`, `iterative`."""
+    effects = al.path_patch(model, pairs, run=run, name=f"{operation}-effects")
     shape = (model.n_layers, model.n_heads)
     order = [head for head in effects.heads.top(shape[0] * shape[1]) if isinstance(head, al.Head)]
     most = most_heads(config, *shape)
@@ -99,7 +102,9 @@ def knocked_out(
     for seed in range(config.seed, config.seed + config.controls):
         controls[f"random {seed}"] = random_order(*shape, seed)
         controls[f"matched {seed}"] = matched_order(order[:most], *shape, seed)
-    settings: dict[str, Any] = {"ablation": config.ablation, "seed": config.seed}
+    kept: dict[str, Any] = {"run": run, "name": operation}  # in parts, until all is saved as one
+    kept |= {"ablation": config.ablation, "seed": config.seed}
+    settings: dict[str, Any] = kept | {"saves": False}
     ks = range(most + 1)
     curves = {
         "effect": al.knockout_curve(model, pairs, order, ks=ks, **settings),
@@ -109,10 +114,10 @@ def knocked_out(
     if candidates := order[: config.candidates]:
         n = min(most, len(candidates), config.masked)
         search = pairs[:: config.search_every]
-        found = mask_greedily(model, search, candidates, n=n, **settings)
+        found = mask_greedily(model, search, candidates, n=n, **kept)
         along = al.knockout_curve(model, pairs, found.order, ks=range(n + 1), **settings)
         curves["iterative"] = replace(along, n_forwards=found.n_forwards)
-    return KnockoutCurves(curves)
+    run.save(operation, KnockoutCurves(curves), pairs=pairs)
 
 
 def control_ks(most: int) -> tuple[int, ...]:
@@ -180,4 +185,4 @@ def heads_until(curve: al.KnockoutCurve, share: float) -> int | None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.are_they_needed", description=__doc__)
+    command(main, "are_they_needed", __doc__, shares=True)

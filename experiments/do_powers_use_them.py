@@ -17,6 +17,7 @@ from arith_lens.knockout import knockout_curves, random_order
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
+from experiments.command import command, parts_said
 from experiments.which_heads import Dtype, loaded_model, said_plainly
 
 POWERS = tuple(template.name for template in TEMPLATES["exponentiation"])
@@ -69,10 +70,12 @@ def main(
             if again or operation not in run.names:
                 with said_plainly():
                     pairs = al.sample_pairs(model, operation, seed=config.seed)
-                run.save(operation, al.path_patch(model, pairs), pairs=pairs)
+                with parts_said():
+                    al.path_patch(model, pairs, run=run, name=operation)
         for name in POWERS:
             if again or result_name(name) not in run.names:
-                compute(model, name, config, run)
+                with parts_said():
+                    compute(model, name, config, run)
     print(f"saved in {run.path}; python -m figures.table3 --model {config.model} prints it")
 
 
@@ -87,15 +90,14 @@ def compute(model: al.HookedModel, template: str, config: Config, run: Run) -> N
         pairs = al.sample_pairs(
             model, "exponentiation", templates=[template], draws=config.draws, seed=config.seed
         )
-    effects = al.path_patch(model, pairs)
+    effects = al.path_patch(model, pairs, run=run, name=f"{result_name(template)}-effects")
     key = al.key_heads(effects)
-    run.save(f"{result_name(template)}-effects", effects, pairs=pairs)
     orders: dict[str, Any] = {"effect": key}
     for seed in range(config.seed, config.seed + config.controls):
         orders[f"random {seed}"] = random_order(model.n_layers, model.n_heads, seed)
-    curves = knockout_curves(model, pairs, orders, ks=range(len(key) + 1))
-    run.save(result_name(template), curves, pairs=pairs)
+    kept = {"run": run, "name": result_name(template)}
+    knockout_curves(model, pairs, orders, ks=range(len(key) + 1), **kept)
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.do_powers_use_them", description=__doc__)
+    command(main, "do_powers_use_them", __doc__, shares=True)

@@ -20,10 +20,11 @@ import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.does_tuning_help.tasks import World
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
 from experiments.strongest import all_operations
-from experiments.which_heads import said_plainly, stopped_plainly
+from experiments.which_heads import said_plainly
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def main(
         model = al.load_model(config.model)
         told = {**vars(config), "tuned": [one.sha256 for one in tuned]}
         opened = al.open_run("do_tuned_heads_carry_more", told, model=model, root=root, again=again)
-    with stopped_plainly(), opened as run:
+    with opened as run:
         pairs = all_operations(model, n=config.n, seed=config.seed)
         sets = head_sets(tuned[0].heads, model, config)
         todo = {"before": lambda: model, **{one.name: one.load for one in tuned}}
@@ -107,4 +108,4 @@ def ask(
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.do_tuned_heads_carry_more", description=__doc__)
+    command(main, "do_tuned_heads_carry_more", __doc__, shares=False)

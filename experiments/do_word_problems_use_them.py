@@ -25,6 +25,7 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.pairs import world_pairs
 from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
+from experiments.command import command
 from experiments.strongest import all_operations, by_effect
 from experiments.which_heads import Dtype, loaded_model, said_plainly
 
@@ -169,4 +170,4 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.do_word_problems_use_them", description=__doc__)
+    command(main, "do_word_problems_use_them", __doc__, shares=False)

@@ -19,8 +19,9 @@ import arith_lens as al
 from arith_lens.answers import Answers, Question, trend
 from arith_lens.reference.questions import world_questions
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
-from experiments.which_heads import said_plainly, stopped_plainly
+from experiments.which_heads import said_plainly
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def main(
         model = al.load_model(config.model)
         told = {**vars(config), "tuned": [one.sha256 for one in tuned]}
         opened = al.open_run("does_it_drift", told, model=model, root=root, again=again)
-    with stopped_plainly(), opened as run:
+    with opened as run:
         if again or "before" not in run.names:
             ask(model, asked, config, run, "before")
         for one in tuned:
@@ -106,4 +107,4 @@ def report(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.does_it_drift", description=__doc__)
+    command(main, "does_it_drift", __doc__, shares=False)

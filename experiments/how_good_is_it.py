@@ -21,8 +21,9 @@ from arith_lens.components import NamedHook
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.model.checkpoints import REFERENCE_MODELS
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, said_plainly, stopped_plainly
+from experiments.which_heads import Dtype, said_plainly
 
 SIX = ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "commonsense_qa")
 WORLD = ("world_word_problems", "world_two_digit", "world_generic")
@@ -86,7 +87,7 @@ def main(
     with said_plainly():
         model = al.load_model(config.model, dtype=dtype, device=config.device)
         opened = al.open_run("how_good_is_it", config, model=model, root=root, again=again)
-    with stopped_plainly(), opened as run, said_plainly():
+    with opened as run, said_plainly():
         for name, (heads, hooks) in interventions(model, config, run).items():
             started = time.monotonic()
             found = al.evaluate(
@@ -135,4 +136,4 @@ def interventions(
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.how_good_is_it", description=__doc__)
+    command(main, "how_good_is_it", __doc__, shares=False)

@@ -19,6 +19,7 @@ from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.which_heads import Operation, said_plainly
 
 HEADER = (
@@ -219,4 +220,4 @@ def _print_distances(of: str, found: Mapping[str, float]) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.how_precise", description=__doc__)
+    command(main, "how_precise", __doc__, shares=False)

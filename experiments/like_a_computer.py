@@ -14,6 +14,7 @@ import tyro
 import arith_lens as al
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.which_heads import Dtype, loaded_model, said_plainly
 
 CASES = ((3, 4, "whole"), (7, 8, "first"), (7, 8, "last"), (27, 15, "last"))
@@ -95,4 +96,4 @@ def report(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.like_a_computer", description=__doc__)
+    command(main, "like_a_computer", __doc__, shares=False)

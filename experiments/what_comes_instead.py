@@ -23,6 +23,7 @@ from arith_lens.pairs.tokens import continued, encode
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
+from experiments.command import command
 from experiments.strongest import all_operations, by_effect
 from experiments.which_heads import Dtype, loaded_model, said_plainly
 
@@ -177,4 +178,4 @@ def right_share(run: Run, name: str) -> float:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.what_comes_instead", description=__doc__)
+    command(main, "what_comes_instead", __doc__, shares=False)

@@ -17,6 +17,7 @@ from arith_lens.effects import Effects
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
 
 CASE = (4, 3)
@@ -162,4 +163,4 @@ def _print_winners(run: Run, name: str) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.what_do_mlps_add", description=__doc__)
+    command(main, "what_do_mlps_add", __doc__, shares=False)

@@ -22,6 +22,7 @@ from arith_lens.knockout import counterfactual_means, knockout_hooks, random_ord
 from arith_lens.problems import FOUR
 from arith_lens.reference.questions import world_questions
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.strongest import all_operations, by_effect
 from experiments.which_heads import Dtype, said_plainly
 
@@ -145,4 +146,4 @@ def head_sets(model: al.HookedModel, config: Config, run: Run) -> dict[str, tupl
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.what_else_breaks", description=__doc__)
+    command(main, "what_else_breaks", __doc__, shares=False)

@@ -18,7 +18,8 @@ from arith_lens.next_tokens import next_tokens
 from arith_lens.pairs.correctness import answer, keep_correct
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.which_heads import Dtype, loaded_model, said_plainly, stopped_plainly
+from experiments.command import command
+from experiments.which_heads import Dtype, loaded_model, said_plainly
 
 SIDES = ("reference", "counterfactual")
 MEASURES = ("p(C)", "top-1 is C")
@@ -79,7 +80,7 @@ def main(
     with said_plainly():
         opened = al.open_run("what_the_calculation_does", config, model=model, root=root,
                              again=again)  # fmt: skip
-    with stopped_plainly(), opened as run:
+    with opened as run:
         for kind in KINDS:
             if again or f"{kind}-outcomes" not in run.names:
                 compute(model, config, run, kind)
@@ -129,4 +130,4 @@ def report(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.what_the_calculation_does", description=__doc__)
+    command(main, "what_the_calculation_does", __doc__, shares=False)

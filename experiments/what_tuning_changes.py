@@ -21,9 +21,10 @@ from arith_lens.fine_tuning import Delta, TuningResult, load_delta
 from arith_lens.fine_tuning.result import DELTA, FILE
 from arith_lens.pairs.correctness import answer
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
 from experiments.strongest import all_operations
-from experiments.which_heads import Dtype, loaded_model, said_plainly, stopped_plainly
+from experiments.which_heads import Dtype, loaded_model, said_plainly
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def main(
         opened = al.open_run(
             "what_tuning_changes", config, model=model, inputs=inputs, root=root, again=again
         )
-    with stopped_plainly(), opened as run:
+    with opened as run:
         missing = [one for one in tuned if again or one.name not in run.names]
         if missing:
             pairs = all_operations(model, n=config.n, seed=config.seed)
@@ -185,4 +186,4 @@ def asked(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.what_tuning_changes", description=__doc__)
+    command(main, "what_tuning_changes", __doc__, shares=False)

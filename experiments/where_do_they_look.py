@@ -22,9 +22,10 @@ from arith_lens.knockout import random_order
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
+from experiments.command import command
 from experiments.strongest import by_effect
 from experiments.what_comes_instead import KINDS as FORMATS
-from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly, stopped_plainly
+from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
 
 OPERANDS = (8, 2)
 """One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""
@@ -79,7 +80,7 @@ def main(
         return
     with said_plainly():
         opened = al.open_run("where_do_they_look", config, model=model, root=root, again=again)
-    with stopped_plainly(), opened as run:
+    with opened as run:
         for name, pairs in samples.items():
             if again or f"{name}-random" not in run.names:
                 _look(run, name, model, pairs, config)
@@ -159,4 +160,4 @@ def _row(weights: torch.Tensor) -> str:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.where_do_they_look", description=__doc__)
+    command(main, "where_do_they_look", __doc__, shares=False)

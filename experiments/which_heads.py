@@ -21,8 +21,8 @@ from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.problems import FOUR
-from arith_lens.runs import PartDone, Run, RunError
-from arith_lens.runs.processes import processes
+from arith_lens.runs import Run, RunError
+from experiments.command import command, parts_said
 
 N_ROWS = 12
 """Key heads that are printed."""
@@ -98,12 +98,12 @@ def main(
         "root": root,
         "again": again,
     }
-    with stopped_plainly(), al.open_run("which_heads", config, **given) as run:
+    with al.open_run("which_heads", config, **given) as run:
         saved = () if again else run.names
         for name, pairs in samples(model, config, skip=saved):
             with parts_said():
                 al.path_patch(model, pairs, run=run, name=name, **asked)
-    if processes().leads and run.finished:
+    if run.finished:
         report(run, reused=saved)
 
 
@@ -115,33 +115,12 @@ def loaded_model(config: Any) -> al.HookedModel:
 
 
 @contextmanager
-def parts_said() -> Iterator[None]:
-    """Around one result of several: where this process computes a part of it, go on to the next."""
-    try:
-        yield
-    except PartDone as done:
-        print(done)
-
-
-@contextmanager
 def said_plainly() -> Iterator[None]:
     """Around what a user names: a mistake ends with its message alone, without a traceback."""
     try:
         yield
-    except (OSError, ValueError, RunError) as error:
+    except (OSError, ValueError, RunError, FloatingPointError, MemoryError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
-
-
-@contextmanager
-def stopped_plainly() -> Iterator[None]:
-    """Around the computation: who stops it, or whose disk is full, reads what is kept (which the
-    run says) and no traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except RunError as error:
-        sys.exit("\n".join([f"RunError: {error}", *getattr(error, "__notes__", [])]))
 
 
 def samples(
@@ -287,4 +266,4 @@ def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.which_heads", description=__doc__)
+    command(main, "which_heads", __doc__, shares=True)

@@ -8,7 +8,7 @@ results/which_mlps_carry_them/, which `figures/carriers.py` draws.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -16,8 +16,9 @@ import arith_lens as al
 from arith_lens.mediation import mediation_flops
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
+from experiments.command import command, parts_said
 from experiments.strongest import by_effect
-from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly, stopped_plainly
+from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
 from experiments.which_paths import samples
 
 
@@ -70,18 +71,24 @@ def main(
         return
     with said_plainly():
         opened = al.open_run("which_mlps_carry_them", config, model=model, root=root, again=again)
-    with stopped_plainly(), opened as run:
+    with opened as run:
         saved = () if again else run.names
         missing = [name for name in config.operations if f"{name}-writes" not in saved]
         for operation, pairs in samples(model, config, missing):
-            effects = al.path_patch(
-                model, pairs, metric=config.metric, run=run, name=f"{operation}-effects"
-            )
-            heads = by_effect(effects, config.top)
-            al.mediators(model, pairs, heads, metric=config.metric, run=run, name=operation)
-            written = al.mlp_probe(model, pairs, read="write")
-            run.save(f"{operation}-writes", written, pairs=pairs)
-    report(run)
+            with parts_said():
+                compute(run, operation, model, pairs, config)
+    if run.finished:
+        report(run)
+
+
+def compute(
+    run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
+) -> None:
+    """The strongest heads, what carries their effects, and what the MLPs write."""
+    asked: dict[str, Any] = {"metric": config.metric, "run": run}
+    effects = al.path_patch(model, pairs, name=f"{operation}-effects", **asked)
+    al.mediators(model, pairs, by_effect(effects, config.top), name=operation, **asked)
+    run.save(f"{operation}-writes", lambda: al.mlp_probe(model, pairs, read="write"), pairs=pairs)
 
 
 def report(run: Run) -> None:
@@ -105,4 +112,4 @@ def report(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.which_mlps_carry_them", description=__doc__)
+    command(main, "which_mlps_carry_them", __doc__, shares=True)

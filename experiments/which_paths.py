@@ -15,6 +15,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.problems import FOUR
+from experiments.command import command, parts_said
 from experiments.which_heads import Operation, loaded_model, said_plainly
 
 MEANINGS: tuple[dict[str, Any], ...] = (
@@ -75,12 +76,12 @@ def main(
         missing = [name for name in config.operations if f"{name}-total" not in run.names]
         for operation, pairs in samples(model, config, missing):
             heads = None  # every head, of which the strongest are then asked again
-            for meaning in MEANINGS:
-                effects = al.path_patch(
-                    model, pairs, senders=heads, metric=config.metric, **meaning
-                )
-                run.save(f"{operation}-{meaning['paths']}", effects, pairs=pairs)
-                heads = heads or effects.heads.top(config.top)
+            with parts_said():
+                for meaning in MEANINGS:
+                    asked: dict[str, Any] = {"senders": heads, "metric": config.metric, **meaning}
+                    name = f"{operation}-{meaning['paths']}"
+                    effects = al.path_patch(model, pairs, run=run, name=name, **asked)
+                    heads = heads or effects.heads.top(config.top)
     print(f"saved in {run.path}")
 
 
@@ -97,4 +98,4 @@ def samples(
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.which_paths", description=__doc__)
+    command(main, "which_paths", __doc__, shares=True)

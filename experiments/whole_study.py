@@ -28,6 +28,7 @@ from experiments import (
     which_mlps_carry_them,
     which_paths,
 )
+from experiments.command import command, plainly
 from experiments.which_heads import Dtype
 
 STUDY = (
@@ -97,7 +98,8 @@ def _computed(experiment: ModuleType, config: Config, root: Path) -> bool:
     known = {field.name for field in fields(experiment.Config)}
     given = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
     try:
-        experiment.main(experiment.Config(**given), root=root)
+        with plainly():
+            experiment.main(experiment.Config(**given), root=root)
     except SystemExit as end:
         if end.code == 130:  # stopped from the keyboard: the whole study is
             raise
@@ -110,4 +112,4 @@ def _computed(experiment: ModuleType, config: Config, root: Path) -> bool:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.whole_study", description=__doc__)
+    command(main, "whole_study", __doc__, shares=False)

@@ -15,6 +15,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
+from arith_lens.runs.files import write as write_file
 from arith_lens.views import Viewed, save_page
 from figures.common import Formats, folder_of
 
@@ -79,24 +80,31 @@ def show(drawn: Callable[[Asked], Sequence[Drawn]], options: Asked, formats: For
     except RunError as error:
         sys.exit(str(error))
     for one in found:
-        write(one, options.out or folder_of(one.runs[0]), formats)
+        folder = options.out or folder_of(one.runs[0])
+        try:
+            write(one, folder, formats)
+        except (OSError, RunError) as error:
+            sys.exit(
+                f"{one.name} is not drawn: {error}\nThe run is unharmed. Free some space, or choose "
+                f"another --out, and draw again: files in {folder} may be of an earlier drawing."
+            )
 
 
 def write(one: Drawn, folder: Path, formats: Formats = ()) -> list[Path]:
     """The numbers, the HTML and a chart's static pictures; prints a table, and a line for each
-    file, a line more where one is missing."""
+    file, a line more where one is missing. Raises OSError or RunError where the disk refuses."""
     folder.mkdir(parents=True, exist_ok=True)
     numbers = folder / f"{one.name}.csv"
     if isinstance(one, Table):
         print(f"{one.title}\n\n{one.shown.to_string(index=False)}\n", *one.notes, "", sep="\n")
         page = folder / f"{one.name}.html"
-        page.write_text(_page(one), encoding="utf-8")
+        write_file(page, _page(one).encode())
         files = [page]
     else:
         if one.beside is not None:
             print(one.beside.to_string(index=False))
         files = _draw(one, folder, formats)
-    one.numbers.to_csv(numbers, index=False)
+    write_file(numbers, one.numbers.to_csv(index=False).encode())
     print(numbers, *files, sep="\n")
     return [numbers, *files]
 

@@ -199,3 +199,21 @@ def test_drawing_imports_no_model_library(run: Run, tmp_path: Path) -> None:
     )
     root = Path(__file__).parents[1]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, stdout=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("written", ["write_text", "write_bytes"], ids=["the page", "the numbers"])
+def test_a_full_disk_ends_the_drawing_with_a_message(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    def full(path: Path, *_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    before = {path: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
+    monkeypatch.setattr(Path, written, full)
+    with pytest.raises(SystemExit) as ended:
+        fig2.main(Options(run=run.path, out=tmp_path, formats=()))
+    said = str(ended.value.code)
+    assert said.startswith("fig2 is not drawn: ") and "No space left on device" in said
+    assert "The run is unharmed" in said and "another --out" in said
+    assert not (tmp_path / "fig2.csv").exists() and not list(tmp_path.glob("*.partial"))
+    assert {path: path.read_bytes() for path in before} == before

@@ -2,8 +2,10 @@
 
 import html
 import shutil
+import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -314,6 +316,75 @@ def test_pictures_of_an_earlier_drawing_do_not_stay_beside_new_numbers(
         plotting.save(panels(panel(values)), tmp_path / "map", formats=("png", "svg"))
     assert not any(path.exists() for path in old)
     assert all(path.exists() for path in kept)
+
+
+HALF = """
+import json, sys, time
+path = json.load(sys.stdin)[0]["path"]
+open(path + ".partial", "wb").write(b"\\x89PNG half")
+open(path + ".begun", "w").close()
+"""
+"""A browser's process that has drawn half a picture."""
+
+
+def drawing(tmp_path: Path, values: np.ndarray, **options: Any) -> None:
+    plotting.save(panels(panel(values)), tmp_path / "map", formats=("png",), **options)
+
+
+@pytest.mark.parametrize("fate", ["import os; os.kill(os.getpid(), 9)", "time.sleep(600)"])
+def test_half_a_picture_never_looks_finished(
+    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    """Its process is killed, as for want of memory, or is stopped for taking too long."""
+    (tmp_path / "map.png").write_text("old")
+    monkeypatch.setattr(export, "_RENDER", ["-c", HALF + fate])
+    with pytest.raises(plotting.ExportError, match=r"ended with -9|did not finish in 3 s"):
+        drawing(tmp_path, values, seconds=3)
+    assert {path.name for path in tmp_path.iterdir()} == {"map.html", "map.png.begun"}
+
+
+def test_who_interrupts_a_drawing_leaves_no_half_picture_and_no_browser(
+    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    right = subprocess.Popen.communicate
+
+    def interrupted(worker: Any, given: Any = None, timeout: Any = None) -> Any:
+        if started:
+            return right(worker, given, timeout)
+        started.append(worker)
+        worker.stdin.write(given)
+        worker.stdin.close()
+        worker.stdin = None
+        while not (tmp_path / "map.png.begun").exists():
+            assert worker.poll() is None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    monkeypatch.setattr(export, "_RENDER", ["-c", HALF + "time.sleep(600)"])
+    with pytest.raises(KeyboardInterrupt):
+        drawing(tmp_path, values)
+    assert started[0].poll() == -9
+    assert {path.name for path in tmp_path.iterdir()} == {"map.html", "map.png.begun"}
+
+
+def test_a_full_disk_leaves_the_files_of_an_earlier_drawing(
+    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = [tmp_path / f"map.{ending}" for ending in ("html", "png")]
+    for path in old:
+        path.write_text("old")
+    right = Path.write_text
+
+    def full(path: Path, text: str, *given: Any, **options: Any) -> int:
+        right(path, text[:1000], *given, **options)
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        drawing(tmp_path, values)
+    assert sorted(tmp_path.iterdir()) == old
+    assert [path.read_text() for path in old] == ["old", "old"]
 
 
 def test_a_browser_that_hangs_is_stopped(

@@ -6,8 +6,10 @@
 import multiprocessing
 import os
 import random
+import socket
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -23,10 +25,13 @@ N_PAIRS, SHARD = 60, 2
 NAMES = ("first", "second")
 
 
-def compute(checkpoint: Path, root: Path, ready: Connection) -> None:
+def compute(checkpoint: Path, root: Path, ready: Connection, environment: dict[str, str]) -> None:
     """What is killed: two results of a small random model, thirty shards each."""
     import arith_lens as al
+    from arith_lens.runs import processes
 
+    os.environ.update(environment)
+    processes.JOIN = timedelta(seconds=30)
     torch.set_num_threads(1)
     model = al.load_model(str(checkpoint))
     ready.send("ready")
@@ -56,11 +61,11 @@ def context() -> Iterator[ForkServerContext]:
     yield context
 
 
-def start(context: ForkServerContext, checkpoint: Path, root: Path) -> Any:
+def start(context: ForkServerContext, checkpoint: Path, root: Path, **environment: str) -> Any:
     """The process, once it begins to compute."""
     ready, child = context.Pipe(duplex=False)
     with ready, child:
-        process = context.Process(target=compute, args=(checkpoint, root, child))
+        process = context.Process(target=compute, args=(checkpoint, root, child, environment))
         process.start()
         assert ready.poll(120)
     return process
@@ -159,6 +164,50 @@ def test_a_run_that_is_killed_and_run_again_ends_with_the_same_bits(
     print(f"{kills} kills in {rounds} runs, each run {seconds:.2f} s unbroken; parts that were "
           f"finished at each kill: {resumed_at}; {time.monotonic() - started:.0f} s")  # fmt: skip
     assert not torch.equal(expected.load("first").logit, expected.load("second").logit)
+
+
+def start_workers(context: ForkServerContext, checkpoint: Path, root: Path) -> list[Any]:
+    """Two processes that share a run, as torchrun tells them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [
+        start(context, checkpoint, root, RANK=rank, LOCAL_RANK=rank, **told) for rank in ("0", "1")
+    ]
+
+
+def test_several_workers_of_which_any_is_killed_end_with_the_bits_of_one_process(
+    context: ForkServerContext, checkpoint: Path, tmp_path: Path
+) -> None:
+    started = time.monotonic()
+    alone = start(context, checkpoint, tmp_path / "alone")
+    computing = time.monotonic()
+    alone.join(120)
+    seconds = time.monotonic() - computing
+    root, draw, resumed_at = tmp_path / "shared", random.Random(1), []
+    for victim in [0, 1] * (KILLS // 2):
+        before = finished_parts(root)
+        workers = start_workers(context, checkpoint, root)
+        workers[victim].join(draw.uniform(0, seconds / 2))
+        workers[victim].kill()
+        for worker in workers:
+            worker.join(120)
+        assert workers[victim].exitcode in (-9, 0)
+        if workers[victim].exitcode:
+            assert workers[1 - victim].exitcode != 0, "no process goes on alone and calls it done"
+        after = finished_parts(root)
+        resumed_at.append(len(after))
+        assert lost(before, after) == set()
+    workers = start_workers(context, checkpoint, root)
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    print(f"parts that were finished at each kill: {resumed_at}; "
+          f"{time.monotonic() - started:.0f} s")  # fmt: skip
+    assert_same_run(
+        load_run(folder_in(root) or root), load_run(folder_in(tmp_path / "alone") or root)
+    )
 
 
 def test_the_check_would_see_a_loss(tmp_path: Path) -> None:

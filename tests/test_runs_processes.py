@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,20 +176,76 @@ class Kept:
         self.path = run.path
 
 
-def test_parts_that_were_computed_otherwise_are_named(tmp_path: Path) -> None:
-    one = Kept(tmp_path / "1")
-    for number, other in enumerate([{"threads": 2}, {"model": {"device": "cuda H200"}}]):
-        path = Kept(tmp_path / f"other{number}", **other).path
-        with pytest.raises(RunError, match=r"another (threads \(1 and 2\)|model device \(cpu and)"):
-            merge_runs(one.path, path)
+OTHERWISE = {
+    "threads": ({"threads": 2}, r"threads \(1 and 2\)"),
+    "device": ({"model": {"device": "cuda H200"}}, r"model device \(cpu and cuda H200\)"),
+    "dtype": ({"model": {"device": "cpu", "dtype": "bfloat16"}}, r"model dtype \(.* bfloat16\)"),
+    "pairs": ({"data_sha256": "ab"}, r"data_sha256 \(None and ab\)"),
+    "seed": ({"question": {"seed": 1}}, r"question \(None and \{'seed': 1\}\)"),
+    "library": ({"versions": {"torch": "2"}}, r"versions"),
+}
 
 
-def test_runs_that_do_not_belong_together_are_not_merged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", OTHERWISE)
+def test_parts_that_were_computed_otherwise_are_named(tmp_path: Path, change: str) -> None:
+    identity, said = OTHERWISE[change]
+    one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2", **identity)
+    before = sorted(one.path.rglob("*"))
+    with pytest.raises(RunError, match=rf"another {said}.*bits are not the same"):
+        merge_runs(one.path, other.path)
+    assert sorted(one.path.rglob("*")) == before
+    alike = Kept(tmp_path / "3")
+    with pytest.raises(RunError, match="bits are not the same"):  # not only beside the first
+        merge_runs(alike.path, one.path, other.path)
+
+
+def test_shards_beside_a_result_of_another_computation_are_refused(tmp_path: Path) -> None:
+    one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2", threads=2)
+    with open_run("parts", {}, root=tmp_path / "1") as run:
+        result = Effects(torch.ones(2, 4), axes=("layer",), metric="logit")
+        run.save("a", result)
+    for paths in ((one.path, other.path), (other.path, one.path)):
+        with pytest.raises(RunError, match="bits are not the same"):
+            merge_runs(*paths)
+    assert merge_runs(one.path, Kept(tmp_path / "3").path).names == ("a",)
+
+
+def test_runs_that_do_not_belong_together_are_not_merged(
+    make_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2", {"n": 3})
-    with pytest.raises(RunError, match=r"expected a part of the run .* another config"):
+    with pytest.raises(RunError, match=r"part of the run .* another configuration: n \(None and 3"):
         merge_runs(one.path, other.path)
     with pytest.raises(RunError, match=r"run\.json, found none"):
         merge_runs(one.path, tmp_path)
+    models = [make_model(seed=seed) for seed in (0, 1)]
+    runs = [open_run("parts", {}, model=model, root=tmp_path / "m") for model in models]
+    for run in runs:
+        with run:
+            pass
+    with pytest.raises(RunError, match="another model's weights"):
+        merge_runs(runs[0].path, runs[1].path)
+    monkeypatch.setattr("arith_lens.runs.provenance.version", lambda package: "0.0.0")
+    newer = Kept(tmp_path / "4")
+    with pytest.raises(RunError, match=r"another version \(.* and 0\.0\.0\)"):
+        merge_runs(one.path, newer.path)
+
+
+def test_a_part_given_twice_does_not_pass_for_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = {}
+    for part in (1, 2, 3):
+        monkeypatch.setenv("ARITH_LENS_PART", f"{part}/3")
+        paths[part] = Kept(tmp_path / str(part)).path
+    twin = Kept(tmp_path / "twin").path  # the third, again
+    with pytest.warns(UserWarning, match=r"of 3 parts, 1, 2 not among these folders"):
+        merge_runs(twin, paths[3])
+    with pytest.warns(UserWarning, match=r"of 3 parts, 2 not among"):
+        merge_runs(paths[1], paths[3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        merge_runs(paths[1], paths[2])  # the third one was brought in before
 
 
 def test_a_damaged_part_is_not_taken(tmp_path: Path) -> None:

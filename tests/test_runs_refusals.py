@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from made_runs import Pairs
 
 from arith_lens.effects import Effects
 from arith_lens.runs import Run, RunError, find_runs, load_run, open_run
@@ -93,6 +94,15 @@ class Disk:
         return counted
 
 
+class Prompts(Pairs):
+    """Pairs with text, which a run keeps in a file of its own."""
+
+    reference_text = ("1 + 2 = ",) * 18
+
+    def to_jsonl(self, path: Path) -> None:
+        path.write_text("\n".join(self.reference_text))
+
+
 def experiment(root: Path) -> Iterator[str]:
     """Two shards of a result, then the result, which replaces an older one; says what is done."""
     with open_run("x", {}, root=root) as run:
@@ -101,7 +111,7 @@ def experiment(root: Path) -> Iterator[str]:
             if shards.load(index) is None:
                 shards.save(index, {"values": torch.full((3,), float(index))})
             yield f"shard {index}"
-        run.save("a", effects(2), identity={"seed": 1})
+        run.save("a", effects(2), pairs=Prompts(), identity={"seed": 1})
         yield "result"
 
 
@@ -134,7 +144,8 @@ def test_a_full_disk_loses_nothing_at_whatever_write_it_is_full(tmp_path: Path) 
         assert value_of(run, "a") == 2 or {f"shard {index}" for index in kept} >= set(done)
         assert list(experiment(root))[-1] == "result"
         assert value_of(run, "a") == 2 and value_of(run, "other") == 7
-    assert full_after > 20, "every write of shards and result was refused once"
+    assert (run.path / "a.2.pairs.jsonl").exists()
+    assert full_after > 24, "every write of shards and result was refused once"
 
 
 def test_a_run_that_was_stopped_says_what_is_kept(

@@ -298,6 +298,46 @@ def test_a_damaged_shard_is_computed_again_with_a_warning(
     assert_same_bits(found, compute(None, llama, pairs))
 
 
+def test_a_shard_cut_at_any_length_is_not_trusted(tmp_path: Path) -> None:
+    with opened(tmp_path) as run:
+        shards = run.shards("a", {"seed": 0})
+        shards.save(0, {"values": torch.arange(6.0)}, {"seconds": 1.5})
+        (path,) = shard_files(run.path)
+        whole = path.read_bytes()
+        for length in {0, 1, 7, 8, 9, len(whole) // 2, *range(len(whole) - 25, len(whole))}:
+            path.write_bytes(whole[:length])
+            with pytest.warns(UserWarning, match="00000.*damaged.*computed again"):
+                assert shards.load(0) is None
+        for place in range(0, len(whole), 5):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.warns(UserWarning, match="00000.*damaged.*computed again"):
+                assert shards.load(0) is None
+        path.write_bytes(whole)
+        assert shards.load(0) is not None
+
+
+def test_a_pair_that_gives_nan_names_its_layer_and_the_shards_before_it_are_kept(
+    make_hf: Any, tokenizer: Any, pairs: PromptPairs, tmp_path: Path, counted: list[int]
+) -> None:
+    """One token's embedding is NaN: the prompts before the one that holds it are in order."""
+    from arith_lens.model import load_model
+
+    hf_model = make_hf("llama")
+    new = 250
+    assert not bool((pairs.reference == new).any() | (pairs.counterfactual == new).any())
+    hf_model.model.embed_tokens.weight.data[new] = float("nan")
+    model = load_model((hf_model, tokenizer))
+    tokens = pairs.reference.clone()
+    tokens[5, 7] = new
+    with (
+        pytest.raises(FloatingPointError, match=r"NaN .* in layer 0 \(") as error,
+        opened(tmp_path) as run,
+    ):
+        compute(run, model, replace(pairs, reference=tokens))
+    assert "kept in" in error.value.__notes__[0] and "2 shards" in error.value.__notes__[0]
+    assert [path.stem for path in shard_files(run.path)] == ["00000", "00001"]
+
+
 def test_what_stands_in_a_shards_place_is_named(
     llama: Any, pairs: PromptPairs, tmp_path: Path
 ) -> None:

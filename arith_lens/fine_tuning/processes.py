@@ -3,19 +3,10 @@
 import os
 from typing import Any
 
-import torch
-
 
 def n_processes() -> int:
     """How many train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def default_device() -> str:
-    """This process's GPU if there is one."""
-    if not torch.cuda.is_available():
-        return "cpu"
-    return f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
 
 
 def is_sharded() -> bool:

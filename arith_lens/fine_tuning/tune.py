@@ -16,7 +16,6 @@ from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset,
 from arith_lens.fine_tuning.methods import Prepared, prepare, random_components
 from arith_lens.fine_tuning.pieces import read_pieces, write_pieces
 from arith_lens.fine_tuning.processes import (
-    default_device,
     is_sharded,
     refuse_sharded,
     whole_state,
@@ -24,7 +23,7 @@ from arith_lens.fine_tuning.processes import (
 from arith_lens.fine_tuning.result import CHECKPOINT, DELTA, FILE, TuningResult, Untouched
 from arith_lens.fine_tuning.settings import Settings, check_method
 from arith_lens.fine_tuning.training import train
-from arith_lens.model import weights_hash
+from arith_lens.model import default_device, weights_hash
 
 QUESTION, STEPS = "question.json", "steps"
 

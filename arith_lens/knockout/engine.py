@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,7 +14,7 @@ from arith_lens.knockout.means import Means, StandIns, narrowed, stand_ins
 from arith_lens.knockout.positions import chosen_positions
 from arith_lens.knockout.variants import Variant, n_forwards, run_variants
 from arith_lens.memory import free_bytes, in_chunks
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, require_finite
 from arith_lens.pairs import PromptPairs
 from arith_lens.runs import Shards, every_shard
 
@@ -38,7 +38,7 @@ class KnockoutEngine:
     ) -> Float[Tensor, "what variant pair"]:
         """The `variants.reading` of every variant and pair; shards go to `kept` as they finish.
 
-        Raises FloatingPointError where the model's logits are not finite.
+        Raises FloatingPointError where the model's logits are not finite; no such shard is kept.
         """
         fitting = self._fitting(variants)
         like_lengths = torch.argsort(self.pairs.lengths, stable=True)  # together
@@ -48,22 +48,28 @@ class KnockoutEngine:
             rows = shards[index]
             chunk = min(len(rows), fitting)
             values, _ = in_chunks(self._compute(variants, rows), len(rows), chunk)
+            if not bool(values.isfinite().all()):
+                self._refuse(rows[(~values.isfinite()).any(0).any(0)][:1])
             return Arrays({"values": values}, {})
 
         parts = every_shard(one, len(shards), kept=kept, title="knockout", progress=progress)
         sorted_by_length = torch.cat([part.tensors["values"] for part in parts], dim=-1)
         done = torch.empty_like(sorted_by_length)
         done[:, :, like_lengths] = sorted_by_length
-        if not bool(done.isfinite().all()):
-            raise FloatingPointError(
-                "expected finite logits, found NaN or infinity under a knockout; load the model "
-                "in float32 or bfloat16 (float16 overflows), and check its weights and the means"
-            )
         return done
 
     def forwards(self, variants: Sequence[Variant]) -> float:
         """What the variants cost, in whole forwards of the pairs."""
         return n_forwards(variants, int(self.model.cfg.n_layers), int(self.model.cfg.n_heads))
+
+    def _refuse(self, rows: Tensor) -> NoReturn:
+        """Name the layer where the model itself is not finite, or else blame the knockout."""
+        batch = narrowed(self.pairs[rows])
+        require_finite(self.model, batch.reference, attention_mask=batch.attention_mask)
+        raise FloatingPointError(
+            "expected finite logits, found NaN or infinity under a knockout; load the model in "
+            "float32 or bfloat16 (float16 overflows), and check its weights and the means"
+        )
 
     def _compute(
         self, variants: Sequence[Variant], rows: Tensor

@@ -74,6 +74,7 @@ def knockout_curve(
     seed: int = 0,
     run: Any = None,
     name: str = "knockout_curve",
+    saves: bool = True,
     progress: bool = True,
 ) -> KnockoutCurve:
     """The outcomes with the first k components of `order` knocked out, for each k of `ks` and 0.
@@ -85,6 +86,8 @@ def knockout_curve(
         run: an open run (`open_run`), which keeps shards as they finish and then the result under
             `name`, as KnockoutCurves with the one curve `order`; what is there is not computed
             again
+        saves: False: the run keeps shards alone, until the caller saves a result under `name`, such
+            as one of several curves
     """
     curves = knockout_curves(
         model,
@@ -97,6 +100,7 @@ def knockout_curve(
         seed=seed,
         run=run,
         name=name,
+        saves=saves,
         progress=progress,
     )
     return curves["order"]
@@ -114,12 +118,13 @@ def knockout_curves(
     seed: int = 0,
     run: Any = None,
     name: str = "knockout_curves",
+    saves: bool = True,
     progress: bool = True,
 ) -> KnockoutCurves:
     """A `knockout_curve` for each of several orders, such as effect and random orders, at once.
 
     What the orders have in common, the baseline and the means, is computed once; each curve's
-    `n_forwards` is that of all of them together. `run` and `name` as there.
+    `n_forwards` is that of all of them together. `run`, `name` and `saves` as there.
     """
     counts = _checked_ks(ks)
     checked = {label: checked_components(model, order) for label, order in orders.items()}
@@ -130,8 +135,17 @@ def knockout_curves(
                 "give a longer order, or smaller ks"
             )
     asked: dict[str, Any] = {"ablation": ablation, "positions": positions, "seed": seed}
-    identity = run and _identity(run, model, pairs, checked, counts, means, asked)
-    if run and run.has(name, identity):
+    identity = run and identity_of(
+        run,
+        model,
+        pairs,
+        means,
+        method="knockout_curves",
+        orders={label: [*map(str, order)] for label, order in checked.items()},
+        ks=counts,
+        **asked,
+    )
+    if run and saves and run.has(name, identity):
         return KnockoutCurves.from_arrays(run.load_arrays(name))
     used = sorted({one for order in checked.values() for one in order[: counts[-1]]}, key=str)
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
@@ -148,35 +162,20 @@ def knockout_curves(
             for (label, order), part in zip(checked.items(), parts, strict=True)
         }
     )
-    if run:
+    if run and saves:
         run.save(name, curves, pairs=pairs, identity=identity)
     return curves
 
 
-def _identity(
-    run: Any,
-    model: HookedLike,
-    pairs: PromptPairs,
-    orders: Mapping[str, tuple[Component, ...]],
-    ks: tuple[int, ...],
-    means: Means,
-    asked: Mapping[str, Any],
+def identity_of(
+    run: Any, model: HookedLike, pairs: PromptPairs, means: Means, **question: Any
 ) -> dict[str, Any]:
-    """What decides the curves' numbers, for a run."""
+    """What decides the numbers of knockouts, for a run."""
     given: Any = means
     if isinstance(means, Mapping):
         given = {hook: _digest(vector) for hook, vector in means.items()}
-    return run.identity(
-        model,
-        pairs,
-        method="knockout_curves",
-        orders={label: [*map(str, order)] for label, order in orders.items()},
-        ks=ks,
-        means=given,
-        groups=_digest(aligned_groups(pairs)),
-        shard_size=SHARD,
-        **asked,
-    )
+    groups = _digest(aligned_groups(pairs))
+    return run.identity(model, pairs, means=given, groups=groups, shard_size=SHARD, **question)
 
 
 def _digest(values: Tensor) -> str:

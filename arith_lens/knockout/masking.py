@@ -12,7 +12,7 @@ from arith_lens.components import Component
 from arith_lens.effects import Effects
 from arith_lens.knockout.curve import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
-from arith_lens.knockout.knock_out import curve_of
+from arith_lens.knockout.knock_out import curve_of, identity_of
 from arith_lens.knockout.means import Means
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -49,6 +49,8 @@ def mask_greedily(
     positions: str = "all",
     means: Means = None,
     seed: int = 0,
+    run: Any = None,
+    name: str = "iterative",
     progress: bool = True,
 ) -> GreedyMask:
     """Add, one at a time, the candidate whose knockout costs most, given those already out.
@@ -60,6 +62,8 @@ def mask_greedily(
         candidates: such as `effects.heads.top(24)`, the strongest by path patching
         n: how many to take out; None: all
         ablation, positions, means, seed: as in `knock_out`
+        run: an open run, which keeps the shards of each step as they finish, until the caller saves
+            a result under `name`
 
     Raises:
         ValueError: `n` is not between 1 and the number of candidates; else as `knock_out`
@@ -70,13 +74,16 @@ def mask_greedily(
         raise ValueError(f"expected n from 1 to the {len(given)} candidates, found {n}")
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
     engine = engine_of(model, pairs, given, means=means, seed=seed, **settings)
+    asked = {"method": "mask_greedily", "seed": seed, **settings}
+    identity = run and identity_of(run, model, pairs, means, **asked)
     order: list[Component] = []
     along = [engine([frozenset()], progress=False)]
     n_variants, cost = 1, 1.0
     for _ in range(n):
         left = [candidate for candidate in given if candidate not in order]
         variants = [frozenset([*order, candidate]) for candidate in left]
-        values = engine(variants, progress=progress)
+        kept = run and run.shards(name, {**identity, "variants": [*map(_named, variants)]})
+        values = engine(variants, kept=kept, progress=progress)
         best = _costliest(values[:2], pairs)
         order.append(left[best])
         along.append(values[:, best : best + 1])
@@ -91,6 +98,10 @@ def mask_greedily(
         **settings,
     )
     return GreedyMask(curve, given, n_variants, cost)
+
+
+def _named(variant: Iterable[Component]) -> list[str]:
+    return sorted(map(str, variant))
 
 
 def _costliest(values: Float[Tensor, "measure=2 variant pair"], pairs: PromptPairs) -> int:

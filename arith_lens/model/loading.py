@@ -19,7 +19,7 @@ from arith_lens.model.checkpoints import (
     refuse_quantised,
 )
 from arith_lens.model.hooked import HookedModel
-from arith_lens.model.placement import home_of
+from arith_lens.model.placement import default_device, home_of
 
 
 def load_model(
@@ -38,7 +38,8 @@ def load_model(
             `(hf_model, tokenizer)` in memory; that model is wrapped in place
         dtype: None: the checkpoint's on a GPU; on a CPU float32 where it fits in memory. A model in
             memory keeps its own
-        device: None: the GPU if there is one. A model in memory stays where it is
+        device: None: the GPU if there is one, of several processes each its own. A model in memory
+            stays where it is
         device_map: as in Transformers, for a model larger than one device, instead of `device`
         offload_folder: where layers go that `device_map` puts on "disk"
         trust_remote_code: run code that comes with the checkpoint; off unless asked for
@@ -68,7 +69,7 @@ def load_model(
     config = read_config(checkpoint, trust_remote_code=trust_remote_code)
     tokenizer = load_tokenizer(checkpoint, config, trust_remote_code=trust_remote_code)
     if device is None and device_map is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = default_device()
     on_cpu = str(device) == "cpu" or (device_map is not None and not torch.cuda.is_available())
     bridge = _boot(
         checkpoint.location,

@@ -1,15 +1,23 @@
-"""Weights that are offloaded to the CPU or to disk, on their device for as long as they are read.
+"""Where a model computes; weights that are offloaded, on their device while they are read.
 
 A model loaded with `device_map` keeps some modules' weights elsewhere; accelerate's hooks bring
 them in for a module's own forward, and outside of it they are empty (meta) tensors.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+
+
+def default_device() -> str:
+    """This process's GPU if there is one."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
 
 
 def home_of(module: Any) -> torch.device:

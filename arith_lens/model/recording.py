@@ -5,13 +5,13 @@ import inspect
 from collections.abc import Iterable, Iterator
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from arith_lens.activations import Positions, keep_activation
-from arith_lens.components import layer_of
+from arith_lens.components import layer_of, mlp_out_name, z_name
 from arith_lens.model.hooked import HookedLike, checked_hooks
 from arith_lens.model.placement import in_place
 from arith_lens.model.tokens import Tokens, check_tokens
@@ -61,8 +61,26 @@ def record(
     if mask is not None:
         options["attention_mask"] = mask
     model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
-    _refuse_not_finite(kept)
+    if (found := _not_finite(kept)) is not None:
+        whole, row = _watched(model), slice(found[1], found[1] + 1)
+        if not {*whole} <= {*names}:  # what was asked for may lie behind the layer that is broken
+            of_row = None if mask is None else mask[row]
+            require_finite(model, tokens[row], attention_mask=of_row)
+        _refuse(found[0])
     return kept
+
+
+def require_finite(
+    model: HookedLike, tokens: Tokens, *, attention_mask: Tensor | None = None
+) -> None:
+    """Raise FloatingPointError, naming the layer, where a forward meets NaN or infinity."""
+    record(model, tokens, _watched(model), attention_mask=attention_mask)
+
+
+def _watched(model: HookedLike) -> list[str]:
+    """Where every layer shows whether it is finite, and what stands after them."""
+    layers = range(int(model.cfg.n_layers))
+    return [n for k in layers for n in (z_name(k), mlp_out_name(k))] + ["unembed.hook_out"]
 
 
 def weights_hash(model: Any) -> str:
@@ -100,16 +118,19 @@ def _understood(model: Any, **wanted: Any) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if name in taken}
 
 
-def _refuse_not_finite(kept: dict[str, Tensor]) -> None:
-    """Raise for the first activation, in the order of the forward, that holds NaN or infinity."""
-    # masked attention scores are -inf by right
-    names = [name for name in kept if not name.endswith("hook_attn_scores")]
-    finite = [bool(kept[name].isfinite().all()) for name in names]
-    if not all(finite):
-        name = names[finite.index(False)]
-        layer = layer_of(name)
-        where = name if layer is None else f"layer {layer} ({name})"
-        raise FloatingPointError(
-            f"expected finite activations, found NaN or infinity first in {where}; load the model "
-            "in float32 or bfloat16 (float16 overflows), and check its weights"
-        )
+def _not_finite(kept: dict[str, Tensor]) -> tuple[str, int] | None:
+    """The first activation, in the order of the forward, with NaN or infinity; its first row."""
+    for name, value in kept.items():
+        # masked attention scores are -inf by right
+        if not name.endswith("hook_attn_scores") and not bool(value.isfinite().all()):
+            return name, int((~value.isfinite()).flatten(1).any(1).nonzero()[0])
+    return None
+
+
+def _refuse(name: str) -> NoReturn:
+    layer = layer_of(name)
+    where = name if layer is None else f"layer {layer} ({name})"
+    raise FloatingPointError(
+        f"expected finite activations, found NaN or infinity first in {where}; load the model in "
+        "float32 or bfloat16 (float16 overflows), and check its weights"
+    )

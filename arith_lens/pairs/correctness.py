@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from arith_lens.model import HookedLike, require_finite
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.selection import Selection
 
@@ -23,7 +24,9 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
             [pair, 1, d_vocab].
 
     Raises:
-        ValueError: the model answers none of the pairs right, or its logits are not finite.
+        ValueError: the model answers none of the pairs right.
+        FloatingPointError: NaN or infinity, with the layer it is first in (of something else than a
+            HookedModel or its bridge, a ValueError).
     """
     right, probability = answer(model, pairs, "reference", batch_size)
     kept = pairs.filter(right)
@@ -66,9 +69,12 @@ def answer(
             probabilities.append(logprob.exp().cpu())
     probability = torch.cat(probabilities)
     if not probability.isfinite().all():
-        n_bad = int((~probability.isfinite()).sum())
+        bad = (~probability.isfinite()).nonzero().flatten()
+        if isinstance(model, HookedLike):
+            tokens, mask = getattr(pairs, side)[bad[:1]], pairs.attention_mask[bad[:1]]
+            require_finite(model, tokens, attention_mask=mask)
         raise ValueError(
-            f"the model's logits are NaN or infinite at END of {n_bad} of {len(pairs)} {side} "
+            f"the model's logits are NaN or infinite at END of {len(bad)} of {len(pairs)} {side} "
             "prompts: load it with another dtype (float16 overflows where bfloat16 does not), "
             "or check its weights"
         )

@@ -57,7 +57,7 @@ def effects_of(readout: Readout, metric: str, rows: Sequence[str]) -> Float[Tens
         where = ["in the reference run", *rows][broken[0]]
         raise FloatingPointError(
             f"expected finite logits, found NaN or infinity {where}; load the model in a wider "
-            "dtype (bfloat16 or float32)"
+            "dtype (bfloat16 or float32), and check its weights"
         )
     changes = METRICS[metric].effect(readout, readout.unpatched())
     return torch.cat([readout.answer[:1], changes[1:]])

@@ -38,13 +38,17 @@ def save(
 
     Raises:
         ExportError: no browser, or it failed or took too long. The HTML is written by then.
+        OSError: the disk refuses the HTML; the files of an earlier drawing stay.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     page = stem.with_name(stem.name + ".html")
-    partial = page.with_name(page.name + ".partial")
+    partial = partial_of(page)
     config = {"displaylogo": False}
-    figure.write_html(partial, include_plotlyjs=True, config=config, div_id=stem.name)
-    partial.replace(page)
+    try:
+        figure.write_html(partial, include_plotlyjs=True, config=config, div_id=stem.name)
+        partial.replace(page)
+    finally:
+        partial.unlink(missing_ok=True)
     for suffix in _PICTURES:
         stem.with_name(f"{stem.name}.{suffix}").unlink(missing_ok=True)
     pictures = {
@@ -93,9 +97,17 @@ def save_pictures(
         ) from None
     finally:
         _stop(worker)
+        for path in pictures:  # of a worker that was stopped on the way
+            partial_of(path).unlink(missing_ok=True)
     if worker.returncode != 0:
-        last = complaint.strip().splitlines()[-1:] or ["the browser failed"]
+        said = complaint.strip().splitlines()[-1:]
+        last = said or [f"the browser's process ended with {worker.returncode}"]
         raise ExportError(f"static pictures skipped: {last[0]}")
+
+
+def partial_of(path: Path) -> Path:
+    """What a file is called while it is being written."""
+    return path.with_name(path.name + ".partial")
 
 
 def _stop(worker: subprocess.Popen[str]) -> None:

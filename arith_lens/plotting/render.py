@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from arith_lens.plotting.export import partial_of
+
 
 def main() -> None:
     """Draw every job in one browser; without a browser exit with one line on standard error."""
@@ -16,7 +18,7 @@ def main() -> None:
 
     jobs = json.load(sys.stdin)
     paths = [Path(job["path"]) for job in jobs]
-    partials = [path.with_name(path.name + ".partial") for path in paths]
+    partials = [partial_of(path) for path in paths]
     try:
         figures: list[Any] = [io.from_json(job["figure"]) for job in jobs]
         io.write_images(

@@ -15,7 +15,13 @@ from torch.nn.functional import normalize
 from arith_lens.effects import Effects
 from arith_lens.model import HookedLike, in_float32, in_place
 from arith_lens.pairs import PromptPairs
-from arith_lens.probes.reading import DIGITS, digit_tokens, end_states, operand_tokens
+from arith_lens.probes.reading import (
+    DIGITS,
+    digit_tokens,
+    end_states,
+    operand_tokens,
+    refuse_not_finite,
+)
 
 ROLES = ("A", "B", "C", "others without C", "others without A, B, C")
 """The operands, the answer, and means over the other digits."""
@@ -48,6 +54,7 @@ def mlp_probe(
 
     Raises:
         ValueError: pairs without roles or text, operands of several tokens, another `read`
+        FloatingPointError: NaN or infinity, and where
     """
     if tokens not in ("roles", "digits"):
         raise ValueError(f"expected tokens to be 'roles' or 'digits', found {tokens!r}")
@@ -60,6 +67,8 @@ def mlp_probe(
     with in_place(model.ln_final, model.unembed):
         states = norm(states).cpu()
         columns = columns_of(model, chosen)
+    refuse_not_finite(states, "the final norm")
+    refuse_not_finite(columns, "W_U")
     cosines = torch.einsum("lpd,ptd->ltp", normalize(states, dim=-1), columns)
     if tokens == "roles":
         cosines = _by_role(cosines, chosen, pairs.operands)

@@ -7,7 +7,7 @@ from arith_lens.effects import Effects
 from arith_lens.memory import free_bytes
 from arith_lens.model import HookedLike, in_float32, in_place
 from arith_lens.pairs import PromptPairs
-from arith_lens.probes.reading import end_states
+from arith_lens.probes.reading import end_states, refuse_not_finite
 
 MEASURES = ("rank", "probability")
 
@@ -26,6 +26,7 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
 
     Raises:
         ValueError: another `read`
+        FloatingPointError: NaN or infinity, and where
     """
     states = end_states(model, pairs, read)
     n_layers, n_pairs, _ = states.shape
@@ -41,6 +42,7 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
                 logits = norm(states[layer, part]).to(w_u.device) @ w_u
                 logits = logits if bias is None else logits + bias.float()
                 found[layer, :, part] = _rank_and_probability(logits, pairs.answer[part])
+    refuse_not_finite(found, "the final norm or W_U")
     return Effects(
         found,
         ("layer", "measure"),

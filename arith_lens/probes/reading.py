@@ -40,6 +40,14 @@ def end_states(
     return torch.cat(parts, dim=1)
 
 
+def refuse_not_finite(values: Tensor, what: str) -> None:
+    """Raise FloatingPointError, blaming `what` finite activations were sent through."""
+    if not bool(values.isfinite().all()):
+        raise FloatingPointError(
+            f"expected finite numbers, found NaN or infinity from {what} on; check its weights"
+        )
+
+
 def operand_tokens(pairs: PromptPairs) -> Int[Tensor, "pair a_b=2"]:
     """The tokens of A and B as they stand in the references.
 

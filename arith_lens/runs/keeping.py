@@ -24,8 +24,8 @@ def tidy(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     for partial in folder.rglob(f".*{PARTIAL}"):
         remove(partial)
     for name, entry in results.items():
-        if entry.get("shards"):
-            shutil.rmtree(folder / FOLDER / entry["shards"], ignore_errors=True)
+        for shards in entry.get("shard_folders", ()):
+            shutil.rmtree(folder / FOLDER / shards, ignore_errors=True)
         remove_old_files(folder, name, entry)
     _remove_if_empty(folder / FOLDER)
 

@@ -1,6 +1,8 @@
 """Run folders of one computation, made on several machines, brought together."""
 
 import json
+import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from arith_lens.runs.run import Run
 from arith_lens.runs.shards import FOLDER, IDENTITY, check_shard, identity_digest
 
 PATH = Path | str
+_PART = re.compile(r"part (\d+) of (\d+)")  # how `Processes` names itself
 
 
 def merge_runs(into: PATH, *others: PATH) -> Run:
@@ -26,58 +29,70 @@ def merge_runs(into: PATH, *others: PATH) -> Run:
             in another way (device, threads, versions, ...), which is named.
     """
     target, sources = load_run(into), [load_run(path) for path in others]
-    for source in sources:
+    for number, source in enumerate(sources):
         _refuse_another_run(target, source)
-    known = _identities([target, *sources])
-    with target.collecting() as entries:
+        for other in (target, *sources[:number]):
+            _refuse_another_computation(other, source)
+    parts = sorted({part for run in (target, *sources) for part in _parts(run)})
+    with target.collecting(parts=parts) as entries:
         for source in sources:
             for name in source.names:
                 _take_result(target, source, name, entries)
             for folder in _shard_folders(source):
                 if _name(folder) not in entries:
-                    _take_shards(target, folder, known)
+                    _take_shards(target, folder)
+    _warn_of_missing(parts)
     return load_run(into)
 
 
 def _refuse_another_run(target: Run, source: Run) -> None:
     if run_key(target.record) == run_key(source.record):
         return
-    differing = [
-        what
-        for what in ("experiment", "config", "provenance")
-        if _decisive(target.record, what) != _decisive(source.record, what)
-    ]
+    ours, theirs = (_decisive(run.record) for run in (target, source))
     raise RunError(
         f"expected a part of the run in {target.path}, found {source.path} with another "
-        f"{', another '.join(differing)}. Merge runs of one configuration, model and version."
+        f"{', another '.join(_differing(ours, theirs))}. Merge runs of one configuration, model "
+        "and version."
     )
 
 
-def _decisive(record: Mapping[str, Any], what: str) -> str:
-    value = record[what]
-    if what == "provenance":
-        value = {
-            "model": (value.get("model") or {}).get("weights_sha256"),
-            "inputs": value.get("inputs"),
-            "version": value["versions"]["arith-lens"],
-        }
-    return json.dumps(value, sort_keys=True)
+def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run another one, in the words of the error."""
+    provenance = record["provenance"]
+    return {
+        "experiment": record["experiment"],
+        "configuration:": record["config"],
+        "model's weights": (provenance.get("model") or {}).get("weights_sha256"),
+        "input files": provenance.get("inputs"),
+        "version": provenance["versions"]["arith-lens"],
+    }
 
 
-def _identities(runs: list[Run]) -> dict[str, Mapping[str, Any]]:
-    """What decides each unfinished result's numbers. Raises RunError where runs differ in it."""
-    known: dict[str, tuple[Path, Mapping[str, Any]]] = {}
-    for run in runs:
-        for folder in _shard_folders(run):
-            found = _read(folder / IDENTITY)
-            where, expected = known.setdefault(_name(folder), (folder, found))
-            if found != expected:
-                raise RunError(
-                    f"expected shards that were computed like those in {where}, found {folder} "
-                    f"with another {', another '.join(_differing(expected, found))}: their bits "
-                    "are not the same. Compute all parts alike, or remove one of the folders."
-                )
-    return {name: identity for name, (_, identity) in known.items()}
+def _refuse_another_computation(target: Run, source: Run) -> None:
+    """A result of several has shards of several identities: some must be of both runs."""
+    ours, theirs = _made_of(target), _made_of(source)
+    for name in sorted(ours.keys() & theirs.keys()):
+        if ours[name].keys() & theirs[name].keys():
+            continue
+        (folder, one), (other_folder, other) = (next(iter(m[name].items())) for m in (ours, theirs))
+        differing = [] if one is None or other is None else _differing(one, other)
+        what = "".join(f", another {difference}" for difference in differing)
+        raise RunError(
+            f"expected shards of {name} that were computed like {folder} of {target.path}, found "
+            f"{other_folder} of {source.path}{what}: their bits are not the same. Compute all "
+            "parts alike, or remove one of the folders."
+        )
+
+
+def _made_of(run: Run) -> dict[str, dict[str, Mapping[str, Any] | None]]:
+    """By result, the folders of shards it has or was made of, with what decided their numbers."""
+    made: dict[str, dict[str, Mapping[str, Any] | None]] = {}
+    for name in run.names:
+        if folders := run.record["results"][name].get("shard_folders"):
+            made[name] = dict.fromkeys(folders)
+    for folder in _shard_folders(run):
+        made.setdefault(_name(folder), {})[folder.name] = _read(folder / IDENTITY)
+    return made
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -111,18 +126,38 @@ def _arrays_digest(entry: Mapping[str, Any]) -> str:
     return next(digest for file, digest in entry["sha256"].items() if file.endswith(".safetensors"))
 
 
-def _take_shards(target: Run, folder: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
+def _take_shards(target: Run, folder: Path) -> None:
     ours = target.path / FOLDER / folder.name
     ours.mkdir(parents=True, exist_ok=True)
     if not (ours / IDENTITY).exists():
         write(ours / IDENTITY, (folder / IDENTITY).read_bytes())
+    identity = identity_digest(_read(folder / IDENTITY))
     for path in sorted(folder.glob("*.safetensors")):
         data = path.read_bytes()
         try:
-            check_shard(data, identity_digest(known[_name(folder)]), int(path.stem))
+            check_shard(data, identity, int(path.stem))
         except RunError as error:
             raise RunError(f"{path} is damaged ({error}); remove it") from error
         write(ours / path.name, data)
+
+
+def _parts(run: Run) -> list[str]:
+    """Such as `part 1 of 2`: of those that were brought together before, all."""
+    return [run.record["status"], *run.record.get("parts", [])]
+
+
+def _warn_of_missing(parts: list[str]) -> None:
+    """Where one part was given twice, or not yet."""
+    found = [] if "finished" in parts else [_PART.fullmatch(part) for part in parts]
+    numbers = {(int(part[1]), int(part[2])) for part in found if part}
+    for count in sorted({count for _, count in numbers}):
+        if missing := [k for k in range(1, count + 1) if (k, count) not in numbers]:
+            warnings.warn(
+                f"of {count} parts, {', '.join(map(str, missing))} "
+                "not among these folders, or stopped on the way: merge it too, or the next run "
+                "computes what is missing",
+                stacklevel=3,
+            )
 
 
 def _shard_folders(run: Run) -> list[Path]:

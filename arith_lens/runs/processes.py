@@ -74,6 +74,17 @@ def processes() -> Processes:
     return Processes(int(os.environ["RANK"]), count)
 
 
+def work_alone() -> bool:
+    """Leave all work to the first of the processes that were started together.
+
+    Whether this is that one; to it, it is then as if it had been started alone.
+    """
+    first = os.environ.get("RANK", "0") == "0"
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        os.environ.pop(name, None)
+    return first
+
+
 def _apart(text: str) -> Processes:
     index, _, count = text.partition("/")
     if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):

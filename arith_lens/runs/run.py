@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from arith_lens.runs.processes import PartDone, Processes, processes
 from arith_lens.runs.provenance import SavedPairs, decides, describe_pairs, now, software
 from arith_lens.runs.record import FILE, read_record, write_record
 from arith_lens.runs.results import COMPUTED, check_name, read_file, stem_of, write_files
-from arith_lens.runs.shards import Shards, identity_digest
+from arith_lens.runs.shards import Shards, identity_digest, shard_folders
 from arith_lens.runs.stored import from_bytes
 
 
@@ -70,7 +70,7 @@ class Run:
     def save(
         self,
         name: str,
-        result: Storable,
+        result: Storable | Callable[[], Storable],
         *,
         pairs: SavedPairs | None = None,
         identity: Mapping[str, Any] | None = None,
@@ -82,7 +82,8 @@ class Run:
 
         Args:
             name: such as "addition"; letters, digits, `_`, `-`.
-            result: ComponentEffects, Effects, or any other that has `to_arrays`.
+            result: ComponentEffects, Effects, or any other that has `to_arrays`; or a function that
+                gives it, which the first process alone calls.
             pairs: what the result is of; their digest, text, selection and `computed` are kept.
             identity: what decided its numbers (see `identity`), so that `has` knows it again.
             facts: JSON values worth keeping beside it, such as the seeds of a control.
@@ -94,7 +95,11 @@ class Run:
         check_name(name)
         if pairs is not None:
             facts = {**describe_pairs(pairs), **facts}
-        header = result.to_arrays().header
+        if not self._team.leads:
+            self._follow()
+            return
+        whole = result if isinstance(result, Storable) else result()
+        header = whole.to_arrays().header
         entry = {
             "saved": now(),
             "versions": software()["versions"],
@@ -102,15 +107,12 @@ class Run:
             "facts": plain(facts),
             "computation": plain(header.get("computation", {})),
             "identity": None if identity is None else identity_digest(identity),
-            "shards": None if identity is None else self._shards(name, identity).folder.name,
         }
-        if not self._team.leads:
-            self._follow()
-            return
         with self._writing():
             results = self.record["results"]
             entry["generation"] = results.get(name, {}).get("generation", 0) + 1
-            entry["sha256"] = write_files(self.path, stem_of(name, entry), result, pairs)
+            entry["shard_folders"] = [folder.name for folder in shard_folders(self.path, name)]
+            entry["sha256"] = write_files(self.path, stem_of(name, entry), whole, pairs)
             self._write_record(
                 provenance=self._provenance or self.record["provenance"],
                 results={**results, name: entry},
@@ -212,11 +214,8 @@ class Run:
         if not self._team.leads:
             return
         try:
-            self._write_record(
-                status=self._status(kind),
-                wall_seconds=self.record["wall_seconds"] + round(self._elapsed(), 3),
-                ended=now(),
-            )
+            seconds = self.record["wall_seconds"] + round(time.monotonic() - self._started, 3)
+            self._write_record(status=self._status(kind), wall_seconds=seconds, ended=now())
         except RunError:
             if error is None:
                 raise
@@ -237,9 +236,6 @@ class Run:
         self._team.wait()
         self.record = read_record(self.path)
 
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._started
-
     def _take(self) -> None:
         """Lock the folder and look at it again: another process may have written since."""
         self._lock.acquire()
@@ -252,12 +248,12 @@ class Run:
             raise
 
     @contextmanager
-    def collecting(self) -> Iterator[dict[str, Any]]:
+    def collecting(self, **facts: Any) -> Iterator[dict[str, Any]]:
         """The entries of results, to add some whose files are in place; written at the end."""
         with self._writing():
             results = dict(self.record["results"])
             yield results
-            self._write_record(results=results)
+            self._write_record(results=results, **facts)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

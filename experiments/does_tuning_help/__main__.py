@@ -22,6 +22,7 @@ import arith_lens as al
 from arith_lens.answers import Answers
 from arith_lens.fine_tuning.result import CHECKPOINT
 from arith_lens.runs import Run
+from experiments.command import command
 from experiments.does_tuning_help.plan import (
     Config,
     Plan,
@@ -43,7 +44,7 @@ from experiments.does_tuning_help.settings import (
 from experiments.does_tuning_help.training import Job, train_and_ask
 from experiments.does_tuning_help.workers import side_by_side
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import loaded_model, said_plainly, stopped_plainly
+from experiments.which_heads import loaded_model, said_plainly
 
 
 def main(
@@ -81,7 +82,7 @@ def main(
         one = plan.config.data_dir is not None or on_gpu(config.device)
         processes = 1 if one else min(os.cpu_count() or 1, 4)
     run, plan = begun(plan, root, again=again)
-    with stopped_plainly(), run:
+    with run:
         first = grid(tuned, plan.config.rates, config.seed)
         train(first, run, plan, processes, skip=() if again else run.names)
         chosen = choose(tuned, run, plan.config)
@@ -99,7 +100,7 @@ def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
     with said_plainly():
         run = al.open_run("does_tuning_help", plan.identity, model=model, root=root, again=again)
     if again or "before" not in run.names:
-        with stopped_plainly(), run, said_plainly():
+        with run, said_plainly():
             if again:
                 shutil.rmtree(run.path / "trainings", ignore_errors=True)
             if again or "effects" not in run.names:
@@ -180,4 +181,4 @@ def right(answers: Answers) -> str:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.does_tuning_help", description=__doc__)
+    command(main, "does_tuning_help", __doc__, shares=False)

@@ -1,0 +1,72 @@
+"""How an experiment is started: mistakes end with a message, and one process of several speaks."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from io import StringIO
+from typing import Any
+
+import tyro
+
+from arith_lens.runs import PartDone, RunError
+from arith_lens.runs.processes import PART, work_alone
+
+
+def command(main: Callable[..., Any], name: str, about: str | None, *, shares: bool) -> None:
+    """Read the command line and run `main`.
+
+    Args:
+        main: of the experiment.
+        name: of its module.
+        about: the module's docstring.
+        shares: whether several processes share its work. Else the first one of those that torchrun
+            or accelerate started does it, and the others end at once.
+    """
+    with plainly(), one_voice():
+        if not shares and PART in os.environ:
+            raise RunError(
+                f"expected {name} on one machine, found {PART}={os.environ[PART]}: it is not "
+                "computed in parts. Start it without."
+            )
+        if shares or work_alone():
+            tyro.cli(main, prog=f"python -m experiments.{name}", description=about)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Who stops the computation, or whose disk is full, reads a message and what is kept (which the
+    run says), and no traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except SystemExit as error:
+        sys.exit(_and_kept(error) if isinstance(error.code, str) else error.code)
+    except (RunError, FloatingPointError, MemoryError) as error:
+        sys.exit(f"{type(error).__name__}: {_and_kept(error)}")
+
+
+def _and_kept(error: BaseException) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+@contextmanager
+def parts_said() -> Iterator[None]:
+    """Around one result of several: where this process computes a part of it, go on to the next."""
+    try:
+        yield
+    except PartDone as done:
+        print(done)
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """Of several processes started together, the first one alone prints and warns."""
+    with ExitStack() as stack:
+        if os.environ.get("RANK", "0") != "0":
+            stack.enter_context(redirect_stdout(StringIO()))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+        yield

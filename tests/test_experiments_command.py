@@ -1,0 +1,144 @@
+"""How experiments start: mistakes end with a message, and one process of several speaks."""
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arith_lens.runs import Run, RunError, find_runs, open_run
+from arith_lens.runs.processes import Processes, processes
+from experiments import are_they_needed
+from experiments.command import command, parts_said
+
+ROOT = Path(__file__).parents[1]
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Start an experiment that prints and warns, as one of several processes; what it did."""
+
+    def start(main: Callable[[], None] | None = None, *, shares: bool, **told: str) -> list[str]:
+        did: list[str] = []
+
+        def prints() -> None:
+            did.append(f"{os.environ.get('WORLD_SIZE', '1')} processes")
+            print("said")
+            warnings.warn("warned", stacklevel=1)
+
+        monkeypatch.setattr(sys, "argv", ["experiment"])
+        for name in LAUNCHED:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in told.items():
+            monkeypatch.setenv(name, value)
+        command(main or prints, "name", None, shares=shares)
+        return did
+
+    return start
+
+
+def test_the_first_of_several_processes_alone_speaks(started: Any, capsys: Any) -> None:
+    with pytest.warns(UserWarning, match="warned"):
+        assert started(shares=True, RANK="0", WORLD_SIZE="2") == ["2 processes"]
+    assert capsys.readouterr().out == "said\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert started(shares=True, RANK="1", WORLD_SIZE="2") == ["2 processes"]
+    assert capsys.readouterr().out == ""
+
+
+def test_work_that_is_not_shared_is_done_by_the_first_as_if_alone(started: Any) -> None:
+    with pytest.warns(UserWarning, match="warned"):
+        assert started(shares=False, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2") == ["1 processes"]
+    assert processes() == Processes()
+    assert started(shares=False, RANK="1", LOCAL_RANK="1", WORLD_SIZE="2") == []
+
+
+def test_work_that_is_not_shared_is_not_computed_in_parts(started: Any) -> None:
+    with pytest.raises(SystemExit, match=r"expected name on one machine, found .*PART=1/2"):
+        started(shares=False, ARITH_LENS_PART="1/2")
+
+
+@pytest.mark.parametrize("error", [RunError("full"), FloatingPointError("NaN in layer 3")])
+def test_an_error_is_said_with_what_is_kept(tmp_path: Path, started: Any, error: Any) -> None:
+    def fails() -> None:
+        with open_run("x", {}, root=tmp_path) as run:
+            run.shards("a", {}).save(0, {"values": torch.ones(1)})
+            raise error
+
+    with pytest.raises(SystemExit) as ended:
+        started(fails, shares=True)
+    said = str(ended.value.code)
+    assert said.startswith(f"{type(error).__name__}: {error}\nkept in ")
+    assert "1 shards of a. Run the same again" in said
+
+
+def test_who_exits_with_a_message_inside_a_run_reads_what_is_kept(
+    tmp_path: Path, started: Any
+) -> None:
+    def fails() -> None:
+        with open_run("x", {}, root=tmp_path):
+            sys.exit("ValueError: no such operation")
+
+    with pytest.raises(SystemExit, match=r"^ValueError: no such operation\nkept in "):
+        started(fails, shares=True)
+
+    def ends() -> None:
+        with open_run("x", {}, root=tmp_path):
+            raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        started(ends, shares=True)
+    assert ended.value.code == 130
+
+
+@pytest.mark.filterwarnings("ignore:.*groups of aligned prompts")
+def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) -> None:
+    """Every curve, those of iterative masking too; and one report."""
+    asked = ["--operations", "addition", "--n", "8", "--most", "2", "--controls", "1"]
+    asked += ["--candidates", "3", "--masked", "2", "--device", "cpu"]
+    together = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    started = [*together, "-m", "experiments.are_they_needed", "--", *asked]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *started, "--root", str(tmp_path / "2")],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=ROOT, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("saved in") == done.stdout.count("iterative masking takes") == 1
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        config = are_they_needed.Config(
+            operations=("addition",), n=8, most=2, controls=1, candidates=3, masked=2, device="cpu"
+        )
+        are_they_needed.main(config, root=tmp_path / "1")
+    finally:
+        torch.set_num_threads(threads)
+    (two,), (one,) = (find_runs("are_they_needed", root=tmp_path / n) for n in "21")
+    assert two.names == one.names == ("addition-effects", "addition")
+    assert two.path.name == one.path.name
+    assert same(two, one)
+    assert not (two.path / "shards").exists()
+
+
+def same(a: Run, b: Run) -> bool:
+    """Whether all numbers are, bit for bit."""
+    pairs = [(a.load_arrays(name).tensors, b.load_arrays(name).tensors) for name in a.names]
+    return all(
+        x.keys() == y.keys() and all(torch.equal(x[key], y[key]) for key in x) for x, y in pairs
+    )
+
+
+def test_a_part_goes_on_to_the_next_result(capsys: Any) -> None:
+    from arith_lens.runs import PartDone
+
+    with parts_said():
+        raise PartDone("part 1 of 2 is done")
+    assert capsys.readouterr().out == "part 1 of 2 is done\n"
