@@ -85,8 +85,9 @@ def show(drawn: Callable[[Asked], Sequence[Drawn]], options: Asked, formats: For
             write(one, folder, formats)
         except (OSError, RunError) as error:
             sys.exit(
-                f"{one.name} is not drawn: {error}\nThe run is unharmed. Free some space, or choose "
-                f"another --out, and draw again: files in {folder} may be of an earlier drawing."
+                f"{one.name} is not drawn: {error}\nThe run is unharmed. Free some space, or "
+                f"choose another --out, and draw again: files in {folder} may be of an earlier "
+                "drawing."
             )
 
 
