@@ -32,7 +32,7 @@ FLAGS = re.DOTALL | re.MULTILINE
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", FLAGS)
 PYTHON = re.compile(
     r"(?:python3?|torchrun[^\n]*|accelerate launch[^\n]*) -m "
-    r"((?:experiments|figures)\.[\w.]+)([^|;&>\n]*)"
+    r"((?:experiments|figures)\.[\w.]+)(?: --(?= ))?([^|;&>\n]*)"
 )
 
 # What an example takes too long over, and what it is shortened to.
