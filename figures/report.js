@@ -5,7 +5,6 @@
   const shown = {
     displaylogo: false,
     modeBarButtonsToRemove: ["lasso2d", "select2d"],
-    logging: 0,  // plotly.js warns of each bar whose colour is a number on a colour axis
   };
   function draw(chart) {
     if (chart.dataset.drawn) return;

@@ -157,10 +157,13 @@ def test_panels_hold_every_value_and_share_one_scale(values: np.ndarray) -> None
 
 
 def test_vector_panels_draw_the_same_values_as_rectangles(values: np.ndarray) -> None:
-    cells, bar = panels(panel(values), vector=True).data
+    figure = panels(panel(values), vector=True)
+    end = figure.layout.coloraxis.cmax
+    bearer, cells, bar = figure.data
+    assert bearer.marker.coloraxis == "coloraxis" and bearer.x == (None,)
     assert cells.type == bar.type == "bar"
-    assert np.array_equal(np.asarray(cells.marker.color), values.ravel())
-    assert np.array_equal(np.asarray(bar.marker.color), values[:, 0])
+    assert [*cells.marker.color] == [plotting.colour_at(value, end) for value in values.ravel()]
+    assert [*bar.marker.color] == [plotting.colour_at(value, end) for value in values[:, 0]]
     rows = np.asarray(cells.base) + np.asarray(cells.y) / 2
     assert np.allclose(rows, np.indices(values.shape)[0].ravel())
 

@@ -129,6 +129,19 @@ def test_a_point_stands_on_its_line_and_its_text_off_all_lines() -> None:
     assert not any(box.top < level < box.bottom for box in boxes)
 
 
+def test_a_text_that_finds_no_place_beside_its_point_is_tied_to_it() -> None:
+    x = np.arange(0.0, 51)
+    lines = tuple(plotting.Line(x, 50 + step + 0 * x, "") for step in range(-12, 13, 3))
+    point = plotting.Point(25, "25 heads", 4)
+    figure = curves(plotting.CurvePanel("A", lines, (point,), y_range=(0, 100)))
+    (leader,) = figure.layout.shapes
+    top = (1 - figure.layout.yaxis.domain[1]) * figure.layout.height
+    y = pixels(figure, "25 heads")[1] - top
+    assert not 0.38 * 290 - 7 < y < 0.62 * 290 + 7, "off all lines"
+    starts = (1 - leader.y0) * figure.layout.height - top
+    assert starts == pytest.approx(145, abs=3), "from its point"
+
+
 def test_guides_are_named_above_the_chart_and_below_its_title() -> None:
     part = plotting.CurvePanel("Title", (line(),), guides=((13, "layer 13"),))
     figure = curves(part)

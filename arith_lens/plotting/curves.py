@@ -6,15 +6,13 @@ import numpy as np
 from jaxtyping import Float
 
 from arith_lens.plotting.curve_layout import (
-    LEADER,
-    NAME,
     CurvePanel,
     Line,
     Scale,
     check,
     curve_page,
 )
-from arith_lens.plotting.labels import Box, around, conflict, spread, text_box
+from arith_lens.plotting.curve_marks import add_names, add_points
 from arith_lens.plotting.page import (
     Page,
     add_notes,
@@ -30,15 +28,10 @@ from arith_lens.plotting.style import (
     GRID,
     NOTE,
     Figure,
-    Number,
     step_texts,
     steps,
     translucent,
 )
-
-_MARK = 11  # font size of a marked point's text
-_GAP = 8  # pixels from a line's end to its name, where no leader ties them
-_MIDDLE = ("center", "middle")
 
 
 def curve_panels(
@@ -79,8 +72,8 @@ def curve_panels(
         for line in part.lines:
             _add_line(figure, line, index, unit)
         _add_guides(figure, part, index, scale, page)
-        _add_points(figure, part, index, scale, page)
-        _add_names(figure, part, scale, page)
+        add_points(figure, part, index, scale, page)
+        add_names(figure, part, scale, page)
         add_title(figure, part.title, index, page, lift=26 if guided else 8)
     add_notes(figure, page)
     return figure
@@ -174,103 +167,3 @@ def _add_guides(figure: Figure, part: CurvePanel, index: int, scale: Scale, page
         across, _ = scale.pixels(x, 0)
         at = (across, scale.box.top - 4)
         write(figure, plain(text), at, page, size=11, ink=NOTE, anchor=("center", "bottom"))
-
-
-def _add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page: Page) -> None:
-    """Markers, and their texts where they cover no line, marker or earlier text."""
-    spots = [
-        (point.x, float(np.interp(point.x, part.lines[point.line].x, part.lines[point.line].y)))
-        for point in part.points
-    ]
-    markers = [_square(*scale.pixels(*spot), 6) for spot in spots]
-    taken = [*markers, *(box for line in part.lines for box in _path(line, scale))]
-    for point, spot, own in zip(part.points, spots, markers, strict=True):
-        figure.add_scatter(
-            x=[spot[0]],
-            y=[spot[1]],
-            xaxis=f"x{index + 1}",
-            yaxis=f"y{index + 1}",
-            mode="markers",
-            hoverinfo="skip",
-            marker={
-                "size": 8,
-                "color": "white",
-                "line": {"width": 2, "color": part.lines[point.line].colour},
-            },
-        )
-        size = text_box(point.text, _MARK)
-        place = min(around(own, *size), key=lambda box: conflict(box, taken, scale.box))
-        taken.append(place)
-        write(figure, plain(point.text), place.centre, page, size=_MARK, anchor=_MIDDLE)
-
-
-def _square(x: Number, y: Number, half: Number) -> Box:
-    return Box(x - half, y - half, x + half, y + half)
-
-
-def _path(line: Line, scale: Scale) -> list[Box]:
-    """Small squares along a line, so that texts can keep off it."""
-    x, y = scale.pixels(line.x, line.y)
-    finite = np.isfinite(y)
-    x, y = x[finite], y[finite]
-    along = np.concatenate([np.zeros(1), np.cumsum(np.hypot(np.diff(x), np.diff(y)))])[: len(x)]
-    at = np.arange(0, along[-1] + 3, 3.0) if len(x) else along
-    return [
-        _square(*spot, 2)
-        for spot in zip(np.interp(at, along, x), np.interp(at, along, y), strict=True)
-    ]
-
-
-def _add_names(figure: Figure, part: CurvePanel, scale: Scale, page: Page) -> None:
-    """Each line's name right of the chart at the height of its end, apart from its neighbours."""
-    named = [line for line in part.lines if line.name and np.isfinite(line.y).any()]
-    ends = [_end(line, scale) for line in named]
-    box = scale.box
-    heights = spread([y for _, y in ends], NAME + 4, box.top, box.bottom)
-    straight = all(
-        abs(y - h) < 4 and box.right - x < 20 for (x, y), h in zip(ends, heights, strict=True)
-    )
-    for line, (x, y), height in zip(named, ends, heights, strict=True):
-        left = box.right + (_GAP if straight else LEADER + 4)
-        weight = {"weight": 600}
-        at = (left, height)
-        write(
-            figure,
-            plain(line.name),
-            at,
-            page,
-            size=NAME,
-            ink=line.colour,
-            anchor=("left", "middle"),
-            font=weight,
-        )
-        if not straight:
-            _add_leader(figure, (x + 3, y), (left - 3, height), line.colour, page)
-
-
-def _end(line: Line, scale: Scale) -> tuple[float, float]:
-    """The pixel where a line ends on the right."""
-    finite = np.flatnonzero(np.isfinite(line.y))
-    last = finite[np.argmax(line.x[finite])]
-    x, y = scale.pixels(float(line.x[last]), float(line.y[last]))
-    return x, min(max(y, scale.box.top), scale.box.bottom)
-
-
-def _add_leader(
-    figure: Figure,
-    start: tuple[Number, Number],
-    stop: tuple[Number, Number],
-    colour: str,
-    page: Page,
-) -> None:
-    (x0, y0), (x1, y1) = page.paper(*start), page.paper(*stop)
-    figure.add_shape(
-        type="line",
-        x0=x0,
-        y0=y0,
-        x1=x1,
-        y1=y1,
-        xref="paper",
-        yref="paper",
-        line={"width": 1, "color": translucent(colour, 0.6)},
-    )

@@ -23,7 +23,7 @@ from arith_lens.plotting.page import (
     wrapped,
     write,
 )
-from arith_lens.plotting.panels import set_colours
+from arith_lens.plotting.panels import bear_colours, set_colours
 from arith_lens.plotting.style import (
     FRAME,
     NOTE,
@@ -108,6 +108,7 @@ def matrix_panels(
     figure = go.Figure()
     set_page(figure, page)
     set_colours(figure, page, end, unit)
+    bear_colours(figure)
     if rising:
         at = [0.0, end / 2, float(end)]
         shown = {"tickvals": at, "ticktext": step_texts(at, unit)}
@@ -154,7 +155,7 @@ def _add_part(
     start, centres, names = 0.0, [], []
     for group in part.groups:
         middle = start + np.arange(len(group.names))
-        _add_cells(figure, part, group, middle, index, show)
+        _add_cells(figure, part, group, middle, index, (end, *show))
         if cell >= 26:
             _add_numbers(figure, group, middle, index, (end, show[1]))
         x = box.left + (start + len(group.names) / 2) * cell
@@ -181,10 +182,12 @@ def _add_cells(
     group: Columns,
     middle: Float[np.ndarray, " column"],
     index: int,
-    show: tuple[str, int],
+    show: tuple[Number, str, int],
 ) -> None:
     """A bar a cell, which every format draws as a rectangle; and the group's frame."""
+    end, unit, digits = show
     rows, columns = np.indices(group.values.shape)
+    values = group.values.ravel().tolist()
     axes = (f"x{index + 1}", f"y{index + 1}")
     where = [f"{plain(part.rows[r])}, {plain(group.names[c])}"
              for r, c in zip(rows.ravel(), columns.ravel(), strict=True)]  # fmt: skip
@@ -193,10 +196,10 @@ def _add_cells(
         base=rows.ravel() - 0.51,
         y=np.full(rows.size, 1.02),
         width=1.02,
-        marker={"color": group.values.ravel(), "coloraxis": "coloraxis", "line": {"width": 0}},
-        customdata=where,
-        hovertemplate=f"{plain(group.title)}<br><b>%{{customdata}}</b>: "
-        f"%{{marker.color:+.{show[1] + 1}f}}{plain(show[0])}<extra></extra>",
+        marker={"color": [colour_at(value, end) for value in values], "line": {"width": 0}},
+        customdata=list(zip(where, values, strict=True)),
+        hovertemplate=f"{plain(group.title)}<br><b>%{{customdata[0]}}</b>: "
+        f"%{{customdata[1]:+.{digits + 1}f}}{plain(unit)}<extra></extra>",
         xaxis=axes[0],
         yaxis=axes[1],
     )

@@ -27,6 +27,7 @@ from arith_lens.plotting.style import (
     NOTE,
     Figure,
     Number,
+    colour_at,
     colour_scale,
     symmetric_limit,
     ticks,
@@ -82,9 +83,11 @@ def panels(
     figure = go.Figure()
     set_page(figure, page)
     set_colours(figure, page, end, unit)
+    if vector:
+        bear_colours(figure)
     for index, (part, place) in enumerate(zip(parts, places, strict=True)):
         if part is not None:
-            _add_cells(figure, part, index, place, hover, vector)
+            _add_cells(figure, part, index, place, hover, end if vector else None)
             _set_axes(figure, index, page, place, axes, bar_name, across)
             _add_frames(figure, index, place)
             add_title(figure, part.title, index, page)
@@ -95,6 +98,13 @@ def panels(
     add_colour_title(figure, colour_title, page)
     add_notes(figure, page)
     return figure
+
+
+def bear_colours(figure: Figure) -> None:
+    """A trace without a mark: where cells have their colours by name, no other would bring the
+    colour bar."""
+    unseen = {"color": [0], "coloraxis": "coloraxis"}
+    figure.add_scatter(x=[None], y=[None], mode="markers", marker=unseen, hoverinfo="skip")
 
 
 def set_colours(figure: Figure, page: Page, end: Number, unit: str) -> None:
@@ -136,15 +146,15 @@ def _add_cells(
     index: int,
     place: Geometry,
     hover: tuple[str, str],
-    vector: bool,
+    end: Number | None,
 ) -> None:
+    """A heat map and its bar; as rectangles, coloured up to `end`, where that is given."""
     start, stop = place.bar_range
     shared = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
-    if vector:
-        _add_rectangles(figure, part.values, np.arange(place.n_columns), 1.0, shared)
-        _add_rectangles(
-            figure, part.bar[:, None], np.array([(start + stop) / 2]), stop - start, shared
-        )
+    if end is not None:
+        middle, width = np.array([(start + stop) / 2]), stop - start
+        _add_rectangles(figure, part.values, np.arange(place.n_columns), 1.0, end, shared)
+        _add_rectangles(figure, part.bar[:, None], middle, width, end, shared)
         return
     figure.add_heatmap(
         z=part.values,
@@ -169,16 +179,24 @@ def _add_rectangles(
     values: Float[np.ndarray, "row column"],
     centres: np.ndarray,
     width: Number,
+    end: Number,
     shared: dict[str, Any],
 ) -> None:
-    """One bar a cell, a hair larger than it so that no seam shows."""
-    rows, columns = np.indices(values.shape)
+    """One bar a cell that has a number, a hair larger than it so that no seam shows.
+
+    Colours are given by name: of a number on a colour axis plotly.js warns a bar at a time, which
+    takes minutes for the cells of a large model.
+    """
+    rows, columns = np.nonzero(np.isfinite(values))
     figure.add_bar(
-        x=centres[columns.ravel()],
-        base=rows.ravel() - 0.52,
-        y=np.full(values.size, 1.04),
+        x=centres[columns],
+        base=rows - 0.52,
+        y=np.full(rows.size, 1.04),
         width=width * 1.04,
-        marker={"color": values.ravel(), "coloraxis": "coloraxis", "line": {"width": 0}},
+        marker={
+            "color": [colour_at(value, end) for value in values[rows, columns].tolist()],
+            "line": {"width": 0},
+        },
         **shared,
     )
 
