@@ -408,7 +408,7 @@ def test_outcomes_and_curves_come_back_from_their_arrays(mistral):
     with pytest.raises(ValueError, match="knockout_curve"):
         KnockoutCurve.from_arrays(outcomes.to_arrays())
     assert len(outcomes.to_dataframe()) == 6 and len(curve.to_dataframe()) == 2
-    assert "ablation mean" in repr(outcomes) and "<svg" in curve._repr_html_()
+    assert "ablation mean" in repr(outcomes) and "<img" in curve._repr_html_()
 
 
 @pytest.mark.parametrize(

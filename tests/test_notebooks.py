@@ -47,7 +47,7 @@ def test_a_source_runs_from_top_to_bottom_and_every_picture_comes(
         if "data" in output
     ]
     drawn = [data for data in shown if "application/vnd.plotly.v1+json" in data]
-    assert len(drawn) >= 2 and sum("<svg" in data.get("text/html", "") for data in shown) >= 1
+    assert len(drawn) >= 2 and sum("svg+xml" in data.get("text/html", "") for data in shown) >= 1
     for cell in runs[source.stem].cells:
         for output in cell.get("outputs", []):
             assert output.output_type != "error"

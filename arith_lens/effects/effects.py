@@ -211,7 +211,7 @@ class Effects:
         return f"Effects({axes or 'one number'}, {self.n_pairs} pairs, {self.metric}{paths})"
 
     def drawn(self, name: str = "") -> str:
-        """An inline SVG of the mean, for a notebook or a page; `name` (plain text) heads it."""
+        """An `<img>` of the mean, for a notebook or a page; `name` (plain text) heads it."""
         from arith_lens import plotting
 
         if self.axes[1:] == ("measure",):
@@ -219,7 +219,7 @@ class Effects:
         legend = self._legend()
         if name:
             legend["title"] = f"{name}: {legend['title']}"
-        return plotting.svg_heatmap(self._grid(), **legend)
+        return plotting.as_image(plotting.svg_heatmap(self._grid(), **legend), alt=repr(self))
 
     def _repr_html_(self) -> str:
         return self.drawn()
@@ -230,7 +230,7 @@ class Effects:
 
         mean, (low, high) = self.mean().numpy(), self.ci().numpy()
         names = (self.labels or {}).get("measure") or tuple(map(str, range(mean.shape[1])))
-        return "".join(
+        charts = [
             plotting.svg_lines(
                 [plotting.Line(np.arange(len(mean)), mean[:, i], name, plotting.BLUE,
                                low[:, i], high[:, i])],
@@ -239,7 +239,8 @@ class Effects:
                 title=self.metric,
             )
             for i, name in enumerate(names)
-        )  # fmt: skip
+        ]  # fmt: skip
+        return "".join(plotting.as_image(chart, alt=repr(self)) for chart in charts)
 
     def _grid(self) -> Float[np.ndarray, "row column"]:
         """The means as one map: a single row for one axis, leading axes unrolled beyond two."""

@@ -183,7 +183,8 @@ class KnockoutCurve:
             lines, x_title="k", y_title="right, mean p(C)", title=title, unit="%", top=100
         )
         setting = f"{self.n_pairs} pairs, ablation {self.ablation}, positions {self.positions}, "
-        return f"<div>{drawn}<div>{escape(setting)}means {escape(self.means)}</div></div>"
+        image = plotting.as_image(drawn, alt=repr(self))
+        return f"<div>{image}<div>{escape(setting)}means {escape(self.means)}</div></div>"
 
 
 _PAIR = ("template", "cluster", "computed")

@@ -60,6 +60,7 @@ class KnockoutCurves(Mapping[str, KnockoutCurve]):
             curve.line(name, inks[i % len(inks)])
             for i, (name, curve) in enumerate(self.curves.items())
         ]
-        return plotting.svg_lines(
+        drawn = plotting.svg_lines(
             lines, x_title="components out", y_title="right", unit="%", top=100
         )
+        return plotting.as_image(drawn, alt=repr(self))

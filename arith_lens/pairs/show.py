@@ -61,7 +61,7 @@ def _grid(pairs: PromptPairs, pair: int) -> str:
             _cell(pairs, int(tokens[c]), colours.get(c), changed=bool(own[c] != other[c]))
             for c in shown
         )
-        answer = _cell(pairs, int(pairs.answer[pair]), None, before="→ ")
+        answer = f"<td>→</td>{_cell(pairs, int(pairs.answer[pair]), None)}"
         rows.append(f"<tr><th {_LEFT}>{side}</th>{cells}{answer * (side == 'reference')}</tr>")
     return f'<table style="margin:6px 0;border-collapse:collapse">{"".join(rows)}</table>'
 
@@ -76,6 +76,7 @@ def _colours(pairs: PromptPairs, pair: int) -> dict[int, str]:
     }
 
 
+_TOKEN = "text-align:center;padding:1px 4px;font-family:monospace;border:1px solid #d8dbe2"
 _LEFT = 'style="text-align:left;padding:1px 8px 1px 0;font-weight:normal"'
 
 
@@ -83,10 +84,8 @@ def _ink(colour: str) -> str:
     return f"background:{colour};color:#222"
 
 
-def _cell(
-    pairs: PromptPairs, token: int, colour: str | None, *, changed: bool = False, before: str = ""
-) -> str:
+def _cell(pairs: PromptPairs, token: int, colour: str | None, *, changed: bool = False) -> str:
     piece = escape((pairs.pieces or {}).get(token, str(token)))
-    style = "text-align:center;padding:1px 3px" + (f";{_ink(colour)}" if colour else "")
+    style = f"{_TOKEN};{_ink(colour)}" if colour else _TOKEN
     inside = f"<u>{piece}</u>" if changed else piece
-    return f'<td style="{style}">{before}<span style="font-family:monospace">{inside}</span></td>'
+    return f'<td style="{style}">{inside}</td>'

@@ -16,6 +16,7 @@ from arith_lens.plotting.export import save_pictures as save_pictures
 from arith_lens.plotting.grids import Grid as Grid
 from arith_lens.plotting.grids import add_grid as add_grid
 from arith_lens.plotting.heatmap import heatmap as heatmap
+from arith_lens.plotting.inline import as_image as as_image
 from arith_lens.plotting.inline import svg_heatmap as svg_heatmap
 from arith_lens.plotting.inline import svg_lines as svg_lines
 from arith_lens.plotting.layout import Mark as Mark

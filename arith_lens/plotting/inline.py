@@ -1,9 +1,11 @@
-"""Pictures as one `<svg>` element, for a notebook's cell: no script, no network.
+"""Pictures as one `<svg>` element: no script, no network, and a ground that no dark theme hides.
 
-They show in a notebook that is not trusted, in an exported page, and on a dark theme.
+`as_image` makes one fit for a notebook's cell. JupyterLab takes the tags off a bare `<svg>` where a
+notebook is not trusted, as one that was just downloaded, and leaves its texts; images it shows.
 """
 
 import html
+from base64 import b64encode
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +27,15 @@ from arith_lens.plotting.style import (
     steps,
     symmetric_limit,
 )
+
+
+def as_image(svg: str, *, alt: str = "") -> str:
+    """An `<svg>` element as an `<img>` that holds it; `alt` (plain text) is read aloud."""
+    data = b64encode(svg.encode()).decode()
+    return (
+        f'<img style="vertical-align:top" alt="{html.escape(alt)}" '
+        f'src="data:image/svg+xml;base64,{data}">'
+    )
 
 
 def svg_heatmap(
@@ -149,7 +160,7 @@ def _axes(box: Box, ends: tuple[Number, Number, Number], unit: str) -> str:
 def _svg(width: Number, height: Number, title: str, inside: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'style="vertical-align:top" font-family="{FONT}" font-size="11" fill="{TEXT}">'
+        f'font-family="{FONT}" font-size="11" fill="{TEXT}">'
         '<rect width="100%" height="100%" fill="#fff"/>'
         f'<text x="44" y="16" font-size="13">{html.escape(title)}</text>{inside}</svg>'
     )

@@ -19,6 +19,7 @@ from arith_lens.views.safety import safe_token, script_json
 MOST_HEADS = 64
 """More thumbnails would take a browser half a minute and more."""
 DIGITS = 4
+WIDTH = 680  # pixels in a notebook; a pattern is as high as wide
 BLUE, RED = "#1c58b0", "#c8302b"
 
 
@@ -54,7 +55,8 @@ class View:
         _Shown.first = _Shown.first or own
         first = f"<script>{packed_bundle()}</script>" if _Shown.first == own else ""
         return (
-            f'{first}<div id="{place}">Run this notebook from the top to see this view.</div>'
+            f'{first}<div style="max-width:{WIDTH}px"><div id="{place}">Run this notebook from the '
+            "top, or trust it, to see this view.</div></div>"
             f"<script>(function draw(left){{if(window.CircuitsVis){{document.getElementById("
             f"{script_json(place)}).textContent='';{self.script(place)}}}"
             "else if(left)setTimeout(draw,100,left-1)})(100)</script>"
