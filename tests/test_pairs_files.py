@@ -216,3 +216,12 @@ def test_an_answer_of_several_tokens_names_the_first_one_which_is_then_taken(tok
         PromptPairs.from_rows(rows, tokenizer)
     (token,) = PromptPairs.from_rows([{**OWN[0], "answer": "7"}], tokenizer).answer.tolist()
     assert tokenizer.decode([token]).strip() == "7"
+
+
+@pytest.mark.parametrize(
+    "kind, text", [("jsonl", "\n"), ("csv", "reference,counterfactual,answer\n")]
+)
+def test_an_empty_file_is_named(tokenizer, tmp_path, kind, text):
+    (tmp_path / f"none.{kind}").write_text(text)
+    with pytest.raises(ValueError, match=rf"expected rows of .* in .*none\.{kind}, found none"):
+        getattr(PromptPairs, f"from_{kind}")(tmp_path / f"none.{kind}", tokenizer)

@@ -54,7 +54,7 @@ def from_jsonl(path: str | Path, model: Any) -> PromptPairs:
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
         rows.append(_checked(row, f"{path}, line {number}"))
-    return from_texts(rows, model)
+    return _from_file(rows, path, model)
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> PromptPairs:
@@ -66,6 +66,14 @@ def from_csv(path: str | Path, model: Any) -> PromptPairs:
     """Pairs from a table with the columns reference, counterfactual and answer; see from_jsonl."""
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
         rows = [_checked(row, f"{path}, row {i}") for i, row in enumerate(csv.DictReader(file), 1)]
+    return _from_file(rows, path, model)
+
+
+def _from_file(rows: Sequence[Mapping[str, Any]], path: str | Path, model: Any) -> PromptPairs:
+    if not rows:
+        raise ValueError(
+            f"expected rows of {', '.join(COLUMNS)} in {path}, found none; write one a pair"
+        )
     return from_texts(rows, model)
 
 
