@@ -138,7 +138,7 @@ def test_damaged_files_are_refused_with_their_line(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="line 2: expected the keys"):
         PromptPairs.from_jsonl(path, tokenizer)
     path.write_text("")
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError, match=r"expected rows .*own.jsonl, found none"):
         PromptPairs.from_jsonl(path, tokenizer)
     (tmp_path / "own.csv").write_text("reference,answer\na,1\n")
     with pytest.raises(ValueError, match=r"own.csv, row 1: .* counterfactual is missing"):
