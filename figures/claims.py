@@ -50,8 +50,18 @@ def drawn(options: Options) -> list[Table]:
             ),
             numbers=verdict_table(verdicts),
             shown=DataFrame([row(verdict) for verdict in verdicts]),
+            printed="\n\n".join(map(paragraph, verdicts)),
         )
     ]
+
+
+def paragraph(verdict: Verdict) -> str:
+    """One claim for a terminal."""
+    cells = row(verdict)
+    return (
+        f"{verdict.claim.key}: {cells['verdict'].upper()}\n  {cells['claim']}\n"
+        f"  the paper: {cells['the paper']}\n  found: {cells['found']}"
+    )
 
 
 def row(verdict: Verdict) -> dict[str, str]:
@@ -77,8 +87,8 @@ def notes(verdicts: list[Verdict]) -> list[str]:
         "; ".join(f"{name}: {count}" for name, count in counts.items()) + ".",
         "In brackets: 95% intervals, bootstrapped over reference prompts unless said otherwise. A "
         "claim holds where each of its numbers does with its whole interval, and is not decided "
-        "where an interval straddles the threshold. Rules were written before anything was "
-        "measured; docs/claims.md says which thresholds are the paper's.",
+        "where an interval straddles the threshold. docs/claims.md says how the rules were "
+        "chosen.",
     ]
 
 

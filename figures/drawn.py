@@ -58,6 +58,8 @@ class Table(_Shown):
 
     shown: DataFrame = field(repr=False)
     """The cells as a reader wants them."""
+    printed: str = field(default="", repr=False)
+    """What a terminal gets instead, where the cells are too long for its lines."""
 
 
 Drawn: TypeAlias = Chart | Table
@@ -97,7 +99,8 @@ def write(one: Drawn, folder: Path, formats: Formats = ()) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     numbers = folder / f"{one.name}.csv"
     if isinstance(one, Table):
-        print(f"{one.title}\n\n{one.shown.to_string(index=False)}\n", *one.notes, "", sep="\n")
+        table = one.printed or one.shown.to_string(index=False)
+        print(f"{one.title}\n\n{table}\n", *one.notes, "", sep="\n")
         page = folder / f"{one.name}.html"
         write_file(page, _page(one).encode())
         files = [page]

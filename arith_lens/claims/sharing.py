@@ -59,6 +59,12 @@ def _wordings(run: Run) -> list[str]:
     return [name.removesuffix("-effects") for name in run.names if name.endswith("-effects")]
 
 
+def _title(name: str) -> str:
+    """exponentiation-0 is the first wording, 2 ^ 3, exponentiation-1 the second, 2 to the power."""
+    kind, _, number = name.rpartition("-")
+    return f"{kind}, wording {int(number) + 1}"
+
+
 def _powers_share(evidence: Evidence) -> Found:
     run = evidence.run(POWERS)
     four = [run.load(name).heads for name in FOUR]
@@ -69,8 +75,8 @@ def _powers_share(evidence: Evidence) -> Found:
         return float((key & others).sum() / key.sum()) if key.any() else maps.NAN
 
     found = {
-        name: estimate(
-            name, share, run.load(f"{name}-effects").heads, *four, rule=Within(above=0.5)
+        _title(name): estimate(
+            _title(name), share, run.load(f"{name}-effects").heads, *four, rule=Within(above=0.5)
         )
         for name in _wordings(run)
     }
@@ -84,8 +90,9 @@ def _powers_need(evidence: Evidence) -> Found:
         curve = KnockoutCurves.from_arrays(run.load_arrays(name))["effect"]
         k = curve.ks[-1]
         change = curve.drop(k).accuracy if k else None
-        found[name] = change and Number(
-            f"{name} ({k} heads)", change.relative, *change.relative_ci, "%", Within(below=-0.6)
+        title = _title(name)
+        found[title] = change and Number(
+            f"{title} ({k} heads)", change.relative, *change.relative_ci, "%", Within(below=-0.6)
         )
     return of_each(found, missing=NO_KEY)
 
