@@ -1,5 +1,7 @@
 """What a model answered, question by question, and how two such results differ."""
 
+import json
+import zlib
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
@@ -81,15 +83,18 @@ class Answers:
         return "\n".join(lines)
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same answers back."""
-        header = {"kind": KIND, **{name: list(getattr(self, name)) for name in _TEXTS}}
-        return Arrays({"correct": self.correct}, header)
+        """For a file; `from_arrays` gives the same answers back. Texts, which repeat themselves,
+        are packed: zlib of JSON, as bytes."""
+        told = json.dumps({name: getattr(self, name) for name in _TEXTS})
+        packed = torch.frombuffer(bytearray(zlib.compress(told.encode())), dtype=torch.uint8)
+        return Arrays({"correct": self.correct, "texts": packed}, {"kind": KIND})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Answers":
         """What `to_arrays` gave. Raises ValueError for another kind of result."""
         arrays.require(KIND)
-        return cls(arrays.tensors["correct"], *(tuple(arrays.header[name]) for name in _TEXTS))
+        told = json.loads(zlib.decompress(arrays.tensors["texts"].numpy().tobytes()))
+        return cls(arrays.tensors["correct"], *(tuple(told[name]) for name in _TEXTS))
 
     def to_dataframe(self) -> "DataFrame":
         """A row a question: task, expected, said, correct."""

@@ -1,0 +1,43 @@
+"""A shipped run is the run, smaller."""
+
+import json
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+
+from arith_lens.effects import ComponentEffects
+from arith_lens.runs import load_run
+from experiments.ship_runs import main
+
+
+def test_a_shipped_run_reads_as_the_run_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "results", "reference")
+    main((run.path,), leave_out=("division",), to=tmp_path / "shipped")
+    copy = load_run(tmp_path / "shipped" / run.experiment / run.path.name)
+    assert copy.names == tuple(name for name in run.names if name != "division")
+    for name in copy.names:
+        ours, theirs = (ComponentEffects.from_arrays(r.load_arrays(name)) for r in (copy, run))
+        assert ours.heads.per_pair.equal(theirs.heads.per_pair)
+        assert copy.facts(name) == run.facts(name)
+    assert copy.config == run.config and copy.record["provenance"] == run.record["provenance"]
+    assert {file.suffix for file in copy.path.iterdir()} == {".safetensors", ".json"}
+    assert f"{copy.path}: 0." in capsys.readouterr().out
+    main((run.path,), to=tmp_path / "shipped")  # in place of the first
+    assert load_run(copy.path).names == run.names
+
+
+def test_an_unfinished_or_damaged_run_is_not_shipped(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "results", "reference")
+    (file,) = run.path.glob("addition.safetensors")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    with pytest.raises(SystemExit, match="damaged"):
+        main((run.path,), to=tmp_path / "shipped")
+    file.write_bytes(whole)
+    record = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps(record | {"status": "running"}))
+    with pytest.raises(SystemExit, match="expected a finished run"):
+        main((run.path,), to=tmp_path / "shipped")
