@@ -67,9 +67,11 @@ def row(
         "before": answers["before-whole"].accuracy,
         "tuned": sum(answers[f"{name}-whole"].accuracy for name in tuned) / len(tuned),
     }
+    labels = [name.removeprefix("before-") for name in answers if name.startswith("before-rand")]
     randoms = {
-        f"{when}: random": _random(answers, names)
+        f"{when}: random": _mean_lost(answers, names, labels)
         for when, names in (("before", ["before"]), ("tuned", tuned))
+        if labels
     }
     text = {"task": part, "questions": str(sum(chosen))}
     text |= {name: f"{share:.1%}" for name, share in shares.items()}
@@ -101,11 +103,11 @@ def lost(
     )
 
 
-def _random(answers: Mapping[str, Answers], models: Sequence[str]) -> float:
-    """The mean change by a random set of as many heads."""
-    labels = [name.removeprefix("before-") for name in answers if name.startswith("before-rand")]
-    found = [float(lost(answers, models, label).mean()) for label in labels]
-    return sum(found) / len(found) if found else float("nan")
+def _mean_lost(
+    answers: Mapping[str, Answers], models: Sequence[str], labels: Sequence[str]
+) -> float:
+    """The mean change over several knockouts."""
+    return sum(float(lost(answers, models, label).mean()) for label in labels) / len(labels)
 
 
 def _told(change: OverSeeds) -> str:
@@ -115,14 +117,14 @@ def _told(change: OverSeeds) -> str:
 
 def notes(run: Run) -> list[str]:
     """How to read the table."""
-    heads = ", ".join(run.facts("before-without")["heads"])
+    heads, controls = ", ".join(run.facts("before-without")["heads"]), run.config["controls"]
     return [
         f"Heads {heads}, those that precise tuning trained. Without: each replaced by one vector, "
         "its mean over the counterfactuals of the four operations in the model at hand, at every "
         "token but BOS. Changes in points of accuracy [95% interval, over questions and "
         f"{len(tuned_names(run.names))} seeds of tuning].",
-        "More after tuning: the change in the tuned models less that before. Random: mean over "
-        f"{run.config['controls']} random sets of as many heads.",
+        "More after tuning: the change in the tuned models less that before."
+        + (f" Random: mean over {controls} random sets of as many heads." if controls else ""),
     ]
 
 

@@ -185,7 +185,11 @@ def _training_told(run: Run, rows: Sequence[Row]) -> str:
     config = run.config
     epochs = f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}"
     count = rows[0].facts[0].get("n_examples") or config["examples"]
-    side = "several at a time, one thread each; " if config["data_dir"] is None else ""
+    side = (
+        "several at a time, beside what else the computer did; "
+        if config["data_dir"] is None
+        else ""
+    )
     return (
         f"A training: {f'{count:,}' if count else 'all'} word problems, {epochs}, "
         f"{config['batch']} a step. Examples/s: trained a second here, {side}`make bench-finetune` "
