@@ -118,5 +118,5 @@ def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("figure", [carrying, drift])
 def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
     options = Options if figure is drift else TableOptions
-    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.\w+ --model reference"):
-        figure.main(options(root=tmp_path, out=tmp_path))  # pyright: ignore
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.\w+ --model mine"):
+        figure.main(options(model="mine", root=tmp_path, out=tmp_path))  # pyright: ignore

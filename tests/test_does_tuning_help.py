@@ -163,7 +163,7 @@ def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
         return whole(job)
 
     monkeypatch.setattr(command, "train_and_ask", killed)
-    with pytest.raises(SystemExit):
+    with pytest.raises(KeyboardInterrupt):
         command.main(CONFIG, root=tmp_path, processes=1, seeds=2)
     monkeypatch.setattr(command, "train_and_ask", whole)
     command.main(CONFIG, root=tmp_path, processes=1, seeds=2)
