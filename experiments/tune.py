@@ -1,7 +1,7 @@
 """Tune chosen heads and MLPs on your own prompts and answers, on one process or several.
 
     python -m experiments.tune --data train.jsonl --heads 12.22 13.11 --output tuned
-    accelerate launch --num_processes 2 -m experiments.tune --data train.jsonl --heads 12.22 ...
+    accelerate launch --multi_gpu --num_processes 2 -m experiments.tune --data train.jsonl ...
 
 The same question gives the same losses on any number of processes, within rounding.
 """
@@ -38,6 +38,8 @@ class Config:
     micro_batch: int | None = None
     """On one device at once."""
     epochs: float = 2
+    max_steps: int | None = None
+    """End there, instead of after the epochs."""
     save_every: int = 100
     """Steps between checkpoints; 0: none."""
     log_every: int = 10

@@ -52,7 +52,7 @@ HFFactory = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def make_hf(tokenizer: Any) -> HFFactory:
-    """Build a random Hugging Face model: `make_hf("llama" | "mistral", seed=0, **config)`."""
+    """Build a random Hugging Face model: `make_hf("llama" | "mistral" | "qwen3", **config)`."""
 
     def make(family: str = "llama", *, seed: int = 0, **config: Any) -> Any:
         import transformers
@@ -71,7 +71,7 @@ def make_hf(tokenizer: Any) -> HFFactory:
         }
         if family == "mistral":  # grouped queries; a window shorter than the sequences
             sizes |= {"num_key_value_heads": 2, "sliding_window": 6}
-        names = {"llama": "Llama", "mistral": "Mistral"}
+        names = {"llama": "Llama", "mistral": "Mistral", "qwen3": "Qwen3"}
         settings = getattr(transformers, f"{names[family]}Config")(**sizes | config)
         with torch.random.fork_rng():
             torch.manual_seed(seed)

@@ -65,10 +65,12 @@ def qwen(seed: int = 0) -> Any:
     return model
 
 
-@pytest.fixture(params=["llama", "mistral", "qwen2"])
+@pytest.fixture(params=["llama", "mistral", "qwen2", "qwen3"])
 def build(request: pytest.FixtureRequest, make_hf: HFFactory) -> Callable[[], Any]:
     if request.param == "qwen2":
         return qwen
+    if request.param == "qwen3":
+        return lambda: make_hf("qwen3", num_key_value_heads=2, head_dim=16)
     return lambda: make_hf(request.param)
 
 

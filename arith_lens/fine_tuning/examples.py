@@ -3,7 +3,7 @@
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,14 +33,22 @@ def read_dataset(dataset: Any) -> list[tuple[str, str]]:
             the path of a JSONL file of such objects
 
     Raises:
-        FileNotFoundError, ValueError: no file, no rows, or rows without text in both columns
+        FileNotFoundError, ValueError: no file, no JSON in a line of it, no rows, or rows without
+            text in both columns
+        TypeError: no rows at all, such as a DatasetDict of splits
     """
     if isinstance(dataset, str | Path):
         path = Path(dataset)
         if not path.is_file():
             raise FileNotFoundError(f"expected a JSONL file of prompts and answers at {path}")
         with path.open(encoding="utf-8") as lines:
-            dataset = [json.loads(line) for line in lines if line.strip()]
+            dataset = [_parsed(line, n, path) for n, line in enumerate(lines, 1) if line.strip()]
+    if isinstance(dataset, Mapping) or not isinstance(dataset, Iterable):
+        names = f" of {', '.join(map(str, dataset))}" if isinstance(dataset, Mapping) else ""
+        raise TypeError(
+            "expected rows of prompts and answers, or the path of a JSONL file, found a "
+            f"{type(dataset).__name__}{names}; of several splits give one"
+        )
     rows = list(dataset)
     if not rows:
         raise ValueError("expected at least one prompt with its answer, found an empty set")
@@ -51,6 +59,16 @@ def read_dataset(dataset: Any) -> list[tuple[str, str]]:
         if not all(isinstance(row[k], str) and row[k].strip() for k in ("prompt", "answer")):
             raise ValueError(f"expected text as prompt and answer, found {dict(row)} in row {i}")
     return [(row["prompt"], row["answer"]) for row in rows]
+
+
+def _parsed(line: str, number: int, path: Path) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(
+            f"expected a JSON object in line {number} of {path}, found {line.strip()[:60]!r} "
+            f"({error}); write one object with prompt and answer a line"
+        ) from error
 
 
 def tokenize(

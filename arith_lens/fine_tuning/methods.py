@@ -1,6 +1,7 @@
 """Make a model ready for each method: what is trained, and how it becomes a plain model again."""
 
 import random
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -127,7 +128,9 @@ def _with_adapters(
         rank = lora_rank(hf_model, heads, mlps, kv=settings.kv)
     targets = _targets(hf_model, with_mlps=bool(mlps))
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, task_type="CAUSAL_LM")
-    adapted = get_peft_model(hf_model, config)
+    with warnings.catch_warnings():  # peft asks by the older of two names
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        adapted = get_peft_model(hf_model, config)
     return Prepared(adapted, lambda: adapted.merge_and_unload(), lora_rank=rank)
 
 

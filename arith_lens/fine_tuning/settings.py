@@ -1,6 +1,6 @@
 """How a model is tuned: the paper's hyperparameters by default."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 METHODS = ("precise", "full", "lora", "random")
@@ -19,6 +19,7 @@ class Settings:
     batch_size: int = 128  # of all processes and accumulated steps together
     micro_batch: int | None = None  # on one device at once; None: the whole batch
     epochs: int | float = 2
+    max_steps: int | None = None  # end there, as the schedule does; None: after the epochs
     warmup: int | float = 0.02  # share of all steps
     weight_decay: int | float = 0.1
     max_grad_norm: int | float = 1.0  # 0: none are clipped
@@ -39,14 +40,32 @@ class Settings:
         """Raise ValueError for a value that cannot be."""
         if self.rescale not in RESCALES:
             raise ValueError(f"expected rescale among {RESCALES}, found {self.rescale!r}")
-        for name in ("learning_rate", "batch_size", "epochs"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"expected {name} above 0, found {getattr(self, name)}")
+        for name in ("learning_rate", "batch_size", "epochs", "log_every", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"expected {name} above 0, found {value}")
+        for name in ("weight_decay", "max_grad_norm", "save_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"expected {name} of at least 0, found {getattr(self, name)}")
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"expected warmup as a share from 0 to below 1, found {self.warmup}")
         if self.micro_batch is not None and not 0 < self.micro_batch <= self.batch_size:
             raise ValueError(
                 f"expected micro_batch from 1 to batch_size={self.batch_size}, found "
                 f"{self.micro_batch}"
             )
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> "Settings":
+        """From names and values, checked. Raises TypeError for names that there are not."""
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(told.keys() - set(known)):
+            raise TypeError(
+                f"expected settings among {', '.join(known)}, found {', '.join(unknown)}"
+            )
+        settings = cls(**told)
+        settings.check()
+        return settings
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

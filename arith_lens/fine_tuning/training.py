@@ -96,6 +96,7 @@ def _arguments(
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=settings.batch_size // (micro * processes),
         num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps or -1,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=settings.schedule,
         warmup_steps=settings.warmup,

@@ -62,7 +62,7 @@ def fine_tune(
             weight_decay, rescale, kv, seed, bf16, gradient_checkpointing, ...
 
     Raises:
-        TypeError: a setting that there is not, a loaded bridge
+        TypeError: a setting that there is not, a dataset of no rows, a loaded bridge
         ValueError: no or unfit rows, a method without its components, heads with "full", a
             quantised model, an architecture whose heads cannot be cut, an output folder that holds
             another tuning
@@ -70,8 +70,7 @@ def fine_tune(
         FloatingPointError: the loss became NaN or infinite
     """
     chosen, blocks = sorted(set(heads)), sorted(set(mlps))
-    asked = Settings(**settings)
-    asked.check()
+    asked = Settings.of(settings)
     check_method(method, chosen, blocks)
     rows = read_dataset(dataset)
     device = device or default_device()
