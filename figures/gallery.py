@@ -18,8 +18,10 @@ from figures.collection import QUESTIONS, Lacking, Question, collected
 from figures.drawn import Chart, Drawn, Table
 
 MODELS = ("reference", "reference-mistral")
-SHARP = ("fig2", "fig3", "fig5", "fig6", "frontier")
-"""Shown in README and docs: drawn with two dots a pixel, and as SVG too."""
+SHARP = ("fig2", "fig5")
+"""Narrow ones that README shows: drawn with two dots a pixel."""
+VECTOR = ("fig2", "fig3", "fig5", "fig6", "frontier")
+"""As SVG too, of the first model."""
 SEVERAL = ("fig12", "fig13", "fig14")
 """Show all models, so that the second one's are the same."""
 MOST_NUMBERS = 100_000
@@ -119,12 +121,13 @@ def _write_numbers(shown: Sequence[Drawn], folder: Path) -> None:
 
 
 def _draw(charts: Sequence[Chart], folder: Path, first: bool) -> None:
-    sharp = [chart for chart in charts if first and chart.name in SHARP]
+    sharp = {folder / f"{c.name}.png": c.figure for c in charts if first and c.name in SHARP}
+    vector = {
+        folder / f"{c.name}.svg": c.vector or c.figure for c in charts if first and c.name in VECTOR
+    }
     try:
-        plotting.save_pictures(
-            {folder / f"{one.name}.png": one.figure for one in sharp}
-            | {folder / f"{one.name}.svg": one.vector or one.figure for one in sharp}
-        )
+        if first:
+            plotting.save_pictures(sharp | vector)
         plotting.save_pictures(
             {
                 folder / f"{one.name}.png": one.figure

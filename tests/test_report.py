@@ -13,7 +13,7 @@ from pandas import DataFrame
 
 from arith_lens.runs import find_runs
 from experiments import whole_study
-from figures import fig2, report, report_page
+from figures import fig2, gallery, report, report_page
 from figures.collection import QUESTIONS, Lacking, collected
 from figures.drawn import Chart, Table, write
 from tests.made_runs import make_run
@@ -184,3 +184,38 @@ def test_a_module_without_a_run_is_lacking(tmp_path: Path) -> None:
     make_run(tmp_path, "reference")
     (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
     assert isinstance(chart, Chart)
+
+
+def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
+    root = Path(gallery.__file__).parents[1]
+    pictures = [*(root / "figures" / "gallery").rglob("*.[ps][nv]g")]
+    assert 0 < sum(file.stat().st_size for file in pictures) < 5e6
+    page = (root / "docs" / "gallery.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\]\(\.\./(figures/gallery/[^)]*)\)", page)
+    assert len(shown) > 20 and all((root / file).is_file() for file in shown)
+
+
+def test_a_gallery_is_drawn_from_runs_the_same_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, "reference")
+    (tmp_path / "docs").mkdir()
+    options = gallery.Options(
+        root=tmp_path, out=tmp_path / "gallery", page=tmp_path / "docs" / "g.md", pictures=False
+    )
+    found = []
+    for _ in range(2):
+        gallery.main(options)
+        files = [options.page, *sorted(options.out.rglob("*.csv"))]
+        found.append({file: file.read_bytes() for file in files})
+    assert found[0] == found[1] and options.out / "fig2.csv" in found[0]
+    text = options.page.read_text(encoding="utf-8")
+    assert "![Figure 2: " in text and "reference-mistral" in text
+    assert "not there: Figure 3" in capsys.readouterr().out
+
+
+def test_a_table_is_markdown_in_which_nothing_is_markup() -> None:
+    cells = DataFrame({"token": ["<s>|", "a"]})
+    words = {"title": "T", "look": "L", "notes": [], "runs": ()}
+    text = gallery._markdown(Table(name="t", numbers=cells, shown=cells, **words))
+    assert text.splitlines() == ["| token |", "|---|", "| &lt;s&gt;\\| |", "| a |"]
