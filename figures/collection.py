@@ -173,10 +173,11 @@ def collected(
     name = module.__name__.rpartition(".")[2]
     try:
         return module.drawn(_options(module, model, root, beside))
-    except RunError as error:
+    except (RunError, KeyError, ValueError) as error:  # a run of an earlier layout costs no other
         title = (module.__doc__ or name).strip().partition("\n")[0].rstrip(".")
         command = error.command if isinstance(error, NotComputed) else ""
-        return Lacking(name, title, str(error), command)
+        reason = str(error) if isinstance(error, RunError) else f"its run cannot be read: {error!r}"
+        return Lacking(name, title, reason, command)
 
 
 def _options(module: Any, model: str, root: Path, beside: tuple[str, ...]) -> Any:

@@ -83,6 +83,17 @@ def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     assert "damaged" in report_page._lacking(found)
 
 
+def test_a_run_of_an_earlier_layout_costs_no_other_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(options: object) -> list:
+        raise KeyError("texts")
+
+    monkeypatch.setattr(fig2, "drawn", fails)
+    found = collected(fig2, "reference", tmp_path)
+    assert isinstance(found, Lacking) and "cannot be read: KeyError('texts')" in found.reason
+
+
 def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path: Path) -> None:
     make_run(tmp_path, HOSTILE, pairs=f"of/{HOSTILE}")
     page = page_of(tmp_path, HOSTILE)
