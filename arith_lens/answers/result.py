@@ -91,8 +91,12 @@ class Answers:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Answers":
-        """What `to_arrays` gave. Raises ValueError for another kind of result."""
+        """What `to_arrays` gave. Raises ValueError for another kind of result, and for
+        an earlier version's."""
         arrays.require(KIND)
+        if "texts" not in arrays.tensors:
+            raise ValueError("expected answers with packed texts, found none: an earlier version "
+                             "wrote them. Run the experiment again")  # fmt: skip
         told = json.loads(zlib.decompress(arrays.tensors["texts"].numpy().tobytes()))
         return cls(arrays.tensors["correct"], *(tuple(told[name]) for name in _TEXTS))
 
