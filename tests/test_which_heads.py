@@ -10,7 +10,7 @@ import torch
 
 import arith_lens as al
 from arith_lens.paper import paper_model
-from arith_lens.runs import find_runs
+from arith_lens.runs import RunError, find_runs
 from experiments.which_heads import Config, _print_paper, _print_table, main, samples
 from figures import fig2
 
@@ -163,5 +163,5 @@ def test_a_users_mistake_ends_with_its_message_alone(config: Config, tmp_path: P
         (replace(config, pairs=tmp_path / "none.jsonl"), "none.jsonl"),
         (replace(config, keep="correct"), "0.0%"),
     ):
-        with pytest.raises(SystemExit, match=said):
+        with pytest.raises((SystemExit, RunError), match=said):
             main(mistaken, root=tmp_path)
