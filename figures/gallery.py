@@ -20,7 +20,7 @@ from figures.drawn import Chart, Drawn, Table
 MODELS = ("reference", "reference-mistral")
 SHARP = ("fig2", "fig5")
 """Narrow ones that README shows: drawn with two dots a pixel."""
-VECTOR = ("fig2", "fig3", "fig5", "fig6", "frontier")
+VECTOR = ("fig2", "fig3")
 """As SVG too, of the first model."""
 SEVERAL = ("fig12", "fig13", "fig14")
 """Show all models, so that the second one's are the same."""
