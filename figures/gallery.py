@@ -88,7 +88,7 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Drawn | La
 def _entry(one: Drawn, folder: Path, page: Path, question: Question) -> str:
     """A figure or table of the page."""
     here = Path(*[".."] * len(page.parent.parts)) / folder
-    told = f"**{one.title}.** {one.look}"
+    told = f"**{one.title.removesuffix('?')}{'?' if one.title.endswith('?') else '.'}** {one.look}"
     if _fits(one):
         told += f" ([numbers]({here / one.name}.csv))"
     body = _markdown(one) if isinstance(one, Table) else f"![{one.title}]({here / one.name}.png)"
