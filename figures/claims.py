@@ -14,7 +14,7 @@ from pandas import DataFrame
 
 from arith_lens.claims import Verdict, check_claims, verdict_table
 from arith_lens.runs import load_run
-from figures.common import slug
+from figures.common import SHIPPED, slug
 from figures.drawn import Table, show
 
 
@@ -24,7 +24,7 @@ class Options:
 
     model: str = "reference"
     """As it was given to the experiments."""
-    roots: tuple[Path, ...] = (Path("results"),)
+    roots: tuple[Path, ...] = (Path("results"), SHIPPED)
     """Folders that hold runs; of each experiment, the first that has one wins."""
     out: Path | None = None
     """Where the files go; figures/<model> if not given."""

@@ -14,7 +14,9 @@ from typing import Annotated
 import tyro
 
 from arith_lens import plotting
+from arith_lens.runs import RunError
 from figures.collection import QUESTIONS, Lacking, Question, collected
+from figures.common import TableOptions, newest_run
 from figures.drawn import Chart, Drawn, Table
 
 MODELS = ("reference", "reference-mistral")
@@ -43,7 +45,11 @@ class Options:
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw all there is, and print what is missing."""
+    """Draw all there is, and print what is missing. Without the first map nothing is changed."""
+    try:
+        newest_run("which_heads", TableOptions(model=MODELS[0], root=options.root))
+    except RunError as error:
+        sys.exit(str(error))
     text = [HEAD]
     for model in MODELS:
         folder = options.out if model == MODELS[0] else options.out / model

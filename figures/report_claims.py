@@ -8,6 +8,7 @@ from arith_lens.claims import Number, Verdict
 
 GROUPS = {
     "heads": "Heads and MLPs that matter",
+    "sharing": "Heads in common",
     "knockout": "Knockout",
     "attention": "Attention",
     "probes": "What MLPs read and write",
@@ -22,10 +23,11 @@ SAID = {
     "not measured": ("is not measured", "are not measured"),
 }
 HOW = (
-    "Each claim has a rule that was written down before anything was measured: which number "
-    "against which threshold. A claim holds where all of its numbers do with their whole 95% "
-    "interval (in brackets), does not hold where one is beyond its threshold with its whole "
-    "interval, and is not decided where an interval lies across one."
+    "Each claim has a rule, which number against which threshold, that was written down before its "
+    "verdict was computed, when some of the numbers were known from the figures. A claim holds "
+    "where all of its numbers do with their whole 95% interval (in brackets), does not hold where "
+    "one is beyond its threshold with its whole interval, and is not decided where an interval "
+    "lies across one."
 )
 
 
@@ -76,4 +78,6 @@ def _found(verdict: Verdict) -> str:
 def _number(number: Number) -> str:
     """One number; marked where it alone decides against the claim, or decides nothing."""
     text = html.escape(str(number))
-    return text if number.holds in ("holds", None) else f"{text} ({number.holds})"
+    if number.rule is None:
+        return f"{text} (told beside)"
+    return text if number.holds == "holds" else f"{text} ({number.holds})"

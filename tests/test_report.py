@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from pandas import DataFrame
 
+from arith_lens.claims import CLAIMS
 from arith_lens.runs import find_runs
 from experiments import whole_study
-from figures import fig2, gallery, report, report_page
+from figures import fig2, gallery, report, report_claims, report_page
 from figures.collection import QUESTIONS, Lacking, collected
 from figures.drawn import Chart, Table, write
 from tests.made_runs import make_run
@@ -223,6 +224,18 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     text = options.page.read_text(encoding="utf-8")
     assert "![Figure 2: " in text and "reference-mistral" in text
     assert "not there: Figure 3" in capsys.readouterr().out
+
+
+def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:
+    page = tmp_path / "gallery.md"
+    page.write_text("as it was", encoding="utf-8")
+    with pytest.raises(SystemExit, match="which_heads"):
+        gallery.main(gallery.Options(root=tmp_path, out=tmp_path / "gallery", page=page))
+    assert page.read_text(encoding="utf-8") == "as it was"
+
+
+def test_every_group_of_claims_has_its_place_in_the_report() -> None:
+    assert {claim.group for claim in CLAIMS} == {*report_claims.GROUPS}
 
 
 def test_a_table_is_markdown_in_which_nothing_is_markup() -> None:

@@ -2,7 +2,7 @@
 
 `claim` says what a claim, a number and a verdict are, `evidence` finds runs, `estimate` draws
 intervals, `checking` puts it together; the other files have the claims, a group each. Rules are
-stated before anything is measured, with thresholds that are the paper's own words where it has any
+stated before verdicts are computed, with thresholds that are the paper's own words where it has any
 (docs/claims.md says which are ours).
 """
 

@@ -77,10 +77,10 @@ def elsewhere(weights: Weights) -> float:
 
 
 def _kinds(evidence: Evidence) -> Found:
-    kinds: dict[str, list[str]] = {"operand": [], "operator": [], "other": []}
+    kinds: dict[str, dict[str, list[str]]] = {"operand": {}, "operator": {}, "other": {}}
     for name, looks in _key_looks(evidence).items():
         for head, kind in (kinds_of(looks) if looks else {}).items():
-            kinds[kind].append(f"{head} in {name}")
+            kinds[kind].setdefault(head, []).append(name)
     if not any(kinds.values()):
         raise NotMeasured(f"no operation has {NO_KEY}")
     counted = [
@@ -88,8 +88,13 @@ def _kinds(evidence: Evidence) -> Found:
         for kind, heads in kinds.items()
         if kind != "other"
     ]
-    named = "; ".join(f"{kind}: {', '.join(heads) or 'none'}" for kind, heads in kinds.items())
+    named = "; ".join(f"{kind}: {_where(heads) or 'none'}" for kind, heads in kinds.items())
     return Found((*counted, Number("neither", len(kinds["other"]), unit="count")), f"{named}.")
+
+
+def _where(heads: Mapping[str, Sequence[str]]) -> str:
+    """`5.5 (addition, division), 6.0 (multiplication)`."""
+    return ", ".join(f"{head} ({', '.join(names)})" for head, names in heads.items())
 
 
 def _patterns(evidence: Evidence, result: str, kind: str) -> Patterns:

@@ -87,9 +87,11 @@ class Evidence:
         Raises:
             NotMeasured: there is no run of another model.
         """
+        own = _weights(self.run(HEADS))
         for root in self.roots:
             for run in find_runs(HEADS, root=root):
-                if run.config.get("model") not in (None, self.model):
+                same = own is not None and _weights(run) == own  # another name of this checkpoint
+                if run.config.get("model") not in (None, self.model) and not same:
                     return Evidence(run.config["model"], self.roots)
         raise NotMeasured(
             f"no finished run of {HEADS} of another model than {self.model} under "
