@@ -35,6 +35,9 @@ def save_and_die(shards, index, *given):
         os.kill(os.getpid(), signal.SIGKILL)
 Shards.save = save_and_die
 
+def say(*words):  # a line at once: print would let the processes' lines run into one another
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
 model = al.load_model(checkpoint)
 generator = torch.Generator().manual_seed(0)
 tokens, other = torch.randint(3, model.d_vocab, (2, 14, 9), generator=generator)
@@ -43,11 +46,11 @@ heads = [al.Head(0, 1), al.Head(2, 3)]
 with al.open_run("shared", {}, model=model, root=root) as run:
     try:
         al.path_patch(model, pairs, run=run, name="effects", metric="logit", batch_size=2)
-        print("COMPUTED", *computed)
+        say("COMPUTED", *computed)
         al.knockout_curve(model, pairs, heads, ks=[1, 2], ablation="zero", run=run, name="curve")
     except PartDone as done:
-        print("PART", done)
-    print(rank, run.names)
+        say("PART", done)
+    say(rank, run.names)
 """
 
 
