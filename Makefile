@@ -220,7 +220,8 @@ bench-finetune: $(STAMP) ## time training steps: full, LoRA, precise; memory; SI
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 bench-scale: $(STAMP) ## path patching at 7B, random weights; SIZE=llama-13b DEVICE=cuda DTYPE= N=
-	$(BIN)/python -m experiments.benchmark_scale $(if $(SIZE),--size $(SIZE)) $(if $(N),--n $(N)) \
+	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m experiments.benchmark_scale \
+		$(if $(SIZE),--size $(SIZE)) $(if $(N),--n $(N)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32

@@ -38,20 +38,25 @@ def _shipped(path: Path, leave_out: tuple[str, ...], to: Path) -> tuple[int, Pat
     run = load_run(path)
     if run.record["status"] != "finished":
         raise RunError(f"expected a finished run, found {run.path}: {run.record['status']}")
+    copy = to / run.experiment / run.path.name
+    if copy.resolve() == run.path.resolve():
+        raise RunError(f"expected a run elsewhere than under {to}, found {run.path}")
     record = json.loads((run.path / "run.json").read_text("utf-8"))
     for name in leave_out:
         record["results"].pop(name, None)
-    copy = to / run.experiment / run.path.name
-    shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir(parents=True)
+    partial = copy.with_name(f"{copy.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
     for entry in record["results"].values():
         entry["sha256"] = {file: found for file, found in entry["sha256"].items()
                            if file.endswith(".safetensors")}  # fmt: skip
         for file in entry["sha256"]:
-            shutil.copyfile(run.path / file, copy / file)
-    (copy / "run.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for name in load_run(copy).names:
-        load_run(copy).load_arrays(name)  # refuses a damaged file
+            shutil.copyfile(run.path / file, partial / file)
+    (partial / "run.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for name in load_run(partial).names:
+        load_run(partial).load_arrays(name)  # refuses a damaged file
+    shutil.rmtree(copy, ignore_errors=True)
+    partial.rename(copy)
     return sum(file.stat().st_size for file in copy.iterdir()), copy
 
 

@@ -27,6 +27,9 @@ def test_a_shipped_run_reads_as_the_run_did(
     assert f"{copy.path}: 0." in capsys.readouterr().out
     main((run.path,), to=tmp_path / "shipped")  # in place of the first
     assert load_run(copy.path).names == run.names
+    with pytest.raises(SystemExit, match="elsewhere"):
+        main((copy.path,), to=tmp_path / "shipped")
+    assert load_run(copy.path).names == run.names
 
 
 def test_an_unfinished_or_damaged_run_is_not_shipped(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ matrix products, planned and measured memory, where a shard's time goes, and wit
 kernels; keeps them in a run under results/benchmark_scale/. Nothing is downloaded.
 
 On a GPU: python -m experiments.benchmark_scale --device cuda
+On Linux MALLOC_MMAP_THRESHOLD_=65536 (`make bench-scale` sets it) has freed memory handed back at
+once; else what glibc keeps counts as used.
 """
 
 import sys

@@ -67,7 +67,10 @@ def store(job: Job) -> None:
         command += [f"--{name}", str(value)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{job} could not be written:\n{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{job} could not be written: its process, which needs the memory of all weights once, "
+            f"ended with {done.returncode}\n{done.stderr[-2000:]}"
+        )
 
 
 def _loaded(
@@ -89,8 +92,10 @@ def _beyond(peak: int | None, before: int | None) -> int | None:
 
 def main(job: Job) -> None:
     """Make and write."""
-    random_llama(SHAPES[job.size], "cpu", getattr(torch, job.dtype)).save_pretrained(job.folder)
-    any_tokenizer().save_pretrained(job.folder)
+    partial = job.folder.with_name(f"{job.folder.name}.partial")  # a broken-off one is written anew
+    random_llama(SHAPES[job.size], "cpu", getattr(torch, job.dtype)).save_pretrained(partial)
+    any_tokenizer().save_pretrained(partial)
+    partial.rename(job.folder)
 
 
 if __name__ == "__main__":
