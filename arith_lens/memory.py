@@ -25,8 +25,8 @@ def in_chunks(compute: Callable[[slice], Tensor], n_pairs: int, chunk: int) -> t
         if piece is not None:
             done.append(piece)
             start = stop
-        elif chunk > 1:
-            chunk = max(1, min(chunk, n_pairs) // 2)
+        elif stop - start > 1:
+            chunk = (stop - start) // 2
             LOG.warning("out of memory with %d pairs at once; goes on with %d", stop - start, chunk)
         else:
             raise MemoryError(

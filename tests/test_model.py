@@ -4,6 +4,7 @@ import inspect
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import pytest
@@ -13,6 +14,7 @@ from conftest import random_tokens
 from arith_lens.components import mlp_out_name, pattern_name, resid_post_name, z_name
 from arith_lens.model import HookedLike, HookedModel, load_model, record, weights_hash
 from arith_lens.model.checkpoints import Checkpoint, load_tokenizer
+from arith_lens.model.placement import default_device
 
 FAMILIES = ["llama", "mistral"]
 
@@ -585,3 +587,28 @@ def test_importing_the_module_loads_neither_library():
 
 def test_hooked_model_is_what_load_model_gives(model):
     assert isinstance(model, HookedModel)
+
+
+@pytest.mark.parametrize(
+    ("there", "rank", "expected"),
+    [
+        (0, "0", "cpu"),
+        (1, None, "cuda"),
+        (1, "3", "cuda"),
+        (4, "3", "cuda:3"),
+        (2, "2", ValueError),
+    ],
+)
+def test_each_process_has_its_own_gpu(
+    there: int, rank: str | None, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    if expected is ValueError:
+        with pytest.raises(ValueError, match="found 2 and LOCAL_RANK=2; start 2 processes"):
+            default_device()
+    else:
+        assert default_device() == expected

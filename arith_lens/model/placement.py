@@ -14,10 +14,22 @@ import torch
 
 
 def default_device() -> str:
-    """This process's GPU if there is one."""
+    """This process's GPU if there is one; a single one is everybody's.
+
+    Raises:
+        ValueError: several, but fewer than a launcher started processes on this machine.
+    """
     if not torch.cuda.is_available():
         return "cpu"
-    return f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else "cuda"
+    own, there = os.environ.get("LOCAL_RANK"), torch.cuda.device_count()
+    if own is None or there == 1:
+        return "cuda"
+    if int(own) >= there:
+        raise ValueError(
+            f"expected a GPU for each process on this machine, found {there} and LOCAL_RANK={own}; "
+            f"start {there} processes, or name devices"
+        )
+    return f"cuda:{own}"
 
 
 def home_of(module: Any) -> torch.device:
