@@ -40,16 +40,21 @@ def sweep_peak(model: HookedLike, asked: Question, n_pairs: int, length: int) ->
 def layer_peak(model: HookedLike, asked: Question, n_pairs: int) -> int:
     """Beside a sweep's rows: W_O in float32, z and what is written; or what is inside the MLP."""
     cfg, size, senders = model.cfg, model.W_U.element_size(), asked.senders
-    n_heads, d_model = max(map(len, senders.heads)), cfg.d_model
+    writes = max(_writes_of(model, len(heads), n_pairs) for heads in senders.heads)
+    if asked.paths != "via_mlps":
+        return writes
+    d_mlp = getattr(cfg, "d_mlp", None) or 4 * cfg.d_model
+    rows = min(mlp_rows(model), n_pairs * max(senders.rows_through_mlps()))
+    return max(writes, rows * size * (IN_MLP * d_mlp + cfg.d_model))
+
+
+def _writes_of(model: HookedLike, n_heads: int, n_pairs: int) -> int:
+    """W_O of a layer's heads that are patched, their z, and what they write."""
+    cfg, size = model.cfg, model.W_U.element_size()
     some = n_heads < cfg.n_heads
     copies = some * size + (size < 4) * 4  # chosen heads are copied, and half precision is widened
     z = 4 * n_pairs * cfg.d_head * (3 * cfg.n_heads + n_heads)
-    writes = n_heads * (cfg.d_head * d_model * copies + 4 * n_pairs * d_model) + z
-    if asked.paths != "via_mlps":
-        return writes
-    d_mlp = getattr(cfg, "d_mlp", None) or 4 * d_model
-    rows = min(mlp_rows(model), n_pairs * max(senders.rows_through_mlps()))
-    return max(writes, rows * size * (IN_MLP * d_mlp + d_model))
+    return n_heads * (cfg.d_head * cfg.d_model * copies + 4 * n_pairs * cfg.d_model) + z
 
 
 def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:
