@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from arith_lens.path_patching import plan
 from experiments.benchmark import shapes
@@ -20,11 +22,6 @@ SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, "tiny", SMALL)
     monkeypatch.setattr("experiments.benchmark.floor.SIDE", {"cpu": 64})
-
-    def here(job: weights.Job) -> None:  # another process would not know the small shape
-        weights.main(job)
-
-    monkeypatch.setattr(weights, "store", here)
 
 
 @pytest.mark.parametrize("place", ["made", "disk", "offload"])
@@ -46,15 +43,27 @@ def test_it_measures_and_keeps_what_it_prints(
     )
 
 
-def test_every_place_has_the_same_weights(tmp_path: Path) -> None:
-    where = {"device": "cpu", "dtype": "bfloat16", "folder": tmp_path / "weights"}
+def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
+    """Its weights are drawn as Transformers draws them, and are the same wherever they are put."""
+    folder = tmp_path / "weights"
+    where = {"device": "cpu", "dtype": "bfloat16", "folder": folder}
+    (tmp_path / "weights.partial").mkdir()  # of one that was killed
     tokens = random_pairs(SMALL).reference
     logits = []
-    for place in ("made", "disk", "offload"):
+    for place in ("disk", "offload"):
         model = weights.load("tiny", place, **where).model
         with torch.no_grad():
             logits.append(model(tokens)[:, -1])
-    assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
+    assert torch.equal(*logits) and not (tmp_path / "weights.partial").exists()
+    files = {file.name for file in folder.glob("*.safetensors")}
+    assert {f"part-{layer}.safetensors" for layer in range(SMALL.n_layers)} < files
+    made = random_llama(SMALL, "cpu", torch.bfloat16)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    stored, told = loaded
+    assert not told["missing_keys"] and not told["unexpected_keys"]
+    for (name, a), (_, b) in zip(made.named_parameters(), stored.named_parameters(), strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape, name
+        assert a.float().std().item() == pytest.approx(b.float().std().item(), rel=0.1), name
 
 
 def test_the_work_is_what_the_plan_says() -> None:

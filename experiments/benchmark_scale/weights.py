@@ -1,17 +1,15 @@
-"""Random weights of a large shape, made on the spot, and what loading them takes.
+"""Random weights of a large shape, made on the spot, and what loading them takes."""
 
-`python -m experiments.benchmark_scale.weights` is a process that stores them as a checkpoint, so
-that making them takes no memory of the process that loads and is measured.
-"""
-
-import subprocess
-import sys
+import json
+import shutil
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import torch
-import tyro
+from safetensors.torch import save_file
+from tqdm.auto import tqdm
 
 from arith_lens import HookedModel, load_model
 from experiments.benchmark.memory import resident
@@ -32,19 +30,10 @@ class Loaded:
     resident before; None where the system does not tell."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A checkpoint to write."""
-
-    size: str
-    dtype: str
-    folder: Path
-
-
 def load(size: str, place: Place, *, device: str, dtype: str, folder: Path) -> Loaded:
     """Make or load the weights, and watch the memory meanwhile."""
     if place != "made" and not (folder / "config.json").exists():
-        store(Job(size, dtype, folder))
+        store(size, dtype, folder)
     where = torch.device(device)
     before = resident(where, reset=True)
     if where.type == "cuda":
@@ -60,17 +49,36 @@ def weights_bytes(size: str, dtype: str) -> int:
     return sum(weight.nbytes for weight in weights)
 
 
-def store(job: Job) -> None:
-    """Write the checkpoint from a process of its own."""
-    command = [sys.executable, "-m", "experiments.benchmark_scale.weights"]
-    for name, value in vars(job).items():
-        command += [f"--{name}", str(value)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(
-            f"{job} could not be written: its process, which needs the memory of all weights once, "
-            f"ended with {done.returncode}\n{done.stderr[-2000:]}"
-        )
+def store(size: str, dtype: str, folder: Path) -> None:
+    """Write a checkpoint a layer at a time, so that no more of it is ever in memory."""
+    empty = random_llama(SHAPES[size], "meta", getattr(torch, dtype))
+    files: dict[str, list[str]] = defaultdict(list)
+    for name, _ in empty.named_parameters():
+        part = (
+            name.partition(".layers.")[2].partition(".")[0] or name
+        )  # a layer, or what is outside
+        files[f"part-{part}.safetensors"].append(name)
+    partial = folder.with_name(f"{folder.name}.partial")  # a broken-off one is written anew
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    generator = torch.Generator().manual_seed(0)
+    for file, names in tqdm(files.items(), desc=f"random weights in {folder}", unit="file"):
+        drawn = {name: _drawn(empty.get_parameter(name), generator) for name in names}
+        save_file(drawn, partial / file, metadata={"format": "pt"})
+    index = {
+        "metadata": {},
+        "weight_map": {n: file for file, named in files.items() for n in named},
+    }
+    (partial / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    empty.config.save_pretrained(partial)
+    any_tokenizer().save_pretrained(partial)
+    partial.rename(folder)
+
+
+def _drawn(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Ones for a norm's weights; matrices as Transformers begins with."""
+    made = torch.ones_like(like, device="cpu")
+    return made if like.ndim == 1 else made.normal_(0, 0.02, generator=generator)
 
 
 def _loaded(
@@ -88,15 +96,3 @@ def _loaded(
 
 def _beyond(peak: int | None, before: int | None) -> int | None:
     return None if peak is None or before is None else peak - before
-
-
-def main(job: Job) -> None:
-    """Make and write."""
-    partial = job.folder.with_name(f"{job.folder.name}.partial")  # a broken-off one is written anew
-    random_llama(SHAPES[job.size], "cpu", getattr(torch, job.dtype)).save_pretrained(partial)
-    any_tokenizer().save_pretrained(partial)
-    partial.rename(job.folder)
-
-
-if __name__ == "__main__":
-    main(tyro.cli(Job))
