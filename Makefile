@@ -9,6 +9,7 @@ MODELS ?= reference reference-mistral
 N ?=
 OPERATIONS ?=
 PAIRS ?=
+KEEP ?=
 DTYPE ?=
 DEVICE ?=
 TOKENIZER ?= $(MODEL)
@@ -31,7 +32,7 @@ STAMP := $(VENV)/.installed
 quoted = '$(subst ','\'',$(1))'
 
 WITH = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
-	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(KEEP),--keep $(KEEP)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 ASK = --model $(call quoted,$(MODEL)) $(WITH)
 ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 KNOCK = $(ALONE) $(if $(N),--n $(N))
@@ -48,7 +49,7 @@ LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATION
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= KEEP= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 

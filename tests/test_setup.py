@@ -89,6 +89,7 @@ def test_help_lists_every_target(tmp_path: Path) -> None:
 @needs_make
 def test_variables_become_options(tmp_path: Path) -> None:
     given = ["N=7", "OPERATIONS=addition division", "DTYPE=bfloat16", "DEVICE=cuda"]
+    given.append("KEEP=all")
     paths = ["MODEL=my model's folder", "PAIRS=my pairs.jsonl"]
     lines = make(tmp_path, "-n", "fig2", *given, *paths).stdout.splitlines()
     (computed,) = [shlex.split(line) for line in lines if "experiments.which_heads" in line]
@@ -98,6 +99,7 @@ def test_variables_become_options(tmp_path: Path) -> None:
         ["--n", "7"],
         ["--operations", "addition", "division"],
         ["--pairs", "my pairs.jsonl"],
+        ["--keep", "all"],
         ["--dtype", "bfloat16"],
         ["--device", "cuda"],
     ):
