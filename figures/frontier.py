@@ -89,7 +89,7 @@ def draw(
     near = y[x >= -NEAR]
     return plotting.trail_panels(
         [
-            plotting.TrailPanel("All rates", trails, _ends(x), _ends(y)),
+            plotting.TrailPanel("All rates", trails, _ends(x), _ends(y), (-NEAR, _ends(x)[1])),
             plotting.TrailPanel(
                 f"At most {NEAR:g} points lost", trails, (-NEAR, max(x.max(), 0) + 1.5), _ends(near)
             ),
@@ -107,7 +107,7 @@ def trail(before: Answers, rates: Mapping[float, Row], chosen: Row) -> plotting.
     return plotting.Trail(
         points[:, 0],
         points[:, 1],
-        tuple(f"{rate:g}" for rate in rates),
+        tuple(f"{rate:.0e}".replace("e-0", "e-") for rate in rates),
         METHODS[chosen.key[0]],
         COLOURS[chosen.key[0]],
         chosen=list(rates).index(chosen.rate),
@@ -137,8 +137,9 @@ def notes(run: Run, chosen: Sequence[Row]) -> list[str]:
     heads = ", ".join(chosen[1].facts[0]["which_heads"]) if len(chosen) > 1 else ""
     return [
         f"Model: {config['model']}, before tuning {shares}. Each point is a training at the rate "
-        f"beside it (seed {config['seed']}); {config['examples'] or 'all'} word problems, "
-        f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}.",
+        f"beside it (on the right, if that shows it; seed {config['seed']}); "
+        f"{config['examples'] or 'all'} word problems, {config['epochs']} "
+        f"epoch{'s' * (config['epochs'] > 1)}.",
         "Ring: the rate with the best validation accuracy; small points: further seeds at it. "
         f"Precise: heads {heads}; LoRA has as many parameters.",
     ]

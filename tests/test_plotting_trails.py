@@ -59,3 +59,28 @@ def test_a_trail_without_a_label_for_each_setting_is_refused() -> None:
         draw(broken)
     with pytest.raises(ValueError, match="a chosen one among them"):
         draw(trail(chosen=3))
+
+
+def test_a_chart_leaves_labels_to_another_that_shows_the_same_points() -> None:
+    parts = [
+        plotting.TrailPanel("all", (trail(),), (-65, 5), (-5, 12), unlabelled=(-30, 5)),
+        plotting.TrailPanel("near", (trail(),), (-30, 5), (-5, 12)),
+    ]
+    figure = plotting.trail_panels(parts, x_title="lost", y_title="gained")
+    texts = [note.text for note in figure.layout.annotations]
+    assert all(texts.count(label) == 1 for label in ("0.001", "0.01", "&lt;s&gt;"))
+    assert pixels(figure, "&lt;s&gt;")[0] < pixels(figure, "0.01")[0]
+
+
+def test_a_label_keeps_off_lines_and_small_points() -> None:
+    right = plotting.Trail(np.array([-20.0, 0]), np.array([5.0, 5]), ("here", ""), "a")
+    beside = plotting.Trail(np.array([-10.0]), np.array([0.0]), ("there",), "b",
+                            further=np.array([[-8.0, 0.0]]))  # fmt: skip
+    figure = draw(right, beside, x_range=(-30, 5))
+    left, right_end = figure.layout.xaxis.domain
+    bottom, top = figure.layout.yaxis.domain
+    for text, x, y in (("here", -20, 5), ("there", -10, 0)):
+        across = (left + (x + 30) / 35 * (right_end - left)) * figure.layout.width
+        down = (1 - bottom - (y + 5) / 17 * (top - bottom)) * figure.layout.height
+        at = pixels(figure, text)
+        assert at[0] < across or abs(at[1] - down) > 8, "right of it would be upon them"

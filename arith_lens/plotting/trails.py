@@ -5,6 +5,7 @@ For trade-offs, such as what is gained here against what is lost there at severa
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from arith_lens.plotting.style import (
 )
 
 _NAME, _LABEL = 12, 10  # font sizes of a trail's name and of a setting's
+_STEP = 5  # pixels between the boxes that stand for a line
 _MIDDLE = ("center", "middle")
 
 
@@ -62,6 +64,7 @@ class TrailPanel:
     trails: tuple[Trail, ...]
     x_range: tuple[Number, Number]
     y_range: tuple[Number, Number]
+    unlabelled: tuple[Number, Number] | None = None  # x of settings that another chart labels
 
 
 def trail_panels(
@@ -90,6 +93,11 @@ def trail_panels(
         taken: list[Box] = [
             _box(*at, 5) for trail in part.trails for at in _inside(trail, part, page, index)
         ]
+        for trail in part.trails:
+            taken += _along(_pixels(trail.x, trail.y, part, page, index))
+            if trail.further is not None:
+                x, y = trail.further[:, 0], trail.further[:, 1]
+                taken += [_box(*at, 3) for at in _pixels(x, y, part, page, index)]
         for trail in part.trails:
             _add_trail(figure, trail, index)
         for trail in part.trails:
@@ -186,10 +194,12 @@ def _add_trail(figure: Figure, trail: Trail, index: int) -> None:
     )
 
 
-def _pixels(trail: Trail, part: TrailPanel, page: Page, index: int) -> list[tuple[float, float]]:
+def _pixels(
+    x: np.ndarray, y: np.ndarray, part: TrailPanel, page: Page, index: int
+) -> list[tuple[float, float]]:
     box, (x0, x1), (y0, y1) = page.boxes[index], part.x_range, part.y_range
-    across = box.left + (trail.x - x0) / (x1 - x0) * (box.right - box.left)
-    down = box.bottom - (trail.y - y0) / (y1 - y0) * (box.bottom - box.top)
+    across = box.left + (x - x0) / (x1 - x0) * (box.right - box.left)
+    down = box.bottom - (y - y0) / (y1 - y0) * (box.bottom - box.top)
     return [(float(a), float(d)) for a, d in zip(across, down, strict=True)]
 
 
@@ -197,7 +207,7 @@ def _inside(trail: Trail, part: TrailPanel, page: Page, index: int) -> list[tupl
     box = page.boxes[index]
     return [
         (x, y)
-        for x, y in _pixels(trail, part, page, index)
+        for x, y in _pixels(trail.x, trail.y, part, page, index)
         if box.left <= x <= box.right and box.top <= y <= box.bottom
     ]
 
@@ -206,13 +216,26 @@ def _box(x: Number, y: Number, half: Number) -> Box:
     return Box(x - half, y - half, x + half, y + half)
 
 
+def _along(corners: Sequence[tuple[float, float]]) -> list[Box]:
+    """A line as narrow boxes: labels avoid it where they can, and points above all."""
+    boxes = []
+    for (x0, y0), (x1, y1) in pairwise(corners):
+        n = int(max(abs(x1 - x0), abs(y1 - y0)) / _STEP)
+        boxes += [_box(x0 + (x1 - x0) * i / n, y0 + (y1 - y0) * i / n, 1) for i in range(1, n)]
+    return boxes
+
+
 def _add_labels(
     figure: Figure, trail: Trail, part: TrailPanel, page: Page, index: int, taken: list[Box]
 ) -> None:
     """Each setting's label where it covers no point and no earlier label."""
     inside = {*_inside(trail, part, page, index)}
-    for label, at in zip(trail.labels, _pixels(trail, part, page, index), strict=True):
-        if at not in inside:
+    low, high = part.unlabelled or (np.inf, -np.inf)
+    elsewhere = (low <= trail.x) & (trail.x <= high)
+    for label, at, skip in zip(
+        trail.labels, _pixels(trail.x, trail.y, part, page, index), elsewhere, strict=True
+    ):
+        if skip or at not in inside:
             continue
         own = _box(*at, 6)
         places = around(own, *text_box(label, _LABEL))
