@@ -87,11 +87,11 @@ table1: $(STAMP) ## does tuning the key heads help? beside full, LoRA, random he
 	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 1
 	$(BIN)/python -m figures.table1 --model $(call quoted,$(MODEL))
 
-table2: $(STAMP) ## how many heads to tune? (about an hour; stopped, it goes on)
+table2: $(STAMP) ## how many heads to tune? (half an hour; stopped, it goes on)
 	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 2
 	$(BIN)/python -m figures.table2 --model $(call quoted,$(MODEL))
 
-table5: $(STAMP) ## how many MLPs beside them? (about an hour; stopped, it goes on)
+table5: $(STAMP) ## how many MLPs beside them? (half an hour; stopped, it goes on)
 	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 5
 	$(BIN)/python -m figures.table5 --model $(call quoted,$(MODEL))
 
