@@ -7,7 +7,7 @@ that shows all of them, docs/gallery.md. Equal runs give equal files, byte by by
 import html
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +15,9 @@ import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import RunError
+from figures import claims
 from figures.collection import QUESTIONS, Lacking, Question, collected
-from figures.common import TableOptions, newest_run
+from figures.common import SHIPPED, TableOptions, newest_run
 from figures.drawn import Chart, Drawn, Table
 
 MODELS = ("reference", "reference-mistral")
@@ -64,7 +65,16 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
                 else:
                     shown.append(one)
                     text.append(_entry(one, folder, options.page, question))
-        _write_numbers(shown, folder)
+        (verdicts,) = claims.drawn(claims.Options(model, (options.root, SHIPPED)))
+        places = ["runs", "why", "command"]  # they name folders
+        kept = verdicts.numbers.drop(columns=places, errors="ignore")
+        verdicts = replace(verdicts, numbers=kept)
+        _write_numbers([*shown, verdicts], folder)
+        numbers = _from(options.page) / folder / "claims.csv"
+        text.append(
+            f"\n### Which of the paper's claims hold?\n\n{verdicts.notes[0]} "
+            f"[The list](claims.md) ([numbers]({numbers}))\n"
+        )
         if options.pictures:
             _draw([one for one in shown if isinstance(one, Chart)], folder, model == MODELS[0])
     options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
@@ -93,12 +103,16 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Drawn | La
 
 def _entry(one: Drawn, folder: Path, page: Path, question: Question) -> str:
     """A figure or table of the page."""
-    here = Path(*[".."] * len(page.parent.parts)) / folder
+    here = _from(page) / folder
     told = f"**{one.title.removesuffix('?')}{'?' if one.title.endswith('?') else '.'}** {one.look}"
     if _fits(one):
         told += f" ([numbers]({here / one.name}.csv))"
     body = _markdown(one) if isinstance(one, Table) else f"![{one.title}]({here / one.name}.png)"
     return f"\n{told}\n\n{body}\n"
+
+
+def _from(page: Path) -> Path:
+    return Path(*[".."] * len(page.parent.parts))
 
 
 BAR = chr(92) + "|"

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
-from arith_lens.paper import BENCHMARKS, PaperTuning, paper_model
+from arith_lens.claims.answered import VALIDATION, generic, word_problems
+from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 
 EXPERIMENT = "does_tuning_help"
-VALIDATION = "validation/"
-MATHEMATICS = ("gain_lose", "compare", "groups", "two_step", *BENCHMARKS[:4])
 METHODS = {"full": "full", "precise": "precise", "lora": "LoRA", "random": "random heads"}
 LEAST = 2
 """Questions: of one there is no error."""
@@ -70,12 +69,7 @@ def answers_before(run: Run) -> Answers:
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
     """Which test questions are of mathematics, and which of other tasks, where there are some."""
-    test = [not task.startswith(VALIDATION) for task in answers.task]
-    math = [task.split("/")[0] in MATHEMATICS for task in answers.task]
-    found = {
-        "word problems": [t and m for t, m in zip(test, math, strict=True)],
-        "generic tasks": [t and not m for t, m in zip(test, math, strict=True)],
-    }
+    found = {"word problems": word_problems(answers), "generic tasks": generic(answers)}
     return {name: inside for name, inside in found.items() if sum(inside) >= LEAST}
 
 

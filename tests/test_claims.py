@@ -181,3 +181,26 @@ def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path
     assert found["few_key_heads"].holds == "holds"
     assert found["via_mlps"].holds == "not measured" and "other weights" in found["via_mlps"].why
     assert Verdicts(tmp_path)["via_mlps"].holds == "holds"  # the first that is asked for
+
+
+def test_the_documented_verdicts_are_those_of_the_gallery() -> None:
+    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    models = [name.strip("`") for name in _models(text)]
+    assert [row[0].split("`")[1] for row in rows] == [claim.key for claim in CLAIMS]
+    for claim, row in zip(CLAIMS, rows, strict=True):
+        assert row[0] == f"| `{claim.key}` {claim.statement}"
+        assert row[1] == f"{claim.paper} ({claim.section})"
+    for column, model in enumerate(models, start=2):
+        folder = ROOT / "figures" / "gallery" / ("" if model == "reference" else model)
+        found = pd.read_csv(folder / "claims.csv").drop_duplicates("claim")
+        said = [row[column].replace("*", "").split(":")[0].strip(" |") for row in rows]
+        assert dict(zip(found.claim, found.holds, strict=True)) == dict(
+            zip([claim.key for claim in CLAIMS], said, strict=True)
+        )
+
+
+def _models(text: str) -> list[str]:
+    """The columns of the documented list that are of models."""
+    (head,) = [line for line in text.splitlines() if line.startswith("| claim | the paper")]
+    return head.strip("| ").split(" | ")[2:]

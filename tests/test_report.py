@@ -221,6 +221,9 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
         files = [options.page, *sorted(options.out.rglob("*.csv"))]
         found.append({file: file.read_bytes() for file in files})
     assert found[0] == found[1] and options.out / "fig2.csv" in found[0]
+    assert options.out / "claims.csv" in found[0]
+    for file in options.out.rglob("*.csv"):
+        assert str(tmp_path) not in file.read_text("utf-8"), f"{file} holds a path of this machine"
     text = options.page.read_text(encoding="utf-8")
     assert "![Figure 2: " in text and "reference-mistral" in text
     assert "not there: Figure 3" in capsys.readouterr().out
