@@ -56,10 +56,7 @@ class Row:
 
     def change(self, before: Answers, tasks: Sequence[bool]) -> OverSeeds:
         """Of the questions where `tasks` is True."""
-        chosen = [*tasks]
-        return change_over_seeds(
-            before.select(chosen), [answers.select(chosen) for answers in self.answers]
-        )
+        return change_over_seeds(before, self.answers, tasks)
 
 
 def answers_before(run: Run) -> Answers:

@@ -26,6 +26,15 @@ def test_a_change_is_the_mean_over_seeds_of_paired_differences() -> None:
     assert found.ci() == pytest.approx((0.25 - half, 0.25 + half))
 
 
+def test_each_seed_may_have_its_own_before_and_some_questions_alone_count() -> None:
+    before = [answers([True, False, False]), answers([False, False, True])]
+    after = [answers([True, True, True]), answers([False, True, False])]
+    found = change_over_seeds(before, after, [True, True, False])
+    assert found.per_seed == pytest.approx((0.5, 0.5)) and found.n_questions == 2
+    with pytest.raises(ValueError):
+        change_over_seeds(before, after[:1])
+
+
 def test_seeds_that_differ_widen_the_interval_by_few_degrees_of_freedom() -> None:
     values = torch.tensor([0.0, 0.1, 0.2])[:, None] + torch.zeros(3, 50)
     found = over_seeds(values)

@@ -67,18 +67,28 @@ def over_seeds(values: Float[Tensor, "seed question"]) -> OverSeeds:
     return OverSeeds(tuple(values.mean(1).tolist()), error, n_questions)
 
 
-def change_over_seeds(before: Answers, after: Sequence[Answers]) -> OverSeeds:
+def change_over_seeds(
+    before: Answers | Sequence[Answers],
+    after: Sequence[Answers],
+    chosen: Sequence[bool] | None = None,
+) -> OverSeeds:
     """How much more of the same questions is right after training, question by question.
 
     Args:
+        before: what all are set against, or a seed each.
         after: a seed each.
+        chosen: of which questions; None: of all.
 
     Raises:
-        ValueError: answers to other questions, no seed, or fewer than two questions.
+        ValueError: answers to other questions, no seed, other numbers of seeds, or fewer than two
+            questions.
     """
     if not after:
         raise ValueError("expected answers of at least one seed, found none")
-    for answers in after:
-        before.change_to(answers)  # refuses other questions
-    was = before.correct.double()
-    return over_seeds(torch.stack([answers.correct.double() - was for answers in after]))
+    befores = [before] * len(after) if isinstance(before, Answers) else before
+    differences = []
+    for one, other in zip(befores, after, strict=True):
+        one.change_to(other)  # refuses other questions
+        differences.append(other.correct.double() - one.correct.double())
+    every = torch.stack(differences)
+    return over_seeds(every if chosen is None else every[:, torch.tensor([*chosen])])

@@ -6,9 +6,8 @@ from math import exp
 from typing import Any
 
 import numpy as np
-import torch
 
-from arith_lens.answers import Answers, OverSeeds, over_seeds
+from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.claims.answered import generic, word_problems
 from arith_lens.claims.claim import Claim, Found, Number, Within
 from arith_lens.claims.evidence import Evidence, NotMeasured
@@ -44,27 +43,25 @@ class Tuned:
         )
 
 
-def gain(before: Answers, after: Sequence[Answers], chosen: Chosen) -> OverSeeds:
-    """The change of accuracy on the chosen questions, over seeds."""
-    return _paired([before] * len(after), after, chosen)
+def gain(
+    before: Answers | Sequence[Answers], after: Sequence[Answers], chosen: Chosen
+) -> OverSeeds:
+    """The change of accuracy on the chosen questions, over seeds.
 
-
-def _paired(before: Sequence[Answers], after: Sequence[Answers], chosen: Chosen) -> OverSeeds:
-    """The mean difference of answers to the same questions, seed by seed.
+    Args:
+        before: what all are set against, or a seed each, of which those that both have count.
 
     Raises:
-        NotMeasured: there is no such question.
+        NotMeasured: there are not two such questions.
     """
-    rows = torch.tensor(chosen(before[0]))
-    if int(rows.sum()) < 2:
+    first = before if isinstance(before, Answers) else before[0]
+    inside = chosen(first)
+    if sum(inside) < 2:
         raise NotMeasured("fewer than two questions of this kind were asked")
-    for one, other in zip(before, after, strict=False):
-        one.change_to(other)  # refuses other questions
-    differences = [
-        other.correct.double() - one.correct.double()
-        for one, other in zip(before, after, strict=False)
-    ]
-    return over_seeds(torch.stack(differences)[:, rows])
+    if isinstance(before, Answers):
+        return change_over_seeds(before, after, inside)
+    n = min(len(before), len(after))
+    return change_over_seeds(before[:n], after[:n], inside)
 
 
 def _number(of: str, change: OverSeeds, rule: Within | None = None) -> Number:
@@ -89,7 +86,7 @@ def _seeds(change: OverSeeds) -> str:
 def _as_much(evidence: Evidence) -> Found:
     run, before = _table(evidence, 1)
     precise, full = (Tuned.of(run, 1, method).answers for method in ("precise", "full"))
-    less = _paired(full, precise, word_problems)
+    less = gain(full, precise, word_problems)
     return Found(
         (
             _number("precise less full, word problems", less, Within(above=-0.031)),
@@ -150,7 +147,7 @@ def _more_mlps(evidence: Evidence) -> Found:
     found = []
     for n in more:
         beside, title = Tuned.of(run, 5, "precise", mlps=n).answers, f"{n} MLPs less {few}"
-        gained, lost = (_paired(without, beside, tasks) for tasks in (word_problems, generic))
+        gained, lost = (gain(without, beside, tasks) for tasks in (word_problems, generic))
         found.append(_number(f"{title}, word problems", gained, Within(above=0)))
         found.append(_number(f"{title}, generic tasks", lost, Within(below=0)))
     return Found(tuple(found))
