@@ -11,7 +11,7 @@ from arith_lens.memory import fitting_pairs
 from arith_lens.model import HookedLike, home_of
 from arith_lens.path_patching.question import Question
 from arith_lens.path_patching.sweep import rows_bytes
-from arith_lens.path_patching.trunk import VOCABULARY_CHUNK, mlp_rows
+from arith_lens.path_patching.trunk import VOCABULARY_CHUNK, mlp_rows, mlp_width
 
 IN_MLP = 3
 """Activations of d_mlp alive together: the gate's activation, up, their product."""
@@ -43,9 +43,8 @@ def layer_peak(model: HookedLike, asked: Question, n_pairs: int) -> int:
     writes = max(_writes_of(model, len(heads), n_pairs) for heads in senders.heads)
     if asked.paths != "via_mlps":
         return writes
-    d_mlp = getattr(cfg, "d_mlp", None) or 4 * cfg.d_model
     rows = min(mlp_rows(model), n_pairs * max(senders.rows_through_mlps()))
-    return max(writes, rows * size * (IN_MLP * d_mlp + cfg.d_model))
+    return max(writes, rows * size * (IN_MLP * mlp_width(model) + cfg.d_model))
 
 
 def _writes_of(model: HookedLike, n_heads: int, n_pairs: int) -> int:
@@ -69,8 +68,7 @@ def forward_peak(model: HookedLike, n_prompts: int, length: int) -> int:
     """One forward without KV cache and vocabulary matrix."""
     cfg, size = model.cfg, model.W_U.element_size()
     tokens = n_prompts * length
-    d_mlp = getattr(cfg, "d_mlp", None) or 4 * cfg.d_model
-    in_mlp = tokens * size * (IN_MLP * d_mlp + AROUND_MLP * cfg.d_model)
+    in_mlp = tokens * size * (IN_MLP * mlp_width(model) + AROUND_MLP * cfg.d_model)
     wide = torch.float32.itemsize + 2 * size  # the softmax is float32
     scores = tokens * length * cfg.n_heads * (IN_SCORES * size if size == 4 else wide)
     return max(in_mlp, scores + 5 * tokens * size * cfg.d_model)

@@ -202,8 +202,13 @@ def _misfit_of_mlp(mlp: Any) -> str | None:
 
 def mlp_rows(model: HookedLike) -> int:
     """How many rows enter an MLP at once."""
-    d_mlp = getattr(model.cfg, "d_mlp", None) or 4 * model.cfg.d_model
-    return max(LEAST_MLP_ROWS, MLP_BYTES.get(home_of(model.unembed).type, 2**24) // (4 * d_mlp))
+    size = MLP_BYTES.get(home_of(model.unembed).type, 2**24)
+    return max(LEAST_MLP_ROWS, size // (4 * mlp_width(model)))
+
+
+def mlp_width(model: HookedLike) -> int:
+    """d_mlp; what it mostly is where a configuration does not say."""
+    return getattr(model.cfg, "d_mlp", None) or 4 * model.cfg.d_model
 
 
 def _name_of(model: HookedLike) -> str:
