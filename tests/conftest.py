@@ -84,6 +84,12 @@ def make_hf(tokenizer: Any) -> HFFactory:
     return make
 
 
+@pytest.fixture
+def source(make_hf: HFFactory, tokenizer: Any) -> tuple[Any, Any]:
+    """A small grouped-query model to be tuned, and its tokenizer."""
+    return make_hf("mistral"), tokenizer
+
+
 @pytest.fixture(scope="session")
 def make_model(make_hf: HFFactory, tokenizer: Any) -> Callable[..., HookedModel]:
     """The same model, loaded: `make_model("llama" | "mistral", seed=0, **config)`."""

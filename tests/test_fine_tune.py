@@ -26,31 +26,16 @@ from arith_lens.fine_tuning.training import last_checkpoint
 from arith_lens.model import load_model, weights_hash
 from arith_lens.pairs import sample_pairs
 from arith_lens.path_patching import path_patch
-from tests.conftest import HFFactory
+from tests.quick_tuning import HEADS, QUICK
 
 ROWS = [
     {"prompt": f"Q: What is {a} plus {b}? A: ", "answer": str(a + b)}
     for a in range(1, 9)
     for b in range(1, 5)
 ]
-HEADS = [Head(1, 0), Head(2, 3)]
-QUICK: dict[str, Any] = {
-    "batch_size": 8,
-    "epochs": 1,
-    "learning_rate": 1e-2,
-    "progress": False,
-    "device": "cpu",
-    "log_every": 1,
-    "save_every": 0,
-}
 
 LONGER: dict[str, Any] = QUICK | {"epochs": 6}
 RESUMED: dict[str, Any] = QUICK | {"epochs": 10, "save_every": 3}
-
-
-@pytest.fixture
-def source(make_hf: HFFactory, tokenizer: Any) -> tuple[Any, Any]:
-    return make_hf("mistral"), tokenizer
 
 
 def test_decay_and_training_leave_every_untouched_bit(source: Any, tmp_path: Path) -> None:

@@ -130,14 +130,19 @@ def assert_same_run(found: Run, expected: Run) -> None:
     assert not [path for path in found.path.rglob("*") if "partial" in path.name]
 
 
+def unbroken(context: ForkServerContext, checkpoint: Path, root: Path) -> float:
+    """Seconds that one process computes a whole run under `root`."""
+    worker = start(context, checkpoint, root)
+    computing = time.monotonic()
+    worker.join(120)
+    return time.monotonic() - computing
+
+
 def test_a_run_that_is_killed_and_run_again_ends_with_the_same_bits(
     context: ForkServerContext, checkpoint: Path, tmp_path: Path
 ) -> None:
     started = time.monotonic()
-    whole = start(context, checkpoint, tmp_path / "whole")
-    computing = time.monotonic()
-    whole.join(120)
-    seconds = time.monotonic() - computing
+    seconds = unbroken(context, checkpoint, tmp_path / "whole")
     expected = load_run(folder_in(tmp_path / "whole") or tmp_path)
     draw, kills, rounds, resumed_at = random.Random(0), 0, 0, []
     root = tmp_path / "killed-0"
@@ -181,10 +186,7 @@ def test_several_workers_of_which_any_is_killed_end_with_the_bits_of_one_process
     context: ForkServerContext, checkpoint: Path, tmp_path: Path
 ) -> None:
     started = time.monotonic()
-    alone = start(context, checkpoint, tmp_path / "alone")
-    computing = time.monotonic()
-    alone.join(120)
-    seconds = time.monotonic() - computing
+    seconds = unbroken(context, checkpoint, tmp_path / "alone")
     root, draw, resumed_at = tmp_path / "shared", random.Random(1), []
     for victim in [0, 1] * max(1, KILLS // 4):
         before = finished_parts(root)

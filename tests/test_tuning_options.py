@@ -11,31 +11,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from arith_lens.components import Head
 from arith_lens.fine_tuning import TuningResult, fine_tune
 from arith_lens.fine_tuning.examples import ByLength, read_dataset
 from tests.conftest import HFFactory
+from tests.quick_tuning import HEADS, QUICK
 
 ROWS = [
     {"prompt": f"Q: What is {a} plus {b}? A: ", "answer": " ".join([str(a + b)] * (1 + a % 4))}
     for a in range(1, 9)
     for b in range(1, 5)
 ]  # answers of unequal lengths: a mean of micro-batches' means would weigh tokens otherwise
-HEADS = [Head(1, 0), Head(2, 3)]
-QUICK: dict[str, Any] = {
-    "batch_size": 8,
-    "epochs": 1,
-    "learning_rate": 1e-2,
-    "progress": False,
-    "device": "cpu",
-    "log_every": 1,
-    "save_every": 0,
-}
-
-
-@pytest.fixture
-def source(make_hf: HFFactory, tokenizer: Any) -> tuple[Any, Any]:
-    return make_hf("mistral"), tokenizer
 
 
 def tuned(source: Any, output: Path, **options: Any) -> TuningResult:
