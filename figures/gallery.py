@@ -65,10 +65,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
                 else:
                     shown.append(one)
                     text.append(_entry(one, folder, options.page, question))
-        (verdicts,) = claims.drawn(claims.Options(model, (options.root, SHIPPED)))
-        places = ["runs", "why", "command"]  # they name folders
-        kept = verdicts.numbers.drop(columns=places, errors="ignore")
-        verdicts = replace(verdicts, numbers=kept)
+        verdicts = _verdicts(model, options.root)
         _write_numbers([*shown, verdicts], folder)
         numbers = _from(options.page) / folder / "claims.csv"
         text.append(
@@ -99,6 +96,13 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Drawn | La
             parts += [found] if isinstance(found, Lacking) else found
         if any(not isinstance(one, Lacking) for one in parts) or model == MODELS[0]:
             yield question, parts
+
+
+def _verdicts(model: str, root: Path) -> Table:
+    """The claims, without the columns that name folders."""
+    (found,) = claims.drawn(claims.Options(model, (root, SHIPPED)))
+    places = ["runs", "why", "command"]
+    return replace(found, numbers=found.numbers.drop(columns=places, errors="ignore"))
 
 
 def _entry(one: Drawn, folder: Path, page: Path, question: Question) -> str:

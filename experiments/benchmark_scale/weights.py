@@ -54,10 +54,8 @@ def store(size: str, dtype: str, folder: Path) -> None:
     empty = random_llama(SHAPES[size], "meta", getattr(torch, dtype))
     files: dict[str, list[str]] = defaultdict(list)
     for name, _ in empty.named_parameters():
-        part = (
-            name.partition(".layers.")[2].partition(".")[0] or name
-        )  # a layer, or what is outside
-        files[f"part-{part}.safetensors"].append(name)
+        layer = name.partition(".layers.")[2].partition(".")[0]
+        files[f"part-{layer or name}.safetensors"].append(name)
     partial = folder.with_name(f"{folder.name}.partial")  # a broken-off one is written anew
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -65,11 +63,9 @@ def store(size: str, dtype: str, folder: Path) -> None:
     for file, names in tqdm(files.items(), desc=f"random weights in {folder}", unit="file"):
         drawn = {name: _drawn(empty.get_parameter(name), generator) for name in names}
         save_file(drawn, partial / file, metadata={"format": "pt"})
-    index = {
-        "metadata": {},
-        "weight_map": {n: file for file, named in files.items() for n in named},
-    }
-    (partial / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    where = {name: file for file, names in files.items() for name in names}
+    index = json.dumps({"metadata": {}, "weight_map": where})
+    (partial / "model.safetensors.index.json").write_text(index, encoding="utf-8")
     empty.config.save_pretrained(partial)
     any_tokenizer().save_pretrained(partial)
     partial.rename(folder)
