@@ -30,6 +30,12 @@ class Edit:
     heads: tuple[int, ...] | None = None
     positions: Positions = None
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether it does the same to every prompt and position."""
+        value = getattr(self.change, "keywords", {}).get("value")
+        return self.positions is None and (value is None or value.shape[:2] == (1, 1))
+
     def __repr__(self) -> str:
         """Without tensors: TransformerLens writes down each hook it adds, once a run."""
         return f"Edit(heads={self.heads})"

@@ -16,8 +16,10 @@ from arith_lens.model.placement import home_of as home_of
 from arith_lens.model.placement import in_order as in_order
 from arith_lens.model.placement import in_place as in_place
 from arith_lens.model.placement import is_lost as is_lost
+from arith_lens.model.recording import accepted_options as accepted_options
 from arith_lens.model.recording import record as record
 from arith_lens.model.recording import require_finite as require_finite
 from arith_lens.model.recording import weights_hash as weights_hash
 from arith_lens.model.resuming import run_layers as run_layers
 from arith_lens.model.tokens import Tokens as Tokens
+from arith_lens.model.unwrapped import without_bridge as without_bridge

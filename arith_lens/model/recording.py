@@ -57,7 +57,7 @@ def record(
     hooks = [(name, partial(keep, name=name)) for name in names]
     reads_logits = any(name.startswith("unembed.") for name in names)
     kept_logits = 1 if reads_logits else torch.empty(0, dtype=torch.long, device=device)
-    options = _understood(model, logits_to_keep=kept_logits, use_cache=False)
+    options = accepted_options(model, logits_to_keep=kept_logits, use_cache=False)
     if mask is not None:
         options["attention_mask"] = mask
     model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
@@ -111,7 +111,7 @@ def _hf_parameters(model: Any) -> Iterator[tuple[str, Any, str]]:
         yield name.replace("._original_component", ""), whole.get_submodule(path), attribute
 
 
-def _understood(model: Any, **wanted: Any) -> dict[str, Any]:
+def accepted_options(model: Any, **wanted: Any) -> dict[str, Any]:
     """Those options that the model's own forward takes."""
     hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
     taken = inspect.signature(hf_model.forward).parameters if hf_model is not None else {}

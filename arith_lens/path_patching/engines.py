@@ -5,6 +5,7 @@ of each sender of the question. `notes` are what a result should say of what was
 they were last asked for.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -14,14 +15,14 @@ from torch import Tensor
 
 from arith_lens.components import Component
 from arith_lens.memory import fitting_pairs, in_chunks
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, active_hooks
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.certificate import Certificate, certificate_of, certified_pairs
+from arith_lens.path_patching.certificate import Certificate, certificate_of, repeat
 from arith_lens.path_patching.hook_engine import patched_readouts
 from arith_lens.path_patching.question import Question, effects_of
 from arith_lens.path_patching.recording import Recording, record_end
 from arith_lens.path_patching.sweep import Senders, direct_rows, rows_bytes, sweep
-from arith_lens.path_patching.trunk import Trunk, trunk_of
+from arith_lens.path_patching.trunk import Trunk, refuse_uneven_hooks, trunk_of
 
 
 @runtime_checkable
@@ -77,13 +78,15 @@ class HookEngine:
 
 @dataclass
 class SweepEngine:
-    """All senders in one pass, after a certificate on the first pairs it is given."""
+    """All senders in one pass; the first shard is certified before its numbers are returned."""
 
     model: HookedLike
     question: Question
     trunk: Trunk
     propagation: Propagation
     certify: bool
+    hooked: bool = False
+    """Hooks are in place, so that the model must run with its hook points."""
     certificate: Certificate | None = None
     news: dict[str, Any] = field(default_factory=dict)
     """What `notes` has not told yet."""
@@ -97,24 +100,23 @@ class SweepEngine:
         certify: bool,
         propagation: Propagation | None = None,
     ) -> "SweepEngine":
-        """Raises UnsupportedTrunk, and ValueError for paths that no sweep can compute."""
+        """Raises UnsupportedTrunk, also for hooks that the sweep cannot reproduce, and ValueError
+        for paths that no sweep can compute."""
         if question.paths == "total":
             raise ValueError(
                 "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
                 "heads then change at every position; use engine='hooks', for chosen senders"
             )
+        hooks = active_hooks(model)
+        refuse_uneven_hooks(hooks)
         how = propagation or Propagation.of(question)
-        return cls(model, question, trunk_of(model), how, certify)
+        return cls(model, question, trunk_of(model), how, certify, hooked=bool(hooks))
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
         uncertified = self.certify and self.certificate is None
-        recording = record_end(self.model, pairs, logits=uncertified)
-        if uncertified:
-            self.certificate = self._certificate(recording, pairs)
-            self.certificate.require()
-            self.news["certificate"] = self.certificate.as_dict()
+        recording = record_end(self.model, pairs, logits=uncertified, hooked=self.hooked)
 
         def part(chosen: slice) -> Tensor:
             chosen_foil = None if foil is None else foil[chosen]
@@ -124,6 +126,8 @@ class SweepEngine:
         one_pair = rows_bytes(n_rows, recording.stream.shape[-1])
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
+        if uncertified:
+            self._certify(recording, values, pairs)
         # pairs that were swept at once: differs where memory did
         self.news.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
@@ -143,8 +147,23 @@ class SweepEngine:
         readout = self.trunk.read(rows, answer, foil, vocabulary=asked.reads_vocabulary)
         return effects_of(readout, asked.metric, how.names)
 
-    def _certificate(self, recording: Recording, pairs: PromptPairs) -> Certificate:
-        chosen = certified_pairs(pairs.attention_mask)
-        alone = [record_end(self.model, pairs[index]) for index in chosen]
-        asked, answer = self.question.senders, pairs.answer[chosen]
-        return certificate_of(self.trunk, recording.pairs(chosen), alone, answer, asked)
+    def _certify(
+        self, recording: Recording, values: Float[Tensor, "row pair"], pairs: PromptPairs
+    ) -> None:
+        certificate = certificate_of(
+            self.trunk,
+            recording,
+            repeat(self.model, pairs, hooked=self.hooked),
+            values,
+            pairs,
+            self.question.senders,
+        )
+        certificate.require()
+        if certificate.vacuous:
+            warnings.warn(
+                f"nothing changed in any of the {len(pairs)} pairs of the first shard, so that the "
+                "certificate shows nothing; give pairs whose prompts differ before END",
+                stacklevel=2,
+            )
+        self.certificate = certificate
+        self.news["certificate"] = certificate.as_dict()
