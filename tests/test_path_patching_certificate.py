@@ -22,17 +22,18 @@ from arith_lens.path_patching import (
     certificate,
     engines,
     path_patch,
+    recording,
     sweep,
     trunk,
 )
-from arith_lens.path_patching.recording import record_end
+from arith_lens.path_patching.recording import Batch, record_pairs
 
 CHECKS = {
     "heads": "sum of the heads' writes and the bias = attn_out",
-    "mlps": "recomputed MLP = recorded mlp_out",
+    "mlps": "unpatched row = the model's residual stream",
     "logit": "unpatched row = the model's logit",
-    "null heads": "heads with their own output of another run move nothing",
-    "null mlps": "MLPs with their own output of another run move nothing",
+    "null heads": "z = z of another run of the prompt",
+    "null mlps": "mlp_out = mlp_out of another run of the prompt",
     "all": "patched with all of X_c = the model's logit of X_c",
 }
 
@@ -72,7 +73,7 @@ everywhere = Edit(partial(torch.mul, other=1.01))
 BREAKAGES: list[tuple[str, Callable[..., Tensor], set[str]]] = [
     (OUT, shifted, {"heads"}),
     (OUT, larger, {"heads", "all"}),
-    ("blocks.1.hook_resid_post", everywhere, {"mlps", "logit", "null mlps", "all"}),
+    ("blocks.1.hook_resid_post", everywhere, {"mlps", "logit", "all"}),
     ("unembed.hook_in", everywhere, {"logit", "all"}),
     (Z, noisy, {"null heads", "null mlps"}),
     (Z, aware_of_the_batch, {"null heads", "null mlps"}),
@@ -109,31 +110,50 @@ def test_each_half_of_the_null_check_fails_by_itself(
     model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch, only: str
 ) -> None:
     """Another run in which one kind of component puts out something else."""
-    again = certificate.repeat(model, pairs, hooked=False)
-    part = "z" if only == "heads" else "mlp_out"
-    other = replace(again.runs, **{part: 1.01 * getattr(again.runs, part)})
-    monkeypatch.setattr(engines, "repeat", lambda *_, **__: replace(again, runs=other))
+    part, right = ("z" if only == "heads" else "mlp_out"), engines.record_pairs
+
+    def otherwise(*args: Any, **options: Any) -> Any:
+        once, repeated = right(*args, **options)
+        return once, replace(repeated, **{part: 1.01 * getattr(repeated, part)})
+
+    monkeypatch.setattr(engines, "record_pairs", otherwise)
     with pytest.raises(CertificateError) as caught:
         path_patch(model, pairs)
     failed = [line for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
     assert [line.split("  ")[-1] for line in failed] == [CHECKS[f"null {only}"]]
 
 
-def test_a_shortest_prompt_runs_again_by_itself_without_padding(
+def test_a_shortest_prompt_runs_again_in_a_row_of_its_own_padded_on_the_other_side(
+    model: Any,
+) -> None:
+    pairs = make_pairs(model)
+    shortest = int(pairs.lengths.argmin())
+    batch = Batch.of(pairs).with_repeated(shortest)
+    assert len(batch) == 2 * len(pairs) + 1
+    length = int(pairs.lengths[shortest])
+    assert batch.mask[-1].tolist() == [True] * length + [False] * (batch.mask.shape[1] - length)
+    assert torch.equal(batch.tokens[-1, :length], pairs.reference[shortest, -length:])
+    once, repeated = record_pairs(model, pairs, logits=True, repeated=shortest)
+    assert repeated is not None and repeated.logits is not None and once.logits is not None
+    assert_close = partial(torch.testing.assert_close, atol=1e-5, rtol=1e-4)
+    assert_close(repeated.z[0, :, 0], once.z[0, :, shortest])
+    assert_close(repeated.mlp_out[0, :, 0], once.mlp_out[0, :, shortest])
+    assert_close(repeated.logits[0, 0], once.logits[0, shortest])
+    assert (once.z[0, :, shortest] - once.z[0, :, 0]).abs().max() > 1e-3
+
+
+def test_padding_that_is_not_masked_is_found_out(
     model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shapes, right = [], certificate.record_batch
+    """As a model that ignores its mask."""
+    right = recording._run
 
-    def watched(model: Any, tokens: Tensor, *args: Any, **options: Any) -> Any:
-        shapes.append([*tokens.shape])
-        return right(model, tokens, *args, **options)
+    def unmasked(model: Any, batch: Batch, logits: bool) -> Any:
+        return right(model, replace(batch, mask=torch.ones_like(batch.mask)), logits)
 
-    monkeypatch.setattr(certificate, "record_batch", watched)
-    again = certificate.repeat(model, pairs, hooked=False)
-    assert shapes == [[1, int(pairs.lengths.min())]]
-    once = record_end(model, pairs).pairs(again.pairs)
-    torch.testing.assert_close(again.runs.z[0], once.z[0])
-    assert not torch.equal(again.runs.z[0], record_end(model, pairs).z[0][:, :1])
+    monkeypatch.setattr(recording, "_run", unmasked)
+    with pytest.raises(CertificateError, match=f"FAILED  .*{CHECKS['null heads']}"):
+        path_patch(model, pairs)
 
 
 def test_what_the_model_returns_counts_and_not_what_the_unembedding_gives(
@@ -232,13 +252,14 @@ def test_every_check_is_seen_to_fail_alone_or_where_another_cannot_pass() -> Non
 def test_the_counterfactual_run_is_checked_by_itself(
     model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = engines.record_end
+    right = engines.record_pairs
 
     def wrong(*args: Any, **options: Any) -> Any:
-        recording = right(*args, **options)
-        return replace(recording, logits=recording.logits * torch.tensor([1, 1.1])[:, None, None])
+        once, repeated = right(*args, **options)
+        logits = once.logits * torch.tensor([1, 1.1])[:, None, None]
+        return replace(once, logits=logits), repeated
 
-    monkeypatch.setattr(engines, "record_end", wrong)
+    monkeypatch.setattr(engines, "record_pairs", wrong)
     with pytest.raises(CertificateError) as caught:
         path_patch(model, pairs)
     failed = [line for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
@@ -260,14 +281,16 @@ def test_dropout_that_was_left_on_is_found_out(make_model: Callable[..., Any]) -
 @pytest.mark.parametrize("mistake", ["layers", "norm", "writes", "column"])
 def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str) -> None:
     right = trunk.trunk_of(model)
-    recording = record_end(model, pairs, logits=True)
+    recorded, repeated = record_pairs(model, pairs, logits=True, repeated=0)
+    assert repeated is not None
     senders = sweep.Senders.of([Head(0, 0), Head(1, 1), Mlp(0)], model.cfg.n_layers)
-    again = certificate.repeat(model, pairs, hooked=False)
 
     def certified(computed: trunk.Trunk) -> certificate.Certificate:
-        rows = sweep.sweep(computed, recording, senders)
+        rows = sweep.sweep(computed, recorded, senders)
         values = computed.read(rows, pairs.answer).answer
-        return certificate.certificate_of(computed, recording, again, values, pairs, senders)
+        return certificate.certificate_of(
+            computed, recorded, {0: repeated}, rows[0], values, pairs, senders
+        )
 
     good = certified(right)
     assert not good.failed and max(good.found.values()) < 1e-5

@@ -5,11 +5,11 @@ of each sender of the question. `notes` are what a result should say of what was
 they were last asked for.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.certificate import Certificate, certificate_of, repeat
 from arith_lens.path_patching.hook_engine import patched_readouts
 from arith_lens.path_patching.question import Question, effects_of
-from arith_lens.path_patching.recording import Recording, record_end
+from arith_lens.path_patching.recording import Recording, record_pairs
 from arith_lens.path_patching.sweep import Senders, direct_rows, rows_bytes, sweep
 from arith_lens.path_patching.trunk import Trunk, refuse_uneven_hooks, trunk_of
 
@@ -116,18 +116,33 @@ class SweepEngine:
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
         uncertified = self.certify and self.certificate is None
-        recording = record_end(self.model, pairs, logits=uncertified, hooked=self.hooked)
+        shortest = int(pairs.lengths.argmin())
+        recording, repeated = record_pairs(
+            self.model,
+            pairs,
+            logits=uncertified,
+            hooked=self.hooked,
+            repeated=shortest if self.certify and not self.hooked else None,
+        )
+        ends = torch.empty(len(pairs), recording.stream.shape[-1])
 
         def part(chosen: slice) -> Tensor:
             chosen_foil = None if foil is None else foil[chosen]
-            return self._effects(recording.pairs(chosen), pairs.answer[chosen], chosen_foil)
+            rows = self.propagation.rows(self.trunk, recording.pairs(chosen), self.question.senders)
+            ends[chosen] = rows[0].cpu()
+            return self._effects(rows, pairs.answer[chosen], chosen_foil)
 
         n_rows = 1 + len(self.propagation.names)
         one_pair = rows_bytes(n_rows, recording.stream.shape[-1])
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
         if uncertified:
-            self._certify(recording, values, pairs)
+            again = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
+            self.certificate = certificate_of(
+                self.trunk, recording, again, ends, values, pairs, self.question.senders
+            )
+            self.certificate.require()
+            self.news["certificate"] = self.certificate.as_dict()
         # pairs that were swept at once: differs where memory did
         self.news.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
@@ -138,32 +153,10 @@ class SweepEngine:
 
     def _effects(
         self,
-        recording: Recording,
+        rows: Float[Tensor, "row pair d_model"],
         answer: Int[Tensor, "pair"],
         foil: Int[Tensor, "pair"] | None,
     ) -> Float[Tensor, "row pair"]:
-        asked, how = self.question, self.propagation
-        rows = how.rows(self.trunk, recording, asked.senders)
-        readout = self.trunk.read(rows, answer, foil, vocabulary=asked.reads_vocabulary)
-        return effects_of(readout, asked.metric, how.names)
-
-    def _certify(
-        self, recording: Recording, values: Float[Tensor, "row pair"], pairs: PromptPairs
-    ) -> None:
-        certificate = certificate_of(
-            self.trunk,
-            recording,
-            repeat(self.model, pairs, hooked=self.hooked),
-            values,
-            pairs,
-            self.question.senders,
-        )
-        certificate.require()
-        if certificate.vacuous:
-            warnings.warn(
-                f"nothing changed in any of the {len(pairs)} pairs of the first shard, so that the "
-                "certificate shows nothing; give pairs whose prompts differ before END",
-                stacklevel=2,
-            )
-        self.certificate = certificate
-        self.news["certificate"] = certificate.as_dict()
+        question = self.question
+        readout = self.trunk.read(rows, answer, foil, vocabulary=question.reads_vocabulary)
+        return effects_of(readout, question.metric, self.propagation.names)

@@ -1,6 +1,6 @@
 """What both runs of some pairs put out at END: all that the sweep and its certificate read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.activations import keep_activation
 from arith_lens.components import attn_out_name, mlp_out_name, resid_pre_name, z_name
 from arith_lens.model import HookedLike, accepted_options, home_of, require_finite, without_bridge
 from arith_lens.pairs import PromptPairs
@@ -39,9 +38,70 @@ class Recording:
         )
 
 
+def joined_runs(runs: Sequence[Recording]) -> Recording:
+    """Several runs of the same pairs as one recording."""
+    return Recording(
+        stream=torch.cat([run.stream for run in runs]),
+        z=torch.cat([run.z for run in runs]),
+        attn_out=torch.cat([run.attn_out for run in runs]),
+        mlp_out=torch.cat([run.mlp_out for run in runs]),
+        logits=torch.cat([run.logits for run in runs if run.logits is not None])
+        if runs[0].logits is not None
+        else None,
+    )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts that run together, and the column at which each one ends."""
+
+    tokens: Int[Tensor, "prompt pos"]
+    mask: Bool[Tensor, "prompt pos"]
+    end: Int[Tensor, "prompt"]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def at_end(self, value: Float[Tensor, "prompt pos *rest"]) -> Float[Tensor, "prompt *rest"]:
+        """A copy of each prompt's value at END."""
+        return value[torch.arange(len(self), device=value.device), self.end.to(value.device)]
+
+    @classmethod
+    def of(cls, pairs: PromptPairs) -> "Batch":
+        """References, then counterfactuals, padded on the left."""
+        tokens, mask = both_runs(pairs)
+        return cls(tokens, mask, torch.full((len(tokens),), tokens.shape[1] - 1))
+
+    def with_repeated(self, prompt: int) -> "Batch":
+        """One prompt once more, as the last row, padded on the right where it is padded at all."""
+        length = int(self.mask[prompt].sum())
+        shift = length - self.tokens.shape[1]
+        return Batch(
+            torch.cat([self.tokens, self.tokens[prompt].roll(shift)[None]]),
+            torch.cat([self.mask, self.mask[prompt].roll(shift)[None]]),
+            torch.cat([self.end, torch.tensor([length - 1])]),
+        )
+
+    def rows(self, chosen: Int[Tensor, "chosen"]) -> "Batch":
+        """Some of the prompts."""
+        return Batch(self.tokens[chosen], self.mask[chosen], self.end[chosen])
+
+
 def record_end(
     model: HookedLike, pairs: PromptPairs, *, logits: bool = False, hooked: bool = False
 ) -> Recording:
+    """What references and counterfactuals put out at END; see `record_pairs`."""
+    return record_pairs(model, pairs, logits=logits, hooked=hooked)[0]
+
+
+def record_pairs(
+    model: HookedLike,
+    pairs: PromptPairs,
+    *,
+    logits: bool = False,
+    hooked: bool = False,
+    repeated: int | None = None,
+) -> tuple[Recording, Recording | None]:
     """Run references and counterfactuals as one batch and keep what they put out at END.
 
     Args:
@@ -49,43 +109,43 @@ def record_end(
         pairs: padded on the left
         logits: keep what the model returns at END too
         hooked: hooks are in place and must act. Else the model's own modules run, which is faster.
+        repeated: the pair whose reference runs once more, in a row of its own
+
+    Returns:
+        The recording of both runs, and that of the repeated prompt, if there is one.
 
     Raises:
         FloatingPointError: an activation is not finite; its layer is named
     """
-    tokens, mask = both_runs(pairs)
-    return record_batch(model, tokens, mask, n_runs=2, logits=logits, hooked=hooked)
+    batch = Batch.of(pairs)
+    if repeated is not None:
+        batch = batch.with_repeated(repeated)
+    prompts = record_batch(model, batch, logits=logits, hooked=hooked)
+    n_pairs = len(pairs)
+    both = [prompts.pairs(slice(start, start + n_pairs)) for start in (0, n_pairs)]
+    once_more = None if repeated is None else prompts.pairs(slice(2 * n_pairs, None))
+    return joined_runs(both), once_more
 
 
 def record_batch(
-    model: HookedLike,
-    tokens: Int[Tensor, "run_pair pos"],
-    mask: Bool[Tensor, "run_pair pos"],
-    *,
-    n_runs: int,
-    logits: bool = False,
-    hooked: bool = False,
+    model: HookedLike, batch: Batch, *, logits: bool = False, hooked: bool = False
 ) -> Recording:
-    """The same of any prompts: `n_runs` equal parts of one batch. Errors as `record_end`."""
-    record = _record_by_hook_points if hooked else _record_by_own_modules
-    seen, returned = record(model, tokens, mask, logits)
+    """The same of any prompts, as one run. Errors as `record_pairs`."""
+    by_name = _record_by_hook_points if hooked else _record_by_own_modules
+    seen, returned = by_name(model, batch, logits)
     home, layers = home_of(model.unembed), range(len(model.blocks))
 
-    def by_run(value: Tensor) -> Tensor:
-        value = value.to(home)
-        return value.reshape(n_runs, len(tokens) // n_runs, *value.shape[1:])
-
     def by_layer(name: Callable[[int], str]) -> Tensor:
-        return torch.stack([by_run(seen[name(layer)]) for layer in layers], dim=1)
+        return torch.stack([seen[name(layer)].to(home) for layer in layers])[None]
 
     recording = Recording(
-        stream=by_run(seen[resid_pre_name(0)]),
+        stream=seen[resid_pre_name(0)].to(home)[None],
         z=by_layer(z_name).unflatten(-1, (int(model.cfg.n_heads), -1)),
         attn_out=by_layer(attn_out_name),
         mlp_out=by_layer(mlp_out_name),
-        logits=None if returned is None else by_run(returned),
+        logits=None if returned is None else returned.to(home)[None],
     )
-    _require_finite(model, tokens, mask, recording)
+    _require_finite(model, batch, recording)
     return recording
 
 
@@ -94,7 +154,7 @@ Seen = dict[str, Tensor]
 
 
 def _record_by_own_modules(
-    model: HookedLike, tokens: Tensor, mask: Tensor, logits: bool
+    model: HookedLike, batch: Batch, logits: bool
 ) -> tuple[Seen, Tensor | None]:
     """With PyTorch's own hooks on the model's own modules.
 
@@ -106,77 +166,86 @@ def _record_by_own_modules(
     with ExitStack() as stack:
         stack.enter_context(without_bridge(model))
 
-        def watch(register: Callable[..., Any], function: Callable[..., Any]) -> None:
-            stack.callback(register(function, with_kwargs=True).remove)
+        def watch(register: Callable[..., Any], function: Callable[..., Any], *args: Any) -> None:
+            stack.callback(register(partial(function, batch, *args), with_kwargs=True).remove)
 
         first = blocks[0].original_component
-        watch(first.register_forward_pre_hook, partial(_keep_input, seen, resid_pre_name(0)))
+        watch(first.register_forward_pre_hook, _keep_input, seen, resid_pre_name(0))
         for layer, block in enumerate(blocks):
             attention, mlp = (part.original_component for part in (block.attn, block.mlp))
             reads_z = block.attn.o.original_component
-            if block is blocks[-1]:
-                for module in (reads_z, mlp):
-                    watch(module.register_forward_pre_hook, _end_alone)
-                    watch(module.register_forward_hook, partial(_as_wide, tokens.shape[1]))
-            watch(reads_z.register_forward_pre_hook, partial(_keep_input, seen, z_name(layer)))
+            watch(reads_z.register_forward_pre_hook, _keep_input, seen, z_name(layer))
             for module, name in ((attention, attn_out_name), (mlp, mlp_out_name)):
-                watch(module.register_forward_hook, partial(_keep_output, seen, name(layer)))
-        returned = _run(model, tokens, mask, logits)
+                watch(module.register_forward_hook, _keep_output, seen, name(layer))
+        for module in (blocks[-1].attn.o.original_component, blocks[-1].mlp.original_component):
+            watch(module.register_forward_pre_hook, _end_alone)
+            stack.callback(
+                module.register_forward_hook(
+                    partial(_as_wide, batch), prepend=True, with_kwargs=True
+                ).remove
+            )
+        returned = _run(model, batch, logits)
     return seen, returned
 
 
 def _record_by_hook_points(
-    model: HookedLike, tokens: Tensor, mask: Tensor, logits: bool
+    model: HookedLike, batch: Batch, logits: bool
 ) -> tuple[Seen, Tensor | None]:
     """With the bridge's hook points, behind the hooks that are in place."""
     seen: Seen = {}
     names = [resid_pre_name(0)]
     for layer in range(len(model.blocks)):
         names += [z_name(layer), attn_out_name(layer), mlp_out_name(layer)]
-    keep = partial(keep_activation, into=seen, positions=-1)
+
+    def keep(value: Tensor, hook: Any = None, *, name: str) -> None:
+        seen[name] = batch.at_end(value).flatten(1)
+
     with model.hooks(fwd_hooks=[(name, partial(keep, name=name)) for name in names]):
-        returned = _run(model, tokens, mask, logits)
-    return {name: value[:, -1].flatten(1) for name, value in seen.items()}, returned
+        returned = _run(model, batch, logits)
+    return seen, returned
 
 
-def _run(model: HookedLike, tokens: Tensor, mask: Tensor, logits: bool) -> Tensor | None:
-    """What the model returns at END [run_pair d_vocab]; None where it is not wanted, and then no
+def _run(model: HookedLike, batch: Batch, logits: bool) -> Tensor | None:
+    """What the model returns at END [prompt d_vocab]; None where it is not wanted, and then no
     logits are computed where the model can leave them out."""
     device = torch.device(model.cfg.device)
-    kept = 1 if logits else torch.empty(0, dtype=torch.long, device=device)
+    kept = batch.end.unique().to(device) if logits else torch.empty(0, dtype=torch.long).to(device)
     options = accepted_options(model, logits_to_keep=kept, use_cache=False)
-    returned = model(tokens.to(device), attention_mask=mask.to(device), **options)
-    return returned[:, -1] if logits else None
+    returned = model(batch.tokens.to(device), attention_mask=batch.mask.to(device), **options)
+    if not logits:
+        return None
+    if returned.shape[1] == batch.tokens.shape[1]:
+        return batch.at_end(returned)
+    columns = torch.searchsorted(kept, batch.end.to(device))
+    return returned[torch.arange(len(batch), device=device), columns]
 
 
-def _keep_input(seen: Seen, name: str, module: Any, args: Any, kwargs: Any) -> None:
-    value = args[0] if args else kwargs["hidden_states"]
-    seen[name] = value[:, -1].clone()
+def _keep_input(batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any) -> None:
+    seen[name] = batch.at_end(args[0] if args else kwargs["hidden_states"])
 
 
-def _keep_output(seen: Seen, name: str, module: Any, args: Any, kwargs: Any, output: Any) -> None:
-    value = output[0] if isinstance(output, tuple) else output
-    seen[name] = value[:, -1].clone()
+def _keep_output(
+    batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any, output: Any
+) -> None:
+    seen[name] = batch.at_end(output[0] if isinstance(output, tuple) else output)
 
 
-def _end_alone(module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    if args:
-        return (args[0][:, -1:], *args[1:]), kwargs
-    return args, kwargs | {"hidden_states": kwargs["hidden_states"][:, -1:]}
+def _end_alone(batch: Batch, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    return (batch.at_end(args[0])[:, None], *args[1:]), kwargs
 
 
-def _as_wide(width: int, module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+def _as_wide(batch: Batch, module: Any, args: Any, kwargs: Any, output: Any) -> Any:
     """END's output at every position, without a copy, so that it adds to the stream."""
     if isinstance(output, tuple):
-        return (_as_wide(width, module, args, kwargs, output[0]), *output[1:])
-    return output.expand(-1, width, -1)
+        return (_as_wide(batch, module, args, kwargs, output[0]), *output[1:])
+    return output.expand(-1, batch.tokens.shape[1], -1)
 
 
-def _require_finite(model: HookedLike, tokens: Tensor, mask: Tensor, recording: Recording) -> None:
+def _require_finite(model: HookedLike, batch: Batch, recording: Recording) -> None:
     parts = (recording.stream, recording.z, recording.attn_out, recording.mlp_out)
     if all(bool(part.isfinite().all()) for part in parts):
         return
-    require_finite(model, tokens, attention_mask=mask)
+    require_finite(model, batch.tokens, attention_mask=batch.mask)
     raise FloatingPointError(
         "expected finite activations, found NaN or infinity in one run of some prompts and not in "
         "another; switch off dropout (model.bridge.eval()), and check the hooks in place"
