@@ -35,7 +35,7 @@ def folder(make_hf, tokenizer, tmp_path: Path) -> Path:
 @torch.no_grad()
 def test_logits_are_the_hugging_face_models_own(family, make_hf, make_model, reference):
     model = make_model(family)
-    assert torch.equal(model(reference), make_hf(family)(reference).logits)
+    assert torch.equal(model(reference), make_hf(family)(reference, use_cache=False).logits)
     other = make_hf(family, seed=1)
     assert not torch.allclose(model(reference), other(reference).logits), "able to fail"
 
@@ -43,7 +43,9 @@ def test_logits_are_the_hugging_face_models_own(family, make_hf, make_model, ref
 @torch.no_grad()
 def test_thirteen_layers_give_the_hugging_face_models_logits(deep, reference):
     deep_tokens = random_tokens(deep, 2, 9)
-    assert torch.equal(deep(deep_tokens), deep.bridge.original_model(deep_tokens).logits)
+    assert torch.equal(
+        deep(deep_tokens), deep.bridge.original_model(deep_tokens, use_cache=False).logits
+    )
     assert deep.n_layers == 13
 
 
@@ -53,7 +55,9 @@ def test_bfloat16_logits_are_the_hugging_face_models_own(family, make_hf, tokeni
     assert model.dtype == torch.bfloat16
     logits = model(reference)
     assert logits.dtype == torch.bfloat16
-    assert torch.equal(logits, make_hf(family).to(torch.bfloat16)(reference).logits)
+    assert torch.equal(
+        logits, make_hf(family).to(torch.bfloat16)(reference, use_cache=False).logits
+    )
 
 
 @torch.no_grad()
@@ -63,7 +67,7 @@ def test_z_is_the_input_of_o_proj(family, make_hf, make_model, reference):
         block.self_attn.o_proj.register_forward_pre_hook(
             lambda module, inputs, layer=layer: raw.update({layer: inputs[0]})
         )
-    hf_model(reference)
+    hf_model(reference, use_cache=False)
     recorded = record(model, reference, [z_name(layer) for layer in range(3)])
     for layer in range(3):
         assert torch.equal(recorded[z_name(layer)].flatten(2), raw[layer])
@@ -323,7 +327,7 @@ def test_another_architecture_goes_through(tokenizer, reference):
     )  # fmt: skip
     config._attn_implementation = "eager"
     hf_model = Qwen2ForCausalLM(config).eval()
-    expected, digest = hf_model(reference).logits, weights_hash(hf_model)
+    expected, digest = hf_model(reference, use_cache=False).logits, weights_hash(hf_model)
     model = load_model((hf_model, tokenizer))
     assert torch.equal(model(reference), expected)
     assert weights_hash(model) == digest
