@@ -15,7 +15,7 @@ from arith_lens.mediation.rows import mediated_rows, rows_of, rows_through_mlps
 from arith_lens.model import HookedLike, home_of
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, Propagation, SweepEngine
-from arith_lens.path_patching.flops import flops_of_rows, forward_flops
+from arith_lens.path_patching.flops import flops_of_rows, recording_flops
 from arith_lens.path_patching.patch import (
     n_left_out,
     question_details,
@@ -99,14 +99,14 @@ def mediators(
 
 def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Iterable[Head]) -> int:
     """Floating-point operations of `mediators` with `relative_logit`, certificate left out: two
-    forwards a pair without the vocabulary matrix, and each MLP's evaluations at END."""
+    forwards per pair without the vocabulary matrix, and each MLP's evaluations at END."""
     question = _asked(model, pairs, _heads(heads), "relative_logit", None)
     senders = question.senders
     n_rows = 1 + len(rows_of(senders))
     per_pair = flops_of_rows(model, question, rows_through_mlps(senders), n_rows)
     recording = 0
     for shard in pairs.batches(shard_size(None)):
-        recording += 2 * len(shard) * forward_flops(model, both_runs(shard)[0].shape[1])
+        recording += 2 * len(shard) * recording_flops(model, both_runs(shard)[0].shape[1])
     return recording + len(pairs) * per_pair
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from arith_lens.components import NamedHook
+from arith_lens.model.placement import parts_of
 
 _FRAMEWORKS = frozenset({"accelerate", "torch", "transformer_lens", "transformers"})
 _GENERIC_ENDS = ("hook_in", "hook_out")
@@ -28,6 +29,8 @@ def active_hooks(model: Any) -> list[NamedHook]:
         * PyTorch's forward hooks and forward pre-hooks, under the module's path
         * a `forward` that replaces a module's own, under the module's path and `.forward`
     """
+    if not _is_touched(model):
+        return []
     modules = modules_of(model)
     located = [
         (path, module, function) for path, module in modules for function in _functions_at(module)
@@ -39,6 +42,16 @@ def active_hooks(model: Any) -> list[NamedHook]:
         for path, module in modules
         if (function := vars(module).get("forward")) is not None and not _is_framework(function)
     ]
+
+
+def _is_touched(model: Any) -> bool:
+    """Whether any module has a hook or a `forward` that no framework put there."""
+    bridge = getattr(model, "bridge", model)
+    return any(
+        ((part._forward_hooks or part._forward_pre_hooks) and any(_functions_at(part)))
+        or "forward" in vars(part)
+        for part in parts_of(bridge, *filter(None, [getattr(bridge, "original_model", None)]))
+    )
 
 
 def modules_of(model: Any) -> list[tuple[str, nn.Module]]:

@@ -93,5 +93,17 @@ def _offloaded(module: Any) -> list[Any]:
     of the one that it wraps: each is listed once."""
     from accelerate.utils import has_offloaded_params
 
-    parts = [part for part in module.modules() if "_hf_hook" in vars(part)]
+    parts = [part for part in parts_of(module) if "_hf_hook" in vars(part)]
     return [part for part in parts if has_offloaded_params(part)]
+
+
+def parts_of(*modules: Any) -> list[Any]:
+    """The modules and all within them, each once; several times faster than `Module.modules`."""
+    parts = {id(module): module for module in modules}
+    pending = list(parts.values())
+    while pending:
+        for child in pending.pop()._modules.values():
+            if child is not None and id(child) not in parts:
+                parts[id(child)] = child
+                pending.append(child)
+    return list(parts.values())
