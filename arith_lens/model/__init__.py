@@ -6,6 +6,7 @@ needs raw logits). Upstream removed HookedTransformer in 4.0; hook names, shapes
 same (see `docs/names.md`).
 """
 
+from arith_lens.model.hook_listing import active_hooks as active_hooks
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.loading import load_model as load_model
