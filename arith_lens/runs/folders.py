@@ -30,8 +30,8 @@ def open_run(
 
     Args:
         config: a dataclass or a mapping of plain values.
-        model: its weights enter the key and the record, so that another checkpoint under the same
-            name gets a folder of its own.
+        model: its weights and its configuration enter the key and the record, so that another
+            checkpoint under the same name gets a folder of its own.
         inputs: files that the experiment reads; their contents enter the key.
         again: compute anew what is saved; each old result stays until its new one is complete.
 
@@ -95,9 +95,11 @@ def _key(experiment: str, config: Any, provenance: Mapping[str, Any]) -> str:
 
 
 def _given(provenance: Mapping[str, Any]) -> list[Any]:
-    """Digests of what the experiment was given: the model's weights, its input files."""
+    """Digests of what the experiment reads: the model's weights, its configuration, the input
+    files."""
     model = provenance.get("model") or {}
-    return [model.get("weights_sha256"), provenance.get("inputs") or []]
+    inputs = provenance.get("inputs") or []
+    return [model.get("weights_sha256"), model.get("configuration_sha256"), inputs]
 
 
 def _refuse_other(
@@ -110,7 +112,8 @@ def _refuse_other(
     """Raise RunError for a folder under this key's name that some other run was put in."""
     ours = [experiment, config, *_given(provenance)]
     theirs = [record["experiment"], record["config"], *_given(record["provenance"])]
-    what = ("experiment", "configuration", "weights of the model", "input files")
+    model = ("weights of the model", "configuration of the model")
+    what = ("experiment", "configuration", *model, "input files")
     other = [
         name
         for name, a, b in zip(what, ours, theirs, strict=True)

@@ -151,22 +151,25 @@ class Run:
     def identity(self, model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
         """What decides the numbers of a computation: equal ones give equal bits.
 
-        The model's weights, dtype, device and kernels, the pairs' tokens, threads, versions, and
-        the question: JSON values that a method adds; without pairs they say what the data are.
-        Reads each weight once.
+        The model's weights, buffers, configuration, active hooks, dtype, device and kernels, the
+        pairs' tokens and labels, threads, versions, and the question: JSON values that a method
+        adds; without pairs they say what the data are. Reads each weight once.
 
         Raises:
-            RunError: the run was opened with another model.
+            RunError: the run was opened with another model, or with another configuration of it;
+                a hook is in place that cannot be known again.
         """
         identity = decides(model, pairs, **question)
         opened_with = (self._provenance or self.record["provenance"]).get("model") or {}
-        expected, found = opened_with.get("weights_sha256"), identity["model"]["weights_sha256"]
-        if expected not in (None, found):
-            raise RunError(
-                f"expected the model that {self.path} was opened with ({opened_with.get('name')}, "
-                f"weights {expected[:12]}), found one with weights {found[:12]}; open a run with "
-                "model= for each model"
-            )
+        for part in ("weights", "configuration"):
+            digest = f"{part}_sha256"
+            expected, found = opened_with.get(digest), identity["model"][digest]
+            if expected not in (None, found):
+                raise RunError(
+                    f"expected the model that {self.path} was opened with "
+                    f"({opened_with.get('name')}, {part} {expected[:12]}), found one with {part} "
+                    f"{found[:12]}; open a run with model= for each model, after every change of it"
+                )
         return identity
 
     def has(self, name: str, identity: Mapping[str, Any]) -> bool:
