@@ -61,6 +61,7 @@ def test_methods_take_heads_and_mlps_in_a_mixture(llama: HookedModel, pairs: Pro
 def test_tuning_takes_components_by_any_name(source: Any, tmp_path: Any) -> None:
     """What the model does not have is refused by name, so the names were read."""
     rows = [{"prompt": "3 plus 5 = ", "answer": "8"}]
-    for components, name in (({"heads": "2.9"}, "2.9"), ({"mlps": "MLP 7"}, "MLP 7")):
+    options: list[dict[str, Any]] = [{"heads": "2.9"}, {"mlps": "MLP 7"}]
+    for components, name in zip(options, ("2.9", "MLP 7"), strict=True):
         with pytest.raises(IndexError, match=name):
             al.fine_tune(source, rows, output=tmp_path / name, **components)

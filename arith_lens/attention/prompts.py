@@ -116,7 +116,8 @@ def patterns_of(model: HookedLike, prompts: Sequence[str] | str, heads: Heads) -
     names = sorted({pattern_name(head.layer) for head in chosen})
     weights = []
     for row in rows:
-        kept = record(model, torch.tensor([row]), names)
+        tokens = torch.tensor([row])
+        kept = record(model, tokens, names, attention_mask=torch.ones_like(tokens))
         layers = [kept[pattern_name(head.layer)][0, head.index] for head in chosen]
         weights.append(torch.stack(layers).float().cpu())
     return Patterns(
