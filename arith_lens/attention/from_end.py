@@ -9,7 +9,7 @@ from torch import Tensor
 from arith_lens.components import Heads, as_heads, check_components, pattern_name
 from arith_lens.effects import Effects
 from arith_lens.model import HookedLike, record
-from arith_lens.pairs import PromptPairs, Role
+from arith_lens.pairs import PromptPairs, Role, check_pairs
 
 ROLES = tuple(
     str(role)
@@ -61,6 +61,7 @@ def attention_to(
     if not chosen:
         raise ValueError("expected heads to look at, found none; see key_heads(effects.heads)")
     check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    check_pairs(model, pairs)
     names = sorted({pattern_name(head.layer) for head in chosen})
     parts, labels = [], ()
     for batch in pairs.batches(BATCH):

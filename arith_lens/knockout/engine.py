@@ -15,7 +15,7 @@ from arith_lens.knockout.positions import chosen_positions
 from arith_lens.knockout.variants import Variant, n_forwards, run_variants
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.model import HookedLike, require_finite
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.runs import Shards, every_shard
 
 SHARD = 64
@@ -117,6 +117,7 @@ def engine_of(
     checked = checked_components(model, components)
     if not len(pairs):
         raise ValueError("expected pairs to knock out on, found none")
+    check_pairs(model, pairs)
     where = chosen_positions(pairs, positions, model.tokenizer)
     standing = stand_ins(model, pairs, checked, ablation=ablation, means=means, seed=seed)
     return KnockoutEngine(model, pairs, standing, where)

@@ -76,6 +76,8 @@ def path_patch(
         RunError: the run is not open or was opened with another model; or the disk refuses, and
             the shards that finished are kept.
     """
+    if spot_checks < 0:
+        raise ValueError(f"expected spot_checks of 0 or more, found {spot_checks}")
     question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     compute = engine_for(engine, model, question, certify=certify)
     size = shard_size(batch_size)

@@ -19,7 +19,7 @@ from arith_lens.components import (
 )
 from arith_lens.metrics import METRICS, Readout, get_metric
 from arith_lens.model import HookedLike
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.path_patching.hook_engine import Paths
 from arith_lens.path_patching.sweep import Senders
 
@@ -89,7 +89,7 @@ def ask(
         raise ValueError("expected at least one pair, found none; sample more, or filter less")
     if foil is not None and len(foil) != len(pairs):
         raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
-    pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))
+    check_pairs(model, pairs)
     chosen = _in_order(senders, n_layers, n_heads)
     return Question(chosen, cast(Paths, paths), metric, n_layers, n_heads)
 

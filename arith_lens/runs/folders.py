@@ -9,6 +9,7 @@ from typing import Any
 from arith_lens.runs.files import RunError, digest, digests, plain
 from arith_lens.runs.provenance import describe_model, software
 from arith_lens.runs.record import FILE, FORMAT, new_record, read_record
+from arith_lens.runs.results import check_name
 from arith_lens.runs.run import Run
 
 
@@ -29,6 +30,7 @@ def open_run(
     process that saved last; each result has its own versions, device, dtype and threads.
 
     Args:
+        experiment: its name, and that of the folder of its runs: letters, digits, `_`, `-`.
         config: a dataclass or a mapping of plain values.
         model: its weights and its configuration enter the key and the record, so that another
             checkpoint under the same name gets a folder of its own.
@@ -36,9 +38,11 @@ def open_run(
         again: compute anew what is saved; each old result stays until its new one is complete.
 
     Raises:
+        ValueError: a name that could leave the root.
         RunError: an input cannot be read; the folder of this key is damaged, of another version, or
             holds another run. Entering `with` raises it where another process has the folder open.
     """
+    check_name(experiment, "an experiment's name")
     plain_config = plain(config)
     provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
     path = Path(root) / experiment / _key(experiment, plain_config, provenance)
