@@ -625,3 +625,23 @@ def test_pairs_of_unequal_lengths_need_their_mask(llama):
             llama(tokens)
     llama(two.reference, attention_mask=two.attention_mask)
     llama(short.reference, attention_mask=torch.ones_like(short.reference))  # meant so
+
+
+def test_text_and_tokens_go_both_ways_as_in_transformer_lens(llama):
+    text = "3 plus 5 = "
+    tokens = llama.to_tokens(text)
+    assert tokens.tolist() == [llama.tokenizer(text)["input_ids"]]
+    assert llama.to_str_tokens(text) == llama.bridge.to_str_tokens(text)
+    assert len(llama.to_str_tokens(tokens[0])) == tokens.shape[1]
+    assert llama.to_string(tokens[0, 1:]).strip() == text.strip()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "torch.bfloat16", torch.bfloat16])
+def test_a_dtype_may_be_named(dtype, make_hf, tokenizer):
+    assert load_model((make_hf("llama"), tokenizer), dtype=dtype).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["float17", "nn", "int8", torch.int8])
+def test_what_is_no_dtype_is_refused(dtype, make_hf, tokenizer):
+    with pytest.raises(ValueError, match=r"floating-point dtype .* found .*(float17|nn|int8)"):
+        load_model((make_hf("llama"), tokenizer), dtype=dtype)

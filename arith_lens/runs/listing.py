@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COLUMNS = ["experiment", "model", "status", "when", "results", "path"]
 
 
-def runs(root: str | Path = "results") -> "DataFrame":
+def run_table(root: str | Path = "results") -> "DataFrame":
     """One row per run under `root`, newest first: `load_run(path).load(result)` reads a result.
 
     Folders that cannot be read are left out, with a warning that says why.
