@@ -127,7 +127,7 @@ def test_runs_are_listed_newest_first(llama: HookedModel, tmp_path: Path) -> Non
     assert table["model"].tolist() == ["mine", llama.name]
     assert table["status"].tolist() == ["stopped by ZeroDivisionError", "finished"]
     assert table["results"].tolist() == ["", "a, b"]
-    assert al.load_run(table["path"][1]).names == ("a", "b")
+    assert al.load_run(table["path"].tolist()[1]).names == ("a", "b")
 
 
 def test_a_run_that_cannot_be_read_is_left_out_with_a_warning(tmp_path: Path) -> None:

@@ -89,8 +89,8 @@ def _logits_at_end(model: Any, pairs: PromptPairs, side: str) -> Float[Tensor, "
 def _example(model: Any, pair: PromptPairs) -> str:
     """One prompt with the right answer and the model's."""
     top = int(_logits_at_end(model, pair, "reference").argmax(-1))
-    tokenizer = getattr(model, "tokenizer", None)
-    says = repr(tokenizer.decode([top])) if hasattr(tokenizer, "decode") else f"token {top}"
+    decode = getattr(getattr(model, "tokenizer", None), "decode", None)
+    says = repr(decode([top])) if decode else f"token {top}"
     if pair.reference_text is None or pair.answer_text is None:
         prompt, right = f"tokens {pair.reference[0].tolist()}", f"token {int(pair.answer[0])}"
     else:
