@@ -86,3 +86,14 @@ def test_a_random_model_has_no_key_heads(llama: HookedModel, pairs: PromptPairs)
     below = effects.heads.mean() < -0.01
     assert below.any()
     assert al.key_heads(effects, -0.01) == []
+
+
+def test_the_error_without_a_right_answer_shows_the_models_own(llama: HookedModel) -> None:
+    with pytest.raises(ValueError, match="answers 0 of") as error:
+        al.sample_pairs(llama, "addition", n=2, templates=["addition/0"])
+    (pair,) = al.sample_pairs(llama, "addition", n=2, templates=["addition/0"], keep="all")[:1]
+    assert pair.reference_text is not None and pair.answer_text is not None
+    top = int(llama(pair.reference, attention_mask=pair.attention_mask)[0, -1].argmax())
+    said, right = llama.tokenizer.decode([top]), pair.answer_text[0]
+    example = f"{pair.reference_text[0]!r}, where {right!r} is right and the model says {said!r}."
+    assert example in str(error.value)
