@@ -500,7 +500,9 @@ def test_a_mean_without_the_head_axis_is_refused():
         ablate_heads([Head(0, 0)], {z_name(0): torch.zeros(8)})
 
 
-@pytest.mark.parametrize("given", ["1.2", (1, 2), 3, Mlp(1), None], ids=repr)
+@pytest.mark.parametrize(
+    "given", ["1.2.3", "MLP 1", (1, 2, 3), (1, True), 3, Mlp(1), None], ids=repr
+)
 def test_what_is_no_head_is_refused_by_name(given, recorded):
     """Generators hide their items from the type check that the tests add."""
     for hooks in (
@@ -511,7 +513,7 @@ def test_what_is_no_head_is_refused_by_name(given, recorded):
             hooks(head for head in [given])
 
 
-@pytest.mark.parametrize("given", ["MLP 1", Head(1, 2), 1.0, True], ids=repr)
+@pytest.mark.parametrize("given", ["MLP", "1.2", (1, 2), Head(1, 2), 1.0, True], ids=repr)
 def test_what_is_no_mlp_is_refused_by_name(given, recorded):
     for hooks in (
         lambda mlps: patch_mlps(mlps, recorded),

@@ -15,6 +15,7 @@ from arith_lens.components import mlp_out_name, pattern_name, resid_post_name, z
 from arith_lens.model import HookedLike, HookedModel, load_model, record, weights_hash
 from arith_lens.model.checkpoints import Checkpoint, load_tokenizer
 from arith_lens.model.placement import default_device
+from arith_lens.pairs import sample_pairs
 
 FAMILIES = ["llama", "mistral"]
 
@@ -616,3 +617,35 @@ def test_each_process_has_its_own_gpu(
             default_device()
     else:
         assert default_device() == expected
+
+
+def test_pairs_of_unequal_lengths_need_their_mask(llama):
+    """Their padding is this package's own, whatever the tokenizer pads with."""
+    two = sample_pairs(llama, "addition", n=8, keep="all", templates=["addition/0", "addition/2"])
+    assert len({*two.lengths.tolist()}) == 2 and two.attention_mask[:, 0].any()
+    short = two[~two.attention_mask[:, 0]]
+    for tokens in (two.reference, two.counterfactual, short.reference, short.reference[:1]):
+        with pytest.raises(ValueError, match="expected attention_mask with padded tokens"):
+            llama(tokens)
+    llama(two.reference, attention_mask=two.attention_mask)
+    llama(short.reference, attention_mask=torch.ones_like(short.reference))  # meant so
+
+
+def test_text_and_tokens_go_both_ways_as_in_transformer_lens(llama):
+    text = "3 plus 5 = "
+    tokens = llama.to_tokens(text)
+    assert tokens.tolist() == [llama.tokenizer(text)["input_ids"]]
+    assert llama.to_str_tokens(text) == llama.bridge.to_str_tokens(text)
+    assert len(llama.to_str_tokens(tokens[0])) == tokens.shape[1]
+    assert llama.to_string(tokens[0, 1:]).strip() == text.strip()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "torch.bfloat16", torch.bfloat16])
+def test_a_dtype_may_be_named(dtype, make_hf, tokenizer):
+    assert load_model((make_hf("llama"), tokenizer), dtype=dtype).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["float17", "nn", "int8", torch.int8])
+def test_what_is_no_dtype_is_refused(dtype, make_hf, tokenizer):
+    with pytest.raises(ValueError, match=r"floating-point dtype .* found .*(float17|nn|int8)"):
+        load_model((make_hf("llama"), tokenizer), dtype=dtype)

@@ -1,21 +1,21 @@
 """Pairs in shards, each run under every variant; memory decides how much goes at once."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.components import Component, Head, Mlp, check_components
+from arith_lens.components import Component, Components, as_components, check_components
 from arith_lens.knockout.means import Means, StandIns, narrowed, stand_ins
 from arith_lens.knockout.positions import chosen_positions
 from arith_lens.knockout.variants import Variant, n_forwards, run_variants
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.model import HookedLike, require_finite
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.runs import Shards, every_shard
 
 SHARD = 64
@@ -106,7 +106,7 @@ class KnockoutEngine:
 def engine_of(
     model: HookedLike,
     pairs: PromptPairs,
-    components: Iterable[Any],
+    components: Components,
     *,
     ablation: str,
     positions: str,
@@ -117,20 +117,15 @@ def engine_of(
     checked = checked_components(model, components)
     if not len(pairs):
         raise ValueError("expected pairs to knock out on, found none")
+    check_pairs(model, pairs)
     where = chosen_positions(pairs, positions, model.tokenizer)
     standing = stand_ins(model, pairs, checked, ablation=ablation, means=means, seed=seed)
     return KnockoutEngine(model, pairs, standing, where)
 
 
-def checked_components(model: HookedLike, components: Iterable[Any]) -> tuple[Component, ...]:
-    """The components as they are. Raises TypeError, IndexError or ValueError (one given twice)."""
-    checked = tuple(components)
-    for component in checked:
-        if not isinstance(component, Head | Mlp):
-            raise TypeError(
-                f"expected components such as Head(12, 22) and Mlp(12), found {component!r} "
-                f"({type(component).__name__}); parse_component('12.22') reads text"
-            )
+def checked_components(model: HookedLike, components: Components) -> tuple[Component, ...]:
+    """The components in order. Raises TypeError, IndexError or ValueError (one given twice)."""
+    checked = tuple(as_components(components))
     check_components(checked, int(model.cfg.n_layers), int(model.cfg.n_heads))
     if len({*checked}) != len(checked):
         twice = next(one for one in checked if checked.count(one) > 1)

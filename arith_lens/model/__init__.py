@@ -6,6 +6,9 @@ needs raw logits). Upstream removed HookedTransformer in 4.0; hook names, shapes
 same (see `docs/names.md`).
 """
 
+from arith_lens.model.fingerprints import buffers_hash as buffers_hash
+from arith_lens.model.fingerprints import configuration_hash as configuration_hash
+from arith_lens.model.fingerprints import weights_hash as weights_hash
 from arith_lens.model.hook_listing import active_hooks as active_hooks
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
@@ -19,7 +22,6 @@ from arith_lens.model.placement import is_lost as is_lost
 from arith_lens.model.recording import accepted_options as accepted_options
 from arith_lens.model.recording import record as record
 from arith_lens.model.recording import require_finite as require_finite
-from arith_lens.model.recording import weights_hash as weights_hash
 from arith_lens.model.resuming import run_layers as run_layers
 from arith_lens.model.tokens import Tokens as Tokens
 from arith_lens.model.unwrapped import without_bridge as without_bridge

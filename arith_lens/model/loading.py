@@ -25,7 +25,7 @@ from arith_lens.model.placement import default_device, home_of
 def load_model(
     source: str | Path | tuple[Any, Any],
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     device: str | torch.device | None = None,
     device_map: str | dict[str, Any] | None = None,
     offload_folder: str | Path | None = None,
@@ -36,8 +36,8 @@ def load_model(
     Args:
         source: `reference` or `reference-mistral` (shipped), a directory, a hub id, or
             `(hf_model, tokenizer)` in memory; that model is wrapped in place
-        dtype: None: the checkpoint's on a GPU; on a CPU float32 where it fits in memory. A model in
-            memory keeps its own
+        dtype: such as torch.bfloat16 or "bfloat16"; None: the checkpoint's on a GPU, on a CPU
+            float32 where it fits in memory. A model in memory keeps its own
         device: None: the GPU if there is one, of several processes each its own. A model in memory
             stays where it is
         device_map: as in Transformers, for a model larger than one device, instead of `device`
@@ -51,6 +51,7 @@ def load_model(
             not know, a GPU that is not there, `device` together with `device_map`
         MemoryError: the weights do not fit
     """
+    dtype = _as_dtype(dtype)
     if device is not None and device_map is not None:
         raise ValueError("expected device or device_map, found both; device_map alone places all")
     if str(device).startswith("cuda") and not torch.cuda.is_available():
@@ -82,6 +83,16 @@ def load_model(
     )
     bridge.cfg.device = str(home_of(bridge.embed))  # "meta" where the embedding is offloaded
     return HookedModel(bridge, checkpoint.name)
+
+
+def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The dtype that is named. Raises ValueError for a name of none."""
+    named = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
+        raise ValueError(
+            f"expected a floating-point dtype such as torch.bfloat16 or 'bfloat16', found {dtype!r}"
+        )
+    return named
 
 
 def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedModel:

@@ -1,12 +1,11 @@
 """What a path patching will cost, before it runs: floating-point operations, bytes, time."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jaxtyping import Int
 from torch import Tensor
 
-from arith_lens.components import Component
+from arith_lens.components import Components
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.flops import forward_flops, recording_flops, rows_flops
@@ -51,7 +50,7 @@ def plan(
     model: HookedLike,
     pairs: PromptPairs,
     *,
-    senders: Iterable[Component] | None = None,
+    senders: Components | None = None,
     paths: str = "via_mlps",
     metric: str = "relative_logit",
     foil: Int[Tensor, "pair"] | None = None,

@@ -2,14 +2,13 @@
 
 import hashlib
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import Component
+from arith_lens.components import Components
 from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
 from arith_lens.model import HookedLike, home_of
 from arith_lens.pairs import PromptPairs
@@ -30,7 +29,7 @@ def path_patch(
     model: HookedLike,
     pairs: PromptPairs,
     *,
-    senders: Iterable[Component] | None = None,
+    senders: Components | None = None,
     paths: str = "via_mlps",
     metric: str = "relative_logit",
     foil: Int[Tensor, "pair"] | None = None,
@@ -77,6 +76,8 @@ def path_patch(
         RunError: the run is not open or was opened with another model; or the disk refuses, and
             the shards that finished are kept.
     """
+    if spot_checks < 0:
+        raise ValueError(f"expected spot_checks of 0 or more, found {spot_checks}")
     question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     compute = engine_for(engine, model, question, certify=certify)
     size = shard_size(batch_size)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name
 from arith_lens.model import HookedLike, record
-from arith_lens.pairs import PromptPairs, Role
+from arith_lens.pairs import PromptPairs, Role, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
 
 HOOKS = {"mlp_in": resid_mid_name, "write": mlp_out_name, "mlp_out": resid_post_name}
@@ -25,6 +25,7 @@ def end_states(
     """
     if read not in HOOKS:
         raise ValueError(f"expected read to be one of {', '.join(HOOKS)}, found {read!r}")
+    check_pairs(model, pairs)
     names = [HOOKS[read](layer) for layer in range(int(model.cfg.n_layers))]
     parts = []
     for batch in pairs.batches(BATCH):
