@@ -82,6 +82,8 @@ class Family:
                     weight.data.uniform_(0.3, 1.3)
                 elif weight.ndim == 1:
                     weight.data.uniform_(-0.4, 0.6)
+                elif weight.std() < 0.05:  # some classes do not go by initializer_range
+                    weight.data.normal_(std=0.15)
         return model
 
 
@@ -139,14 +141,22 @@ REFUSED = {
         Family("OPT", OPT_SIZES | {"word_embed_proj_dim": 16}, OPT),
         "no final norm",
     ),
-    "GPT": (Family("OpenAIGPT", GPT_SIZES, GPT_2), "no final norm"),
 }
 """Families that it refuses, and the reason it gives."""
+
+UNFAITHFUL = {"GPT": Family("OpenAIGPT", GPT_SIZES, GPT_2)}
+"""Families whose bridge computes something else than Transformers."""
 
 LATENT = Family(
     "DeepseekV3",
     LLAMA_SIZES
-    | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2}
+    | {
+        "num_key_value_heads": 4,
+        "n_routed_experts": 4,
+        "n_group": 1,
+        "topk_group": 1,
+        "num_experts_per_tok": 2,
+    }
     | {"moe_intermediate_size": 24, "first_k_dense_replace": 1}
     | {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8}
     | {"v_head_dim": 8},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import LATENT, REFUSED, SWEPT, Family
+from families import LATENT, REFUSED, SWEPT, UNFAITHFUL, Family
 from oracles import Raw, components, effect, make_pairs
 from torch.testing import assert_close
 
@@ -37,7 +37,7 @@ def assert_equals_raw_hooks(
         expected = raw.change(sender, paths)
         assert_close(effect(result, sender), expected, atol=raw.tolerance, rtol=0)
         strongest = max(strongest, float(expected.abs().max()))
-    assert strongest > 20 * raw.tolerance, "the test must be able to fail"
+    assert strongest > 1000 * raw.tolerance, "the test must be able to fail"
     rows = torch.arange(len(raw.pairs))
     answered = raw.logits[0][rows, raw.pairs.answer]
     assert_close(result.logit, answered, atol=raw.tolerance, rtol=0)
@@ -120,6 +120,22 @@ def test_heads_that_do_not_split_as_the_configuration_says_are_refused(tokenizer
     pairs = PromptPairs.from_tokens(tokens, tokens.flip(0), tokens[:, 0])
     with pytest.raises(UnsupportedTrunk, match=r"W_O.*DeepseekV3ForCausalLM.*engine='hooks'"):
         path_patch(model, pairs)
+
+
+@pytest.mark.parametrize("name", UNFAITHFUL)
+def test_a_bridge_that_computes_another_model_is_refused(
+    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = UNFAITHFUL[name]
+    hf = family.make(len(tokenizer))
+    with pytest.raises(ValueError, match=rf"bridge of {type(hf).__name__}.* with a mask .* differ"):
+        load_model((copy.deepcopy(hf), tokenizer))
+    monkeypatch.setattr("arith_lens.model.loading.require_faithful", lambda *_: None)
+    model = load_model((copy.deepcopy(hf), tokenizer))
+    raw = Raw(hf, make_pairs(hf, (8, 6)), family.places)
+    result = path_patch(model, raw.pairs, senders=SOME, metric="logit", engine="hooks")
+    errors = [(effect(result, s) - raw.change(s, "via_mlps")).abs().max() for s in SOME]
+    assert max(errors) > 100 * raw.tolerance, "its effects would be wrong"
 
 
 @pytest.mark.parametrize(

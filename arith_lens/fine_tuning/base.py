@@ -12,6 +12,7 @@ from arith_lens.model.checkpoints import (
     read_config,
     refuse_quantised,
 )
+from arith_lens.model.verification import load_weights
 
 
 def load_base(
@@ -43,7 +44,8 @@ def load_base(
 
     checkpoint = find_checkpoint(source)
     config = read_config(checkpoint)
-    hf_model: Any = AutoModelForCausalLM.from_pretrained(
+    hf_model: Any = load_weights(
+        AutoModelForCausalLM,
         checkpoint.location,
         dtype=getattr(torch, dtype or "float32"),
         attn_implementation=attention,

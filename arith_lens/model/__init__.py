@@ -8,6 +8,7 @@ same (see `docs/names.md`).
 
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
+from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
 from arith_lens.model.norms import in_float32 as in_float32
 from arith_lens.model.placement import default_device as default_device

@@ -88,14 +88,19 @@ def weights_hash(model: Any) -> str:
 
     The same for a Hugging Face model, its bridge and its HookedModel, on every device, offloaded
     or not. Reads each weight once (about a second a gigabyte). Raises ValueError for a model
-    without weights (on the meta device).
+    without weights (an `empty_model`, or one on the meta device).
     """
+    from torch._subclasses.fake_tensor import FakeTensor
+
     digest = hashlib.sha256()
     for name, owner, attribute in sorted(_hf_parameters(model), key=itemgetter(0)):
         with in_place(owner):
             weight = getattr(owner, attribute)
-            if weight.is_meta:
-                raise ValueError(f"expected weights, found {name} on the meta device; load them")
+            if weight.is_meta or isinstance(weight, FakeTensor):
+                raise ValueError(
+                    f"expected weights, found {name} without values (an empty model, or one on "
+                    "the meta device); load them"
+                )
             digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
             flat = weight.detach().reshape(-1).cpu().contiguous()
             digest.update(flat.view(torch.uint8).numpy().data)
