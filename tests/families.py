@@ -48,6 +48,7 @@ GPT_2 = Places("transformer.h", "attn.c_proj", "mlp")
 GPT_J = Places("transformer.h", "attn.out_proj", "mlp")
 NEO_X = Places("gpt_neox.layers", "attention.dense", "mlp")
 FALCON = Places("transformer.h", "self_attention.dense", "mlp")
+PHI = Places("model.layers", "self_attn.dense", "mlp")
 BLOOM = Places("transformer.h", "self_attention.dense", "mlp.dense_4h_to_h")
 OPT = Places("model.decoder.layers", "self_attn.out_proj", "fc2")
 
@@ -134,6 +135,7 @@ REFUSED = {
     "Pythia": (Family("GPTNeoX", LLAMA_SIZES, NEO_X), "in parallel"),
     "GPT-J": (Family("GPTJ", GPT_SIZES | {"rotary_dim": 4}, GPT_J), "in parallel"),
     "Falcon": (Family("Falcon", FALCON_SIZES, FALCON), "in parallel"),
+    "Phi": (Family("Phi", LLAMA_SIZES, PHI), "in parallel"),
     "Cohere": (Family("Cohere", GROUPED | {"logit_scale": 0.25}), "in parallel"),
     "BLOOM": (Family("Bloom", BLOOM_SIZES, BLOOM), r"takes more than its input \(residual\)"),
     "OPT": (Family("OPT", OPT_SIZES, OPT), "an MLP that is no module of its own"),

@@ -2,15 +2,18 @@
 
 import copy
 from collections.abc import Sequence
+from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from families import LATENT, REFUSED, SWEPT, UNFAITHFUL, Family
-from oracles import Raw, components, effect, make_pairs
+from oracles import Raw, components, effect, logits_at_end, make_pairs
 from torch.testing import assert_close
 
 from arith_lens.components import Component, Head, Mlp
+from arith_lens.knockout import knock_out
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk, path_patch, trunk
@@ -69,6 +72,41 @@ def test_a_refused_family_is_named_and_hooks_compute_it(name: str, tokenizer: An
         with pytest.raises(UnsupportedTrunk, match=message):
             path_patch(model, raw.pairs, metric="logit", paths=paths)
         assert_equals_raw_hooks(model, raw, engine="hooks", paths=paths, senders=SOME)
+
+
+@pytest.mark.parametrize("name", ["GPT-J", "Falcon", "BLOOM", "Pythia"])
+@torch.no_grad()
+def test_knockout_in_two_layers_equals_raw_transformers_hooks(
+    name: str, tokenizer: Any, tmp_path: Path
+) -> None:
+    """Some blocks return a tuple, which the forward that is resumed between layers must see."""
+    family = REFUSED[name][0]
+    hf = family.make(len(tokenizer))
+    hf.save_pretrained(tmp_path)  # a model from a folder returns its attentions, too
+    tokenizer.save_pretrained(tmp_path)
+    model, pairs = load_model(tmp_path), make_pairs(hf, (8, 6))
+    heads = [Head(0, 3), Head(1, 2)]
+    found = knock_out(model, pairs, heads, ablation="zero", progress=False).probability
+    handles = [
+        reduce(getattr, f"{family.places.blocks}.{layer}.{family.places.reads_z}".split("."), hf)
+        .register_forward_pre_hook(partial(without, part=slice(8 * index, 8 * index + 8)))
+        for layer, index in ((head.layer, head.index) for head in heads)
+    ]  # fmt: skip
+    logits = logits_at_end(hf, pairs.reference, pairs.attention_mask)
+    for handle in handles:
+        handle.remove()
+    plain = logits_at_end(hf, pairs.reference, pairs.attention_mask)
+    rows = torch.arange(len(pairs))
+    expected, before = (some.softmax(-1)[rows, pairs.answer] for some in (logits, plain))
+    assert_close(found, expected, rtol=1e-4, atol=0)
+    assert ((expected - before).abs() > 0.01 * before).any(), "the test must be able to fail"
+
+
+def without(_: Any, given: Any, *, part: slice) -> Any:
+    """A head's z as zeros."""
+    z = given[0].clone()
+    z[..., part] = 0
+    return (z, *given[1:])
 
 
 @pytest.mark.parametrize("name", ["Gemma-2, uncapped", "Granite", "Pythia"])
