@@ -25,7 +25,7 @@ from arith_lens.templates import TEMPLATES
 from experiments.command import command
 from experiments.strongest import by_effect
 from experiments.what_comes_instead import KINDS as FORMATS
-from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
+from experiments.which_heads import BEFORE_FILTER, Dtype, Operation, loaded_model, said_plainly
 
 OPERANDS = (8, 2)
 """One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""
@@ -68,15 +68,19 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
+    keep = "all" if dry_run else "correct"
     with said_plainly():
         samples = {
-            name: al.sample_pairs(model, name, n=config.n, seed=config.seed)
+            name: al.sample_pairs(model, name, n=config.n, seed=config.seed, keep=keep)
             for name in config.operations
         }
     if dry_run:
         for name, pairs in samples.items():
-            print(f"{name}: {al.plan(model, pairs)}; then two forwards of the references")
+            print(
+                f"{name}: {al.plan(model, pairs)}; then two forwards of the references"
+                f"{BEFORE_FILTER}"
+            )
         return
     with said_plainly():
         opened = al.open_run("where_do_they_look", config, model=model, root=root, again=again)

@@ -7,7 +7,7 @@ results/which_paths/, which `figures/paths.py` shows.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ import tyro
 import arith_lens as al
 from arith_lens.problems import FOUR
 from experiments.command import command, parts_said
-from experiments.which_heads import Operation, loaded_model, said_plainly
+from experiments.which_heads import BEFORE_FILTER, Operation, loaded_model, said_plainly
 
 MEANINGS: tuple[dict[str, Any], ...] = (
     {"paths": "via_mlps"},
@@ -62,13 +62,13 @@ def main(
         root: where runs are kept.
         dry_run: print what it would cost, and stop.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
     if dry_run:
-        for operation, pairs in samples(model, config, config.operations):
+        for operation, pairs in samples(model, replace(config, keep="all"), config.operations):
             some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
             for meaning in MEANINGS:
                 cost = al.plan(model, pairs, senders=some, metric=config.metric, **meaning)
-                print(f"{operation}, {meaning['paths']}: {cost}")
+                print(f"{operation}, {meaning['paths']}: {cost}{BEFORE_FILTER}")
         return
     with said_plainly():
         opened = al.open_run("which_paths", config, model=model, root=root)
