@@ -27,7 +27,7 @@ from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import command
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import BEFORE_FILTER, Dtype, loaded_model, said_plainly
+from experiments.which_heads import BEFORE_FILTER, Dtype, fitting_engine, loaded_model, said_plainly
 
 MEANS: dict[str, Literal["template", "vector"]] = {
     "generated": "template",
@@ -85,10 +85,8 @@ def main(
         both["word_problems"] = drawn if dry_run else _answered(model, drawn)
     if dry_run:
         for name, pairs in both.items():
-            print(
-                f"{name}: {al.plan(model, pairs)}; then {5 + config.controls} knockouts"
-                f"{BEFORE_FILTER}"
-            )
+            cost = al.plan(model, pairs, engine=fitting_engine(model))
+            print(f"{name}: {cost}; then {5 + config.controls} knockouts{BEFORE_FILTER}")
         return
     inputs = () if config.data_dir is None else (config.data_dir / "gsm8k" / "test.jsonl",)
     with said_plainly():
@@ -129,7 +127,7 @@ def compute(
     """Effects and strongest heads of both kinds, then every set's knockout on both."""
     strongest = {}
     for name, pairs in both.items():
-        effects = al.path_patch(model, pairs)
+        effects = al.path_patch(model, pairs, engine=fitting_engine(model))
         run.save(f"effects-{name}", effects, pairs=pairs)
         strongest[name] = by_effect(effects, config.heads)
     sets = head_sets(strongest, model, config)

@@ -14,6 +14,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.mediation import mediation_flops
+from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from experiments.command import command, parts_said
@@ -62,6 +63,8 @@ def main(
         again: compute anew what an earlier run of this configuration has saved.
     """
     model = loaded_model(config, weights=not dry_run)
+    with said_plainly():
+        trunk_of(model)  # mediation is by the sweep alone
     if dry_run:
         middle = [al.Head(model.n_layers // 2, i) for i in range(min(config.top, model.n_heads))]
         for operation, pairs in samples(model, replace(config, keep="all"), config.operations):

@@ -16,7 +16,13 @@ import tyro
 import arith_lens as al
 from arith_lens.problems import FOUR
 from experiments.command import command, parts_said
-from experiments.which_heads import BEFORE_FILTER, Operation, loaded_model, said_plainly
+from experiments.which_heads import (
+    BEFORE_FILTER,
+    Operation,
+    fitting_engine,
+    loaded_model,
+    said_plainly,
+)
 
 MEANINGS: tuple[dict[str, Any], ...] = (
     {"paths": "via_mlps"},
@@ -63,10 +69,12 @@ def main(
         dry_run: print what it would cost, and stop.
     """
     model = loaded_model(config, weights=not dry_run)
+    engine = fitting_engine(model)
+    meanings = [{"engine": engine, **meaning} for meaning in MEANINGS]
     if dry_run:
         for operation, pairs in samples(model, replace(config, keep="all"), config.operations):
             some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
-            for meaning in MEANINGS:
+            for meaning in meanings:
                 cost = al.plan(model, pairs, senders=some, metric=config.metric, **meaning)
                 print(f"{operation}, {meaning['paths']}: {cost}{BEFORE_FILTER}")
         return
@@ -77,7 +85,7 @@ def main(
         for operation, pairs in samples(model, config, missing):
             heads = None  # every head, of which the strongest are then asked again
             with parts_said():
-                for meaning in MEANINGS:
+                for meaning in meanings:
                     asked: dict[str, Any] = {"senders": heads, "metric": config.metric, **meaning}
                     name = f"{operation}-{meaning['paths']}"
                     effects = al.path_patch(model, pairs, run=run, name=name, **asked)

@@ -133,3 +133,28 @@ def test_an_empty_model_of_7_billion_parameters_takes_no_memory(folder: Path) ->
     assert 6e9 < sum(weight.numel() for weight in empty.bridge.parameters()) < 7e9
     plan = al.plan(empty, al.sample_pairs(empty, n=4, keep="all"))
     assert plan.n_senders == 32 * 33 and plan.flops > 1e13
+
+
+def test_a_model_in_memory_that_was_changed_is_refused(
+    make_hf: Callable[..., Any], tokenizer: Any
+) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(make_hf("llama"), config)
+    other = make_hf("llama")
+    other.lm_head = torch.nn.Sequential(other.lm_head)
+    for load in (load_model, lambda source: load_base(source, dtype=None)):
+        with pytest.raises(ValueError, match=r"with peft's adapters; give .*merge"):
+            load((adapted, tokenizer))
+        with pytest.raises(ValueError, match=r"one matrix as the unembedding .*found a Sequential"):
+            load((other, tokenizer))
+
+
+def test_a_model_that_load_model_wrapped_is_not_tuned(
+    make_hf: Callable[..., Any], tokenizer: Any
+) -> None:
+    hf = make_hf("llama")
+    load_model((hf, tokenizer))
+    with pytest.raises(ValueError, match="wrapped by load_model, which works in place"):
+        load_base((hf, tokenizer), dtype=None)
+    load_model((hf, tokenizer))  # to load it again is harmless

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import LATENT, REFUSED, SWEPT, UNFAITHFUL, Family
+from families import GROUPED, LATENT, REFUSED, SWEPT, UNFAITHFUL, Family
 from oracles import Raw, components, effect, logits_at_end, make_pairs
 from torch.testing import assert_close
 
@@ -188,3 +188,24 @@ def test_a_model_that_upstream_cannot_bridge_is_refused_at_once(
 ) -> None:
     with pytest.raises(ValueError, match=rf"can bridge, found {name}ForCausalLM.*{said}"):
         loaded(REFUSED[name][0], tokenizer, **config)
+
+
+NO_HEADS = {
+    "JetMoe": Family(
+        "JetMoe",
+        {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "kv_channels": 8}
+        | {"num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "Lfm2": Family("Lfm2", GROUPED | {"layer_types": ["conv", "full_attention"]}),
+}
+"""Families with layers that have no heads of the usual kind."""
+
+
+@pytest.mark.parametrize("name", NO_HEADS)
+def test_layers_without_heads_are_refused_by_name(name: str, tokenizer: Any) -> None:
+    model, hf = loaded(NO_HEADS[name], tokenizer)
+    pairs = make_pairs(hf, (8, 6))
+    with pytest.raises(
+        ValueError, match=rf"found that {name}For.* lacks .*blocks\.0\.attn\.hook_z"
+    ):
+        path_patch(model, pairs, engine="hooks", metric="logit")

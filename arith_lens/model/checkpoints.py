@@ -90,6 +90,27 @@ def refuse_quantised(config: Any, name: str) -> None:
     )
 
 
+def refuse_changed(hf_model: Any, name: str) -> None:
+    """Raise ValueError for a model in memory with adapters, or whose unembedding is no matrix."""
+    if hasattr(hf_model, "peft_config"):
+        raise ValueError(
+            f"expected a plain Transformers model, found {name} with peft's adapters; give "
+            "model.merge_and_unload(), which puts them into the weights"
+        )
+    head = hf_model.get_output_embeddings()
+    weight = getattr(head, "weight", None)
+    if head is not None and getattr(weight, "ndim", None) != 2:
+        raise ValueError(
+            f"expected one matrix as the unembedding of {name}, found a {type(head).__name__} "
+            "without weight [d_vocab d_model]; put a Linear there"
+        )
+
+
+def is_wrapped(hf_model: Any) -> bool:
+    """Whether `load_model` has put a bridge's modules into this Transformers model."""
+    return any("_original_component" in vars(part)["_modules"] for part in hf_model.modules())
+
+
 def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer as the model was trained with it, putting BOS first where it has one.
 

@@ -17,6 +17,7 @@ from arith_lens.model.checkpoints import (
     find_checkpoint,
     load_tokenizer,
     read_config,
+    refuse_changed,
     refuse_quantised,
 )
 from arith_lens.model.hooked import HookedModel
@@ -140,6 +141,7 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
     """Take a model in memory as it is; move and cast only where asked."""
     name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
     refuse_quantised(hf_model.config, name)
+    refuse_changed(hf_model, name)
     if tokenizer is None:
         raise ValueError("expected (hf_model, tokenizer), found no tokenizer; prompts need one")
     if dtype is not None or device is not None:
