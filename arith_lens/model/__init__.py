@@ -12,6 +12,7 @@ from arith_lens.model.fingerprints import weights_hash as weights_hash
 from arith_lens.model.hook_listing import active_hooks as active_hooks
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
+from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
 from arith_lens.model.norms import in_float32 as in_float32
 from arith_lens.model.placement import default_device as default_device

@@ -28,7 +28,7 @@ def weights_hash(model: Any) -> str:
 
     The same for a Hugging Face model, its bridge and its HookedModel, on every device, offloaded
     or not. Reads each weight once (about a second a gigabyte). Raises ValueError for a model
-    without weights (on the meta device).
+    without weights (an `empty_model`, or one on the meta device).
     """
     return _tensors_hash(model, "named_parameters")
 
@@ -86,12 +86,17 @@ def _plain(value: Any) -> Any:
 
 def _tensors_hash(model: Any, listing: str) -> str:
     """SHA-256 over what `listing`, a method of modules, gives."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
     digest = hashlib.sha256()
     for name, owner, attribute in sorted(_owned(model, listing), key=itemgetter(0)):
         with in_place(owner):
             tensor = getattr(owner, attribute)
-            if tensor.is_meta:
-                raise ValueError(f"expected weights, found {name} on the meta device; load them")
+            if tensor.is_meta or isinstance(tensor, FakeTensor):
+                raise ValueError(
+                    f"expected weights, found {name} without values (an empty model, or one on "
+                    "the meta device); load them"
+                )
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             flat = tensor.detach().reshape(-1).cpu().contiguous()
             digest.update(flat.view(torch.uint8).numpy().data)

@@ -32,6 +32,30 @@ def default_device() -> str:
     return f"cuda:{own}"
 
 
+def check_device(device: str | torch.device) -> torch.device:
+    """The device of that name. Raises ValueError where this machine has none of that name."""
+    try:
+        checked = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(
+            f"expected a device such as 'cpu', 'cuda' or 'cuda:1', found {str(device)!r}; correct "
+            "device="
+        ) from error
+    if checked.type == "meta":
+        raise ValueError("expected a device that computes, found 'meta'; see empty_model")
+    if checked.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"expected a GPU for device={str(device)!r}, found none that this PyTorch can use; "
+            "install its CUDA build, or take device='cpu'"
+        )
+    if checked.type == "cuda" and (checked.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"expected one of {torch.cuda.device_count()} GPUs (cuda:0 is the first), found "
+            f"device={str(device)!r}; name one of these"
+        )
+    return checked
+
+
 def home_of(module: Any) -> torch.device:
     """Where a module computes: the device of its weights, or the one they are brought to."""
     weight = next(module.parameters())

@@ -69,7 +69,9 @@ def plan(
     asked = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     engine_for(engine, model, asked, certify=False)  # refuses what path_patch would refuse
     by_shard = _sweep if engine == "sweep" else _hooks
-    costs = [by_shard(model, asked, shard) for shard in pairs.batches(shard_size(batch_size))]
+    costs = [
+        by_shard(model, asked, shard) for shard in pairs.batches(shard_size(batch_size, engine))
+    ]
     recording, patching, peaks = zip(*costs, strict=True)
     return Plan(
         n_pairs=len(pairs),

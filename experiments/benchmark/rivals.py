@@ -253,9 +253,7 @@ RIVALS = (
         forwards=True,
         engine="hooks",
     ),
-    Rival(
-        "END alone, a sender at a time", end_only, partial(sweep_flops, recorded=forward_flops)
-    ),
+    Rival("END alone, a sender at a time", end_only, partial(sweep_flops, recorded=forward_flops)),
     Rival(CERTIFIED, by_this_package, None),
     Rival(SWEEP, partial(by_this_package, certify=False), sweep_flops, engine="sweep"),
 )
