@@ -20,7 +20,7 @@ import arith_lens as al
 from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
-from arith_lens.problems import FOUR
+from arith_lens.problems import FOUR, OPERATIONS, check_operands
 from arith_lens.runs import Run, RunError
 from experiments.command import command, parts_said
 
@@ -62,7 +62,8 @@ class Config:
     keep: Literal["correct", "all"] = "correct"
     """Look at the prompts that the model answers right, or at all."""
     pairs: Path | None = None
-    """Prompts of your own (JSONL: reference, counterfactual, answer), instead of the templates."""
+    """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
+    a table if the name ends in .csv."""
     dtype: Dtype = None
     """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
     device: str | None = None
@@ -111,7 +112,20 @@ def loaded_model(config: Any) -> al.HookedModel:
     """The model that a configuration names, in its dtype, on its device; mistakes said plainly."""
     dtype = None if config.dtype is None else getattr(torch, config.dtype)
     with said_plainly():
+        check_sample(config)
         return al.load_model(config.model, dtype=dtype, device=config.device)
+
+
+def check_sample(config: Any) -> None:
+    """Refuse a sample that cannot be drawn, before a model is loaded. Raises ValueError."""
+    operations = getattr(config, "operations", FOUR)
+    if not operations or len({*operations}) < len(operations):
+        raise ValueError(
+            f"expected operations, each of them once, found {' '.join(operations) or 'none'}; "
+            f"name some of {', '.join(OPERATIONS)}, or leave --operations out"
+        )
+    if (operands := getattr(config, "operands", None)) is not None:
+        check_operands(range(operands[0], operands[1] + 1))
 
 
 @contextmanager
@@ -146,7 +160,7 @@ def samples(
                 yield operation, pairs
         return
     with said_plainly():
-        given = al.PromptPairs.from_jsonl(config.pairs, model)
+        given = al.PromptPairs.from_file(config.pairs, model)
     operations = given.operation or ("pairs",) * len(given)
     for operation in dict.fromkeys(operations):
         if operation not in skip:
