@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+MOST_PROBLEMS = 1_000_000
+"""All pairs of numbers from 1 to 1000; more take minutes and gigabytes to list."""
 FOUR = ("addition", "subtraction", "multiplication", "division")
 OPERATIONS = (*FOUR, "exponentiation")
 SYMBOLS = {
@@ -101,6 +103,18 @@ class Problem:
         return self.answer not in (self.a, self.b)
 
 
+def check_operands(operands: Iterable[int]) -> set[int] | range:
+    """The distinct operands; raises ValueError where they make more than `MOST_PROBLEMS` pairs."""
+    numbers = operands if isinstance(operands, range) else set(operands)
+    count = len(numbers)
+    if count**2 > MOST_PROBLEMS:
+        raise ValueError(
+            f"expected operands for at most {MOST_PROBLEMS:,} problems, found {count**2:,} "
+            f"problems: A and B are each one of {count:,} numbers; give fewer operands"
+        )
+    return numbers
+
+
 def all_problems(
     operation: str, operands: Iterable[int] = range(1, 10), *, answer_digits: int | None = None
 ) -> list[Problem]:
@@ -115,10 +129,10 @@ def all_problems(
         answer_digits: keep the problems whose answer has this many decimal digits; None keeps all.
 
     Raises:
-        ValueError: unknown operation, or no operands.
+        ValueError: unknown operation, no operands, or more than `MOST_PROBLEMS` pairs of them.
     """
     check_operation(operation)
-    numbers = sorted(set(operands))
+    numbers = sorted(check_operands(operands))
     if not numbers:
         raise ValueError("no operands: expected at least one integer, such as range(1, 10)")
     problems = [Problem(operation, a, b) for a in numbers for b in numbers]

@@ -23,7 +23,7 @@ from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.trunk import trunk_of
-from arith_lens.problems import FOUR
+from arith_lens.problems import FOUR, OPERATIONS, check_operands
 from arith_lens.runs import Run, RunError
 from experiments.command import command, parts_said
 
@@ -69,7 +69,8 @@ class Config:
     keep: Literal["correct", "all"] = "correct"
     """Look at the prompts that the model answers right, or at all."""
     pairs: Path | None = None
-    """Prompts of your own (JSONL: reference, counterfactual, answer), instead of the templates."""
+    """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
+    a table if the name ends in .csv."""
     dtype: Dtype = None
     """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
     device: str | None = None
@@ -142,7 +143,20 @@ def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
     dtype = None if config.dtype is None else getattr(torch, config.dtype)
     load = al.load_model if weights else empty_model
     with said_plainly():
+        check_sample(config)
         return load(config.model, dtype=dtype, device=config.device)
+
+
+def check_sample(config: Any) -> None:
+    """Refuse a sample that cannot be drawn, before a model is loaded. Raises ValueError."""
+    operations = getattr(config, "operations", FOUR)
+    if not operations or len({*operations}) < len(operations):
+        raise ValueError(
+            f"expected operations, each of them once, found {' '.join(operations) or 'none'}; "
+            f"name some of {', '.join(OPERATIONS)}, or leave --operations out"
+        )
+    if (operands := getattr(config, "operands", None)) is not None:
+        check_operands(range(operands[0], operands[1] + 1))
 
 
 @contextmanager
@@ -177,7 +191,7 @@ def samples(
                 yield operation, pairs
         return
     with said_plainly():
-        given = al.PromptPairs.from_jsonl(config.pairs, model)
+        given = al.PromptPairs.from_file(config.pairs, model)
     operations = given.operation or ("pairs",) * len(given)
     for operation in dict.fromkeys(operations):
         if operation not in skip:

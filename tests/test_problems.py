@@ -137,3 +137,16 @@ def test_exact_answers_are_the_values(operation):
 )
 def test_a_result_is_written_as_a_decimal_number(problem, places, text):
     assert problem.decimal(places) == text
+
+
+@pytest.mark.parametrize("last", [1001, 10**6, 10**15])
+def test_more_problems_than_can_be_listed_are_refused_by_their_number(last):
+    with pytest.raises(ValueError, match=rf"at most 1,000,000 .* found {last**2:,} problems"):
+        all_problems("addition", range(1, last + 1))
+
+
+def test_operands_are_counted_once_each_and_as_a_range_steps():
+    assert len(all_problems("addition", [3, 4] * 1000)) == 4
+    assert len(all_problems("multiplication", range(0, 10**9, 10**8))) == 100
+    with pytest.raises(ValueError, match="no operands"):
+        all_problems("addition", range(9, 2))

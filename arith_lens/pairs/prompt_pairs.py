@@ -243,6 +243,13 @@ class PromptPairs:
 
         return from_csv(path, model)
 
+    @staticmethod
+    def from_file(path: str | Path, model: Any) -> "PromptPairs":
+        """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`."""
+        from arith_lens.pairs.files import from_file
+
+        return from_file(path, model)
+
 
 def _widen(pairs: PromptPairs, width: int) -> PromptPairs:
     extra = width - pairs.reference.shape[1]
