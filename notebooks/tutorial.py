@@ -13,6 +13,10 @@
 # cell, because it is another one for another model.
 
 # %%
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its idle threads sleep
+
 import numpy as np
 
 import arith_lens as al

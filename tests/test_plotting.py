@@ -1,7 +1,6 @@
 """Pictures show the numbers they are given, and hide none behind another."""
 
 import html
-import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -15,8 +14,9 @@ from arith_lens.plotting import export
 from arith_lens.plotting.labels import Box, cell_box, place_labels, text_box
 from arith_lens.plotting.style import DIVERGING, is_dark, signed, ticks
 
-BROWSER = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")))
-needs_browser = pytest.mark.skipif(not BROWSER, reason="no Chrome or Chromium to draw with")
+needs_browser = pytest.mark.skipif(
+    plotting.browser_path() is None, reason="no Chrome or Chromium to draw with"
+)
 
 
 @pytest.fixture
