@@ -2,6 +2,7 @@
 
 import html
 import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,15 @@ def test_without_a_browser_the_page_is_there_and_one_line_says_why(
         plotting.save(panels(panel(values)), tmp_path / "map", formats=("png",))
     assert "\n" not in str(error.value)
     assert (tmp_path / "map.html").stat().st_size > 1_000_000
+
+
+def test_the_users_browser_comes_first_and_no_program_hides_the_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", sys.executable)
+    assert plotting.browser_path() == sys.executable
+    monkeypatch.setenv("BROWSER_PATH", "none")
+    assert plotting.browser_path() is None
 
 
 def test_pictures_of_an_earlier_drawing_do_not_stay_beside_new_numbers(
