@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import torch
+from einops import einsum
 from jaxtyping import Bool
 from torch import Tensor
 
@@ -71,7 +72,7 @@ def attention_to(
         masks = kinds(batch)
         labels = tuple(masks)
         columns = torch.stack([*masks.values()]).to(looks)
-        parts.append(torch.einsum("hpk,cpk->hcp", looks, columns).cpu())
+        parts.append(einsum(looks, columns, "head pair key, kind pair key -> head kind pair").cpu())
     return Effects(
         per_pair=torch.cat(parts, dim=-1),
         axes=("head", axis),

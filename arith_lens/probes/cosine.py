@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -72,7 +73,11 @@ def mlp_probe(
         columns = columns_of(model, chosen)
     refuse_not_finite(states, "the final norm")
     refuse_not_finite(columns, "W_U")
-    cosines = torch.einsum("lpd,ptd->ltp", normalize(states, dim=-1), columns)
+    cosines = einsum(
+        normalize(states, dim=-1),
+        columns,
+        "layer pair d_model, pair token d_model -> layer token pair",
+    )
     if tokens == "roles":
         cosines = _by_role(cosines, chosen, pairs.operands)
     names = ROLES if tokens == "roles" else tuple(map(str, DIGITS))
