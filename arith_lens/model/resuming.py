@@ -1,6 +1,6 @@
 """Run some of a model's layers: from a recorded residual stream, and no further than needed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -81,23 +81,38 @@ def starting_at(
     Raises TypeError in a forward where blocks hand on something else than one residual stream.
     """
     blocks = [model.blocks[layer] for layer in range(start + 1)]
+    forwards = [hand_on(stream if layer == start - 1 else None) for layer in range(start)]
+    handle = blocks[-1].register_forward_pre_hook(
+        partial(_check_arrival, stream=stream), with_kwargs=True
+    )
+    try:
+        with forwards_replaced(blocks[:-1], forwards):
+            yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def forwards_replaced(
+    blocks: Sequence[Any], forwards: Sequence[Callable[..., Any]]
+) -> Iterator[None]:
+    """Each of the bridge's blocks computes the function beside it. Nothing is left behind."""
     with ExitStack() as stack:
-        for layer, block in enumerate(blocks[:-1]):
-            forward = partial(_hand_on, stream=stream if layer == start - 1 else None)
+        for block, forward in zip(blocks, forwards, strict=True):
             # past the bridge's own __setattr__, which would set the wrapped layer's
             object.__setattr__(block, "forward", forward)
             stack.callback(block.__dict__.pop, "forward")
-        handle = blocks[-1].register_forward_pre_hook(
-            partial(_check_arrival, stream=stream), with_kwargs=True
-        )
-        stack.callback(handle.remove)
         yield
+
+
+def hand_on(stream: Tensor | None) -> Callable[..., Tensor]:
+    """A block that computes nothing: it gives `stream`, or what it is given where that is None."""
+    return partial(_hand_on, stream=stream)
 
 
 def _hand_on(
     hidden_states: Tensor, *args: Any, stream: Tensor | None = None, **kwargs: Any
 ) -> Tensor:
-    """A block that computes nothing; the last one of them gives the recorded stream."""
     return hidden_states if stream is None else stream
 
 
