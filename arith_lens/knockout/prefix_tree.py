@@ -43,8 +43,8 @@ class PrefixTree:
         branches = tuple(
             Branches(one.prompts.to(device), one.start, one.nodes) for one in self.branches
         )
-        parts = (self.node, self.prompt, self.pos)
-        return PrefixTree(*(part.to(device) for part in parts), branches)
+        node, prompt, pos = (part.to(device) for part in (self.node, self.prompt, self.pos))
+        return PrefixTree(node, prompt, pos, branches)
 
 
 def prefix_tree(

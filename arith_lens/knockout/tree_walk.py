@@ -151,7 +151,10 @@ class TreeWalk:
             streams = [stream[stage.parent[states].to(stream.device)] for states in chunks]
             for layer in self._in_order(stage):
                 plain, inputs = self.layers[layer], self._inputs(layer, self.nodes)
-                known, at_end = plain.keys_and_values(before, inputs), self._inputs(layer, self.ends)
+                known, at_end = (
+                    plain.keys_and_values(before, inputs),
+                    self._inputs(layer, self.ends),
+                )
                 attention = EndAttention(self.tree, self.inputs.masks[layer], *known)
                 for index, states in enumerate(chunks):
                     edits = _edits(stage, layer, states, replacements, self.ends)

@@ -9,7 +9,7 @@ is the caller's, who may know more than a batch says: which rows share a prefix,
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,10 +89,8 @@ class PlainLayer:
             parts.append((key, value))
             raise _KeysComplete
 
-        try:
+        with suppress(_KeysComplete):
             self(stream, inputs, keep)
-        except _KeysComplete:
-            pass
         return parts[0]
 
 
@@ -127,7 +125,7 @@ def plain_layers(model: HookedLike) -> tuple[PlainLayer, ...] | None:
     That is: hooks are active, the architecture is none of FAMILIES or is changed by a subclass, the
     model is being trained, or its layers are on several devices.
     """
-    bridge = getattr(model, "bridge", model)
+    bridge: Any = getattr(model, "bridge", model)
     hf_model = bridge.original_model
     known = type(hf_model).__module__.startswith("transformers.models.")
     if not known or getattr(hf_model.config, "model_type", None) not in FAMILIES:
@@ -191,11 +189,12 @@ def _plain_layer(block: Any, config: Any) -> PlainLayer:
     layer = _unwrapped(block, config, copies)
     point = block.hook_mlp_out  # an alias: of the MLP's exit, or of a norm behind it
     (mlp,) = (part for part in block.modules() if vars(part)["_modules"].get("hook_out") is point)
-    return PlainLayer(layer, *(copies[id(part)] for part in (block.attn, block.attn.o, mlp)))
+    parts = (block.attn, block.attn.o, mlp)
+    return PlainLayer(layer, *(copies[id(part.original_component)] for part in parts))
 
 
 def _unwrapped(module: Any, config: Any, copies: dict[int, Any]) -> Any:
-    """A copy without wrappers and hooks; what the bridge knows by a wrapper, `copies` finds."""
+    """A copy without wrappers and hooks; `copies` has that of each part, by the part's id."""
     inner = getattr(module, "original_component", None) or module
     plain = object.__new__(type(inner))
     plain.__dict__.update(inner.__dict__)  # parameters are the very same dictionary
@@ -209,7 +208,7 @@ def _unwrapped(module: Any, config: Any, copies: dict[int, Any]) -> Any:
         name: None if part is None else _unwrapped(part, config, copies)
         for name, part in inner._modules.items()
     }
-    copies[id(module)] = plain
+    copies[id(inner)] = plain
     return plain
 
 

@@ -39,7 +39,8 @@ def run_layers(
 
     Returns:
         the residual stream at the entry of layer `stop` [batch pos d_model], or END's logits
-        [batch 1 d_vocab]: bit for bit those of a whole forward of the same batch
+        [batch 1 d_vocab]: bit for bit those of a whole forward of the same batch with
+        `logits_to_keep=1`
 
     Raises:
         ValueError: a stream is missing, or of another shape; a hook in a layer that is not
