@@ -58,10 +58,10 @@ def test_layers_below_are_not_computed(deep):
 def test_resumed_layers_take_hooks(model):
     tokens, mask = padded(model)
     hooks = scale_heads([Head(1, 2)], 0.0) + scale_mlps([2], 2.0)
-    settings = {"attention_mask": mask, "logits_to_keep": 1}
-    expected = model.run_with_hooks(tokens, fwd_hooks=hooks, **settings)
     stream = run_layers(model, tokens, stop=1, attention_mask=mask)
     options = {"start": 1, "stream": stream, "attention_mask": mask}
+    whole = {"attention_mask": mask, "logits_to_keep": 1}
+    expected = model.run_with_hooks(tokens, fwd_hooks=hooks, **whole)
     assert torch.equal(run_layers(model, tokens, fwd_hooks=hooks, **options), expected)
     assert not torch.equal(run_layers(model, tokens, **options), expected), "able to fail"
 

@@ -20,6 +20,11 @@ from arith_lens.model.placement import home_of as home_of
 from arith_lens.model.placement import in_order as in_order
 from arith_lens.model.placement import in_place as in_place
 from arith_lens.model.placement import is_lost as is_lost
+from arith_lens.model.plain_layers import LayerInputs as LayerInputs
+from arith_lens.model.plain_layers import PlainLayer as PlainLayer
+from arith_lens.model.plain_layers import end_logits as end_logits
+from arith_lens.model.plain_layers import layer_inputs as layer_inputs
+from arith_lens.model.plain_layers import plain_layers as plain_layers
 from arith_lens.model.recording import accepted_options as accepted_options
 from arith_lens.model.recording import record as record
 from arith_lens.model.recording import require_finite as require_finite

@@ -1,6 +1,6 @@
 """Run some of a model's layers: from a recorded residual stream, and no further than needed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -40,7 +40,8 @@ def run_layers(
 
     Returns:
         the residual stream at the entry of layer `stop` [batch pos d_model], or END's logits
-        [batch 1 d_vocab]: bit for bit those of a whole forward of the same batch
+        [batch 1 d_vocab]: bit for bit those of a whole forward of the same batch with
+        `logits_to_keep=1`
 
     Raises:
         ValueError: a stream is missing, or of another shape; a hook in a layer that is not
@@ -84,18 +85,38 @@ def starting_at(
     """
     blocks = [model.blocks[layer] for layer in range(start + 1)]
     beside = _n_beside(model, blocks[0])
+    forwards = [hand_on(stream if layer == start - 1 else None, beside) for layer in range(start)]
+    handle = blocks[-1].register_forward_pre_hook(
+        partial(_check_arrival, stream=stream), with_kwargs=True
+    )
+    try:
+        with forwards_replaced(blocks[:-1], forwards):
+            yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def forwards_replaced(
+    blocks: Sequence[Any], forwards: Sequence[Callable[..., Any]]
+) -> Iterator[None]:
+    """Each of the bridge's blocks computes the function beside it. Nothing is left behind."""
     with ExitStack() as stack:
-        for layer, block in enumerate(blocks[:-1]):
-            last = stream if layer == start - 1 else None
-            forward = partial(_hand_on, stream=last, beside=beside)
+        for block, forward in zip(blocks, forwards, strict=True):
             # past the bridge's own __setattr__, which would set the wrapped layer's
             object.__setattr__(block, "forward", forward)
             stack.callback(block.__dict__.pop, "forward")
-        handle = blocks[-1].register_forward_pre_hook(
-            partial(_check_arrival, stream=stream), with_kwargs=True
-        )
-        stack.callback(handle.remove)
         yield
+
+
+def hand_on(stream: Tensor | None, beside: int | None = None) -> Callable[..., Any]:
+    """A block that computes nothing: it gives `stream`, or what it is given where that is None.
+
+    Args:
+        stream: the residual stream at its exit
+        beside: how many values such a block returns beside the stream, in a tuple; None: no tuple
+    """
+    return partial(_hand_on, stream=stream, beside=beside)
 
 
 def _hand_on(
