@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+import type_checks
 
-from arith_lens.model import HookedModel, load_model
+type_checks.install()  # before the package is imported
+
+from arith_lens.model import HookedModel, load_model  # noqa: E402
 
 WORDS = """
     plus minus times over addition subtraction multiplication division sum difference product ratio

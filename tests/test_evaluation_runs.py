@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import Script
 
 import arith_lens as al
 from arith_lens.answers import answer_questions
@@ -76,12 +77,12 @@ def test_a_killed_evaluation_goes_on_where_it_was(
     trained: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kill -9 after the first part; what is kept is read, the rest asked; all is as unbroken."""
-    told = [sys.executable, "-c", CHILD, str(tmp_path), str(torch.get_num_threads())]
-    child = subprocess.Popen(told, stderr=subprocess.DEVNULL)
+    told = [str(tmp_path), str(torch.get_num_threads())]
+    child = Script(CHILD, *told, output=tmp_path / "printed.txt")
     while not list(tmp_path.rglob("shards/*/*.safetensors")):
-        assert child.poll() is None, "it must be killed before it ends"
+        assert child.process.is_alive(), "it must be killed before it ends"
         time.sleep(0.05)
-    child.send_signal(signal.SIGKILL)
+    child.process.kill()
     assert child.wait() == -signal.SIGKILL
     kept = len(list(tmp_path.rglob("shards/*/*.safetensors")))
     asked: list[int] = []

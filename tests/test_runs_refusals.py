@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import Script
 from made_runs import Pairs
 
 from arith_lens.effects import Effects
@@ -46,12 +48,14 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
         f"with open_run('x', {{}}, root={str(tmp_path)!r}):\n"
         "    print('open', flush=True); time.sleep(100)"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"open\n"
-        with pytest.raises(RunError, match=f"process {process.pid} on"):
-            open_run("x", {}, root=tmp_path).save("a", effects(1))
-        process.kill()
+    script = Script(code, output=tmp_path / "printed.txt")
+    while not (script.output.exists() and script.printed == "open\n"):
+        assert script.process.is_alive(), script.printed
+        time.sleep(0.01)
+    with pytest.raises(RunError, match=f"process {script.process.pid} on"):
+        open_run("x", {}, root=tmp_path).save("a", effects(1))
+    script.process.kill()
+    script.wait()
     with open_run("x", {}, root=tmp_path) as run:
         run.save("a", effects(1))
     assert value_of(run, "a") == 1
