@@ -5,8 +5,6 @@ import os
 os.environ["HF_DATASETS_OFFLINE"] = "1"  # read when datasets is imported
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from children import Script
+from fresh import FreshPython
 
 import arith_lens as al
 from arith_lens.answers import answer_questions
@@ -225,7 +224,6 @@ def test_without_the_harness_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         al.evaluate("reference", "svamp", **QUICK)
 
 
-def test_the_harness_is_not_imported_before_it_is_asked() -> None:
-    code = "import sys, arith_lens.evaluation; print('lm_eval' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+def test_the_harness_is_not_imported_before_it_is_asked(fresh_python: FreshPython) -> None:
+    modules = fresh_python.after["all methods"].modules
+    assert "arith_lens.evaluation" in modules and "lm_eval" not in modules

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from children import Script
+from fresh import MODEL_LIBRARIES, FreshPython
 from made_runs import Pairs
 
 from arith_lens.effects import Effects
@@ -268,28 +267,9 @@ def test_a_reader_follows_a_result_that_was_replaced(tmp_path: Path) -> None:
         assert float(reader.load_arrays("a").tensors["per_pair"][0, 0]) == 2
 
 
-def test_figures_are_drawn_where_no_model_library_is(tmp_path: Path) -> None:
-    from arith_lens.effects import ComponentEffects
-
-    generator = torch.Generator().manual_seed(0)
-    shared: dict[str, Any] = {"metric": "relative_logit", "paths": "via_mlps"}
-    result = ComponentEffects(
-        heads=Effects(torch.randn(4, 3, 8, generator=generator), ("layer", "head"), **shared),
-        mlps=Effects(torch.randn(4, 8, generator=generator), ("layer",), **shared),
-        logit=torch.ones(8),
-    )
-    config = {"model": "toy", "paths": "via_mlps", "metric": "relative_logit", "seed": 0}
-    with open_run("which_heads", config, root=tmp_path) as run:
-        run.save("addition", result)
-    code = (
-        "import sys\n"
-        "for name in ('transformers', 'transformer_lens', 'huggingface_hub', 'tokenizers'):\n"
-        "    sys.modules[name] = None\n"
-        "from pathlib import Path; from figures import fig2\n"
-        f"fig2.main(fig2.Options(run=Path({str(run.path)!r}), out=Path({str(tmp_path)!r}), "
-        "formats=()))"
-    )
-    root = Path(__file__).parents[1]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, capture_output=True)
-    assert (tmp_path / "fig2.html").stat().st_size > 10_000
-    assert json.loads((run.path / "run.json").read_text())["results"]["addition"]
+def test_figures_are_drawn_where_no_model_library_is(fresh_python: FreshPython) -> None:
+    assert not MODEL_LIBRARIES & fresh_python.after["drawing"].packages
+    assert "drawing where there are no model libraries" in fresh_python.after
+    assert fresh_python.page.stat().st_size > 10_000
+    record = json.loads((fresh_python.run / "run.json").read_text())
+    assert record["results"]["addition"]
