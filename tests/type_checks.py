@@ -5,6 +5,7 @@ checks them twice. A signature without a shape needs beartype alone, a fraction 
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -13,13 +14,13 @@ import jaxtyping
 check_shapes = jaxtyping.jaxtyped
 
 
-def has_shape(annotation: Any) -> bool:
-    """Whether a shape is anywhere in an annotation; one in quotes may name what is not imported."""
+def has_shape(annotation: Any, names: set[str]) -> bool:
+    """Whether a shape is anywhere in an annotation; one in quotes may be of other than `names`."""
     if isinstance(annotation, str):
-        return True
+        return not {*re.findall(r"\w+", annotation)} <= names
     if isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray):
         return True
-    return any(map(has_shape, get_args(annotation)))
+    return any(has_shape(part, names) for part in get_args(annotation))
 
 
 def check_types(function: Any, typechecker: Callable[..., Any]) -> Any:
@@ -30,9 +31,15 @@ def check_types(function: Any, typechecker: Callable[..., Any]) -> Any:
         return function
     if isinstance(function, (classmethod, staticmethod)):
         return type(function)(check_types(function.__func__, typechecker))
-    if any(map(has_shape, getattr(function, "__annotations__", {"": ""}).values())):
+    if isinstance(function, property) or _has_shapes(function):
         return check_shapes(function, typechecker=typechecker)
     return typechecker(function)
+
+
+def _has_shapes(function: Any) -> bool:
+    own_class = function.__qualname__.rpartition(".")[0]
+    annotations = function.__annotations__.values()
+    return any(has_shape(annotation, {own_class, "None"}) for annotation in annotations)
 
 
 def install() -> None:
