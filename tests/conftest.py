@@ -13,8 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+import type_checks
 
-from arith_lens.model import HookedModel, load_model
+type_checks.install()  # before the package is imported
+
+from fresh import FreshPython, take_steps  # noqa: E402
+
+from arith_lens.model import HookedModel, load_model  # noqa: E402
 
 DRAWING_IMPORT = re.compile(
     r"^ *(?:from|import) (?:arith_lens\.(?:plotting|views)|figures|notebooks)\b"
@@ -169,6 +174,12 @@ def counterfactual(reference: torch.Tensor) -> torch.Tensor:
     other = reference.clone()
     other[:, [3, 5]] = (other[:, [3, 5]] + 17) % 200 + 3
     return other
+
+
+@pytest.fixture(scope="session")
+def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> FreshPython:
+    """What a fresh Python has imported, step after step."""
+    return take_steps(tmp_path_factory.mktemp("fresh"))
 
 
 @pytest.fixture(scope="session")

@@ -579,13 +579,8 @@ def test_remote_code_is_off(folder):
         load_model(folder)
 
 
-def test_importing_the_module_loads_neither_library():
-    import subprocess
-    import sys
-
-    code = "import sys, arith_lens.model, arith_lens.hooks; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(found.stdout.split())
+def test_importing_the_module_loads_neither_library(fresh_python):
+    loaded = fresh_python.after["the model"].modules
     assert "arith_lens.model" in loaded
     assert not {"transformer_lens", "transformers", "plotly"} & loaded
 
