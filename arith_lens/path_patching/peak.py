@@ -18,7 +18,9 @@ IN_MLP = 3
 AROUND_MLP = 4
 """Of d_model beside them in a forward, as torch's allocator shows; a sweep has the norm's alone."""
 IN_SCORES = 3
-"""Of [head query key]: scores, masked scores, weights."""
+"""Of [head query key] in a bridge's attention: scores, masked scores, weights."""
+IN_OWN_SCORES = 2
+"""In the attention of the model's own modules, by which a sweep records."""
 
 
 def sweep_peak(model: HookedLike, asked: Question, n_pairs: int, length: int) -> int:
@@ -34,7 +36,7 @@ def sweep_peak(model: HookedLike, asked: Question, n_pairs: int, length: int) ->
     ):  # logits and their exponentials beside rows before and after the norm
         logits = 2 * 4 * asked.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
         rows = max(rows, chunk * (one_pair * 2 // 3 + logits))
-    return kept + max(forward_peak(model, 2 * n_pairs, length), rows)
+    return kept + max(forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES), rows)
 
 
 def layer_peak(model: HookedLike, asked: Question, n_pairs: int) -> int:
@@ -64,11 +66,11 @@ def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:
     return kept + forward_peak(model, n_pairs, length)
 
 
-def forward_peak(model: HookedLike, n_prompts: int, length: int) -> int:
+def forward_peak(model: HookedLike, n_prompts: int, length: int, *, scores: int = IN_SCORES) -> int:
     """One forward without KV cache and vocabulary matrix."""
     cfg, size = model.cfg, model.W_U.element_size()
     tokens = n_prompts * length
     in_mlp = tokens * size * (IN_MLP * mlp_width(model) + AROUND_MLP * cfg.d_model)
     wide = torch.float32.itemsize + 2 * size  # the softmax is float32
-    scores = tokens * length * cfg.n_heads * (IN_SCORES * size if size == 4 else wide)
-    return max(in_mlp, scores + 5 * tokens * size * cfg.d_model)
+    in_scores = tokens * length * cfg.n_heads * (scores * size if size == 4 else wide)
+    return max(in_mlp, in_scores + 5 * tokens * size * cfg.d_model)
