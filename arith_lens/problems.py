@@ -77,6 +77,15 @@ class Problem:
             case _:
                 return a**b if a or b >= 0 else None
 
+    def decimal(self, places: int) -> str | None:
+        """The result as a decimal number, `1.25` for 5 / 4, cut off (not rounded) after `places`
+        digits; None for 1 / 0 and its like."""
+        if self.value is None:
+            return None
+        whole, rest = divmod(abs(self.value), 1)
+        text = f"{'-' * (self.value < 0)}{whole}"
+        return f"{text}.{int(rest * 10**places):0{places}}" if rest and places else text
+
     @property
     def is_exact(self) -> bool:
         """Whether the answer is a non-negative integer."""

@@ -5,18 +5,18 @@ import os
 os.environ["HF_DATASETS_OFFLINE"] = "1"  # read when datasets is imported
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import Script
+from fresh import FreshPython
 
 import arith_lens as al
 from arith_lens.answers import answer_questions
-from arith_lens.evaluation.hook_identity import hooks_digest
+from arith_lens.hooks.identity import hooks_digest
 from arith_lens.knockout import knockout_hooks
 from arith_lens.model import HookedModel
 from arith_lens.reference.questions import world_questions
@@ -76,12 +76,12 @@ def test_a_killed_evaluation_goes_on_where_it_was(
     trained: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kill -9 after the first part; what is kept is read, the rest asked; all is as unbroken."""
-    told = [sys.executable, "-c", CHILD, str(tmp_path), str(torch.get_num_threads())]
-    child = subprocess.Popen(told, stderr=subprocess.DEVNULL)
+    told = [str(tmp_path), str(torch.get_num_threads())]
+    child = Script(CHILD, *told, output=tmp_path / "printed.txt")
     while not list(tmp_path.rglob("shards/*/*.safetensors")):
-        assert child.poll() is None, "it must be killed before it ends"
+        assert child.process.is_alive(), "it must be killed before it ends"
         time.sleep(0.05)
-    child.send_signal(signal.SIGKILL)
+    child.process.kill()
     assert child.wait() == -signal.SIGKILL
     kept = len(list(tmp_path.rglob("shards/*/*.safetensors")))
     asked: list[int] = []
@@ -224,7 +224,6 @@ def test_without_the_harness_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         al.evaluate("reference", "svamp", **QUICK)
 
 
-def test_the_harness_is_not_imported_before_it_is_asked() -> None:
-    code = "import sys, arith_lens.evaluation; print('lm_eval' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+def test_the_harness_is_not_imported_before_it_is_asked(fresh_python: FreshPython) -> None:
+    modules = fresh_python.after["all methods"].modules
+    assert "arith_lens.evaluation" in modules and "lm_eval" not in modules

@@ -1,7 +1,6 @@
 """How experiments start: mistakes end with a message, and one process of several speaks."""
 
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import Script
 
 from arith_lens.runs import Run, RunError, find_runs, open_run
 from arith_lens.runs.processes import Processes, processes
@@ -17,7 +17,6 @@ from experiments import are_they_needed
 from experiments.command import command, parts_said, written_as_it_can_be
 from figures.command import command as figures_command
 
-ROOT = Path(__file__).parents[1]
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
@@ -104,15 +103,11 @@ def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) 
     """Every curve, those of iterative masking too; and one report."""
     asked = ["--operations", "addition", "--n", "8", "--most", "2", "--controls", "1"]
     asked += ["--candidates", "3", "--masked", "2", "--device", "cpu"]
-    together = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    started = [*together, "-m", "experiments.are_they_needed", "--", *asked]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *started, "--root", str(tmp_path / "2")],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        cwd=ROOT, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("saved in") == done.stdout.count("iterative masking takes") == 1
+    started = [*asked, "--root", str(tmp_path / "2")]
+    script = Script("experiments.are_they_needed", *started, output=tmp_path / "printed.txt", n=2)
+    assert script.wait(600) == 0, script.printed[-3000:]
+    said = script.printed
+    assert said.count("saved in") == said.count("iterative masking takes") == 1
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,13 +1,12 @@
 """Figure 2 shows the run's numbers, opens without a network, and needs no model library."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from fresh import FreshPython
 from made_runs import OPERATIONS, Pairs, make_effects, make_run
 
 from arith_lens.components import Head
@@ -190,15 +189,9 @@ def test_a_run_with_nothing_to_draw_is_one_line(
         fig2.main(Options(run=run.path, out=tmp_path, formats=()))
 
 
-def test_drawing_imports_no_model_library(run: Run, tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from figures import fig2; "
-        f"fig2.main(fig2.Options(run=Path({str(run.path)!r}), out=Path({str(tmp_path)!r}), "
-        "formats=())); "
-        "assert not {'transformer_lens', 'transformers'} & {*sys.modules}"
-    )
-    root = Path(__file__).parents[1]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, stdout=subprocess.PIPE)
+def test_drawing_imports_no_model_library(fresh_python: FreshPython) -> None:
+    assert "figures.fig2" in fresh_python.after["drawing"].modules
+    assert not {"transformer_lens", "transformers"} & fresh_python.after["drawing"].modules
 
 
 @pytest.mark.parametrize("written", ["write_text", "write_bytes"], ids=["the page", "the numbers"])

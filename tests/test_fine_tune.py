@@ -1,15 +1,13 @@
 """Whole tunings: what changes and what does not, scales, resuming, deltas, and bad questions."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import Script
 
 from arith_lens.components import Head, Mlp
 from arith_lens.fine_tuning import (
@@ -111,8 +109,7 @@ def test_what_rescaling_does_under_adamw(source: Any, tmp_path: Path) -> None:
 
 
 RUN = """
-import sys, torch
-torch.set_num_threads(1)
+import sys
 from tests.test_fine_tune import HEADS, RESUMED, ROWS
 from arith_lens.fine_tuning import fine_tune
 fine_tune(sys.argv[1], ROWS, heads=HEADS, output=sys.argv[2], **RESUMED)
@@ -123,15 +120,14 @@ def test_a_killed_tuning_goes_on_to_the_same_weights(source: Any, tmp_path: Path
     base = tmp_path / "base"
     for part in source:
         part.save_pretrained(base)
-    command = [sys.executable, "-c", RUN, str(base), str(tmp_path / "killed")]
-    killed = subprocess.Popen(command, cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL)
+    killed = Script(RUN, str(base), str(tmp_path / "killed"), output=tmp_path / "printed.txt")
     state = tmp_path / "killed" / "steps" / "checkpoint-6" / "trainer_state.json"
     deadline = time.monotonic() + 120
     while not state.exists():
-        assert killed.poll() is None and time.monotonic() < deadline
+        assert killed.process.is_alive() and time.monotonic() < deadline, killed.printed
         time.sleep(0.002)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
+    killed.process.kill()
+    assert killed.wait() == -signal.SIGKILL
     assert last_checkpoint(state.parents[1]) is not None
     assert not (tmp_path / "killed" / "tuning.json").exists()
     threads = torch.get_num_threads()

@@ -1,12 +1,12 @@
 """The package's modules import downwards only, and importing the package does nothing."""
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fresh import FreshPython
 
 import arith_lens
 
@@ -96,22 +96,19 @@ def test_figures_use_neither_models_nor_methods() -> None:
     assert not {name for name in used if name.startswith(("arith_lens.model", "arith_lens.path"))}
 
 
-def test_importing_the_package_imports_nothing_heavy_and_prints_nothing() -> None:
-    code = (
-        "import sys; before = set(sys.modules); import arith_lens; "
-        "heavy = {'torch', 'numpy', 'plotly', 'pandas', 'transformers', 'transformer_lens'}; "
-        "sys.exit(str(heavy & {m.split('.')[0] for m in set(sys.modules) - before} or ''))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr.strip()) == ("", "")
+def test_importing_the_package_imports_nothing_heavy_and_prints_nothing(
+    fresh_python: FreshPython,
+) -> None:
+    heavy = {"torch", "numpy", "plotly", "pandas", "transformers", "transformer_lens"}
+    assert not heavy & fresh_python.after["the package"].packages
+    assert "arith_lens" in fresh_python.after["the package"].modules
+    assert fresh_python.after["the package"].printed == 0
 
 
-def test_no_module_loads_a_model_library_when_imported() -> None:
-    names = ", ".join(f"arith_lens.{name}" for name in LAYERS if name != "reference")
-    heavy = {"transformers", "transformer_lens", "plotly"}
-    code = f"import sys, {names}; print({heavy} & {{*sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+def test_no_module_loads_a_model_library_when_imported(fresh_python: FreshPython) -> None:
+    modules = fresh_python.after["all methods"].modules
+    assert {f"arith_lens.{name}" for name in LAYERS if name != "reference"} <= modules
+    assert not {"transformers", "transformer_lens", "plotly"} & modules
 
 
 def test_every_public_name_is_there_and_typed() -> None:

@@ -1,21 +1,18 @@
 """Several processes, or machines, fill one run: the same bits as one process alone."""
 
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import torch
+from children import Script
 
-import arith_lens
 from arith_lens.effects import Effects
 from arith_lens.runs import Run, RunError, load_run, merge_runs, open_run
 
-SOURCE = str(Path(arith_lens.__file__).parents[1])
 N_PAIRS, SHARD = 14, 2
 SCRIPT = """
 import os, signal, sys
@@ -24,7 +21,6 @@ import arith_lens as al
 from arith_lens.runs import PartDone, Shards, processes
 
 checkpoint, root = sys.argv[1:]
-torch.set_num_threads(1)
 processes.JOIN = processes.timedelta(seconds=3)
 rank, kill = os.environ.get("RANK"), os.environ.get("KILL", "")
 save, computed = Shards.save, []
@@ -59,7 +55,6 @@ def checkpoint(make_hf: Callable[..., Any], tokenizer: Any, tmp_path_factory: An
     folder = tmp_path_factory.mktemp("small")
     make_hf("mistral").save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "fill.py").write_text(SCRIPT, encoding="utf-8")
     return folder
 
 
@@ -67,19 +62,12 @@ def fill(
     checkpoint: Path, root: Path, *, n: int = 1, fails: bool = False, **environment: str
 ) -> str:
     """Run the script in n processes; what they say."""
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n}"] if n > 1 else []
+    output = root.with_name(f"{root.name}-{uuid4().hex}.txt")
+    script = Script(
+        SCRIPT, str(checkpoint), str(root), output=output, n=n if n > 1 else 0, **environment
     )
-    command = [sys.executable, "-W", "ignore", *launcher, str(checkpoint / "fill.py")]
-    done = subprocess.run(
-        [*command, str(checkpoint), str(root)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SOURCE} | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout + done.stderr
+    assert (script.wait() != 0) == fails, script.printed[-6000:]
+    return script.printed
 
 
 def the_run(root: Path) -> Run:

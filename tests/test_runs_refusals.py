@@ -2,14 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import Script
+from fresh import MODEL_LIBRARIES, FreshPython
 from made_runs import Pairs
 
 from arith_lens.effects import Effects
@@ -46,12 +47,14 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
         f"with open_run('x', {{}}, root={str(tmp_path)!r}):\n"
         "    print('open', flush=True); time.sleep(100)"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"open\n"
-        with pytest.raises(RunError, match=f"process {process.pid} on"):
-            open_run("x", {}, root=tmp_path).save("a", effects(1))
-        process.kill()
+    script = Script(code, output=tmp_path / "printed.txt")
+    while not (script.output.exists() and script.printed == "open\n"):
+        assert script.process.is_alive(), script.printed
+        time.sleep(0.01)
+    with pytest.raises(RunError, match=f"process {script.process.pid} on"):
+        open_run("x", {}, root=tmp_path).save("a", effects(1))
+    script.process.kill()
+    script.wait()
     with open_run("x", {}, root=tmp_path) as run:
         run.save("a", effects(1))
     assert value_of(run, "a") == 1
@@ -264,28 +267,9 @@ def test_a_reader_follows_a_result_that_was_replaced(tmp_path: Path) -> None:
         assert float(reader.load_arrays("a").tensors["per_pair"][0, 0]) == 2
 
 
-def test_figures_are_drawn_where_no_model_library_is(tmp_path: Path) -> None:
-    from arith_lens.effects import ComponentEffects
-
-    generator = torch.Generator().manual_seed(0)
-    shared: dict[str, Any] = {"metric": "relative_logit", "paths": "via_mlps"}
-    result = ComponentEffects(
-        heads=Effects(torch.randn(4, 3, 8, generator=generator), ("layer", "head"), **shared),
-        mlps=Effects(torch.randn(4, 8, generator=generator), ("layer",), **shared),
-        logit=torch.ones(8),
-    )
-    config = {"model": "toy", "paths": "via_mlps", "metric": "relative_logit", "seed": 0}
-    with open_run("which_heads", config, root=tmp_path) as run:
-        run.save("addition", result)
-    code = (
-        "import sys\n"
-        "for name in ('transformers', 'transformer_lens', 'huggingface_hub', 'tokenizers'):\n"
-        "    sys.modules[name] = None\n"
-        "from pathlib import Path; from figures import fig2\n"
-        f"fig2.main(fig2.Options(run=Path({str(run.path)!r}), out=Path({str(tmp_path)!r}), "
-        "formats=()))"
-    )
-    root = Path(__file__).parents[1]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, capture_output=True)
-    assert (tmp_path / "fig2.html").stat().st_size > 10_000
-    assert json.loads((run.path / "run.json").read_text())["results"]["addition"]
+def test_figures_are_drawn_where_no_model_library_is(fresh_python: FreshPython) -> None:
+    assert not MODEL_LIBRARIES & fresh_python.after["drawing"].packages
+    assert "drawing where there are no model libraries" in fresh_python.after
+    assert fresh_python.page.stat().st_size > 10_000
+    record = json.loads((fresh_python.run / "run.json").read_text())
+    assert record["results"]["addition"]

@@ -1,13 +1,12 @@
 """Two processes give one process' losses at the same global batch, and its weights."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import Script
 from torch.nn import functional
 
 from arith_lens.components import Head
@@ -33,16 +32,12 @@ def base(make_hf: HFFactory, tokenizer: Any, tmp_path: Path) -> Path:
 
 def by_two(base: Path, output: Path, *options: str) -> None:
     """The example command, started by torchrun."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc_per_node", "2", "-m", "experiments.tune", "--model", str(base)]
-    command += ["--data", str(base.parent / "rows.jsonl"), "--output", str(output)]
+    asked = ["--model", str(base), "--data", str(base.parent / "rows.jsonl")]
+    asked += ["--output", str(output), *options]
     for name, value in (OPTIONS | {"device": "cpu"}).items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(
-        [*command, *options], cwd=root, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+        asked += [f"--{name.replace('_', '-')}", str(value)]
+    script = Script("experiments.tune", *asked, output=base.parent / "printed.txt", n=2)
+    assert script.wait(120) == 0, script.printed[-3000:]
 
 
 def losses(result: TuningResult) -> torch.Tensor:

@@ -183,7 +183,11 @@ def to_dataset(pairs: PromptPairs) -> Any:
         starts = (~pairs.attention_mask).sum(1)[:, None]
         columns |= {str(role): (span - starts).tolist() for role, span in pairs.spans.items()}
     selection = None if pairs.selection is None else asdict(pairs.selection)
-    about = {"selection": selection, "pieces": pairs.pieces and dict(pairs.pieces)}
+    about = {
+        "selection": selection,
+        "pieces": pairs.pieces and dict(pairs.pieces),
+        "explicit_mask": pairs.explicit_mask,
+    }
     return Dataset.from_dict(columns, info=DatasetInfo(description=json.dumps(about)))
 
 
@@ -226,7 +230,7 @@ def from_dataset(dataset: Any) -> PromptPairs:
         spans=spans or None,
         **tuples,
         **tensors,
-        **_about(dataset.info.description),
+        **{"explicit_mask": "attention_mask" in columns, **_about(dataset.info.description)},
     )
 
 
@@ -242,7 +246,7 @@ def _about(description: str | None) -> dict[str, Any]:
     return {
         "selection": selection and Selection(**{**selection, "by_template": by_template}),
         "pieces": pieces and {int(token): piece for token, piece in pieces.items()},
-    }
+    } | {key: bool(about[key]) for key in ("explicit_mask",) if key in about}
 
 
 def _unpadded(tokens: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:
