@@ -35,9 +35,12 @@ STAMP := $(VENV)/.installed
 # A path as one word of the shell, whatever spaces and quotes are in it.
 quoted = '$(subst ','\'',$(1))'
 
-WITH = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
-	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(KEEP),--keep $(KEEP)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+SAMPLE = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
+	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(KEEP),--keep $(KEEP))
+WITH = $(SAMPLE) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 ASK = --model $(call quoted,$(MODEL)) $(WITH)
+SHOW = $(SAMPLE) --model $(call quoted,$(MODEL))
+SHOW_N = $(if $(N),--n $(N)) --model $(call quoted,$(MODEL))
 ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 KNOCK = $(ALONE) $(if $(N),--n $(N))
 TUNE = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) $(if $(LIMIT),--questions $(LIMIT)) \
@@ -47,6 +50,14 @@ PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_m
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
 
 LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
+
+# Prompts of one's own work with these alone; the other targets would answer another question.
+TAKE_PAIRS = fig2 fig12 fig15 stability templates
+ifeq ($(origin PAIRS),command line)
+ifneq ($(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS)),)
+$(error make $(firstword $(filter-out $(TAKE_PAIRS),$(MAKECMDGOALS))) takes no PAIRS=; leave it out, or take one of: $(TAKE_PAIRS))
+endif
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
@@ -59,25 +70,25 @@ setup: $(STAMP) ## make .venv and install everything, once
 
 fig2: $(STAMP) ## which heads write the answer? compute, then draw figures/<model>/fig2.html
 	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.fig2 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig2 $(SHOW)
 
 fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 8 --tokenizers $(TOKENIZER)
 
 fig9: $(STAMP) ## what does the model say with the calculation, and without it?
 	$(BIN)/python -m experiments.what_the_calculation_does $(KNOCK)
-	$(BIN)/python -m figures.fig9 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig9 $(SHOW_N)
 
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 10 --tokenizers $(TOKENIZER)
 
 fig3: $(STAMP) ## are the key heads needed? accuracy as heads are knocked out (some minutes)
 	$(BIN)/python -m experiments.are_they_needed $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
-	$(BIN)/python -m figures.fig3 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig3 $(SHOW)
 
 fig4: $(STAMP) ## what does the model say without them? next tokens before and after
 	$(BIN)/python -m experiments.what_comes_instead $(KNOCK)
-	$(BIN)/python -m figures.fig4 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig4 $(SHOW_N)
 
 table3: $(STAMP) ## do powers use the same heads?
 	$(BIN)/python -m experiments.do_powers_use_them $(ALONE)
@@ -85,23 +96,23 @@ table3: $(STAMP) ## do powers use the same heads?
 
 table4: $(STAMP) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
 	$(BIN)/python -m experiments.do_word_problems_use_them $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
-	$(BIN)/python -m figures.table4 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.table4 $(SHOW_N)
 
 table1: $(STAMP) ## does tuning the key heads help? beside full, LoRA, random heads (about 20 minutes)
 	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 1
-	$(BIN)/python -m figures.table1 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.table1 $(SHOW_N)
 
 table2: $(STAMP) ## how many heads to tune? (half an hour; stopped, it goes on)
 	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 2
-	$(BIN)/python -m figures.table2 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.table2 $(SHOW_N)
 
 table5: $(STAMP) ## how many MLPs beside them? (half an hour; stopped, it goes on)
 	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 5
-	$(BIN)/python -m figures.table5 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.table5 $(SHOW_N)
 
 frontier: $(STAMP) ## gained in mathematics against lost elsewhere, at every rate of table1
 	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 1
-	$(BIN)/python -m figures.frontier --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.frontier $(SHOW_N)
 
 carrying: $(STAMP) ## do other abilities hang on the tuned heads? needs table1
 	$(BIN)/python -m experiments.do_tuned_heads_carry_more --model $(call quoted,$(MODEL))
@@ -113,75 +124,79 @@ drift: $(STAMP) ## does a tuned model's accuracy drift over thousands of answers
 
 before-after: $(STAMP) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
 	$(BIN)/python -m experiments.what_tuning_changes $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
-	$(BIN)/python -m figures.before_after --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.before_after $(SHOW_N)
 
 transfer: $(STAMP) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
 	$(BIN)/python -m experiments.what_else_breaks $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
-	$(BIN)/python -m figures.transfer --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.transfer $(SHOW_N)
 
 fig5: $(STAMP) ## where do the key heads look? attention from END by role
 	$(LOOK)
-	$(BIN)/python -m figures.fig5 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig5 $(SHOW)
 
 fig7: $(STAMP) ## operand heads on other formats: which tokens END looks at
 	$(LOOK)
-	$(BIN)/python -m figures.fig7 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig7 $(SHOW)
 
 fig16: $(STAMP) ## operator heads on the word of each operation
 	$(LOOK)
-	$(BIN)/python -m figures.fig16 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig16 $(SHOW)
 
 fig6: $(STAMP) ## what do MLPs read and add? cosines with the numbers, one prompt in full
 	$(BIN)/python -m experiments.what_do_mlps_add $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
-	$(BIN)/python -m figures.fig6 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig6 $(SHOW)
 
 fig13: $(STAMP) ## what MLPs read, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures.fig13 --models $(MODELS)
+	$(BIN)/python -m figures.fig13 --models $(MODELS) $(if $(N),--n $(N))
 
 fig14: $(STAMP) ## what MLPs write, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures.fig14 --models $(MODELS)
+	$(BIN)/python -m figures.fig14 --models $(MODELS) $(if $(N),--n $(N))
 
 evaluate: $(STAMP) ## how good at benchmarks, without its key heads too? DATA= TASKS= LIMIT=; else the closed world's
 	$(BIN)/python -m experiments.how_good_is_it $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) \
 		$(if $(TASKS),--tasks $(TASKS)) $(if $(LIMIT),--limit $(LIMIT))
-	$(BIN)/python -m figures.benchmarks --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.benchmarks $(SHOW_N)
 
 fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw figures/models/fig12.html
 	for model in $(MODELS); do $(BIN)/python -m experiments.which_heads --model "$$model" $(WITH) || exit 1; done
-	$(BIN)/python -m figures.fig12 --models $(MODELS)
+	$(BIN)/python -m figures.fig12 --models $(MODELS) $(SAMPLE)
 
 fig15: $(STAMP) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
 	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.fig15 --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.fig15 $(SHOW)
 
 fig17: $(STAMP) ## does the model add like a computer? columns with carries beside its layers
 	$(BIN)/python -m experiments.like_a_computer $(ALONE)
 	$(BIN)/python -m figures.fig17 --model $(call quoted,$(MODEL))
 
-paths: $(STAMP) ## the strongest heads' effects: direct, via MLPs, total; without PAIRS=
+paths: $(STAMP) ## the strongest heads' effects: direct, via MLPs, total
 	$(BIN)/python -m experiments.which_paths $(ASK)
-	$(BIN)/python -m figures.paths --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.paths $(SHOW)
 
-carriers: $(STAMP) ## which MLPs carry the strongest heads' effects? compute, then draw; without PAIRS=
+carriers: $(STAMP) ## which MLPs carry the strongest heads' effects? compute, then draw
 	$(BIN)/python -m experiments.which_mlps_carry_them $(ASK)
-	$(BIN)/python -m figures.carriers --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.carriers $(SHOW)
 
 stability: $(STAMP) ## how many prompts until the strongest heads stay the same?
 	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.stability --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.stability $(SHOW)
 
 templates: $(STAMP) ## the strongest heads in each wording
 	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.templates --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.templates $(SHOW)
 
 claims: $(STAMP) ## which of the paper's claims hold? from the runs there are; says how to make the others
-	$(BIN)/python -m figures.claims --model $(call quoted,$(MODEL))
+	$(BIN)/python -m figures.claims $(SHOW_N)
 
 report: $(STAMP) ## everything on one page: compute what takes minutes, then write figures/<model>/report.html
-	-$(BIN)/python -m experiments.whole_study $(TUNE)
-	$(BIN)/python -m figures.report --model $(call quoted,$(MODEL))
+	@status=0; \
+	$(BIN)/python -m experiments.whole_study $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) || status=$$?; \
+	test $$status -ne 130 || exit 130; \
+	$(BIN)/python -m figures.report $(SHOW_N) || exit $$?; \
+	test $$status -eq 0 || echo "the report shows the other studies: some failed, see above" >&2; \
+	exit $$status
 
 gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from the reference models (half an hour)
 	for model in reference reference-mistral; do $(BIN)/python -m experiments.whole_study --model $$model || exit 1; done

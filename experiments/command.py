@@ -1,12 +1,13 @@
-"""How an experiment is started: mistakes end with a message, and one process of several speaks."""
+"""How a command is started: mistakes end with a message, and one process of several speaks."""
 
+import codecs
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from io import StringIO
-from typing import Any
+from io import StringIO, TextIOWrapper
+from typing import Any, TextIO
 
 import tyro
 
@@ -24,7 +25,7 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
         shares: whether several processes share its work. Else the first one of those that torchrun
             or accelerate started does it, and the others end at once.
     """
-    with plainly(), one_voice():
+    with written_as_it_can_be(), plainly(), one_voice():
         if not shares and PART in os.environ:
             raise RunError(
                 f"expected {name} on one machine, found {PART}={os.environ[PART]}: it is not "
@@ -32,6 +33,65 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
             )
         if shares or work_alone():
             tyro.cli(main, prog=f"python -m experiments.{name}", description=about)
+
+
+_ASCII = str.maketrans(
+    {
+        **dict.fromkeys("−–—─━╌", "-"),
+        **dict.fromkeys("│┃", "|"),
+        **dict.fromkeys("╭╮╰╯├┤┬┴┼", "+"),
+        **dict.fromkeys("“”", '"'),
+        **dict.fromkeys("\u2018\u2019", "'"),
+        "×": "x",
+        "÷": "/",
+        "±": "+/-",
+        "≤": "<=",
+        "≥": ">=",
+        "→": "->",
+        "…": "...",
+    }
+)
+
+
+def _plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal gets for characters that it cannot show: the nearest in ASCII, or `?`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_ASCII)
+    return text.encode("ascii", "replace").decode("ascii"), error.end
+
+
+@contextmanager
+def written_as_it_can_be() -> Iterator[None]:
+    """Characters that the output's encoding lacks are replaced, not fatal; and where the reader of
+    the output has gone (`| head`), the command ends without a message."""
+    codecs.register_error("plain letters", _plain_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="plain letters")
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _is_closed(sys.stdout):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's last flush
+        sys.exit(_CLOSED)
+
+
+_CLOSED = 128 + 13
+"""What a shell says of a command that SIGPIPE ended."""
+
+
+def _is_closed(stream: TextIO) -> bool:
+    """Whether nobody reads a stream: what could not be written to it still cannot."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 @contextmanager

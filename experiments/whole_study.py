@@ -6,14 +6,18 @@ benchmarks, which need data. An experiment that fails is named and costs no othe
 
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
 import tyro
 
+from arith_lens.claims import Settings, weights_of
 from arith_lens.runs import find_runs
+from arith_lens.runs.provenance import describe_model
 from experiments import (
     are_they_needed,
     do_powers_use_them,
@@ -29,7 +33,7 @@ from experiments import (
     which_paths,
 )
 from experiments.command import command, plainly
-from experiments.which_heads import Dtype
+from experiments.which_heads import Dtype, loaded_model
 
 STUDY = (
     which_heads,
@@ -79,9 +83,10 @@ def main(
         dry_run: print what would be computed, and stop.
     """
     failed = []
+    weights = None if dry_run else cache(lambda: _weights(config))
     for experiment in STUDY:
         name = experiment.__name__.rpartition(".")[2]
-        if find_runs(name, model=config.model, root=root):
+        if _is_computed(name, config, root, weights):
             print(f"{name}: there")
         elif dry_run:
             print(f"{name}: to be computed")
@@ -91,6 +96,23 @@ def main(
                 failed.append(name)
     if failed:
         sys.exit(f"failed, see above: {', '.join(failed)}")
+
+
+def _is_computed(
+    name: str, config: Config, root: Path, weights: Callable[[], str | None] | None
+) -> bool:
+    """Whether there is a finished run with these settings, of these weights if they are given."""
+    for run in find_runs(name, model=config.model, root=root):
+        if not Settings(n=config.n).differences(run):
+            own = weights_of(run)
+            if weights is None or own is None or own == weights():
+                return True
+    return False
+
+
+def _weights(config: Config) -> str | None:
+    """The digest of the weights that the name of the model stands for today."""
+    return describe_model(loaded_model(config))["weights_sha256"]
 
 
 def _computed(experiment: ModuleType, config: Config, root: Path) -> bool:

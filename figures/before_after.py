@@ -19,6 +19,7 @@ from arith_lens.components import Head
 from arith_lens.effects import BeforeAfter, Effects
 from arith_lens.runs import Run
 from figures import maps
+from figures.command import command
 from figures.common import NotComputed, Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -183,4 +184,4 @@ def numbers(found: list[Found]) -> DataFrame:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.before_after", description=__doc__)
+    command(main, "before_after", __doc__)

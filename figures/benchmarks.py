@@ -14,6 +14,7 @@ from arith_lens.answers import Answers
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.drawn import Table, show
 
@@ -129,4 +130,4 @@ def _share(answers: Answers) -> str:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.benchmarks", description=__doc__)
+    command(main, "benchmarks", __doc__)

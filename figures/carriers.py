@@ -18,6 +18,7 @@ from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.mediation import Mediation
 from arith_lens.probes import ROLES, curve_of
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 from figures.maps import KEY, Reading, title
@@ -189,4 +190,4 @@ def numbers(found: list[Found]) -> DataFrame:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.carriers", description=__doc__)
+    command(main, "carriers", __doc__)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from arith_lens.answers import Answers, OverSeeds, over_seeds
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.drawn import Table, show
 from figures.tuning import groups, tasks
@@ -129,4 +130,4 @@ def notes(run: Run) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.carrying", description=__doc__)
+    command(main, "carrying", __doc__)

@@ -12,9 +12,10 @@ from typing import Annotated
 import tyro
 from pandas import DataFrame
 
-from arith_lens.claims import Verdict, check_claims, verdict_table
+from arith_lens.claims import Settings, Verdict, check_claims, verdict_table
 from arith_lens.runs import load_run
-from figures.common import SHIPPED, slug
+from figures.command import command
+from figures.common import SHIPPED, NotComputed, slug
 from figures.drawn import Table, show
 
 
@@ -28,6 +29,8 @@ class Options:
     """Folders that hold runs; of each experiment, the first that has one wins."""
     out: Path | None = None
     """Where the files go; figures/<model> if not given."""
+    n: int | None = None
+    """From runs of so many reference prompts per operation; of all there are if not given."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
@@ -37,22 +40,27 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def drawn(options: Options) -> list[Table]:
-    """The list of claims; those without a run say so."""
-    verdicts = check_claims(options.model, roots=options.roots)
-    return [
-        Table(
-            name="claims",
-            title=f"The paper's claims, {options.model}",
-            look="Which hold, and by how much.",
-            notes=notes(verdicts),
-            runs=tuple(
-                load_run(p) for p in dict.fromkeys(path for v in verdicts for path in v.runs)
-            ),
-            numbers=verdict_table(verdicts),
-            shown=DataFrame([row(verdict) for verdict in verdicts]),
-            printed="\n\n".join(map(paragraph, verdicts)),
+    """The list of claims; those without a run say so. Raises RunError where all are."""
+    verdicts = check_claims(options.model, roots=options.roots, settings=Settings(n=options.n))
+    if not any(verdict.runs for verdict in verdicts):
+        raise NotComputed(
+            f"expected runs to check claims on, found {verdicts[0].why}", verdicts[0].command
         )
-    ]
+    return [table(options.model, verdicts)]
+
+
+def table(model: str, verdicts: list[Verdict]) -> Table:
+    """The verdicts on a model as a list to read."""
+    return Table(
+        name="claims",
+        title=f"The paper's claims, {model}",
+        look="Which hold, and by how much.",
+        notes=notes(verdicts),
+        runs=tuple(load_run(p) for p in dict.fromkeys(path for v in verdicts for path in v.runs)),
+        numbers=verdict_table(verdicts),
+        shown=DataFrame([row(verdict) for verdict in verdicts]),
+        printed="\n\n".join(map(paragraph, verdicts)),
+    )
 
 
 def paragraph(verdict: Verdict) -> str:
@@ -93,4 +101,4 @@ def notes(verdicts: list[Verdict]) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.claims", description=__doc__)
+    command(main, "claims", __doc__)

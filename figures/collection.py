@@ -1,11 +1,12 @@
 """Every figure and table there is, in the order of the questions that they answer."""
 
-from dataclasses import dataclass
+import traceback
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arith_lens.claims import Verdict, check_claims
-from arith_lens.runs import Run, RunError, load_run
+from arith_lens.claims import Settings, Verdict, check_claims, weights_of
+from arith_lens.runs import Run, RunError, find_runs, load_run
 from figures import (
     before_after,
     benchmarks,
@@ -128,6 +129,8 @@ class Study:
     model: str
     answers: tuple[tuple[Question, tuple[Drawn | Lacking, ...]], ...]
     verdicts: tuple[Verdict, ...]
+    failed: tuple[str, ...] = ()
+    """Figures and tables that an error of the program stopped."""
 
     @property
     def drawn(self) -> list[Drawn]:
@@ -148,48 +151,80 @@ class Study:
         return list(runs.values())
 
 
-def study(model: str, root: Path, beside: tuple[str, ...] = ()) -> Study:
-    """Everything there is of a model, and what is missing."""
+def study(model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None = None) -> Study:
+    """Everything there is of a model's newest checkpoint, and what is missing.
+
+    Args:
+        n: runs of so many reference prompts per operation; None: of all there are.
+    """
+    settings = Settings(n=n, weights=newest_weights(model, root))
     answers = []
+    failed = []
     for question in QUESTIONS:
         parts: list[Drawn | Lacking] = []
         for module in question.modules:
-            found = collected(module, model, root, beside)
+            try:
+                found = collected(module, model, root, beside, settings=settings)
+            except Exception as error:  # of whatever kind: the other figures are worth their page
+                traceback.print_exc()
+                found = Lacking(*_named(module), f"an error of the program: {error!r}")
+                failed.append(found.name)
             parts += [found] if isinstance(found, Lacking) else found
         answers.append((question, tuple(parts)))
-    verdicts = check_claims(model, roots=(root, SHIPPED))
-    return Study(model, tuple(answers), tuple(verdicts))
+    verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
+    return Study(model, tuple(answers), tuple(verdicts), tuple(failed))
+
+
+def newest_weights(model: str, root: Path) -> str | None:
+    """The digest of the weights of a model's newest run; None where there is none."""
+    experiments = [folder.name for folder in root.glob("*/")]
+    runs = [run for name in experiments for run in find_runs(name, model=model, root=root)[:1]]
+    newest = max(runs, key=lambda run: run.record.get("ended", ""), default=None)
+    return newest and weights_of(newest)
 
 
 def collected(
-    module: Any, model: str, root: Path, beside: tuple[str, ...] = ()
+    module: Any,
+    model: str,
+    root: Path,
+    beside: tuple[str, ...] = (),
+    *,
+    settings: Settings | None = None,
 ) -> list[Drawn] | Lacking:
-    """A module's figures or tables of one model.
+    """A module's figures or tables of one model. Errors that are not about runs are raised.
 
     Args:
         module: one of those in `QUESTIONS`.
         beside: other models, for figures of several; those without a run are left out.
+        settings: of the runs; the paper's if not given.
     """
-    name = module.__name__.rpartition(".")[2]
+    settings = settings or Settings()
     try:
-        return module.drawn(_options(module, model, root, beside))
-    except (RunError, KeyError, ValueError) as error:  # a run of an earlier layout costs no other
-        title = (module.__doc__ or name).strip().partition("\n")[0].rstrip(".")
+        return module.drawn(_options(module, model, root, beside, settings))
+    except RunError as error:
         command = error.command if isinstance(error, NotComputed) else ""
-        reason = str(error) if isinstance(error, RunError) else f"its run cannot be read: {error!r}"
-        return Lacking(name, title, reason, command)
+        return Lacking(*_named(module), str(error), command)
 
 
-def _options(module: Any, model: str, root: Path, beside: tuple[str, ...]) -> Any:
+def _named(module: Any) -> tuple[str, str]:
+    """The name and the title of a module's figure or table."""
+    name = module.__name__.rpartition(".")[2]
+    return name, (module.__doc__ or name).strip().partition("\n")[0].rstrip(".")
+
+
+def _options(
+    module: Any, model: str, root: Path, beside: tuple[str, ...], settings: Settings
+) -> Any:
     if module not in EXPERIMENTS:
-        return OWN_OPTIONS.get(module, Options)(model=model, root=root)
-    others = [other for other in beside if other != model and _there(module, other, root)]
-    return ModelOptions(models=(model, *others), root=root)
+        return OWN_OPTIONS.get(module, Options)(model=model, root=root, settings=settings)
+    alike = replace(settings, weights=None)
+    others = [other for other in beside if other != model and _there(module, other, root, alike)]
+    return ModelOptions(models=(model, *others), root=root, settings=alike)
 
 
-def _there(module: Any, model: str, root: Path) -> bool:
+def _there(module: Any, model: str, root: Path, settings: Settings) -> bool:
     try:
-        newest_run(EXPERIMENTS[module], Options(model=model, root=root))
-    except RunError:
+        newest_run(EXPERIMENTS[module], Options(model=model, root=root, settings=settings))
+    except NotComputed:
         return False
     return True

@@ -1,10 +1,14 @@
 """What every figure and table shares: which run, and where to."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import tyro
+
+from arith_lens.claims import Settings, described
+from arith_lens.problems import FOUR
 from arith_lens.runs import Run, RunError, find_runs, load_run
 
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
@@ -22,7 +26,27 @@ class NotComputed(RunError):
 
 
 @dataclass(frozen=True)
-class TableOptions:
+class Sample:
+    """The settings of the run to show: those that were given to the experiment."""
+
+    n: int | None = None
+    """Its distinct reference prompts per operation; all there are if not given."""
+    operations: tuple[str, ...] = FOUR
+    """Its calculations."""
+    pairs: Path | None = None
+    """Its file of prompts, if it was not made from the templates."""
+    keep: str = "correct"
+    """Which prompts it looked at."""
+    settings: tyro.conf.Suppress[Settings | None] = None
+    """Show runs with these settings alone, as a report does."""
+
+    def demands(self) -> Settings:
+        """What a run must have."""
+        return self.settings or Settings(self.n, self.operations, self.pairs, self.keep)
+
+
+@dataclass(frozen=True)
+class TableOptions(Sample):
     """Which run to show, and where to."""
 
     model: str = "reference"
@@ -44,7 +68,7 @@ class Options(TableOptions):
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(Sample):
     """Which runs to draw, and where to."""
 
     models: tuple[str, ...] = ("reference", "reference-mistral")
@@ -75,7 +99,8 @@ def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
     """The runs to draw. Raises RunError that names each that is missing, with its command."""
     runs: list[Run] = []
     missing: list[RunError] = []
-    wanted = [TableOptions(model=model, root=options.root) for model in options.models]
+    sample = {field.name: getattr(options, field.name) for field in fields(Sample)}
+    wanted = [TableOptions(model=model, root=options.root, **sample) for model in options.models]
     for choice in [TableOptions(run=path) for path in options.runs] or wanted:
         try:
             runs.append(chosen_run(choice, experiment))
@@ -89,16 +114,26 @@ def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
 
 
 def newest_run(experiment: str, options: TableOptions) -> Run:
-    """The newest finished run of a model; a shipped one where there is none under the root.
+    """The newest finished run of a model with the settings of `options`; a shipped one where there
+    is none under the root. Where no settings are given, one with other settings if need be.
 
     Raises:
-        NotComputed: neither; with the command that makes one.
+        NotComputed: none; with the command that makes one.
     """
+    settings = options.demands()
+    others: dict[Path, tuple[Run, str]] = {}
     for root in (options.root, SHIPPED):
-        if runs := find_runs(experiment, model=options.model, root=root):
-            return runs[0]
+        for run in find_runs(experiment, model=options.model, root=root):
+            differences = settings.differences(run)
+            if not differences:
+                return run
+            others[run.path] = run, described(differences)
+    if others and settings == Settings() and options.settings is None:
+        return next(iter(others.values()))[0]
+    seen = "".join(f"; {path} has {text}" for path, (_, text) in others.items())
     raise NotComputed(
-        f"expected a finished run of {options.model} under {options.root / experiment}, found none",
+        f"expected a finished run of {options.model} under {options.root / experiment}"
+        f"{' with these settings' * bool(others)}, found none{seen}",
         f"python -m experiments.{experiment} --model {shlex.quote(options.model)}",
     )
 

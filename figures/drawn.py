@@ -7,13 +7,14 @@ Every module of a figure or table has a function `drawn(options)` that gives a l
 import html
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.claims import suffix
 from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import Viewed, save_page
@@ -81,7 +82,7 @@ def show(drawn: Callable[[Asked], Sequence[Drawn]], options: Asked, formats: For
         found = drawn(options)
     except RunError as error:
         sys.exit(str(error))
-    for one in found:
+    for one in map(named_by_settings, found):
         folder = options.out or folder_of(one.runs[0])
         try:
             write(one, folder, formats)
@@ -91,6 +92,14 @@ def show(drawn: Callable[[Asked], Sequence[Drawn]], options: Asked, formats: For
                 f"choose another --out, and draw again: files in {folder} may be of an earlier "
                 "drawing."
             )
+
+
+def named_by_settings(one: Drawn) -> Drawn:
+    """With the settings in the names of its files, where they are not the paper's."""
+    after = next(filter(None, map(suffix, one.runs)), "")
+    if isinstance(one, Chart):
+        one = replace(one, views_name=one.views_name and one.views_name + after)
+    return replace(one, name=one.name + after)
 
 
 def write(one: Drawn, folder: Path, formats: Formats = ()) -> list[Path]:

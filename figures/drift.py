@@ -14,6 +14,7 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.answers import Answers, trend
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -116,4 +117,4 @@ def notes(run: Run, answers: Mapping[str, Answers]) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.drift", description=__doc__)
+    command(main, "drift", __doc__)

@@ -15,6 +15,7 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from figures import common, maps
+from figures.command import command
 from figures.drawn import Chart, show
 
 _SPAN = 320  # pixels of a map's longer side: four fit on a page
@@ -127,4 +128,4 @@ def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig12", description=__doc__)
+    command(main, "fig12", __doc__)

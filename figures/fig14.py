@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from figures import common, probes
+from figures.command import command
 from figures.drawn import Chart, show
 
 
@@ -32,4 +33,4 @@ def drawn(options: common.ModelOptions) -> list[Chart]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig14", description=__doc__)
+    command(main, "fig14", __doc__)

@@ -16,6 +16,7 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from figures import common, maps
+from figures.command import command
 from figures.drawn import Chart, show
 
 MEAN = "mean"
@@ -190,4 +191,4 @@ def notes(run: Run, measured: Sequence[maps.Measured]) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig15", description=__doc__)
+    command(main, "fig15", __doc__)

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from figures import patterns
+from figures.command import command
 from figures.common import Options
 from figures.drawn import Chart, show
 
@@ -36,4 +37,4 @@ def drawn(options: Options) -> list[Chart]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig16", description=__doc__)
+    command(main, "fig16", __doc__)

@@ -13,6 +13,7 @@ from arith_lens import plotting
 from arith_lens.column_addition import ColumnAddition, column_addition
 from arith_lens.effects import Effects
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -119,4 +120,4 @@ def numbers(run: Run) -> DataFrame:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig17", description=__doc__)
+    command(main, "fig17", __doc__)

@@ -14,6 +14,7 @@ import tyro
 from arith_lens import plotting
 from arith_lens.runs import Run
 from figures import maps
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -71,4 +72,4 @@ def notes(run: Run) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig2", description=__doc__)
+    command(main, "fig2", __doc__)

@@ -17,6 +17,7 @@ from arith_lens import plotting
 from arith_lens.effects import Effects, key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, range_line
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -139,4 +140,4 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig3", description=__doc__)
+    command(main, "fig3", __doc__)

@@ -14,6 +14,7 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -119,4 +120,4 @@ def _share(right: torch.Tensor) -> str:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig4", description=__doc__)
+    command(main, "fig4", __doc__)

@@ -17,6 +17,7 @@ from arith_lens.attention import Patterns
 from arith_lens.effects import Effects
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -188,4 +189,4 @@ def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig5", description=__doc__)
+    command(main, "fig5", __doc__)

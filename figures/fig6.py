@@ -16,6 +16,7 @@ from arith_lens import plotting
 from arith_lens.probes import case_study
 from arith_lens.runs import Run, RunError
 from figures import common, probes
+from figures.command import command
 from figures.drawn import Chart, show
 
 DIGITS = tuple(str(digit) for digit in range(10))
@@ -110,4 +111,4 @@ def notes(run: Run, operation: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig6", description=__doc__)
+    command(main, "fig6", __doc__)

@@ -15,6 +15,7 @@ from arith_lens import plotting
 from arith_lens.effects import Effects
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -136,4 +137,4 @@ def _ranking(said: NextTokens, prompt: int) -> plotting.Ranking:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.fig9", description=__doc__)
+    command(main, "fig9", __doc__)

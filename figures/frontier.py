@@ -14,6 +14,7 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 from figures.tuning import EXPERIMENT, METHODS, Row, answers_before, by_rate, chosen_rows, groups
@@ -146,4 +147,4 @@ def notes(run: Run, chosen: Sequence[Row]) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.frontier", description=__doc__)
+    command(main, "frontier", __doc__)

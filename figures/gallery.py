@@ -14,9 +14,11 @@ from typing import Annotated
 import tyro
 
 from arith_lens import plotting
+from arith_lens.claims import check_claims
 from arith_lens.runs import RunError
 from figures import claims
 from figures.collection import QUESTIONS, Lacking, Question, collected
+from figures.command import command
 from figures.common import SHIPPED, TableOptions, newest_run
 from figures.drawn import Chart, Drawn, Table
 
@@ -100,7 +102,7 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Drawn | La
 
 def _verdicts(model: str, root: Path) -> Table:
     """The claims, without the columns that name folders."""
-    (found,) = claims.drawn(claims.Options(model, (root, SHIPPED)))
+    found = claims.table(model, check_claims(model, roots=(root, SHIPPED)))
     places = ["runs", "why", "command"]
     return replace(found, numbers=found.numbers.drop(columns=places, errors="ignore"))
 
@@ -165,4 +167,4 @@ def _draw(charts: Sequence[Chart], folder: Path, first: bool) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.gallery", description=__doc__)
+    command(main, "gallery", __doc__)

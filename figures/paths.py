@@ -13,6 +13,7 @@ from pandas import DataFrame
 
 from arith_lens.effects import Effects
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.drawn import Table, show
 
@@ -87,4 +88,4 @@ def _less(a: Effects, b: Effects) -> Effects:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.paths", description=__doc__)
+    command(main, "paths", __doc__)

@@ -13,7 +13,10 @@ from typing import Annotated
 
 import tyro
 
+from arith_lens.runs import RunError
+from arith_lens.runs.files import write as write_file
 from figures.collection import study
+from figures.command import command
 from figures.common import slug
 from figures.report_claims import counted
 from figures.report_page import report_page
@@ -25,6 +28,8 @@ class Options:
 
     model: str = "reference"
     """Show its newest finished runs."""
+    n: int | None = None
+    """Show runs of so many reference prompts per operation; of all there are if not given."""
     beside: tuple[str, ...] = ("reference", "reference-mistral")
     """Models that stand beside it in figures of several models, where they have runs."""
     out: Path | None = None
@@ -35,22 +40,34 @@ class Options:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Write the page, and print what is in it and what is not."""
-    found = study(options.model, options.root, options.beside)
+    found = study(options.model, options.root, options.beside, n=options.n)
+    of_n = f" N={options.n}" * (options.n is not None)
     if not found.drawn:
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
             "experiment. Make all that take minutes: make report "
-            f"MODEL={shlex.quote(options.model)}"
+            f"MODEL={shlex.quote(options.model)}{of_n}"
         )
-    page = options.out or Path("figures") / slug(options.model) / "report.html"
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(report_page(found), encoding="utf-8")
+    name = f"report{f'-n{options.n}' * (options.n is not None)}.html"
+    page = options.out or Path("figures") / slug(options.model) / name
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_file(page, report_page(found).encode())
+    except (OSError, RunError) as error:
+        sys.exit(
+            f"the report is not written: {error}\nThe runs are unharmed, and so is a report that "
+            "was there before. Free some space, or choose another --out."
+        )
     print(f"{options.model}: {len(found.drawn)} figures and tables from {len(found.runs)} runs")
     print(f"the paper's claims: {counted(found.verdicts)}")
     for one in found.lacking:
         print(f"not there: {one.title}. {one.reason}")
     print(page)
+    if found.failed:
+        sys.exit(
+            f"not drawn because of errors of the program, see above: {', '.join(found.failed)}"
+        )
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.report", description=__doc__)
+    command(main, "report", __doc__)

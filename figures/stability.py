@@ -14,6 +14,7 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from arith_lens.stability import stability_of
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -110,4 +111,4 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.stability", description=__doc__)
+    command(main, "stability", __doc__)

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 from pandas import DataFrame
 
+from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.drawn import Table, show
 from figures.tuning import (
@@ -70,4 +71,4 @@ def drawn(options: TableOptions, table: int = 1) -> list[Table]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.table1", description=__doc__)
+    command(main, "table1", __doc__)

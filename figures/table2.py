@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from figures import table1
+from figures.command import command
 from figures.common import TableOptions
 from figures.drawn import Table, show
 
@@ -24,4 +25,4 @@ def drawn(options: TableOptions) -> list[Table]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.table2", description=__doc__)
+    command(main, "table2", __doc__)

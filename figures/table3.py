@@ -13,6 +13,7 @@ from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurves
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.drawn import Table, show
 
@@ -106,4 +107,4 @@ def notes(run: Run) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.table3", description=__doc__)
+    command(main, "table3", __doc__)

@@ -15,6 +15,7 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.effects import Effects, key_heads, template_agreement
 from arith_lens.runs import Run, RunError
+from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
@@ -143,4 +144,4 @@ def _panel(operation: str, part: Wordings, scale: float, shape: tuple[int, int])
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.templates", description=__doc__)
+    command(main, "templates", __doc__)

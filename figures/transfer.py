@@ -13,6 +13,7 @@ from pandas import DataFrame
 from arith_lens.answers import Answers, Change
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
+from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.drawn import Table, show
 
@@ -135,4 +136,4 @@ def notes(run: Run) -> list[str]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m figures.transfer", description=__doc__)
+    command(main, "transfer", __doc__)

@@ -1,6 +1,7 @@
 """Claims are measured from runs, decided by their stated rule, and never pass on nothing."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from made_claims import N_HEADS, N_LAYERS, Verdicts, which_heads, which_paths
 import arith_lens as al
 from arith_lens.claims import CLAIMS, Number
 from arith_lens.claims.claim import Found, Within
+from arith_lens.claims.evidence import Evidence
+from arith_lens.claims.verdicts import verdict_on
 from arith_lens.problems import FOUR
 from arith_lens.runs.record import write_record
 from figures import claims as figure
@@ -95,6 +98,30 @@ def test_a_run_of_another_question_is_passed_over(tmp_path: Path) -> None:
     which_heads(tmp_path, MIDDLE, paths="total")
     found = Verdicts(tmp_path)["few_key_heads"]
     assert found.holds == "not measured" and "paths total" in found.why
+
+
+@pytest.mark.parametrize(
+    "other", [{"n": 9}, {"operands": [1, 5]}, {"operations": ["addition"]}, {"pairs": "x.jsonl"}]
+)
+def test_a_try_out_counts_for_no_claim(tmp_path: Path, other: dict) -> None:
+    which_heads(tmp_path, MIDDLE, **other)
+    found = Verdicts(tmp_path)["few_key_heads"]
+    assert found.holds == "not measured" and f"has {next(iter(other))} " in found.why
+
+
+def test_an_error_of_the_program_is_no_missing_measurement(tmp_path: Path) -> None:
+    def fails(evidence: Evidence) -> Found:
+        raise ValueError("a mistake")
+
+    with pytest.raises(ValueError, match="a mistake"):
+        verdict_on(replace(CLAIMS[0], measure=fails), Evidence("made", [tmp_path]))
+
+
+def test_a_model_without_runs_has_no_page_of_claims(tmp_path: Path) -> None:
+    options = figure.Options("nope", (tmp_path,), tmp_path / "out")
+    with pytest.raises(SystemExit, match=r"no finished run of which_heads of nope .* Make one: "):
+        figure.main(options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_first_root_that_has_a_run_wins(tmp_path: Path) -> None:

@@ -189,6 +189,23 @@ def drawing(html: str) -> str:
     return b64decode(html.partition("svg+xml;base64,")[2].partition('"')[0]).decode()
 
 
+def test_relative_effects_are_drawn_in_percent_and_the_strongest_are_told_apart() -> None:
+    means = torch.zeros(12, 8)
+    means[5, 5], means[3, 4], means[0, 0] = -0.122, -0.057, 0.02
+    heads = Effects(means[..., None].expand(12, 8, 6), ("layer", "head"), "relative_logit")
+    figure = heads.heatmap()
+    (drawn,) = figure.data
+    assert (drawn.zmin, drawn.zmax) == (-15, 15)
+    np.testing.assert_allclose(drawn.z, 100 * means.numpy(), rtol=1e-5)
+    assert drawn.hovertemplate.endswith("%<extra></extra>")
+    svg = drawing(heads._repr_html_())
+    assert "layer 5, head 5: -12.2%" in svg and "colours from −15% (red) to +15% (blue)" in svg
+    colours = [svg.partition(f"<title>layer {at}: ")[0][-9:-2] for at in ("5, head 5", "3, head 4")]
+    assert colours[0] != colours[1] and all(colour.startswith("#") for colour in colours)
+    plain = Effects(heads.per_pair, ("layer", "head"), "logit").heatmap(limit=0.06)
+    assert plain.data[0].zmax == 0.06 and plain.data[0].z.min() == pytest.approx(-0.122)
+
+
 def test_measures_of_unlike_units_are_drawn_apart() -> None:
     ranks = torch.stack([100 * torch.rand(4, 9), torch.rand(4, 9)], dim=1)
     effects = Effects(ranks, ("layer", "measure"), "lens", labels={"measure": ("rank", "p")})

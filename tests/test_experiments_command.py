@@ -14,7 +14,8 @@ from children import Script
 from arith_lens.runs import Run, RunError, find_runs, open_run
 from arith_lens.runs.processes import Processes, processes
 from experiments import are_they_needed
-from experiments.command import command, parts_said
+from experiments.command import command, parts_said, written_as_it_can_be
+from figures.command import command as figures_command
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -137,3 +138,34 @@ def test_a_part_goes_on_to_the_next_result(capsys: Any) -> None:
     with parts_said():
         raise PartDone("part 1 of 2 is done")
     assert capsys.readouterr().out == "part 1 of 2 is done\n"
+
+
+def test_characters_that_the_output_lacks_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "out").open("w", encoding="ascii") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with written_as_it_can_be():
+            print("−5% × 3 ≥ …, Jürgen")
+    assert (tmp_path / "out").read_text() == "-5% x 3 >= ..., J?rgen\n"
+
+
+@pytest.mark.parametrize("start", [command, figures_command], ids=["experiment", "figure"])
+def test_output_that_nobody_reads_ends_the_command_quietly(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    shares = {"shares": True} if start is command else {}
+    monkeypatch.setattr(sys, "argv", ["command"])
+    with os.fdopen(write, "w", encoding="utf-8") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(SystemExit) as ended:
+            start(lambda: print("a line"), "name", None, **shares)
+        out.flush()  # as Python does at its end
+    assert ended.value.code == 141
+
+
+def test_another_pipe_that_breaks_is_no_quiet_end() -> None:
+    with pytest.raises(BrokenPipeError), written_as_it_can_be():
+        raise BrokenPipeError("a helper process has gone")

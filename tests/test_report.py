@@ -1,11 +1,14 @@
 """The report: one page from the runs there are, offline, with nothing in it read as HTML."""
 
 import base64
+import errno
 import html
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pandas import DataFrame
@@ -13,10 +16,12 @@ from pandas import DataFrame
 from arith_lens.claims import CLAIMS
 from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
+from arith_lens.runs.record import write_record
 from experiments import whole_study
-from figures import fig2, gallery, report, report_claims, report_page
+from figures import collection, fig2, gallery, report, report_claims, report_page, templates
 from figures.collection import QUESTIONS, Lacking, collected
-from figures.drawn import Chart, Table, write
+from figures.common import NotComputed, Options, newest_run
+from figures.drawn import Chart, Table, named_by_settings, write
 from tests.made_runs import make_run
 
 RUN = "document.title='PWNED'"
@@ -83,15 +88,91 @@ def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     assert "damaged" in report_page._lacking(found)
 
 
-def test_a_run_of_an_earlier_layout_costs_no_other_figure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(options: object) -> list:
         raise KeyError("texts")
 
+    make_run(tmp_path, "made")
+    monkeypatch.setattr(collection, "QUESTIONS", [replace(QUESTIONS[0], modules=(fig2, templates))])
+    monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     monkeypatch.setattr(fig2, "drawn", fails)
-    found = collected(fig2, "reference", tmp_path)
-    assert isinstance(found, Lacking) and "cannot be read: KeyError('texts')" in found.reason
+    with pytest.raises(KeyError, match="texts"):
+        collected(fig2, "made", tmp_path)
+    with pytest.raises(SystemExit, match=r"not drawn because of errors of the program.*: fig2"):
+        page_of(tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "KeyError(&#x27;texts&#x27;)" in page and 'id="templates-chart"' in page
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_report_that_the_disk_refuses_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    make_run(tmp_path, "made")
+    monkeypatch.setattr(collection, "QUESTIONS", [replace(QUESTIONS[0], modules=(templates,))])
+    monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
+    (tmp_path / "report.html").write_text("as it was")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(SystemExit, match=r"the report is not written: .*No space left"):
+        page_of(tmp_path)
+    assert (tmp_path / "report.html").read_text() == "as it was"
+
+
+TRIED = {"n": 9, "operations": ("addition",)}
+
+
+def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path: Path) -> None:
+    full = make_run(tmp_path, "made", n=None)
+    tried = make_run(tmp_path, "made", **TRIED)
+    own = make_run(tmp_path, "made", pairs="my/pairs of.jsonl", keep="all")
+
+    def shown(**options: Any) -> Path:
+        return newest_run("which_heads", Options(model="made", root=tmp_path, **options)).path
+
+    assert shown() == full.path
+    assert shown(**TRIED) == tried.path
+    assert shown(pairs=Path("my/pairs of.jsonl"), keep="all") == own.path
+    with pytest.raises(NotComputed, match=rf"{tried.path} has n 9, operations addition"):
+        shown(n=10)
+    words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
+    names = [
+        named_by_settings(Table(name="t", shown=DataFrame(), runs=(run,), **words)).name
+        for run in (full, tried, own)
+    ]
+    assert names == ["t", "t-n9-addition", "t-pairs_of-keep-all"]
+
+
+def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: Path) -> None:
+    make_run(tmp_path, "made", **TRIED)
+    (chart,) = templates.drawn(Options(model="made", root=tmp_path))
+    assert named_by_settings(chart).name == "templates-n9-addition"
+    found = collected(templates, "made", tmp_path)
+    assert isinstance(found, Lacking) and "has n 9, operations addition" in found.reason
+
+
+def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    computed = []
+    monkeypatch.setattr(whole_study, "STUDY", whole_study.STUDY[:1])
+    monkeypatch.setattr(whole_study, "_computed", lambda *given: computed.append(given) or True)
+    monkeypatch.setattr(whole_study, "_weights", lambda config: "today's")
+    make_run(tmp_path, "made", **TRIED)
+    whole_study.main(whole_study.Config(model="made"), root=tmp_path)
+    assert len(computed) == 1
+    run = make_run(tmp_path, "made")
+    for weights, more in (("yesterday's", 1), ("today's", 0)):
+        run.record["provenance"]["model"] = {"weights_sha256": weights}
+        write_record(run.path, run.record)
+        computed.clear()
+        whole_study.main(whole_study.Config(model="made"), root=tmp_path)
+        assert len(computed) == more, weights
 
 
 def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path: Path) -> None:

@@ -113,6 +113,35 @@ def test_variables_become_options(tmp_path: Path) -> None:
         start = computed.index(options[0])
         assert computed[start : start + len(options)] == options
     assert drawn[-2:] == ["--model", "my model's folder"]
+    sample = computed.index("--n"), computed.index("--dtype")
+    assert drawn[3:-2] == computed[sample[0] : sample[1]], "the figure is of the same sample"
+
+
+@needs_make
+@pytest.mark.parametrize("target", ["paths", "fig3", "report"])
+def test_pairs_are_refused_by_targets_that_would_not_use_them(tmp_path: Path, target: str) -> None:
+    done = make(tmp_path, "-n", target, "PAIRS=mine.jsonl")
+    assert done.returncode != 0 and done.stdout == ""
+    assert f"make {target} takes no PAIRS=; leave it out, or take one of: fig2" in done.stderr
+
+
+@needs_make
+@pytest.mark.parametrize(
+    "fails, works", [("whole_study", False), ("figures.report", False), ("none", True)]
+)
+def test_a_report_with_a_study_that_failed_is_written_and_is_no_success(
+    tmp_path: Path, fails: str, works: bool
+) -> None:
+    folder = tmp_path / "venv"
+    (folder / "bin").mkdir(parents=True)
+    script = f'echo "$2"; case "$2" in *{fails}) exit 1;; esac'
+    fake_python(folder / "bin", script).rename(folder / "bin" / "python")
+    (folder / ".installed").touch()
+    os.utime(folder / ".installed", (2**31 - 1, 2**31 - 1))
+    done = make(tmp_path, "report", f"VENV={folder}", "N=3")
+    assert done.stdout.split()[:2] == ["experiments.whole_study", "figures.report"]
+    assert (done.returncode == 0) == works
+    assert ("some failed" in done.stderr) == (fails == "whole_study")
 
 
 def test_every_dependency_is_pinned_within_its_bounds() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from arith_lens.claims import attention, heads, knockout, models, probes, sharing, tuning
 from arith_lens.claims.claim import Claim, Verdict
 from arith_lens.claims.evidence import Evidence
+from arith_lens.claims.settings import Settings
 from arith_lens.claims.verdicts import verdict_on
 
 CLAIMS: tuple[Claim, ...] = (
@@ -20,21 +21,24 @@ CLAIMS: tuple[Claim, ...] = (
 """All of them, group by group."""
 
 
-def check_claims(model: str, *, roots: Sequence[Path | str] = ("results",)) -> list[Verdict]:
+def check_claims(
+    model: str, *, roots: Sequence[Path | str] = ("results",), settings: Settings | None = None
+) -> list[Verdict]:
     """The paper's claims, each with what this model's runs say of it; loads no model.
 
-    Of each experiment the newest finished run counts that asks the paper's question about all four
-    operations; the first root that has one wins. A run that is missing or damaged makes its claims
-    "not measured", with the reason and the command that would measure them.
+    For each experiment, the newest finished run with these settings is used; the first root that
+    has one wins. A run that is missing or damaged makes its claims "not measured", with the reason
+    and the command that would measure them.
 
     Args:
         model: as it was given to the experiments: a shipped model's name, a hub id, or a directory.
         roots: folders that hold runs.
+        settings: what the runs must have been made with; the paper's settings if not given.
 
     Raises:
         ValueError: no root.
     """
     if not roots:
         raise ValueError("expected folders that hold runs, found none; give roots=('results',)")
-    evidence = Evidence(model, [Path(root) for root in roots])
+    evidence = Evidence(model, [Path(root) for root in roots], settings)
     return [verdict_on(claim, evidence) for claim in CLAIMS]

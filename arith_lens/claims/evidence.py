@@ -1,25 +1,13 @@
-"""The runs that claims are measured from: the newest finished that ask the paper's question."""
+"""The runs that claims are measured from: the newest finished ones with the paper's settings."""
 
 import shlex
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from arith_lens.problems import FOUR
+from arith_lens.claims.settings import Settings, described, weights_of
 from arith_lens.runs import Run, find_runs
-
-ASKED: Mapping[str, Any] = {
-    "paths": "via_mlps",
-    "metric": "relative_logit",
-    "keep": "correct",
-    "pairs": None,
-    "counterfactual": "word",
-    "ablation": "mean",
-    "final_norm": False,
-}
-"""The paper's question, of every experiment whose configuration has such a field."""
-
 
 HEADS = "which_heads"
 
@@ -33,17 +21,20 @@ class NotMeasured(Exception):
 
 
 class Evidence:
-    """The runs of one model under some roots; those that were used are noted."""
+    """The runs of one model under some roots; those that were used are noted.
 
-    def __init__(self, model: str, roots: Sequence[Path]) -> None:
+    Where the settings name no weights, they are those of the first run that is used.
+    """
+
+    def __init__(self, model: str, roots: Sequence[Path], settings: Settings | None = None) -> None:
         self.model = model
         self.roots = tuple(roots)
+        self.settings = settings or Settings()
         self._found: dict[tuple[str, str], Run] = {}
-        self._weights: str | None = None  # of the first run that was found
         self._used: dict[Path, None] = {}
 
     def run(self, experiment: str, *, result: str = "") -> Run:
-        """The newest finished run that asks the paper's question, of the first root that has one.
+        """The newest finished run with these settings, of the first root that has one.
 
         Args:
             result: a result that it must have, such as "table-1"; "" for any run.
@@ -60,11 +51,6 @@ class Evidence:
     def note(self, used: Iterable[Path]) -> None:
         """That these folders were used too."""
         self._used.update(dict.fromkeys(used))
-
-    def _other_weights(self, run: Run) -> str:
-        """That a run is of another checkpoint of this name than the first; "" where it is not."""
-        other = {self._weights, _weights(run)} - {None}
-        return "other weights than the runs before it" if len(other) > 1 else ""
 
     def take_used(self) -> tuple[Path, ...]:
         """The folders used since this was last called."""
@@ -87,12 +73,14 @@ class Evidence:
         Raises:
             NotMeasured: there is no run of another model.
         """
-        own = _weights(self.run(HEADS))
+        own = weights_of(self.run(HEADS))
+        settings = replace(self.settings, weights=None)
         for root in self.roots:
             for run in find_runs(HEADS, root=root):
-                same = own is not None and _weights(run) == own  # another name of this checkpoint
-                if run.config.get("model") not in (None, self.model) and not same:
-                    return Evidence(run.config["model"], self.roots)
+                same = own is not None and weights_of(run) == own  # another name of this checkpoint
+                other = run.config.get("model") not in (None, self.model) and not same
+                if other and not settings.differences(run):
+                    return Evidence(run.config["model"], self.roots, settings)
         raise NotMeasured(
             f"no finished run of {HEADS} of another model than {self.model} under "
             f"{', '.join(map(str, self.roots))}",
@@ -107,30 +95,14 @@ class Evidence:
                 runs = find_runs(experiment, model=self.model, root=root)
             refused += [str(warning.message) for warning in caught]
             for run in runs:
-                reason = _unlike(run) or self._other_weights(run)
+                reason = described(self.settings.differences(run))
                 if not reason and result and result not in run.names:
                     reason = f"no {result}"
                 if not reason:
-                    self._weights = self._weights or _weights(run)
+                    weights = self.settings.weights or weights_of(run)
+                    self.settings = replace(self.settings, weights=weights)
                     return run
                 refused.append(f"{run.path} has {reason}")
         places = ", ".join(map(str, self.roots))
         why = f"no finished run of {experiment} of {self.model} under {places}"
         raise NotMeasured("; ".join([why, *refused]), self.command(experiment, result))
-
-
-def _weights(run: Run) -> str | None:
-    """The digest of the model's weights; None where the run does not know it."""
-    return (run.record["provenance"].get("model") or {}).get("weights_sha256")
-
-
-def _unlike(run: Run) -> str:
-    """How a run's question differs from the paper's; "" where it does not."""
-    config = run.config
-    other = [
-        f"{name} {config[name]}"
-        for name, asked in ASKED.items()
-        if config.get(name, asked) != asked
-    ]
-    missing = [name for name in FOUR if name not in config.get("operations", FOUR)]
-    return ", ".join(other + [f"no {name}" for name in missing])

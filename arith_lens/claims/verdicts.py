@@ -6,13 +6,16 @@ from arith_lens.runs import RunError
 
 
 def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
-    """A claim's verdict; "not measured" where a run is missing, damaged, or has nothing to show."""
+    """A claim's verdict; "not measured" where a run is missing, damaged, or has nothing to show.
+
+    Any other error is one of the program, and is raised.
+    """
     evidence.take_used()
     try:
         found = claim.measure(evidence)
     except NotMeasured as missing:
         why, command = str(missing), missing.command
-    except (RunError, ValueError) as damage:
+    except RunError as damage:
         why, command = str(damage), f"{evidence.command(claim.experiments[0])} --again"
     else:
         told = found.holds, str(found), found.numbers

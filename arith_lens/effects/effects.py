@@ -213,7 +213,10 @@ class Effects:
         )
 
     def heatmap(self, **options: Any) -> Any:
-        """A plotly figure of the mean; `options` go to `plotting.heatmap`."""
+        """A plotly figure of the mean; `options` go to `plotting.heatmap`.
+
+        Relative effects are in percent, with colours that reach to the strongest one.
+        """
         from arith_lens import plotting
 
         return plotting.heatmap(self._grid(), **(self._legend() | options))
@@ -258,11 +261,18 @@ class Effects:
         return "".join(plotting.as_image(chart, alt=repr(self)) for chart in charts)
 
     def _grid(self) -> Float[np.ndarray, "row column"]:
-        """The means as one map: a single row for one axis, leading axes unrolled beyond two."""
-        means = self.mean().numpy()
+        """The means as one map: a single row for one axis, leading axes unrolled beyond two; in
+        percent where they are shares of the logit."""
+        means = self.mean().numpy() * (100 if self._unit else 1)
         return means.reshape(-1, means.shape[-1] if means.ndim else 1)
 
+    @property
+    def _unit(self) -> str:
+        return "%" if self.metric == "relative_logit" else ""
+
     def _legend(self) -> dict[str, Any]:
+        from arith_lens import plotting
+
         leading, last = ", ".join(self.axes[:-1]), self.axes[-1] if self.axes else ""
         paths = f" (paths {self.paths})" if self.paths else ""
         names = self.labels or {}
@@ -271,6 +281,8 @@ class Effects:
             "title": f"{self.metric}{paths}",
             "rows": names.get(leading, ()),
             "columns": names.get(last, ()),
+            "unit": self._unit,
+            "limit": plotting.symmetric_limit(self._grid(), 100) if self._unit else None,
         }
 
     def sample(self) -> Sample:

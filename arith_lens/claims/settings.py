@@ -1,0 +1,84 @@
+"""The paper's settings, and how those of a run differ from them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arith_lens.problems import FOUR
+from arith_lens.runs import Run
+
+PAPER: Mapping[str, Any] = {
+    "paths": "via_mlps",
+    "metric": "relative_logit",
+    "counterfactual": "word",
+    "templates": ["operation"],
+    "operands": [1, 9],
+    "answer_token": "whole",
+    "ablation": "mean",
+    "final_norm": False,
+}
+"""Of every experiment whose configuration has such a field."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run must have in common with others to be shown beside them; by default the paper's.
+
+    A field that an experiment does not have does not matter.
+    """
+
+    n: int | None = None
+    """Distinct reference prompts per operation; None: all there are."""
+    operations: tuple[str, ...] = FOUR
+    """The calculations; a run with further ones beside the paper's four will do."""
+    pairs: Path | None = None
+    """A file of prompts, instead of the templates."""
+    keep: str = "correct"
+    """Which prompts are looked at."""
+    weights: str | None = None
+    """The digest of the checkpoint's weights; None: of any."""
+
+    def differences(self, run: Run) -> dict[str, Any]:
+        """The settings of a run that are others, by name; empty where it has these."""
+        config = run.config
+        own = {"n": self.n, "pairs": self.pairs and str(self.pairs), "keep": self.keep, **PAPER}
+        other = {
+            name: config[name] for name, value in own.items() if config.get(name, value) != value
+        }
+        operations = set(config.get("operations", self.operations))
+        further = operations - set(self.operations) if self.operations != FOUR else ()
+        if further or set(self.operations) - operations:
+            other["operations"] = config["operations"]
+        if len({self.weights, weights_of(run)} - {None}) > 1:
+            other["other weights"] = "than the runs before it"
+        return other
+
+
+def weights_of(run: Run) -> str | None:
+    """The digest of the model's weights; None where the run does not know it."""
+    return (run.record["provenance"].get("model") or {}).get("weights_sha256")
+
+
+def described(differences: Mapping[str, Any]) -> str:
+    """Settings in words: `n 9, operations addition division`."""
+    return ", ".join(f"{name} {_text(value, ' ')}" for name, value in differences.items())
+
+
+def suffix(run: Run) -> str:
+    """For the names of files that are made from a run: `-n9-addition`; "" for the paper's."""
+    parts = []
+    for name, value in Settings().differences(run).items():
+        text = Path(value).stem if name == "pairs" else _text(value, "-")
+        parts.append(
+            text if name in ("operations", "pairs") else f"{name}{'-' * (name != 'n')}{text}"
+        )
+    return "".join(f"-{_as_name(part)}" for part in parts)
+
+
+def _text(value: Any, between: str) -> str:
+    return between.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _as_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in text)

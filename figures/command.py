@@ -1,0 +1,20 @@
+"""How a figure is started from the command line."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tyro
+
+from experiments.command import written_as_it_can_be
+
+
+def command(main: Callable[..., Any], name: str, about: str | None) -> None:
+    """Read the command line and run `main`.
+
+    Args:
+        main: of the figure.
+        name: of its module.
+        about: the module's docstring.
+    """
+    with written_as_it_can_be():
+        tyro.cli(main, prog=f"python -m figures.{name}", description=about)
