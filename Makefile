@@ -20,6 +20,10 @@ TASKS ?=
 LIMIT ?=
 TUNED ?=
 
+# Idle OpenMP threads sleep: spinning, they take the processor from other work. Yours wins.
+OMP_WAIT_POLICY ?= PASSIVE
+export OMP_WAIT_POLICY
+
 # The Python to set up from: the first of these that is new enough, or your own: make PYTHON=...
 PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; \
@@ -186,7 +190,7 @@ gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
 	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet \
 		--constraint $(VENV)/constraints.txt --editable '.[notebook]'
-	$(BIN)/jupyter-lab notebooks/tutorial.ipynb
+	$(BIN)/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/tutorial.ipynb
 
 notebooks: $(STAMP) ## run the notebooks' sources anew, and store what comes out (some minutes)
 	@$(BIN)/python -c 'import ipywidgets' 2>/dev/null || $(BIN)/python -m pip install --quiet \

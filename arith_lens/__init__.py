@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from arith_lens.probes import mlp_probe as mlp_probe
     from arith_lens.runs import load_run as load_run
     from arith_lens.runs import open_run as open_run
+    from arith_lens.runs import run_table as run_table
     from arith_lens.stability import stability_of as stability_of
     from arith_lens.word_problems import gsm8k_pairs as gsm8k_pairs
 
@@ -115,6 +116,7 @@ _HOME = {
     "plan": "path_patching",
     "record": "model",
     "refuse_overlap": "benchmarks",
+    "run_table": "runs",
     "sample_pairs": "pairs",
     "scale_heads": "hooks",
     "scale_mlps": "hooks",

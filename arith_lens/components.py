@@ -7,6 +7,7 @@ or an `Mlp`. Hook names are TransformerLens' own. Nothing here knows a model.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -75,10 +76,95 @@ class Mlp:
 
 Component: TypeAlias = Head | Mlp
 
+_HeadLike: TypeAlias = Head | str | tuple[int, int]
+_MlpLike: TypeAlias = Mlp | str | int
+_ComponentLike: TypeAlias = Component | str | tuple[int, int]
+
+Heads: TypeAlias = _HeadLike | Iterable[_HeadLike]
+"""One head or several: `Head(5, 2)`, `"5.2"`, `(5, 2)`, or a list of such."""
+
+Mlps: TypeAlias = _MlpLike | Iterable[_MlpLike]
+"""One MLP or several: `Mlp(3)`, `"MLP 3"`, the layer 3, or a list of such."""
+
+Components: TypeAlias = _ComponentLike | Iterable[_ComponentLike]
+"""Heads and MLPs in any mixture, one or several; a pair of numbers is a head."""
+
 
 def parse_component(text: str) -> Component:
     """Read `12.22` or `MLP 12`. Raises ValueError on anything else."""
     return Mlp.parse(text) if "mlp" in text.lower() else Head.parse(text)
+
+
+def as_heads(heads: Heads) -> list[Head]:
+    """The heads in order. Raises TypeError for what is no head, ValueError for one below 0."""
+    return [_as_head(value) for value in _several(heads)]
+
+
+def as_mlps(mlps: Mlps) -> list[Mlp]:
+    """The MLPs in order. Raises TypeError for what is no MLP, ValueError for one below 0."""
+    values = [mlps] if isinstance(mlps, Mlp | str | int) else _several(mlps)
+    return [_as_mlp(value) for value in values]
+
+
+def as_components(components: Components) -> list[Component]:
+    """The components in order. Raises TypeError for what is none, ValueError for one below 0."""
+    return [_as_component(value) for value in _several(components)]
+
+
+def _several(values: Any) -> list[Any]:
+    """The values of a list; one value, text and a pair of numbers among them, as a list of it."""
+    if isinstance(values, Iterable) and not isinstance(values, str) and not _is_pair(values):
+        return list(values)
+    return [values]
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether a value is (layer, index)."""
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_count, value))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _as_head(value: Any) -> Head:
+    if isinstance(value, Head):
+        return value
+    if _is_pair(value):
+        return Head(int(value[0]), int(value[1]))
+    if isinstance(value, str) and _HEAD.fullmatch(value.strip()):
+        return Head.parse(value)
+    mlps = "; patch_mlps and ablate_mlps take MLPs" if isinstance(value, Mlp) else ""
+    raise TypeError(
+        f"expected heads such as Head(12, 22), found {value!r} ({type(value).__name__}){mlps}; "
+        "'12.22' and (12, 22) name this head, too"
+    )
+
+
+def _as_mlp(value: Any) -> Mlp:
+    if isinstance(value, Mlp):
+        return value
+    if _is_count(value):
+        return Mlp(int(value))
+    if isinstance(value, str) and _MLP.fullmatch(value.strip()):
+        return Mlp.parse(value)
+    raise TypeError(
+        f"expected MLPs such as Mlp(12), or layers such as 12, found {value!r} "
+        f"({type(value).__name__}); 'MLP 12' names this MLP, too"
+    )
+
+
+def _as_component(value: Any) -> Component:
+    if isinstance(value, Head | Mlp):
+        return value
+    if _is_pair(value):
+        return Head(int(value[0]), int(value[1]))
+    if isinstance(value, str) and (_HEAD.fullmatch(value.strip()) or _MLP.fullmatch(value.strip())):
+        return parse_component(value)
+    raise TypeError(
+        f"expected components such as Head(12, 22) and Mlp(12), found {value!r} "
+        f"({type(value).__name__}); '12.22', (12, 22) and 'MLP 12' name them, too"
+    )
 
 
 def every_head(n_layers: int, n_heads: int) -> list[Head]:

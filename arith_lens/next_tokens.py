@@ -66,7 +66,7 @@ class NextTokens:
 @torch.no_grad()
 def next_tokens(
     model: HookedLike,
-    prompts: Sequence[str],
+    prompts: Sequence[str] | str,
     *,
     hooks: Iterable[NamedHook] = (),
     k: int = 5,
@@ -75,11 +75,13 @@ def next_tokens(
     """The k likeliest tokens after each prompt.
 
     Args:
+        prompts: several, or the text of one
         hooks: interventions without positions of their own, such as `knockout_hooks`
 
     Raises:
         ValueError: no prompt, or an empty one; k beyond the vocabulary
     """
+    prompts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
     d_vocab = int(model.cfg.d_vocab)
     if not prompts or not all(prompts) or not 1 <= k <= d_vocab:
         raise ValueError(
@@ -99,7 +101,7 @@ def next_tokens(
     ids = torch.cat([part.indices for part in found]).cpu()
     names = {i: piece.replace("▁", " ") for i, piece in pieces(tokenizer, ids.tolist()).items()}
     return NextTokens(
-        prompts=tuple(prompts),
+        prompts=prompts,
         ids=ids,
         pieces=tuple(tuple(names[i] for i in row) for row in ids.tolist()),
         probabilities=torch.cat([part.values for part in found]).cpu(),

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+MOST_PROBLEMS = 1_000_000
+"""All pairs of numbers from 1 to 1000; more take minutes and gigabytes to list."""
 FOUR = ("addition", "subtraction", "multiplication", "division")
 OPERATIONS = (*FOUR, "exponentiation")
 SYMBOLS = {
@@ -75,6 +77,15 @@ class Problem:
             case _:
                 return a**b if a or b >= 0 else None
 
+    def decimal(self, places: int) -> str | None:
+        """The result as a decimal number, `1.25` for 5 / 4, cut off (not rounded) after `places`
+        digits; None for 1 / 0 and its like."""
+        if self.value is None:
+            return None
+        whole, rest = divmod(abs(self.value), 1)
+        text = f"{'-' * (self.value < 0)}{whole}"
+        return f"{text}.{int(rest * 10**places):0{places}}" if rest and places else text
+
     @property
     def is_exact(self) -> bool:
         """Whether the answer is a non-negative integer."""
@@ -92,6 +103,18 @@ class Problem:
         return self.answer not in (self.a, self.b)
 
 
+def check_operands(operands: Iterable[int]) -> set[int] | range:
+    """The distinct operands; raises ValueError where they make more than `MOST_PROBLEMS` pairs."""
+    numbers = operands if isinstance(operands, range) else set(operands)
+    count = len(numbers)
+    if count**2 > MOST_PROBLEMS:
+        raise ValueError(
+            f"expected operands for at most {MOST_PROBLEMS:,} problems, found {count**2:,} "
+            f"problems: A and B are each one of {count:,} numbers; give fewer operands"
+        )
+    return numbers
+
+
 def all_problems(
     operation: str, operands: Iterable[int] = range(1, 10), *, answer_digits: int | None = None
 ) -> list[Problem]:
@@ -106,10 +129,10 @@ def all_problems(
         answer_digits: keep the problems whose answer has this many decimal digits; None keeps all.
 
     Raises:
-        ValueError: unknown operation, or no operands.
+        ValueError: unknown operation, no operands, or more than `MOST_PROBLEMS` pairs of them.
     """
     check_operation(operation)
-    numbers = sorted(set(operands))
+    numbers = sorted(check_operands(operands))
     if not numbers:
         raise ValueError("no operands: expected at least one integer, such as range(1, 10)")
     problems = [Problem(operation, a, b) for a in numbers for b in numbers]

@@ -166,6 +166,20 @@ def sign_test(
     return torch.as_tensor(np.where(below + above == 0, np.nan, p), dtype=torch.float32)
 
 
+def t_test(
+    mean: Float[Tensor, "*component"], stderr: Float[Tensor, "*component"], n_clusters: int
+) -> Float[Tensor, "*component"]:
+    """Two-sided p-value that a mean with this standard error is zero, by Student's t.
+
+    NaN where the error is not known, or where the mean and its error are both zero.
+    """
+    from scipy.stats import t
+
+    statistic = (mean.double() / stderr.double()).abs()
+    p = 2 * t.sf(statistic.numpy(), max(n_clusters - 1, 1))
+    return torch.as_tensor(np.asarray(p)).reshape(mean.shape)
+
+
 def false_discovery_control(p: Float[Tensor, "*test"]) -> Float[Tensor, "*test"]:
     """q-values of Benjamini and Hochberg over all tests given; NaN is no test."""
     from scipy import stats

@@ -25,7 +25,7 @@ from arith_lens.knockout import (
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from experiments.command import command, parts_said
-from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
+from experiments.which_heads import Dtype, Operation, fitting_engine, loaded_model, said_plainly
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
     if dry_run:
         print(_plan(model, config))
         return
@@ -94,7 +94,9 @@ def compute(
     run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
 ) -> None:
     """A curve for each order, by name: `effect`, `random 0`, `matched 0`, `END`, `iterative`."""
-    effects = al.path_patch(model, pairs, run=run, name=f"{operation}-effects")
+    effects = al.path_patch(
+        model, pairs, run=run, name=f"{operation}-effects", engine=fitting_engine(model)
+    )
     shape = (model.n_layers, model.n_heads)
     order = [head for head in effects.heads.top(shape[0] * shape[1]) if isinstance(head, al.Head)]
     most = most_heads(config, *shape)

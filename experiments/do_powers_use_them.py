@@ -18,7 +18,7 @@ from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments.command import command, parts_said
-from experiments.which_heads import Dtype, loaded_model, said_plainly
+from experiments.which_heads import Dtype, fitting_engine, loaded_model, said_plainly
 
 POWERS = tuple(template.name for template in TEMPLATES["exponentiation"])
 
@@ -56,7 +56,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
     if dry_run:
         print(
             f"{len(POWERS)} wordings and {len(FOUR)} operations, each: a path patching of every "
@@ -71,7 +71,9 @@ def main(
                 with said_plainly():
                     pairs = al.sample_pairs(model, operation, seed=config.seed)
                 with parts_said():
-                    al.path_patch(model, pairs, run=run, name=operation)
+                    al.path_patch(
+                        model, pairs, run=run, name=operation, engine=fitting_engine(model)
+                    )
         for name in POWERS:
             if again or result_name(name) not in run.names:
                 with parts_said():
@@ -90,7 +92,9 @@ def compute(model: al.HookedModel, template: str, config: Config, run: Run) -> N
         pairs = al.sample_pairs(
             model, "exponentiation", templates=[template], draws=config.draws, seed=config.seed
         )
-    effects = al.path_patch(model, pairs, run=run, name=f"{result_name(template)}-effects")
+    effects = al.path_patch(
+        model, pairs, run=run, name=f"{result_name(template)}-effects", engine=fitting_engine(model)
+    )
     key = al.key_heads(effects)
     orders: dict[str, Any] = {"effect": key}
     for seed in range(config.seed, config.seed + config.controls):

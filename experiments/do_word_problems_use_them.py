@@ -27,7 +27,7 @@ from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import command
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, loaded_model, said_plainly
+from experiments.which_heads import BEFORE_FILTER, Dtype, fitting_engine, loaded_model, said_plainly
 
 MEANS: dict[str, Literal["template", "vector"]] = {
     "generated": "template",
@@ -77,13 +77,16 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
     with said_plainly():
-        both = {"generated": all_operations(model, n=config.n, seed=config.seed)}
-        both["word_problems"] = _word_problems(model, config)
+        keep = "all" if dry_run else "correct"
+        both = {"generated": all_operations(model, n=config.n, seed=config.seed, keep=keep)}
+        drawn = _word_problems(model, config)
+        both["word_problems"] = drawn if dry_run else _answered(model, drawn)
     if dry_run:
         for name, pairs in both.items():
-            print(f"{name}: {al.plan(model, pairs)}; then {5 + config.controls} knockouts")
+            cost = al.plan(model, pairs, engine=fitting_engine(model))
+            print(f"{name}: {cost}; then {5 + config.controls} knockouts{BEFORE_FILTER}")
         return
     inputs = () if config.data_dir is None else (config.data_dir / "gsm8k" / "test.jsonl",)
     with said_plainly():
@@ -97,13 +100,18 @@ def main(
 
 
 def _word_problems(model: al.HookedModel, config: Config) -> al.PromptPairs:
-    """The pairs that the model answers right, and whose counterfactual it does not answer so."""
+    """All that convert."""
     if config.data_dir is None:
         pairs, report = world_pairs(model, seed=config.seed)
     else:
         file = config.data_dir / "gsm8k" / "test.jsonl"
         pairs, report = gsm8k_pairs(model, file, seed=config.seed)
     print(report)
+    return pairs
+
+
+def _answered(model: al.HookedModel, pairs: al.PromptPairs) -> al.PromptPairs:
+    """The pairs that the model answers right, and whose counterfactual it does not answer so."""
     kept = keep_correct(model, pairs)
     still, _ = answer(model, kept, "counterfactual", batch_size=128)
     print(
@@ -119,7 +127,7 @@ def compute(
     """Effects and strongest heads of both kinds, then every set's knockout on both."""
     strongest = {}
     for name, pairs in both.items():
-        effects = al.path_patch(model, pairs)
+        effects = al.path_patch(model, pairs, engine=fitting_engine(model))
         run.save(f"effects-{name}", effects, pairs=pairs)
         strongest[name] = by_effect(effects, config.heads)
     sets = head_sets(strongest, model, config)

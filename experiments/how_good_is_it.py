@@ -23,7 +23,7 @@ from arith_lens.model.checkpoints import REFERENCE_MODELS
 from arith_lens.runs import Run
 from experiments.command import command
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, said_plainly
+from experiments.which_heads import Dtype, fitting_engine, said_plainly
 
 SIX = ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "commonsense_qa")
 WORLD = ("world_word_problems", "world_two_digit", "world_generic")
@@ -124,7 +124,10 @@ def interventions(
     if not config.heads:
         return found
     pairs = all_operations(model, n=config.n, seed=config.seed)
-    strongest = by_effect(al.path_patch(model, pairs, run=run, name="effects"), config.heads)
+    strongest = by_effect(
+        al.path_patch(model, pairs, run=run, name="effects", engine=fitting_engine(model)),
+        config.heads,
+    )
     sets = {"strongest": strongest}
     for seed in range(config.seed, config.seed + config.controls):
         order = random_order(model.n_layers, model.n_heads, seed)

@@ -15,12 +15,13 @@ import torch
 import tyro
 
 import arith_lens as al
+from arith_lens.model import empty_model
 from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from experiments.command import command
-from experiments.which_heads import Operation, said_plainly
+from experiments.which_heads import BEFORE_FILTER, Operation, said_plainly
 
 HEADER = (
     "operation       dtype     right    rho heads  MLPs     key heads in both, float32 alone, half "
@@ -92,11 +93,13 @@ def main(
         dry_run: print what it would cost, and stop.
     """
     with said_plainly():
-        wide = al.load_model(config.model, dtype=torch.float32, device=config.device)
-    pairs = {name: _sample(wide, name, config) for name in config.operations}
+        load = empty_model if dry_run else al.load_model
+        wide = load(config.model, dtype=torch.float32, device=config.device)
+    keep = "all" if dry_run else "correct"
+    pairs = {name: _sample(wide, name, config, keep) for name in config.operations}
     if dry_run:
         for name, chosen in pairs.items():
-            print(f"{name}, {1 + len(config.dtypes)} times: {al.plan(wide, chosen)}")
+            print(f"{name}, {1 + len(config.dtypes)} times: {al.plan(wide, chosen)}{BEFORE_FILTER}")
         return
     with said_plainly():
         opened = al.open_run("how_precise", config, model=wide, root=root)
@@ -113,9 +116,9 @@ def main(
     report(run)
 
 
-def _sample(model: al.HookedModel, operation: str, config: Config) -> al.PromptPairs:
+def _sample(model: al.HookedModel, operation: str, config: Config, keep: str) -> al.PromptPairs:
     with said_plainly():
-        return al.sample_pairs(model, operation, n=config.n, seed=config.seed)
+        return al.sample_pairs(model, operation, n=config.n, seed=config.seed, keep=keep)
 
 
 def _half(run: Run, config: Config, dtype: str, pairs: Mapping[str, al.PromptPairs]) -> None:

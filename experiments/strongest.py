@@ -9,10 +9,15 @@ from arith_lens.problems import FOUR
 
 
 def all_operations(
-    model: al.HookedModel, *, n: int | None = None, seed: int = 0, operations: Iterable[str] = FOUR
+    model: al.HookedModel,
+    *,
+    n: int | None = None,
+    seed: int = 0,
+    operations: Iterable[str] = FOUR,
+    keep: str = "correct",
 ) -> al.PromptPairs:
     """The pairs of all operations together; each has nine templates, so each weighs the same."""
-    drawn = [al.sample_pairs(model, name, n=n, seed=seed) for name in operations]
+    drawn = [al.sample_pairs(model, name, n=n, seed=seed, keep=keep) for name in operations]
     return reduce(add, drawn)
 
 

@@ -25,7 +25,7 @@ from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
 from experiments.command import command
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, loaded_model, said_plainly
+from experiments.which_heads import Dtype, fitting_engine, loaded_model, said_plainly
 
 Asked: TypeAlias = tuple[str, str]
 """A prompt, and the answer that should follow it."""
@@ -66,7 +66,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
     if dry_run:
         print(
             f"a path patching of every head on four operations, then {len(KINDS)} kinds of "
@@ -85,7 +85,7 @@ def compute(model: al.HookedModel, config: Config, run: Run) -> None:
     """Find the heads, and ask every prompt with and without them."""
     with said_plainly():
         pairs = all_operations(model, n=config.n, seed=config.seed)
-    effects = al.path_patch(model, pairs)
+    effects = al.path_patch(model, pairs, engine=fitting_engine(model))
     run.save("effects", effects, pairs=pairs)
     heads = by_effect(effects, config.heads)
     hooks = knockout_hooks(model, heads, counterfactual_means(model, pairs, heads))

@@ -18,7 +18,7 @@ from arith_lens.probes import chance, curve_of, distinct, turning_layers, winner
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from experiments.command import command
-from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
+from experiments.which_heads import BEFORE_FILTER, Dtype, Operation, loaded_model, said_plainly
 
 CASE = (4, 3)
 """The paper's example is 4 + 3; where it is not among the pairs, the first that tells A, B, C and
@@ -60,15 +60,19 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
+    keep = "all" if dry_run else "correct"
     with said_plainly():
         samples = {
-            name: al.sample_pairs(model, name, n=config.n, seed=config.seed)
+            name: al.sample_pairs(model, name, n=config.n, seed=config.seed, keep=keep)
             for name in config.operations
         }
     if dry_run:
         total = sum(map(len, samples.values()))
-        print(f"{total} prompts, seven forwards each: {total * 7} forwards without the vocabulary")
+        print(
+            f"{total} prompts, seven forwards each: {total * 7} forwards without the vocabulary"
+            f"{BEFORE_FILTER}"
+        )
         return
     with said_plainly():
         opened = al.open_run("what_do_mlps_add", config, model=model, root=root, again=again)

@@ -24,7 +24,7 @@ from arith_lens.reference.questions import world_questions
 from arith_lens.runs import Run
 from experiments.command import command
 from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, said_plainly
+from experiments.which_heads import Dtype, fitting_engine, said_plainly
 
 MATH, GENERIC = ("gsm8k", "svamp"), "mmlu"
 
@@ -126,7 +126,7 @@ def head_sets(model: al.HookedModel, config: Config, run: Run) -> dict[str, tupl
     """By name: none, key by the mean over operations, key in some operation, strongest, random."""
     with said_plainly():
         pairs = all_operations(model, n=config.n, seed=config.seed)
-    effects = al.path_patch(model, pairs, run=run, name="effects")
+    effects = al.path_patch(model, pairs, run=run, name="effects", engine=fitting_engine(model))
     of = torch.tensor([FOUR.index(name) for name in pairs.operation or ()])
     in_some = {
         head: None

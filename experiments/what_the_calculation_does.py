@@ -73,7 +73,7 @@ def main(
         dry_run: print what would be computed, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
     if dry_run:
         print(f"{len(KINDS)} kinds of prompts ({', '.join(KINDS)}), two forwards a prompt and side")
         return

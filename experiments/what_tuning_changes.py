@@ -24,7 +24,7 @@ from arith_lens.runs import Run
 from experiments.command import command
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
 from experiments.strongest import all_operations
-from experiments.which_heads import Dtype, loaded_model, said_plainly
+from experiments.which_heads import BEFORE_FILTER, Dtype, loaded_model, said_plainly
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,13 @@ def main(
     """
     with said_plainly():
         tuned = tuned_models(config, root)
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
     if dry_run:
-        pairs = all_operations(model, n=config.n, seed=config.seed)
+        pairs = all_operations(model, n=config.n, seed=config.seed, keep="all")
         names = ", ".join(one.name for one in tuned)
-        print(f"as it was, and {names}: each {al.plan(model, pairs, **asked(config))}")
+        print(
+            f"as it was, and {names}: each {al.plan(model, pairs, **asked(config))}{BEFORE_FILTER}"
+        )
         return
     with said_plainly():
         inputs = [path for one in tuned for path in one.files]

@@ -25,7 +25,14 @@ from arith_lens.templates import TEMPLATES
 from experiments.command import command
 from experiments.strongest import by_effect
 from experiments.what_comes_instead import KINDS as FORMATS
-from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
+from experiments.which_heads import (
+    BEFORE_FILTER,
+    Dtype,
+    Operation,
+    fitting_engine,
+    loaded_model,
+    said_plainly,
+)
 
 OPERANDS = (8, 2)
 """One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""
@@ -68,15 +75,17 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
+    keep = "all" if dry_run else "correct"
     with said_plainly():
         samples = {
-            name: al.sample_pairs(model, name, n=config.n, seed=config.seed)
+            name: al.sample_pairs(model, name, n=config.n, seed=config.seed, keep=keep)
             for name in config.operations
         }
     if dry_run:
         for name, pairs in samples.items():
-            print(f"{name}: {al.plan(model, pairs)}; then two forwards of the references")
+            cost = al.plan(model, pairs, engine=fitting_engine(model))
+            print(f"{name}: {cost}; then two forwards of the references{BEFORE_FILTER}")
         return
     with said_plainly():
         opened = al.open_run("where_do_they_look", config, model=model, root=root, again=again)
@@ -93,7 +102,9 @@ def _look(
     run: Run, name: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
 ) -> None:
     """The strongest heads of an operation, and as many others at random."""
-    effects = al.path_patch(model, pairs, run=run, name=f"{name}-effects")
+    effects = al.path_patch(
+        model, pairs, run=run, name=f"{name}-effects", engine=fitting_engine(model)
+    )
     key = [head for head in al.key_heads(effects) if isinstance(head, al.Head)]
     heads = by_effect(effects, max(config.top, len(key)))
     looks = al.attention_by_role(model, pairs, heads)

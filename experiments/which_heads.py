@@ -8,7 +8,7 @@ one component its output on the latter does to the logit of the right answer (th
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,14 +18,21 @@ from torch import Tensor
 
 import arith_lens as al
 from arith_lens.effects import KEY
+from arith_lens.model import empty_model
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
-from arith_lens.problems import FOUR
+from arith_lens.path_patching import UnsupportedTrunk
+from arith_lens.path_patching.trunk import trunk_of
+from arith_lens.problems import FOUR, OPERATIONS, check_operands
 from arith_lens.runs import Run, RunError
 from experiments.command import command, parts_said
 
 N_ROWS = 12
 """Key heads that are printed."""
+
+Engine: TypeAlias = Literal["auto", "sweep", "hooks"]
+BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
+"""What a dry run says: without weights, nobody knows which prompts the model answers right."""
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None
 Operation: TypeAlias = Literal[
@@ -62,7 +69,8 @@ class Config:
     keep: Literal["correct", "all"] = "correct"
     """Look at the prompts that the model answers right, or at all."""
     pairs: Path | None = None
-    """Prompts of your own (JSONL: reference, counterfactual, answer), instead of the templates."""
+    """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
+    a table if the name ends in .csv."""
     dtype: Dtype = None
     """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
     device: str | None = None
@@ -75,6 +83,7 @@ def main(
     root: Path = Path("results"),
     dry_run: bool = False,
     again: bool = False,
+    engine: Engine = "auto",
 ) -> None:
     """Compute, save and print.
 
@@ -84,13 +93,15 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved; without it, what
             is finished is reused, and what was broken off goes on.
+        engine: "sweep", fast, for additive pre-norm models; "hooks", a forward for each component,
+            for all; "auto": the sweep where it fits the model, else hooks.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
     asked: dict[str, Any] = {"paths": config.paths, "metric": config.metric}
-    asked["engine"] = "hooks" if config.paths == "total" else "sweep"
+    asked["engine"] = fitting_engine(model, config.paths) if engine == "auto" else engine
     if dry_run:
-        for name, pairs in samples(model, config):
-            print(f"{name}: {al.plan(model, pairs, **asked)}")
+        for name, pairs in samples(model, replace(config, keep="all")):
+            print(f"{name}: {al.plan(model, pairs, **asked)}{BEFORE_FILTER}")
         return
     given: dict[str, Any] = {
         "model": model,
@@ -107,11 +118,45 @@ def main(
         report(run, reused=saved)
 
 
-def loaded_model(config: Any) -> al.HookedModel:
-    """The model that a configuration names, in its dtype, on its device; mistakes said plainly."""
+def fitting_engine(model: al.HookedModel, paths: str = "via_mlps") -> str:
+    """`"sweep"` where it can compute this; else `"hooks"`, and a sentence that says why."""
+    if paths == "total":
+        return "hooks"
+    try:
+        trunk_of(model)
+    except UnsupportedTrunk as error:
+        reason = str(error).partition(", found ")[2].partition("; use ")[0]
+        print(
+            f"The fast sweep does not fit this model: {reason}. The slower engine computes the "
+            "same by one forward for each component; the bar shows the time that is left."
+        )
+        return "hooks"
+    return "sweep"
+
+
+def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
+    """The model that a configuration names, in its dtype, on its device; mistakes said plainly.
+
+    Args:
+        weights: False: as `empty_model` makes it, for a dry run
+    """
     dtype = None if config.dtype is None else getattr(torch, config.dtype)
+    load = al.load_model if weights else empty_model
     with said_plainly():
-        return al.load_model(config.model, dtype=dtype, device=config.device)
+        check_sample(config)
+        return load(config.model, dtype=dtype, device=config.device)
+
+
+def check_sample(config: Any) -> None:
+    """Refuse a sample that cannot be drawn, before a model is loaded. Raises ValueError."""
+    operations = getattr(config, "operations", FOUR)
+    if not operations or len({*operations}) < len(operations):
+        raise ValueError(
+            f"expected operations, each of them once, found {' '.join(operations) or 'none'}; "
+            f"name some of {', '.join(OPERATIONS)}, or leave --operations out"
+        )
+    if (operands := getattr(config, "operands", None)) is not None:
+        check_operands(range(operands[0], operands[1] + 1))
 
 
 @contextmanager
@@ -146,7 +191,7 @@ def samples(
                 yield operation, pairs
         return
     with said_plainly():
-        given = al.PromptPairs.from_jsonl(config.pairs, model)
+        given = al.PromptPairs.from_file(config.pairs, model)
     operations = given.operation or ("pairs",) * len(given)
     for operation in dict.fromkeys(operations):
         if operation not in skip:

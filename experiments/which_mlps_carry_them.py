@@ -6,7 +6,7 @@ the unembedding of each number. Saves a run under
 results/which_mlps_carry_them/, which `figures/carriers.py` draws.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,11 +14,12 @@ import tyro
 
 import arith_lens as al
 from arith_lens.mediation import mediation_flops
+from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from experiments.command import command, parts_said
 from experiments.strongest import by_effect
-from experiments.which_heads import Dtype, Operation, loaded_model, said_plainly
+from experiments.which_heads import BEFORE_FILTER, Dtype, Operation, loaded_model, said_plainly
 from experiments.which_paths import samples
 
 
@@ -61,12 +62,14 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
+    with said_plainly():
+        trunk_of(model)  # mediation is by the sweep alone
     if dry_run:
         middle = [al.Head(model.n_layers // 2, i) for i in range(min(config.top, model.n_heads))]
-        for operation, pairs in samples(model, config, config.operations):
+        for operation, pairs in samples(model, replace(config, keep="all"), config.operations):
             flops = mediation_flops(model, pairs, middle)
-            print(f"{operation}: {al.plan(model, pairs)}, to find the heads")
+            print(f"{operation}: {al.plan(model, pairs)}, to find the heads{BEFORE_FILTER}")
             print(f"  then about {flops:.3g} FLOPs for {len(middle)} heads of a middle layer")
         return
     with said_plainly():

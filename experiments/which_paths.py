@@ -7,7 +7,7 @@ results/which_paths/, which `figures/paths.py` shows.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,13 @@ import tyro
 import arith_lens as al
 from arith_lens.problems import FOUR
 from experiments.command import command, parts_said
-from experiments.which_heads import Operation, loaded_model, said_plainly
+from experiments.which_heads import (
+    BEFORE_FILTER,
+    Operation,
+    fitting_engine,
+    loaded_model,
+    said_plainly,
+)
 
 MEANINGS: tuple[dict[str, Any], ...] = (
     {"paths": "via_mlps"},
@@ -62,13 +68,15 @@ def main(
         root: where runs are kept.
         dry_run: print what it would cost, and stop.
     """
-    model = loaded_model(config)
+    model = loaded_model(config, weights=not dry_run)
+    engine = fitting_engine(model)
+    meanings = [{"engine": engine, **meaning} for meaning in MEANINGS]
     if dry_run:
-        for operation, pairs in samples(model, config, config.operations):
+        for operation, pairs in samples(model, replace(config, keep="all"), config.operations):
             some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
-            for meaning in MEANINGS:
+            for meaning in meanings:
                 cost = al.plan(model, pairs, senders=some, metric=config.metric, **meaning)
-                print(f"{operation}, {meaning['paths']}: {cost}")
+                print(f"{operation}, {meaning['paths']}: {cost}{BEFORE_FILTER}")
         return
     with said_plainly():
         opened = al.open_run("which_paths", config, model=model, root=root)
@@ -77,7 +85,7 @@ def main(
         for operation, pairs in samples(model, config, missing):
             heads = None  # every head, of which the strongest are then asked again
             with parts_said():
-                for meaning in MEANINGS:
+                for meaning in meanings:
                     asked: dict[str, Any] = {"senders": heads, "metric": config.metric, **meaning}
                     name = f"{operation}-{meaning['paths']}"
                     effects = al.path_patch(model, pairs, run=run, name=name, **asked)

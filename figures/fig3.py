@@ -15,7 +15,7 @@ from pandas import concat
 
 from arith_lens import plotting
 from arith_lens.effects import Effects, key_heads
-from arith_lens.knockout import KnockoutCurve, KnockoutCurves
+from arith_lens.knockout import KnockoutCurve, KnockoutCurves, range_line
 from arith_lens.runs import Run
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
@@ -90,7 +90,7 @@ def _panel(
 def _lines(curves: KnockoutCurves, row: int) -> tuple[plotting.Line, ...]:
     """The curves of one measure: controls first, so that the effect order lies on top."""
     lines = [
-        _over_orders(curves.starting(f"{prefix} "), row, *style)
+        range_line(curves.starting(f"{prefix} "), *style, measure=row)
         for prefix, style in CONTROLS.items()
     ]
     lines += [
@@ -98,20 +98,7 @@ def _lines(curves: KnockoutCurves, row: int) -> tuple[plotting.Line, ...]:
         for key, (name, colour, dash) in ALONE.items()
         if key in curves
     ]
-    effect = curves["effect"]
-    low, high = 100 * effect.effects().ci()[:, row].numpy()
-    line = plotting.Line(
-        _ks(effect), _percent(effect, row), "by effect", plotting.RED, low=low, high=high
-    )
-    return (*lines, line)
-
-
-def _over_orders(curves: list[KnockoutCurve], row: int, name: str, colour: str) -> plotting.Line:
-    """The mean over control orders; the band holds all of them."""
-    all_ = np.stack([_percent(curve, row) for curve in curves])
-    return plotting.Line(
-        _ks(curves[0]), all_.mean(0), name, colour, low=all_.min(0), high=all_.max(0)
-    )
+    return (*lines, curves["effect"].line("by effect", plotting.RED, measure=row))
 
 
 def _ks(curve: KnockoutCurve) -> np.ndarray:

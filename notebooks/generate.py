@@ -1,20 +1,20 @@
 """The notebooks from their sources: `python notebooks/generate.py` runs each, keeping its outputs.
 
 The percent files are what is edited and tested. Conversion goes one way, without jupytext's pairing
-(paired, an editor would load the inputs from the `.py`), and pictures are stored as plotly and as
-PNG, so that a page that runs no script shows them too.
+(paired, an editor would load the inputs from the `.py`). Figures are stored as plotly and, where a
+browser can draw them, as PNG too, so that a page that runs no script shows them.
 """
 
 import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
+
+from arith_lens.plotting import browser_path
 
 HERE = Path(__file__).parent
-SETTING = {
-    "HF_HUB_OFFLINE": "1",
-    "PLOTLY_RENDERER": "plotly_mimetype+png",
-}
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
@@ -47,9 +47,20 @@ def executed(source: Path, *, timeout: int = 600) -> Any:
     client = NotebookClient(
         notebook, timeout=timeout, kernel_name="python3", resources=place, coalesce_streams=True
     )
-    path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    client.execute(env=os.environ | SETTING | {"PYTHONPATH": path})  # this checkout's package
+    with TemporaryDirectory() as folder, patch.dict(os.environ, environment(folder)):
+        client.execute()
     return without_traces(notebook)
+
+
+def environment(folder: str) -> dict[str, str]:
+    """The settings of a run: this checkout's package, no network, no files in the user's home."""
+    path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    jupyter = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    return dict.fromkeys(jupyter, folder) | {
+        "HF_HUB_OFFLINE": "1",
+        "PLOTLY_RENDERER": "plotly_mimetype+png" if browser_path() else "plotly_mimetype",
+        "PYTHONPATH": path,
+    }
 
 
 def without_traces(notebook: Any) -> Any:
@@ -66,6 +77,8 @@ def main(names: list[str]) -> None:
     """Generate all notebooks, or those named."""
     import nbformat
 
+    if browser_path() is None:
+        print("no Chrome or Chromium found: the figures are stored without PNG", flush=True)
     for source in sources():
         if not names or source.stem in names:
             target = source.with_suffix(".ipynb")

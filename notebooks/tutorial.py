@@ -13,6 +13,10 @@
 # cell, because it is another one for another model.
 
 # %%
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its idle threads sleep
+
 import numpy as np
 
 import arith_lens as al
@@ -113,33 +117,16 @@ print(f"{len(weakest)} of them only just: their interval reaches beyond -5%.", *
 # ## Knockout: is the answer lost without them?
 #
 # An effect on a logit need not change what the model says. So take heads out, the strongest first
-# (their output is replaced by its mean over counterfactuals), and count right answers. The grey
-# lines are the **controls** without which such a curve means nothing: as many heads drawn at
-# random, and other heads of the same layers.
+# (their output is replaced by its mean over counterfactuals), and count right answers. Two kinds
+# of **controls**, without which such a curve means nothing, are drawn as their mean and range: as
+# many heads drawn at random, and other heads of the same layers.
 
 # %%
 order = effects.heads.top(10)
 controls = {f"random {seed}": random_order(n_layers, n_heads, seed) for seed in range(3)}
 controls |= {f"same layers {s}": matched_order(order, n_layers, n_heads, s) for s in range(3)}
 curves = knockout_curves(model, pairs, {"by effect": order, **controls}, ks=range(0, 11, 2))
-
-lines = [
-    curves[name].line("controls" if number == 0 else "", plotting.GREY)
-    for number, name in enumerate(controls)
-]
-figure = plotting.curve_panels(
-    [
-        plotting.CurvePanel(
-            "",
-            (*lines, curves["by effect"].line("by effect", plotting.RED)),
-            y_title="Right answers",
-            y_range=(0, 104),
-        )
-    ],
-    x_title=f"Heads knocked out (of {n_layers * n_heads})",
-    unit="%",
-)
-figure
+curves.plot()
 
 # %%
 print("by effect:", curves["by effect"].drop(6).accuracy)

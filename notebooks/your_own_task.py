@@ -7,7 +7,10 @@
 
 # %%
 import json
+import os
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its idle threads sleep
 
 import arith_lens as al
 from arith_lens import plotting

@@ -1,6 +1,7 @@
 """Tiny random models and a toy tokenizer with LLaMA-2's conventions; no network needed."""
 
 import os
+import re
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported, so before everything
 os.environ["TQDM_DISABLE"] = "1"
@@ -19,6 +20,23 @@ type_checks.install()  # before the package is imported
 from fresh import FreshPython, take_steps  # noqa: E402
 
 from arith_lens.model import HookedModel, load_model  # noqa: E402
+
+DRAWING_IMPORT = re.compile(
+    r"^ *(?:from|import) (?:arith_lens\.(?:plotting|views)|figures|notebooks)\b"
+    r"|^ *from arith_lens import .*\bplotting\b",
+    re.MULTILINE,
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest reads the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `pictures` the tests of files that import what draws figures or pages."""
+    files = {item.path for item in items}
+    drawing = {path for path in files if DRAWING_IMPORT.search(path.read_text(encoding="utf-8"))}
+    for item in items:
+        if item.path in drawing:
+            item.add_marker("pictures")
+
 
 WORDS = """
     plus minus times over addition subtraction multiplication division sum difference product ratio

@@ -48,6 +48,7 @@ GPT_2 = Places("transformer.h", "attn.c_proj", "mlp")
 GPT_J = Places("transformer.h", "attn.out_proj", "mlp")
 NEO_X = Places("gpt_neox.layers", "attention.dense", "mlp")
 FALCON = Places("transformer.h", "self_attention.dense", "mlp")
+PHI = Places("model.layers", "self_attn.dense", "mlp")
 BLOOM = Places("transformer.h", "self_attention.dense", "mlp.dense_4h_to_h")
 OPT = Places("model.decoder.layers", "self_attn.out_proj", "fc2")
 
@@ -82,6 +83,8 @@ class Family:
                     weight.data.uniform_(0.3, 1.3)
                 elif weight.ndim == 1:
                     weight.data.uniform_(-0.4, 0.6)
+                elif weight.std() < 0.05:  # some classes do not go by initializer_range
+                    weight.data.normal_(std=0.15)
         return model
 
 
@@ -132,6 +135,7 @@ REFUSED = {
     "Pythia": (Family("GPTNeoX", LLAMA_SIZES, NEO_X), "in parallel"),
     "GPT-J": (Family("GPTJ", GPT_SIZES | {"rotary_dim": 4}, GPT_J), "in parallel"),
     "Falcon": (Family("Falcon", FALCON_SIZES, FALCON), "in parallel"),
+    "Phi": (Family("Phi", LLAMA_SIZES, PHI), "in parallel"),
     "Cohere": (Family("Cohere", GROUPED | {"logit_scale": 0.25}), "in parallel"),
     "BLOOM": (Family("Bloom", BLOOM_SIZES, BLOOM), r"takes more than its input \(residual\)"),
     "OPT": (Family("OPT", OPT_SIZES, OPT), "an MLP that is no module of its own"),
@@ -139,14 +143,22 @@ REFUSED = {
         Family("OPT", OPT_SIZES | {"word_embed_proj_dim": 16}, OPT),
         "no final norm",
     ),
-    "GPT": (Family("OpenAIGPT", GPT_SIZES, GPT_2), "no final norm"),
 }
 """Families that it refuses, and the reason it gives."""
+
+UNFAITHFUL = {"GPT": Family("OpenAIGPT", GPT_SIZES, GPT_2)}
+"""Families whose bridge computes something else than Transformers."""
 
 LATENT = Family(
     "DeepseekV3",
     LLAMA_SIZES
-    | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2}
+    | {
+        "num_key_value_heads": 4,
+        "n_routed_experts": 4,
+        "n_group": 1,
+        "topk_group": 1,
+        "num_experts_per_tok": 2,
+    }
     | {"moe_intermediate_size": 24, "first_k_dense_replace": 1}
     | {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8}
     | {"v_head_dim": 8},

@@ -183,7 +183,9 @@ def test_mistakes_are_named(llama: al.HookedModel) -> None:
         attention_by_role(llama, pairs, [])
     with pytest.raises(IndexError, match="9"):
         attention_by_role(llama, pairs, [al.Head(9, 0)])
-    bare = al.PromptPairs.from_tokens(pairs.reference, pairs.counterfactual, pairs.answer)
+    bare = al.PromptPairs.from_tokens(
+        pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask
+    )
     with pytest.raises(ValueError, match="have no roles"):
         attention_by_role(llama, bare, [al.Head(0, 0)])
     with pytest.raises(ValueError, match="prompts with text and heads, found 0 prompts"):

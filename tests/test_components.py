@@ -8,6 +8,9 @@ from arith_lens.components import (
     LOGITS,
     Head,
     Mlp,
+    as_components,
+    as_heads,
+    as_mlps,
     attn_out_name,
     check_components,
     every_head,
@@ -51,6 +54,45 @@ def test_negative_layers_and_heads_are_refused(layer, index):
 
 def test_heads_sort_by_layer_then_index():
     assert sorted([Head(10, 0), Head(2, 9), Head(2, 1)]) == [Head(2, 1), Head(2, 9), Head(10, 0)]
+
+
+HEAD = Head(12, 22)
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [HEAD, "12.22", (12, 22), [HEAD], ["12.22"], [(12, 22)], iter([HEAD]), {HEAD: -0.1}],
+    ids=repr,
+)
+def test_a_head_is_named_in_several_ways(heads):
+    assert as_heads(heads) == [HEAD]
+
+
+def test_several_heads_keep_their_order_and_a_list_of_numbers_is_none():
+    assert as_heads(["3.1", (2, 0), HEAD, (2, 0)]) == [Head(3, 1), Head(2, 0), HEAD, Head(2, 0)]
+    assert as_heads(((3, 1), (2, 0))) == [Head(3, 1), Head(2, 0)]
+    assert as_heads(()) == as_mlps(()) == as_components(()) == []
+    with pytest.raises(TypeError, match=r"expected heads such as .* found 5 "):
+        as_heads(iter([5, 5]))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("mlps", [Mlp(3), "MLP 3", 3, [3], (Mlp(3),), range(3, 4)], ids=repr)
+def test_an_mlp_is_named_in_several_ways(mlps):
+    assert as_mlps(mlps) == [Mlp(3)]
+
+
+def test_components_are_named_in_several_ways():
+    assert as_components([HEAD, "3.1", "MLP 4", (2, 0), Mlp(1)]) == [
+        HEAD,
+        Head(3, 1),
+        Mlp(4),
+        Head(2, 0),
+        Mlp(1),
+    ]
+    assert as_components("MLP 4") == as_components(Mlp(4)) == [Mlp(4)]
+    assert as_components((5, 6)) == [Head(5, 6)]
+    with pytest.raises(TypeError, match=r"expected components such as .* found 'head 3'.*'12.22'"):
+        as_components("head 3")
 
 
 def test_a_model_lists_its_components():

@@ -107,6 +107,50 @@ def test_key_heads_are_beyond_the_threshold_on_the_harmful_side_only() -> None:
     assert key_heads(effects, threshold=-0.1) == [Head(1, 0)]
 
 
+def test_chance_makes_key_heads_as_seldom_as_it_says() -> None:
+    """Means of noise are below the threshold in every draw; in 5% of draws at most one is key."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.rand(12, 8, 1, generator=generator)
+    draws_with_key_heads = 0
+    for _ in range(40):
+        noise = torch.randn(12, 8, 36, generator=generator) * sizes
+        effects = Effects(noise, ("layer", "head"), "relative_logit")
+        assert (effects.mean() < -0.05).sum() > 5
+        draws_with_key_heads += bool(key_heads(effects))
+        noise[3, 4] -= 1.5
+        assert key_heads(effects)[0] == Head(3, 4)
+    assert draws_with_key_heads <= 4
+
+
+def test_one_prompt_proves_no_key_head() -> None:
+    values = torch.full((2, 2, 4), -0.3)
+    cluster = torch.zeros(4, dtype=torch.long)
+    assert key_heads(Effects(values, ("layer", "head"), "relative_logit", cluster=cluster)) == []
+
+
+@pytest.mark.parametrize("threshold", [5.0, 0.05, 0.0])
+def test_a_threshold_that_is_not_negative_is_refused(threshold: float) -> None:
+    values = torch.full((2, 2, 3), -0.2)
+    with pytest.raises(ValueError, match=f"threshold below 0, .* found {threshold};"):
+        key_heads(Effects(values, ("layer", "head"), "relative_logit"), threshold)
+
+
+def test_a_negative_number_of_components_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 or more, found -1"):
+        Effects(torch.zeros(2, 3), ("layer",), "logit").top(-1)
+
+
+def test_the_t_test_is_students() -> None:
+    """Against scipy's own test of the values, where every pair is a cluster."""
+    from scipy.stats import false_discovery_control, ttest_1samp
+
+    values = torch.randn(7, 12, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    _, p = ttest_1samp(values.numpy(), 0, axis=1)
+    expected = false_discovery_control(p)
+    found = Effects(values, ("layer",), "logit").t_q_values()
+    assert_close(found, torch.as_tensor(expected), rtol=1e-4, atol=1e-6)
+
+
 def test_the_threshold_of_relative_logits_is_not_applied_to_another_metric() -> None:
     values = torch.tensor([[-0.04, 0.9], [-0.2, -0.06]])[..., None].expand(2, 2, 3)
     effects = Effects(values, ("layer", "head"), "logprob")

@@ -16,7 +16,7 @@ from fresh import FreshPython
 
 import arith_lens as al
 from arith_lens.answers import answer_questions
-from arith_lens.evaluation.hook_identity import hooks_digest
+from arith_lens.hooks.identity import hooks_digest
 from arith_lens.knockout import knockout_hooks
 from arith_lens.model import HookedModel
 from arith_lens.reference.questions import world_questions

@@ -2,15 +2,18 @@
 
 import copy
 from collections.abc import Sequence
+from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from families import LATENT, REFUSED, SWEPT, Family
-from oracles import Raw, components, effect, make_pairs
+from families import GROUPED, LATENT, REFUSED, SWEPT, UNFAITHFUL, Family
+from oracles import Raw, components, effect, logits_at_end, make_pairs
 from torch.testing import assert_close
 
 from arith_lens.components import Component, Head, Mlp
+from arith_lens.knockout import knock_out
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk, path_patch, trunk
@@ -37,7 +40,7 @@ def assert_equals_raw_hooks(
         expected = raw.change(sender, paths)
         assert_close(effect(result, sender), expected, atol=raw.tolerance, rtol=0)
         strongest = max(strongest, float(expected.abs().max()))
-    assert strongest > 20 * raw.tolerance, "the test must be able to fail"
+    assert strongest > 1000 * raw.tolerance, "the test must be able to fail"
     rows = torch.arange(len(raw.pairs))
     answered = raw.logits[0][rows, raw.pairs.answer]
     assert_close(result.logit, answered, atol=raw.tolerance, rtol=0)
@@ -69,6 +72,41 @@ def test_a_refused_family_is_named_and_hooks_compute_it(name: str, tokenizer: An
         with pytest.raises(UnsupportedTrunk, match=message):
             path_patch(model, raw.pairs, metric="logit", paths=paths)
         assert_equals_raw_hooks(model, raw, engine="hooks", paths=paths, senders=SOME)
+
+
+@pytest.mark.parametrize("name", ["GPT-J", "Falcon", "BLOOM", "Pythia"])
+@torch.no_grad()
+def test_knockout_in_two_layers_equals_raw_transformers_hooks(
+    name: str, tokenizer: Any, tmp_path: Path
+) -> None:
+    """Some blocks return a tuple, which the forward that is resumed between layers must see."""
+    family = REFUSED[name][0]
+    hf = family.make(len(tokenizer))
+    hf.save_pretrained(tmp_path)  # a model from a folder returns its attentions, too
+    tokenizer.save_pretrained(tmp_path)
+    model, pairs = load_model(tmp_path), make_pairs(hf, (8, 6))
+    heads = [Head(0, 3), Head(1, 2)]
+    found = knock_out(model, pairs, heads, ablation="zero", progress=False).probability
+    handles = [
+        reduce(getattr, f"{family.places.blocks}.{layer}.{family.places.reads_z}".split("."), hf)
+        .register_forward_pre_hook(partial(without, part=slice(8 * index, 8 * index + 8)))
+        for layer, index in ((head.layer, head.index) for head in heads)
+    ]  # fmt: skip
+    logits = logits_at_end(hf, pairs.reference, pairs.attention_mask)
+    for handle in handles:
+        handle.remove()
+    plain = logits_at_end(hf, pairs.reference, pairs.attention_mask)
+    rows = torch.arange(len(pairs))
+    expected, before = (some.softmax(-1)[rows, pairs.answer] for some in (logits, plain))
+    assert_close(found, expected, rtol=1e-4, atol=0)
+    assert ((expected - before).abs() > 0.01 * before).any(), "the test must be able to fail"
+
+
+def without(_: Any, given: Any, *, part: slice) -> Any:
+    """A head's z as zeros."""
+    z = given[0].clone()
+    z[..., part] = 0
+    return (z, *given[1:])
 
 
 @pytest.mark.parametrize("name", ["Gemma-2, uncapped", "Granite", "Pythia"])
@@ -122,6 +160,22 @@ def test_heads_that_do_not_split_as_the_configuration_says_are_refused(tokenizer
         path_patch(model, pairs)
 
 
+@pytest.mark.parametrize("name", UNFAITHFUL)
+def test_a_bridge_that_computes_another_model_is_refused(
+    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = UNFAITHFUL[name]
+    hf = family.make(len(tokenizer))
+    with pytest.raises(ValueError, match=rf"bridge of {type(hf).__name__}.* with a mask .* differ"):
+        load_model((copy.deepcopy(hf), tokenizer))
+    monkeypatch.setattr("arith_lens.model.loading.require_faithful", lambda *_: None)
+    model = load_model((copy.deepcopy(hf), tokenizer))
+    raw = Raw(hf, make_pairs(hf, (8, 6)), family.places)
+    result = path_patch(model, raw.pairs, senders=SOME, metric="logit", engine="hooks")
+    errors = [(effect(result, s) - raw.change(s, "via_mlps")).abs().max() for s in SOME]
+    assert max(errors) > 100 * raw.tolerance, "its effects would be wrong"
+
+
 @pytest.mark.parametrize(
     ("name", "config", "said"),
     [
@@ -134,3 +188,24 @@ def test_a_model_that_upstream_cannot_bridge_is_refused_at_once(
 ) -> None:
     with pytest.raises(ValueError, match=rf"can bridge, found {name}ForCausalLM.*{said}"):
         loaded(REFUSED[name][0], tokenizer, **config)
+
+
+NO_HEADS = {
+    "JetMoe": Family(
+        "JetMoe",
+        {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "kv_channels": 8}
+        | {"num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "Lfm2": Family("Lfm2", GROUPED | {"layer_types": ["conv", "full_attention"]}),
+}
+"""Families with layers that have no heads of the usual kind."""
+
+
+@pytest.mark.parametrize("name", NO_HEADS)
+def test_layers_without_heads_are_refused_by_name(name: str, tokenizer: Any) -> None:
+    model, hf = loaded(NO_HEADS[name], tokenizer)
+    pairs = make_pairs(hf, (8, 6))
+    with pytest.raises(
+        ValueError, match=rf"found that {name}For.* lacks .*blocks\.0\.attn\.hook_z"
+    ):
+        path_patch(model, pairs, engine="hooks", metric="logit")

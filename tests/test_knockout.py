@@ -414,7 +414,8 @@ def test_outcomes_and_curves_come_back_from_their_arrays(mistral):
 @pytest.mark.parametrize(
     "change, error, match",
     [
-        ({"components": iter(["0.1"])}, TypeError, r"Head\(12, 22\).* found '0.1'"),
+        ({"components": iter(["0.1.2"])}, TypeError, r"Head\(12, 22\).* found '0.1.2'"),
+        ({"components": iter([(0, 1, 2)])}, TypeError, r"Head\(12, 22\).* found \(0, 1, 2\)"),
         ({"components": [Head(3, 0)]}, IndexError, "layer from 0 to 2"),
         ({"components": [Head(0, 4)]}, IndexError, "head from 0 to 3"),
         ({"components": [Head(0, 1), Head(0, 1)]}, ValueError, "0.1 several times"),

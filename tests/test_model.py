@@ -15,6 +15,7 @@ from arith_lens.components import mlp_out_name, pattern_name, resid_post_name, z
 from arith_lens.model import HookedLike, HookedModel, load_model, record, weights_hash
 from arith_lens.model.checkpoints import Checkpoint, load_tokenizer
 from arith_lens.model.placement import default_device
+from arith_lens.pairs import sample_pairs
 
 FAMILIES = ["llama", "mistral"]
 
@@ -35,7 +36,7 @@ def folder(make_hf, tokenizer, tmp_path: Path) -> Path:
 @torch.no_grad()
 def test_logits_are_the_hugging_face_models_own(family, make_hf, make_model, reference):
     model = make_model(family)
-    assert torch.equal(model(reference), make_hf(family)(reference).logits)
+    assert torch.equal(model(reference), make_hf(family)(reference, use_cache=False).logits)
     other = make_hf(family, seed=1)
     assert not torch.allclose(model(reference), other(reference).logits), "able to fail"
 
@@ -43,7 +44,9 @@ def test_logits_are_the_hugging_face_models_own(family, make_hf, make_model, ref
 @torch.no_grad()
 def test_thirteen_layers_give_the_hugging_face_models_logits(deep, reference):
     deep_tokens = random_tokens(deep, 2, 9)
-    assert torch.equal(deep(deep_tokens), deep.bridge.original_model(deep_tokens).logits)
+    assert torch.equal(
+        deep(deep_tokens), deep.bridge.original_model(deep_tokens, use_cache=False).logits
+    )
     assert deep.n_layers == 13
 
 
@@ -53,7 +56,9 @@ def test_bfloat16_logits_are_the_hugging_face_models_own(family, make_hf, tokeni
     assert model.dtype == torch.bfloat16
     logits = model(reference)
     assert logits.dtype == torch.bfloat16
-    assert torch.equal(logits, make_hf(family).to(torch.bfloat16)(reference).logits)
+    assert torch.equal(
+        logits, make_hf(family).to(torch.bfloat16)(reference, use_cache=False).logits
+    )
 
 
 @torch.no_grad()
@@ -63,7 +68,7 @@ def test_z_is_the_input_of_o_proj(family, make_hf, make_model, reference):
         block.self_attn.o_proj.register_forward_pre_hook(
             lambda module, inputs, layer=layer: raw.update({layer: inputs[0]})
         )
-    hf_model(reference)
+    hf_model(reference, use_cache=False)
     recorded = record(model, reference, [z_name(layer) for layer in range(3)])
     for layer in range(3):
         assert torch.equal(recorded[z_name(layer)].flatten(2), raw[layer])
@@ -323,7 +328,7 @@ def test_another_architecture_goes_through(tokenizer, reference):
     )  # fmt: skip
     config._attn_implementation = "eager"
     hf_model = Qwen2ForCausalLM(config).eval()
-    expected, digest = hf_model(reference).logits, weights_hash(hf_model)
+    expected, digest = hf_model(reference, use_cache=False).logits, weights_hash(hf_model)
     model = load_model((hf_model, tokenizer))
     assert torch.equal(model(reference), expected)
     assert weights_hash(model) == digest
@@ -607,3 +612,35 @@ def test_each_process_has_its_own_gpu(
             default_device()
     else:
         assert default_device() == expected
+
+
+def test_pairs_of_unequal_lengths_need_their_mask(llama):
+    """Their padding is this package's own, whatever the tokenizer pads with."""
+    two = sample_pairs(llama, "addition", n=8, keep="all", templates=["addition/0", "addition/2"])
+    assert len({*two.lengths.tolist()}) == 2 and two.attention_mask[:, 0].any()
+    short = two[~two.attention_mask[:, 0]]
+    for tokens in (two.reference, two.counterfactual, short.reference, short.reference[:1]):
+        with pytest.raises(ValueError, match="expected attention_mask with padded tokens"):
+            llama(tokens)
+    llama(two.reference, attention_mask=two.attention_mask)
+    llama(short.reference, attention_mask=torch.ones_like(short.reference))  # meant so
+
+
+def test_text_and_tokens_go_both_ways_as_in_transformer_lens(llama):
+    text = "3 plus 5 = "
+    tokens = llama.to_tokens(text)
+    assert tokens.tolist() == [llama.tokenizer(text)["input_ids"]]
+    assert llama.to_str_tokens(text) == llama.bridge.to_str_tokens(text)
+    assert len(llama.to_str_tokens(tokens[0])) == tokens.shape[1]
+    assert llama.to_string(tokens[0, 1:]).strip() == text.strip()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "torch.bfloat16", torch.bfloat16])
+def test_a_dtype_may_be_named(dtype, make_hf, tokenizer):
+    assert load_model((make_hf("llama"), tokenizer), dtype=dtype).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["float17", "nn", "int8", torch.int8])
+def test_what_is_no_dtype_is_refused(dtype, make_hf, tokenizer):
+    with pytest.raises(ValueError, match=r"floating-point dtype .* found .*(float17|nn|int8)"):
+        load_model((make_hf("llama"), tokenizer), dtype=dtype)

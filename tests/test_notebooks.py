@@ -1,8 +1,11 @@
 """The notebooks: their sources run from top to bottom, and what is stored is of these sources."""
 
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -12,7 +15,8 @@ for needed in ("jupytext", "nbclient", "ipykernel"):
 import nbformat  # noqa: E402
 from nbclient.exceptions import CellExecutionError  # noqa: E402
 
-from notebooks.generate import HERE, converted, executed, sources  # noqa: E402
+from arith_lens.plotting import browser_path  # noqa: E402
+from notebooks.generate import HERE, converted, environment, executed, sources  # noqa: E402
 
 NAMES = [source.stem for source in sources()]
 SOURCES = pytest.mark.parametrize("source", sources(), ids=NAMES)
@@ -33,7 +37,13 @@ def test_there_are_the_tutorial_and_your_own_task() -> None:
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Any]:
-    return {source.stem: executed(source, timeout=300) for source in sources()}
+    """Both notebooks, executed; the tutorial without a browser, the other with the machine's."""
+    browsers = {"tutorial": "none", "your_own_task": browser_path() or "none"}
+    executions = {}
+    for source in sources():
+        with patch.dict(os.environ, {"BROWSER_PATH": browsers[source.stem]}):
+            executions[source.stem] = executed(source, timeout=300)
+    return executions
 
 
 @SOURCES
@@ -48,6 +58,8 @@ def test_a_source_runs_from_top_to_bottom_and_every_picture_comes(
     ]
     drawn = [data for data in shown if "application/vnd.plotly.v1+json" in data]
     assert len(drawn) >= 2 and sum("svg+xml" in data.get("text/html", "") for data in shown) >= 1
+    with_png = source.stem == "your_own_task" and browser_path() is not None
+    assert ["image/png" in data for data in drawn] == [with_png] * len(drawn)
     for cell in runs[source.stem].cells:
         for output in cell.get("outputs", []):
             assert output.output_type != "error"
@@ -86,6 +98,18 @@ def test_a_stored_notebook_is_of_its_source_small_and_names_no_machine(source: P
     assert pictures and all("image/png" in data for data in pictures)
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"site-packages|/home/|/root/|/tmp/", text)
+
+
+def test_a_run_needs_neither_a_browser_nor_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", "none")
+    settings = environment(str(tmp_path))
+    assert settings["PLOTLY_RENDERER"] == "plotly_mimetype"
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        assert settings[name] == str(tmp_path)
+    monkeypatch.setenv("BROWSER_PATH", sys.executable)  # any program
+    assert environment(str(tmp_path))["PLOTLY_RENDERER"] == "plotly_mimetype+png"
 
 
 def test_a_changed_source_would_be_seen(tmp_path: Path) -> None:

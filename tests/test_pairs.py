@@ -250,3 +250,32 @@ def test_equal_shares_are_printed_once():
     assert str(alike).splitlines()[-1] == "kept share a template: 50.0% of each"
     unlike = Selection(10, 5, 0.5, 0.0, {"t/0": (3, 5), "t/1": (2, 5)})
     assert "40.0% (t/1) to 60.0% (t/0)" in str(unlike)
+
+
+def test_padded_pairs_without_their_mask_are_refused() -> None:
+    """Pairs of unequal lengths as this package pads them; no tokenizer is there to be asked."""
+    tokens, other = torch.tensor([[0, 1, 5], [1, 6, 7]]), torch.tensor([[0, 1, 8], [1, 9, 7]])
+    answer = torch.tensor([2, 3])
+    with pytest.raises(ValueError, match=r"padded \(token 0, pair 0\).*give attention_mask"):
+        PromptPairs.from_tokens(tokens, other, answer)
+    mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
+    assert PromptPairs.from_tokens(tokens, other, answer, mask).lengths.tolist() == [2, 3]
+    PromptPairs.from_tokens(tokens[:1], other[:1], answer[:1])  # all prompts begin with it
+
+
+def test_an_explicit_mask_of_ones_is_kept() -> None:
+    """Prompts of a tokenizer whose padding token is a digit, too."""
+    digits = torch.tensor([[2, 2, 5], [1, 6, 2]])
+    answer = torch.tensor([2, 3])
+    bare = PromptPairs.from_tokens(digits, digits + 1, answer)
+    masked = PromptPairs.from_tokens(digits, digits + 1, answer, torch.ones_like(digits))
+    for pairs in (
+        masked,
+        masked[:1],
+        masked + masked,
+        PromptPairs.from_dataset(masked.to_dataset()),
+    ):
+        pairs.refuse_unmasked(2)
+    for pairs in (bare, bare + masked, masked + bare, PromptPairs.from_dataset(bare.to_dataset())):
+        with pytest.raises(ValueError, match="give attention_mask"):
+            pairs.refuse_unmasked(2)

@@ -225,3 +225,37 @@ def test_an_empty_file_is_named(tokenizer, tmp_path, kind, text):
     (tmp_path / f"none.{kind}").write_text(text)
     with pytest.raises(ValueError, match=rf"expected rows of .* in .*none\.{kind}, found none"):
         getattr(PromptPairs, f"from_{kind}")(tmp_path / f"none.{kind}", tokenizer)
+
+
+def test_the_name_of_a_file_says_whether_it_is_a_table(pairs, tokenizer, tmp_path):
+    pairs.to_csv(tmp_path / "good.CSV")
+    pairs.to_jsonl(tmp_path / "good.txt")
+    for name in ("good.CSV", "good.txt"):
+        assert same(PromptPairs.from_file(tmp_path / name, tokenizer), pairs)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_text_that_is_not_utf_8_is_named_with_its_line(tokenizer, tmp_path, kind):
+    path = tmp_path / f"own.{kind}"
+    path.write_bytes("reference,counterfactual,answer\n1 é,1 e,2\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"own\.\w+, line 2: expected text in UTF-8, .* 0xe9"):
+        PromptPairs.from_file(path, tokenizer)
+
+
+@pytest.mark.parametrize("column", ["reference", "counterfactual", "answer"])
+def test_half_a_surrogate_pair_is_named_with_its_line(tokenizer, tmp_path, column):
+    row = {**OWN[0], column: "3 \ud800 4 is "}
+    path = write(tmp_path / "own.jsonl", [OWN[0], row])
+    with pytest.raises(
+        ValueError, match=rf"line 2: expected text in '{column}', found half .*ud800"
+    ):
+        PromptPairs.from_jsonl(path, tokenizer)
+
+
+def test_lines_of_other_systems_are_read(pairs, tokenizer, tmp_path):
+    pairs.to_jsonl(tmp_path / "own.jsonl")
+    for end in (b"\r\n", b"\r"):
+        (tmp_path / "other.jsonl").write_bytes(
+            (tmp_path / "own.jsonl").read_bytes().replace(b"\n", end)
+        )
+        assert same(PromptPairs.from_jsonl(tmp_path / "other.jsonl", tokenizer), pairs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,17 +10,30 @@ import pytest
 import torch
 from oracles import make_pairs
 from torch import Tensor
+from transformers import LlamaForCausalLM
 
 from arith_lens.components import Head, Mlp
+from arith_lens.hooks import Edit, ablate_heads, ablate_mlps, scale_mlps
+from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching import CertificateError, engines, path_patch, sweep, trunk
-from arith_lens.path_patching.recording import record_end
+from arith_lens.path_patching import (
+    CertificateError,
+    UnsupportedTrunk,
+    certificate,
+    engines,
+    path_patch,
+    recording,
+    sweep,
+    trunk,
+)
+from arith_lens.path_patching.recording import Batch, record_pairs
 
 CHECKS = {
     "heads": "sum of the heads' writes and the bias = attn_out",
-    "mlps": "recomputed MLP = recorded mlp_out",
+    "mlps": "unpatched row = the model's residual stream",
     "logit": "unpatched row = the model's logit",
-    "null": "patched with its own z of another run, each sender moves nothing",
+    "null heads": "z = z of another run of the prompt",
+    "null mlps": "mlp_out = mlp_out of another run of the prompt",
     "all": "patched with all of X_c = the model's logit of X_c",
 }
 
@@ -37,10 +51,10 @@ def shifted(value: Tensor, hook: Any) -> Tensor:
     return value + 0.1
 
 
-def larger_in_the_second_half(value: Tensor, hook: Any) -> Tensor:
-    """Of a batch of references, then counterfactuals: in the counterfactual run alone."""
+def larger_in_row(value: Tensor, hook: Any, *, row: int) -> Tensor:
+    """In one prompt of a batch alone, whichever prompt that is."""
     value = value.clone()
-    value[len(value) // 2 :] *= 1.1
+    value[row % len(value)] *= 1.5
     return value
 
 
@@ -54,14 +68,17 @@ def aware_of_the_batch(value: Tensor, hook: Any) -> Tensor:
     return value * (1 + 0.02 * len(value))
 
 
+Z, OUT = "blocks.1.attn.hook_z", "blocks.1.hook_attn_out"
+everywhere = Edit(partial(torch.mul, other=1.01))
 BREAKAGES: list[tuple[str, Callable[..., Tensor], set[str]]] = [
-    ("blocks.1.hook_attn_out", shifted, {"heads"}),
-    ("blocks.1.hook_attn_out", larger, {"heads", "all"}),
-    ("blocks.1.hook_resid_post", larger, {"mlps", "logit", "null", "all"}),
-    ("unembed.hook_in", larger, {"logit", "all"}),
-    ("blocks.1.hook_resid_post", larger_in_the_second_half, {"all"}),
-    ("blocks.1.attn.hook_z", noisy, {"null"}),
-    ("blocks.1.attn.hook_z", aware_of_the_batch, {"null"}),
+    (OUT, shifted, {"heads"}),
+    (OUT, larger, {"heads", "all"}),
+    ("blocks.1.hook_resid_post", everywhere, {"mlps", "logit", "all"}),
+    ("unembed.hook_in", everywhere, {"logit", "all"}),
+    (Z, noisy, {"null heads", "null mlps"}),
+    (Z, aware_of_the_batch, {"null heads", "null mlps"}),
+    *((Z, partial(larger_in_row, row=row), {"null heads", "null mlps"}) for row in (0, 3, -1)),
+    ("blocks.2.attn.hook_z", noisy, {"null heads", "null mlps"}),
 ]
 
 
@@ -80,11 +97,173 @@ def test_a_model_that_does_something_else_is_refused_with_the_number(
         assert (float(number) > 1e-4) == (check in seen)
 
 
+def test_one_prompt_that_a_hook_changes_is_found_out_in_every_row(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    for row in range(2 * len(pairs)):
+        hook = partial(larger_in_row, row=row)
+        with llama.hooks([(Z, hook)]), pytest.raises(CertificateError, match="FAILED"):
+            path_patch(llama, pairs)
+
+
+@pytest.mark.parametrize("only", ["heads", "mlps"])
+def test_each_half_of_the_null_check_fails_by_itself(
+    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch, only: str
+) -> None:
+    """Another run in which one kind of component puts out something else."""
+    part, right = ("z" if only == "heads" else "mlp_out"), engines.record_pairs
+
+    def otherwise(*args: Any, **options: Any) -> Any:
+        once, repeated = right(*args, **options)
+        return once, replace(repeated, **{part: 1.01 * getattr(repeated, part)})
+
+    monkeypatch.setattr(engines, "record_pairs", otherwise)
+    with pytest.raises(CertificateError) as caught:
+        path_patch(model, pairs)
+    failed = [line for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
+    assert [line.split("  ")[-1] for line in failed] == [CHECKS[f"null {only}"]]
+
+
+def test_a_shortest_prompt_runs_again_in_a_row_of_its_own_padded_on_the_other_side(
+    model: Any,
+) -> None:
+    pairs = make_pairs(model)
+    shortest = int(pairs.lengths.argmin())
+    batch = Batch.of(pairs).with_repeated(shortest)
+    assert len(batch) == 2 * len(pairs) + 1
+    length = int(pairs.lengths[shortest])
+    assert batch.mask[-1].tolist() == [True] * length + [False] * (batch.mask.shape[1] - length)
+    assert torch.equal(batch.tokens[-1, :length], pairs.reference[shortest, -length:])
+    once, repeated = record_pairs(model, pairs, logits=True, repeated=shortest)
+    assert repeated is not None and repeated.logits is not None and once.logits is not None
+    assert_close = partial(torch.testing.assert_close, atol=1e-5, rtol=1e-4)
+    assert_close(repeated.z[0, :, 0], once.z[0, :, shortest])
+    assert_close(repeated.mlp_out[0, :, 0], once.mlp_out[0, :, shortest])
+    assert_close(repeated.logits[0, 0], once.logits[0, shortest])
+    assert (once.z[0, :, shortest] - once.z[0, :, 0]).abs().max() > 1e-3
+
+
+def test_padding_that_is_not_masked_is_found_out(
+    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a model that ignores its mask."""
+    right = recording._run
+
+    def unmasked(model: Any, batch: Batch, logits: bool) -> Any:
+        return right(model, replace(batch, mask=torch.ones_like(batch.mask)), logits)
+
+    monkeypatch.setattr(recording, "_run", unmasked)
+    with pytest.raises(CertificateError, match=f"FAILED  .*{CHECKS['null heads']}"):
+        path_patch(model, pairs)
+
+
+def test_what_the_model_returns_counts_and_not_what_the_unembedding_gives(
+    make_hf: Callable[..., Any], tokenizer: Any
+) -> None:
+    """A model of a supported family whose forward caps the logits afterwards."""
+
+    class Capped(LlamaForCausalLM):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().forward(*args, **kwargs)
+            output.logits = torch.tanh(output.logits)
+            return output
+
+    hf = make_hf("llama")
+    pairs = make_pairs(hf)
+    hf.__class__ = Capped
+    with pytest.raises(CertificateError, match=f"FAILED  .*{CHECKS['logit']}"):
+        path_patch(load_model((hf, tokenizer)), pairs)
+
+
+UNEVEN = [
+    ablate_mlps([0], ablation="zero", positions=-1),
+    ablate_mlps([0], ablation="zero", positions=2),
+    [("blocks.0.hook_mlp_out", larger)],
+    [("blocks.0.mlp.hook_in", larger)],
+    [("blocks.1.hook_resid_pre", larger)],
+    [("ln_final.hook_in", larger)],
+    [("unembed.hook_out", larger)],
+]
+
+
+@pytest.mark.parametrize("hooks", UNEVEN)
+@pytest.mark.parametrize("certify", [True, False])
+def test_hooks_that_may_act_on_some_rows_alone_are_refused_where_rows_are_computed(
+    model: Any, pairs: PromptPairs, hooks: Any, certify: bool
+) -> None:
+    senders = [Head(1, 0), Mlp(1)]
+    with model.hooks(hooks), pytest.raises(UnsupportedTrunk, match=r"act alike.*engine='hooks'"):
+        path_patch(model, pairs, senders=senders, certify=certify)
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        ablate_mlps([0], ablation="zero"),
+        scale_mlps([1], 0.5),
+        ablate_heads([Head(0, 1)], ablation="zero", positions=-1),
+        ablate_heads([Head(1, 1)], ablation="zero"),
+        ablate_heads([Head(0, 2)], ablation="zero", positions=2),
+    ],
+)
+def test_with_hooks_that_it_can_reproduce_the_sweep_equals_the_hook_engine(
+    model: Any, pairs: PromptPairs, hooks: Any
+) -> None:
+    senders = [Head(0, 0), Mlp(0), Head(1, 0), Mlp(1), Head(2, 3), Mlp(2)]
+    settings: dict[str, Any] = {"senders": senders, "metric": "logit"}
+    untouched = path_patch(model, pairs, **settings)
+    with model.hooks(hooks):
+        fast = path_patch(model, pairs, **settings)
+        general = path_patch(model, pairs, engine="hooks", **settings)
+    for part in ("heads", "mlps"):
+        one, other, none = (
+            getattr(result, part).per_pair.nan_to_num() for result in (fast, general, untouched)
+        )
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+        assert (one - none).abs().max() > 1e-3, "the hooks matter"
+
+
+def test_pairs_whose_prompts_are_equal_certify_nothing_and_that_is_said(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    same = replace(pairs, counterfactual=pairs.reference)
+    with pytest.warns(UserWarning, match="certificate shows nothing"):
+        result = path_patch(llama, same, metric="logit")
+    assert result.computation["certificate"]["vacuous"]
+    assert not path_patch(llama, pairs).computation["certificate"]["vacuous"]
+
+
+def test_senders_that_change_nothing_certify_nothing(llama: Any) -> None:
+    """A head that puts out zero in both runs."""
+    pairs = make_pairs(llama)
+    silent = Head(0, 1)
+    hooks = ablate_heads([silent], ablation="zero")
+    with llama.hooks(hooks):
+        with pytest.warns(UserWarning, match="certificate shows nothing"):
+            path_patch(llama, pairs, senders=[silent], metric="logit")
+        path_patch(llama, pairs, senders=[silent, Head(0, 0)], metric="logit")
+
+
 def test_every_check_is_seen_to_fail_alone_or_where_another_cannot_pass() -> None:
-    """What breaks the MLPs or the logit of X_r breaks the logit of X_c too."""
+    """What breaks the MLPs or the logit of X_r breaks the logit of X_c too; that of X_c alone, and
+    the halves of the null check, are broken one by one in tests of their own."""
     assert set.union(*(seen for *_, seen in BREAKAGES)) == set(CHECKS)
-    for check in ("heads", "null", "all"):
-        assert {check} in [seen for *_, seen in BREAKAGES]
+    assert {"heads"} in [seen for *_, seen in BREAKAGES]
+
+
+def test_the_counterfactual_run_is_checked_by_itself(
+    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = engines.record_pairs
+
+    def wrong(*args: Any, **options: Any) -> Any:
+        once, repeated = right(*args, **options)
+        logits = once.logits * torch.tensor([1, 1.1])[:, None, None]
+        return replace(once, logits=logits), repeated
+
+    monkeypatch.setattr(engines, "record_pairs", wrong)
+    with pytest.raises(CertificateError) as caught:
+        path_patch(model, pairs)
+    failed = [line for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
+    assert [line.split("  ")[-1] for line in failed] == [CHECKS["all"]]
 
 
 def test_dropout_that_was_left_on_is_found_out(make_model: Callable[..., Any]) -> None:
@@ -94,7 +273,7 @@ def test_dropout_that_was_left_on_is_found_out(make_model: Callable[..., Any]) -
     model.bridge.train()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        with pytest.raises(CertificateError, match=f"FAILED  .*{CHECKS['null']}"):
+        with pytest.raises(CertificateError, match=f"FAILED  .*{CHECKS['null heads']}"):
             path_patch(model, pairs)
 
 
@@ -102,10 +281,18 @@ def test_dropout_that_was_left_on_is_found_out(make_model: Callable[..., Any]) -
 @pytest.mark.parametrize("mistake", ["layers", "norm", "writes", "column"])
 def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str) -> None:
     right = trunk.trunk_of(model)
-    recording, answer = record_end(model, pairs, logits=True), pairs.answer
-    alone = [record_end(model, pair) for pair in pairs]
+    recorded, repeated = record_pairs(model, pairs, logits=True, repeated=0)
+    assert repeated is not None
     senders = sweep.Senders.of([Head(0, 0), Head(1, 1), Mlp(0)], model.cfg.n_layers)
-    good = engines.certificate_of(right, recording, alone, answer, senders)
+
+    def certified(computed: trunk.Trunk) -> certificate.Certificate:
+        rows = sweep.sweep(computed, recorded, senders)
+        values = computed.read(rows, pairs.answer).answer
+        return certificate.certificate_of(
+            computed, recorded, {0: repeated}, rows[0], values, pairs, senders
+        )
+
+    good = certified(right)
     assert not good.failed and max(good.found.values()) < 1e-5
     wrong = {
         "layers": replace(right, mlps=[right.mlps[1], right.mlps[0], *right.mlps[2:]]),
@@ -113,21 +300,21 @@ def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str
         "writes": replace(right, attentions=list(reversed(right.attentions))),
         "column": replace(right, unembed=SimpleNamespace(W_U=right.unembed.W_U.flip(1))),
     }[mistake]
-    assert engines.certificate_of(wrong, recording, alone, answer, senders).failed
+    assert certified(wrong).failed
 
 
 def test_a_number_that_is_none_has_failed() -> None:
-    certificate = engines.Certificate({"a check": float("nan")}, allowed=1.0, n_pairs=1)
+    broken = certificate.Certificate({"a check": float("nan")}, allowed=1.0, n_pairs=1)
     with pytest.raises(CertificateError, match="FAILED  nan  a check"):
-        certificate.require()
+        broken.require()
 
 
 def test_the_numbers_are_kept_with_the_result(model: Any, pairs: PromptPairs) -> None:
-    certificate = path_patch(model, pairs).computation["certificate"]
-    assert certificate["n_pairs"] == 2, "a longest and a shortest prompt"
-    assert set(certificate["found"]) == set(CHECKS.values())
-    assert max(certificate["found"].values()) < 1e-5 < certificate["allowed"]
-    assert certificate["found"][CHECKS["null"]] > 0, "the check must be able to fail"
+    numbers = path_patch(model, pairs).computation["certificate"]
+    lengths = pairs.lengths.tolist()
+    assert numbers["n_pairs"] == sum(min(2, lengths.count(length)) for length in {*lengths})
+    assert set(numbers["found"]) == set(CHECKS.values())
+    assert max(numbers["found"].values()) < 1e-5 < numbers["allowed"]
     assert "certificate" not in path_patch(model, pairs, certify=False).computation
 
 
@@ -142,9 +329,10 @@ def test_tolerances_follow_the_dtype_and_leave_room(
     model = make_model(family)
     pairs = make_pairs(model)
     model.bridge.original_model.to(dtype)
-    certificate = path_patch(model, pairs).computation["certificate"]
-    assert certificate["allowed"] == allowed
-    assert max(certificate["found"].values()) < allowed / 2
-    broken = model.hooks([("blocks.0.hook_resid_post", lambda value, hook: 1.3 * value)])
+    numbers = path_patch(model, pairs).computation["certificate"]
+    assert numbers["allowed"] == allowed
+    assert max(numbers["found"].values()) < allowed / 2
+    hook = Edit(partial(torch.mul, other=1.3))
+    broken = model.hooks([("blocks.0.hook_resid_post", hook)])
     with broken, pytest.raises(CertificateError):
         path_patch(model, pairs)

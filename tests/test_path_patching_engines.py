@@ -223,7 +223,7 @@ def test_nan_in_the_weights_names_the_layer(make_model: Callable[..., Any]) -> N
         ({"senders": [Head(0, 4)]}, IndexError, "from 0 to 3"),
         ({"senders": [Mlp(3)]}, IndexError, "from 0 to 2"),
         ({"senders": []}, ValueError, "none"),
-        ({"senders": ["1.2"]}, Exception, "Head"),
+        ({"senders": ["1.2.3"]}, Exception, "Head"),
         ({"paths": "all"}, ValueError, "via_mlps, direct, total"),
         ({"paths": "total"}, ValueError, "engine='hooks'"),
         ({"engine": "fast"}, ValueError, "'sweep' or 'hooks'"),
@@ -261,3 +261,18 @@ def test_a_run_names_results_by_the_pairs_operation(llama: Any, tmp_path: Path) 
             path_patch(llama, replace(pairs, operation=operations), metric="logit", run=run)
         path_patch(llama, pairs, metric="logit", run=run, name="mine")
     assert run.names == ("addition", "path_patching", "mine")
+
+
+def test_prompts_that_begin_with_the_padding_token_are_read_under_a_mask_of_ones(
+    llama: Any,
+) -> None:
+    """As those of an adder of ten digits whose tokenizer pads with a digit."""
+    pairs = make_pairs(llama, (8, 8, 8))
+    tokens = pairs.reference.clone()
+    tokens[:, :2] = llama.tokenizer.pad_token_id
+    other = torch.where(pairs.reference == pairs.counterfactual, tokens, pairs.counterfactual)
+    ones = torch.ones_like(tokens)
+    meant = PromptPairs.from_tokens(tokens, other, pairs.answer, ones)
+    path_patch(llama, meant, metric="logit", progress=False)
+    with pytest.raises(ValueError, match="give attention_mask"):
+        path_patch(llama, PromptPairs.from_tokens(tokens, other, pairs.answer))

@@ -1,8 +1,8 @@
 """Pictures show the numbers they are given, and hide none behind another."""
 
 import html
-import shutil
 import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from arith_lens.plotting import export
 from arith_lens.plotting.labels import Box, cell_box, place_labels, text_box
 from arith_lens.plotting.style import DIVERGING, is_dark, signed, ticks
 
-BROWSER = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")))
-needs_browser = pytest.mark.skipif(not BROWSER, reason="no Chrome or Chromium to draw with")
+needs_browser = pytest.mark.skipif(
+    plotting.browser_path() is None, reason="no Chrome or Chromium to draw with"
+)
 
 
 @pytest.fixture
@@ -305,6 +306,15 @@ def test_without_a_browser_the_page_is_there_and_one_line_says_why(
         plotting.save(panels(panel(values)), tmp_path / "map", formats=("png",))
     assert "\n" not in str(error.value)
     assert (tmp_path / "map.html").stat().st_size > 1_000_000
+
+
+def test_the_users_browser_comes_first_and_no_program_hides_the_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", sys.executable)
+    assert plotting.browser_path() == sys.executable
+    monkeypatch.setenv("BROWSER_PATH", "none")
+    assert plotting.browser_path() is None
 
 
 def test_pictures_of_an_earlier_drawing_do_not_stay_beside_new_numbers(

@@ -1,7 +1,6 @@
 """Tokens are data: every one is shown letter by letter, beside its own probability."""
 
 import re
-import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 
 from arith_lens import plotting
 
-BROWSER = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")))
-needs_browser = pytest.mark.skipif(not BROWSER, reason="no Chrome or Chromium to draw with")
+needs_browser = pytest.mark.skipif(
+    plotting.browser_path() is None, reason="no Chrome or Chromium to draw with"
+)
 
 TRICKY = ("<s>", "<b>", "</script>", "&amp;", "$x$", '"q"', "%{x}", "<0x0A>", "3", "3")
 SHARES = np.array([0.3, 0.2, 0.1, 0.09, 0.08, 0.07, 0.06, 0.05, 0.03, 0.0002])

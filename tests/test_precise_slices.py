@@ -1,10 +1,12 @@
 """Slices: the merged model's forward, a masked full backward's gradients, the paper's counts."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from families import SWEPT
 
 from arith_lens.components import Head, Mlp
 from arith_lens.fine_tuning.pieces import by_parameter, n_elements, pieces_of, scales_of
@@ -207,3 +209,26 @@ def test_heads_that_a_model_has_not_are_refused(make_hf: HFFactory) -> None:
         pieces_of(make_hf("llama"), [Head(0, 4)])
     with pytest.raises(ValueError, match="kv 'group' or 'skip'"):
         pieces_of(make_hf("llama"), [Head(0, 0)], kv="all")
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen3-MoE"])
+def test_experts_are_trained_whole_in_float32_and_refused_in_half_precision(
+    name: str, tokenizer: Any
+) -> None:
+    """The gradients of a plain Transformers model, for one MLP's experts and router alone."""
+    plain = SWEPT[name].make(len(tokenizer))
+    sliced = copy.deepcopy(plain)
+    pieces = pieces_of(sliced, [], [Mlp(1)])
+    assert slice_model(sliced, pieces, dtype=torch.float32) == []
+    tokens = torch.randint(3, len(tokenizer), (2, 7), generator=torch.Generator().manual_seed(0))
+    for model in (plain, sliced):
+        model(tokens, labels=tokens).loss.backward()
+    expected, found = (dict(model.named_parameters()) for model in (plain, sliced))
+    trained = {key for key, weight in found.items() if weight.grad is not None}
+    assert trained == {piece.parameter for piece in pieces} and len(trained) == 3
+    for key in trained:
+        torch.testing.assert_close(found[key].grad, expected[key].grad)
+        assert bool(expected[key].grad.any()), "the test must be able to fail"
+    half = plain.to(torch.bfloat16)
+    with pytest.raises(ValueError, match=r"mlp\..* in torch\.float32 or a Linear, found .*bf16=Fa"):
+        slice_model(half, pieces, dtype=torch.float32)

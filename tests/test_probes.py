@@ -188,7 +188,9 @@ def test_digits_are_those_that_follow_the_prompt(llama: al.HookedModel) -> None:
 
 def test_what_a_probe_cannot_read_is_refused(llama: al.HookedModel) -> None:
     pairs = al.sample_pairs(llama, **GIVEN)
-    bare = al.PromptPairs.from_tokens(pairs.reference, pairs.counterfactual, pairs.answer)
+    bare = al.PromptPairs.from_tokens(
+        pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask
+    )
     with pytest.raises(ValueError, match="pairs with text, found bare tokens"):
         al.mlp_probe(llama, bare)
     wide = al.sample_pairs(

@@ -122,3 +122,31 @@ def test_a_value_need_not_be_a_natural_number(problem, value):
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_exact_answers_are_the_values(operation):
     assert all(problem.value == problem.answer for problem in all_problems(operation, range(6)))
+
+
+@pytest.mark.parametrize(
+    "problem, places, text",
+    [
+        (Problem("division", 5, 4), 3, "1.250"),
+        (Problem("division", 2, 3), 4, "0.6666"),
+        (Problem("division", 1, 16), 1, "0.0"),
+        (Problem("subtraction", 3, 5), 2, "-2"),
+        (Problem("division", 7, 2), 0, "3"),
+        (Problem("division", 1, 0), 2, None),
+    ],
+)
+def test_a_result_is_written_as_a_decimal_number(problem, places, text):
+    assert problem.decimal(places) == text
+
+
+@pytest.mark.parametrize("last", [1001, 10**6, 10**15])
+def test_more_problems_than_can_be_listed_are_refused_by_their_number(last):
+    with pytest.raises(ValueError, match=rf"at most 1,000,000 .* found {last**2:,} problems"):
+        all_problems("addition", range(1, last + 1))
+
+
+def test_operands_are_counted_once_each_and_as_a_range_steps():
+    assert len(all_problems("addition", [3, 4] * 1000)) == 4
+    assert len(all_problems("multiplication", range(0, 10**9, 10**8))) == 100
+    with pytest.raises(ValueError, match="no operands"):
+        all_problems("addition", range(9, 2))

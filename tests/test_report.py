@@ -4,7 +4,6 @@ import base64
 import html
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from pandas import DataFrame
 
 from arith_lens.claims import CLAIMS
+from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from experiments import whole_study
 from figures import fig2, gallery, report, report_claims, report_page
@@ -31,8 +31,7 @@ def page_of(root: Path, model: str = "made") -> str:
 
 def dom_of(file: Path) -> tuple[str, list[str]]:
     """The page as headless Chromium has it once its scripts have run, and its complaints."""
-    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    browser = next(filter(None, found), None)
+    browser = browser_path()
     if browser is None:
         pytest.skip("needs Chromium or Chrome")
     done = subprocess.run(

@@ -23,7 +23,7 @@ def padded(model):
 @torch.no_grad()
 def test_resuming_is_a_whole_forward_bit_for_bit(model, start):
     tokens, mask = padded(model)
-    expected = model(tokens, attention_mask=mask)[:, -1:]
+    expected = model(tokens, attention_mask=mask, logits_to_keep=1)
     stream = run_layers(model, tokens, stop=start, attention_mask=mask)
     name = resid_pre_name(start)
     assert torch.equal(stream, record(model, tokens, name, attention_mask=mask)[name])
@@ -51,16 +51,17 @@ def test_layers_below_are_not_computed(deep):
         handle.remove()
     assert resumed == [11, 12]
     assert middle == [11]
-    assert torch.equal(logits, deep(tokens)[:, -1:])
+    assert torch.equal(logits, deep(tokens, logits_to_keep=1))
 
 
 @torch.no_grad()
 def test_resumed_layers_take_hooks(model):
     tokens, mask = padded(model)
     hooks = scale_heads([Head(1, 2)], 0.0) + scale_mlps([2], 2.0)
-    expected = model.run_with_hooks(tokens, fwd_hooks=hooks, attention_mask=mask)[:, -1:]
     stream = run_layers(model, tokens, stop=1, attention_mask=mask)
     options = {"start": 1, "stream": stream, "attention_mask": mask}
+    whole = {"attention_mask": mask, "logits_to_keep": 1}
+    expected = model.run_with_hooks(tokens, fwd_hooks=hooks, **whole)
     assert torch.equal(run_layers(model, tokens, fwd_hooks=hooks, **options), expected)
     assert not torch.equal(run_layers(model, tokens, **options), expected), "able to fail"
 
@@ -87,7 +88,7 @@ def test_bfloat16_and_a_bare_bridge_resume_exactly(make_hf, tokenizer):
         stream = run_layers(model, tokens, stop=2, attention_mask=mask)
         assert stream.dtype == torch.bfloat16
         resumed = run_layers(model, tokens, start=2, stream=stream, attention_mask=mask)
-        assert torch.equal(resumed, half(tokens, attention_mask=mask)[:, -1:])
+        assert torch.equal(resumed, half(tokens, attention_mask=mask, logits_to_keep=1))
 
 
 @torch.no_grad()
@@ -103,7 +104,7 @@ def test_gpt2_resumes_exactly(tokenizer):
     tokens, mask = padded(model)
     stream = run_layers(model, tokens, stop=2, attention_mask=mask)
     resumed = run_layers(model, tokens, start=2, stream=stream, attention_mask=mask)
-    assert torch.equal(resumed, model(tokens, attention_mask=mask)[:, -1:])
+    assert torch.equal(resumed, model(tokens, attention_mask=mask, logits_to_keep=1))
 
 
 @torch.no_grad()

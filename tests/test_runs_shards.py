@@ -403,7 +403,7 @@ def test_what_memory_could_not_hold_at_one_pair_is_tried_in_half_a_shard(
     """The rows of one pair may fit once fewer pairs are recorded beside them."""
     whole = compute(None, llama, pairs, batch_size=4)
     right, recorded = engines.sweep, []
-    record = engines.record_end
+    record = engines.record_pairs
 
     def recording(model: Any, pairs: PromptPairs, **options: Any) -> Any:
         recorded.append(len(pairs))
@@ -414,7 +414,7 @@ def test_what_memory_could_not_hold_at_one_pair_is_tried_in_half_a_shard(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return right(*given)
 
-    monkeypatch.setattr(engines, "record_end", recording)
+    monkeypatch.setattr(engines, "record_pairs", recording)
     monkeypatch.setattr(engines, "sweep", small)
     parts = compute(None, llama, pairs, batch_size=4, certify=False)
     assert recorded == [4, 2, 2, 3, 1, 1, 1]

@@ -1,4 +1,5 @@
-"""`make setup` names what is missing and its cure; the pins agree with the metadata."""
+"""Setup names what is missing and its cure, pins agree with the metadata, and the entry points, the
+make targets and the script of CI set the environment that they need."""
 
 import os
 import re
@@ -15,23 +16,29 @@ ROOT = Path(__file__).parents[1]
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 
 
-def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def make(folder: Path, *arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
+    """Run make on a copy of the Makefile, with the programs in `first` before all others."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder)
     return subprocess.run(
         ["make", "--no-print-directory", "-C", str(folder), *arguments],
         capture_output=True,
         text=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        env={"PATH": f"{first}{os.environ['PATH']}", "HOME": str(folder)},
     )
+
+
+def fake_program(path: Path, script: str) -> Path:
+    """An executable file that runs a few lines of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
 
 
 def fake_python(folder: Path, script: str) -> Path:
     """A program that answers as a lacking Python would."""
-    path = folder / "python3"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
+    return fake_program(folder / "python3", script)
 
 
 @needs_make
@@ -116,3 +123,106 @@ def test_every_dependency_is_pinned_within_its_bounds() -> None:
         name, lowest = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()  # pyright: ignore
         pinned = [int(part) for part in pins[name].split(".")]
         assert pinned >= [int(part) for part in lowest.split(".")], requirement
+
+
+def test_no_dependency_is_required_twice() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [re.split("[<>=]", requirement)[0] for requirement in project["dependencies"]]
+    assert len(names) == len(set(names))
+
+
+def run_ci(folder: Path, *, make: str, browser: bool) -> tuple[int, list[str]]:
+    """The exit status of `.ci/run` and its calls in order, with stand-ins for every program."""
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
+    record = f'echo "$(basename "$0") $* | $BROWSER_PATH | $PYTEST_ADDOPTS" >> {folder}/calls'
+    fake_program(folder / "bin" / "make", f"{record}\n{make}")
+    fake_program(folder / "bin" / "apt-get", record)
+    fake_program(folder / "bin" / "id", "echo 0")
+    fake_program(folder / ".venv" / "bin" / "python", f"exit {0 if browser else 1}")
+    done = subprocess.run(
+        ["bash", str(folder / ".ci" / "run")],
+        env={"PATH": f"{folder / 'bin'}:{os.defpath}"},
+        capture_output=True,
+    )
+    return done.returncode, (folder / "calls").read_text().splitlines()
+
+
+@pytest.mark.parametrize("browser", [True, False])
+def test_ci_tests_without_a_browser_before_it_installs_one(tmp_path: Path, browser: bool) -> None:
+    status, calls = run_ci(tmp_path, make="exit 0", browser=browser)
+    assert status == 0
+    assert calls[:2] == ["make setup |  | ", "make test | none | -m pictures"]
+    assert calls[-2:] == ["make check |  | ", "make test |  | --durations=20"]
+    assert [call.split()[0] for call in calls[2:-2]] == ([] if browser else ["apt-get"] * 2)
+
+
+@pytest.mark.parametrize("failure", ['-n "$BROWSER_PATH"', '"$1" = check', '"$1" = test'])
+def test_ci_fails_with_any_of_its_parts_after_all_have_run(tmp_path: Path, failure: str) -> None:
+    status, calls = run_ci(tmp_path, make=f"[ {failure} ] && exit 3 || exit 0", browser=True)
+    assert status == 3
+    assert len(calls) == 4
+
+
+def test_the_tests_of_pictures_are_those_that_import_what_draws(
+    request: pytest.FixtureRequest,
+) -> None:
+    """Marked by tests/conftest.py."""
+    drawing = (
+        "from arith_lens import plotting",
+        "import arith_lens as al\nfrom arith_lens.views import pattern",
+        "def test() -> None:\n    from figures.fig2 import main",
+        "from notebooks.generate import sources",
+    )
+    other = ("import arith_lens as al", "from experiments.which_heads import main")
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert conftest is not None
+    assert all(conftest.DRAWING_IMPORT.search(text) for text in drawing)
+    assert not any(conftest.DRAWING_IMPORT.search(text) for text in other)
+    assert request.node.get_closest_marker("pictures") is None
+
+
+@needs_make
+@pytest.mark.parametrize("user", [0, 1000])
+def test_jupyter_starts_for_root_too(tmp_path: Path, user: int) -> None:
+    fake_program(tmp_path / "id", f"echo {user}")
+    lines = make(
+        tmp_path, "-n", "notebook", "PYTHON=python3", first=f"{tmp_path}:"
+    ).stdout.splitlines()
+    (start,) = [line for line in lines if line.startswith(".venv/bin/jupyter-lab")]
+    assert ("--allow-root" in start) == (user == 0)
+
+
+def beginning(entry: str) -> str:
+    """The code that an entry point begins with: a package's import, or a notebook's first cell."""
+    if (ROOT / entry).is_dir():
+        return f"import {entry}; import torch"
+    source = (ROOT / "notebooks" / f"{entry}.py").read_text(encoding="utf-8")
+    (cell,) = re.findall(r"\A.*?^# %%\n(.*?)^# %%", source, re.DOTALL | re.MULTILINE)
+    return cell
+
+
+FAKE_TORCH = """
+import os
+
+print("torch", os.environ.get("OMP_WAIT_POLICY"), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("own", [None, "ACTIVE"])
+@pytest.mark.parametrize("entry", ["experiments", "figures", "tutorial", "your_own_task"])
+def test_idle_threads_sleep_before_torch_is_imported(
+    tmp_path: Path, entry: str, own: str | None
+) -> None:
+    """A value of the user's own wins."""
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", beginning(entry)],
+        env=environment | ({} if own is None else {"OMP_WAIT_POLICY": own}),
+        cwd=ROOT / "notebooks",
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"torch {own or 'PASSIVE'}\n", done.stderr

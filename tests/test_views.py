@@ -2,7 +2,6 @@
 
 import html
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import arith_lens as al
+from arith_lens.plotting import browser_path
 from arith_lens.views import (
     View,
     attention_heads,
@@ -56,8 +56,7 @@ KINDS: dict[str, Callable[[], View]] = {
 
 def dom_of(file: Path) -> str:
     """The page as headless Chromium has it once its scripts have run."""
-    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    browser = next(filter(None, found), None)
+    browser = browser_path()
     if browser is None:
         pytest.skip("needs Chromium or Chrome")
     done = subprocess.run(

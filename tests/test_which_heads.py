@@ -165,3 +165,31 @@ def test_a_users_mistake_ends_with_its_message_alone(config: Config, tmp_path: P
     ):
         with pytest.raises((SystemExit, RunError), match=said):
             main(mistaken, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"operations": ()}, "expected operations, each of them once, found none"),
+        ({"operations": ("addition", "addition")}, "found addition addition; name some of add"),
+        ({"operands": (1, 10**6)}, "found 1,000,000,000,000 problems"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_sample_that_cannot_be_drawn_is_refused_before_a_model_is_loaded(
+    settings: dict[str, Any], message: str, dry_run: bool, tmp_path: Path
+) -> None:
+    config = Config(model="no/such-model", **settings)
+    with pytest.raises(SystemExit, match=rf"^ValueError: .*{message}"):
+        main(config, root=tmp_path, dry_run=dry_run)
+
+
+def test_a_table_of_ones_own_pairs_is_read(
+    checkpoint: Path, tokenizer: Any, tmp_path: Path
+) -> None:
+    pairs = al.sample_pairs(tokenizer, "addition", n=4, keep="all")
+    pairs.to_csv(tmp_path / "good.csv")
+    config = Config(model=str(checkpoint), pairs=tmp_path / "good.csv", keep="all")
+    ((_, read),) = samples(al.load_model(config.model), config)
+    assert read.reference_text == pairs.reference_text

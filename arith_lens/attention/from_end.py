@@ -1,15 +1,16 @@
 """Attention from END to each kind of token (the paper, sections 4.2 and 5.2, Figure 5)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
+from einops import einsum
 from jaxtyping import Bool
 from torch import Tensor
 
-from arith_lens.components import Head, check_components, pattern_name
+from arith_lens.components import Heads, as_heads, check_components, pattern_name
 from arith_lens.effects import Effects
 from arith_lens.model import HookedLike, record
-from arith_lens.pairs import PromptPairs, Role
+from arith_lens.pairs import PromptPairs, Role, check_pairs
 
 ROLES = tuple(
     str(role)
@@ -23,7 +24,7 @@ Masks = Mapping[str, Bool[Tensor, "pair pos"]]
 BATCH = 64
 
 
-def attention_by_role(model: HookedLike, pairs: PromptPairs, heads: Iterable[Head]) -> Effects:
+def attention_by_role(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Effects:
     """How much of its weight each head gives to each role's tokens, from END of the references.
 
     A role's weight is the sum over its tokens; the roles share out all of a head's weight, BOS
@@ -44,7 +45,7 @@ def attention_by_role(model: HookedLike, pairs: PromptPairs, heads: Iterable[Hea
 def attention_to(
     model: HookedLike,
     pairs: PromptPairs,
-    heads: Iterable[Head],
+    heads: Heads,
     kinds: Callable[[PromptPairs], Masks],
     *,
     axis: str,
@@ -57,10 +58,11 @@ def attention_to(
         kinds: for some of the pairs, which tokens are of each kind, by name
         axis: what the kinds are called
     """
-    chosen = list(heads)
+    chosen = as_heads(heads)
     if not chosen:
         raise ValueError("expected heads to look at, found none; see key_heads(effects.heads)")
     check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    check_pairs(model, pairs)
     names = sorted({pattern_name(head.layer) for head in chosen})
     parts, labels = [], ()
     for batch in pairs.batches(BATCH):
@@ -70,7 +72,7 @@ def attention_to(
         masks = kinds(batch)
         labels = tuple(masks)
         columns = torch.stack([*masks.values()]).to(looks)
-        parts.append(torch.einsum("hpk,cpk->hcp", looks, columns).cpu())
+        parts.append(einsum(looks, columns, "head pair key, kind pair key -> head kind pair").cpu())
     return Effects(
         per_pair=torch.cat(parts, dim=-1),
         axes=("head", axis),

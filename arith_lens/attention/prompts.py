@@ -1,6 +1,6 @@
 """The attention patterns of chosen heads on prompts of one's own, to be looked at."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.components import Head, check_components, pattern_name
+from arith_lens.components import Heads, as_heads, check_components, pattern_name
 from arith_lens.model import HookedLike, record
 from arith_lens.pairs.tokens import encode, pieces, tokenizer_of
 from arith_lens.views import View, attention_heads
@@ -85,7 +85,7 @@ class Patterns:
         )
 
 
-def attention_view(model: HookedLike, prompt: str, heads: Iterable[Head]) -> View:
+def attention_view(model: HookedLike, prompt: str, heads: Heads) -> View:
     """The patterns of `heads` on one prompt, to click through: in a notebook, or `.save(path)`.
 
     Raises:
@@ -95,7 +95,7 @@ def attention_view(model: HookedLike, prompt: str, heads: Iterable[Head]) -> Vie
 
 
 @torch.no_grad()
-def patterns_of(model: HookedLike, prompts: Sequence[str] | str, heads: Iterable[Head]) -> Patterns:
+def patterns_of(model: HookedLike, prompts: Sequence[str] | str, heads: Heads) -> Patterns:
     """The whole patterns of `heads` on a few prompts, one at a time.
 
     Raises:
@@ -103,7 +103,7 @@ def patterns_of(model: HookedLike, prompts: Sequence[str] | str, heads: Iterable
         IndexError: a head that the model has not
     """
     texts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
-    chosen = list(heads)
+    chosen = as_heads(heads)
     if not texts or not all(texts) or not chosen:
         raise ValueError(
             f"expected prompts with text and heads, found {len(texts)} prompts, "
@@ -116,7 +116,8 @@ def patterns_of(model: HookedLike, prompts: Sequence[str] | str, heads: Iterable
     names = sorted({pattern_name(head.layer) for head in chosen})
     weights = []
     for row in rows:
-        kept = record(model, torch.tensor([row]), names)
+        tokens = torch.tensor([row])
+        kept = record(model, tokens, names, attention_mask=torch.ones_like(tokens))
         layers = [kept[pattern_name(head.layer)][0, head.index] for head in chosen]
         weights.append(torch.stack(layers).float().cpu())
     return Patterns(

@@ -17,17 +17,23 @@ if TYPE_CHECKING:
 KEY = {"relative_logit": -0.05}
 """The mean effect that key heads are below, of the metric that the paper measures with."""
 
+ERROR_RATE = 0.05
+"""The share of false discoveries that is expected among heads whose mean is called non-zero."""
+
 
 def key_heads(effects: Effects | ComponentEffects, threshold: float | None = None) -> list[Head]:
     """The heads whose mean effect is below `threshold`, strongest first (paper, section 5.1).
 
+    Chance alone makes no key head: the mean must also differ from zero, by a t-test on its
+    clustered standard error, with false discoveries controlled at 5% over all heads (Benjamini and
+    Hochberg). Effects of fewer than two distinct prompts have no error, and so no key heads.
     Heads beyond the threshold on the other side oppose the answer; they are not key heads.
 
     Args:
-        threshold: None: the paper's -0.05 (-5%), which is one of relative logits.
+        threshold: below 0; None: the paper's -0.05 (-5%), which is one of relative logits.
 
     Raises:
-        ValueError: effects of another metric, and no threshold.
+        ValueError: effects of another metric, and no threshold; a threshold of 0 or more.
     """
     heads = effects.heads if isinstance(effects, ComponentEffects) else effects
     if heads.axes != HEADS:
@@ -38,9 +44,15 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
             f"paper's {KEY['relative_logit']:.0%} is of relative_logit. Give threshold= in units "
             "of your metric, or take .top(k)"
         )
-    means = heads.mean()
-    count = int((means < (KEY[heads.metric] if threshold is None else threshold)).sum())
-    return [head for head in heads.top(count) if isinstance(head, Head)]
+    threshold = KEY[heads.metric] if threshold is None else threshold
+    if threshold >= 0:
+        raise ValueError(
+            f"expected a threshold below 0, such as -0.05 for -5%, found {threshold}; key heads "
+            "are those whose patching lowers the answer's logit"
+        )
+    chosen = (heads.mean() < threshold) & (heads.t_q_values() < ERROR_RATE)
+    strongest = heads.top(int(chosen.numel()))
+    return [head for head in strongest if isinstance(head, Head) and chosen[head.layer, head.index]]
 
 
 def compare(a: Effects, b: Effects) -> "DataFrame":

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from arith_lens.components import NamedHook
-from arith_lens.evaluation.hook_identity import describe_hooks, hooks_digest
 from arith_lens.evaluation.result import EvaluationResult
+from arith_lens.hooks.identity import describe_hooks, hooks_digest
 from arith_lens.model import load_model
 
 if TYPE_CHECKING:

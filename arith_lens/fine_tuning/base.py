@@ -8,10 +8,13 @@ import torch
 
 from arith_lens.model.checkpoints import (
     find_checkpoint,
+    is_wrapped,
     load_tokenizer,
     read_config,
+    refuse_changed,
     refuse_quantised,
 )
+from arith_lens.model.verification import load_weights
 
 
 def load_base(
@@ -35,6 +38,12 @@ def load_base(
         hf_model, tokenizer = source
         name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
         refuse_quantised(hf_model.config, name)
+        refuse_changed(hf_model, name)
+        if is_wrapped(hf_model):
+            raise ValueError(
+                f"expected a plain Transformers model, found {name} wrapped by load_model, which "
+                "works in place; load it again, or give load_model a copy.deepcopy of it"
+            )
         hf_model = copy.deepcopy(hf_model)
         if dtype is not None:
             hf_model = hf_model.to(getattr(torch, dtype))
@@ -43,7 +52,8 @@ def load_base(
 
     checkpoint = find_checkpoint(source)
     config = read_config(checkpoint)
-    hf_model: Any = AutoModelForCausalLM.from_pretrained(
+    hf_model: Any = load_weights(
+        AutoModelForCausalLM,
         checkpoint.location,
         dtype=getattr(torch, dtype or "float32"),
         attn_implementation=attention,

@@ -136,23 +136,31 @@ def slice_model(hf_model: Any, pieces: list[Piece], *, dtype: torch.dtype) -> li
     replaced = []
     for name in dict.fromkeys(parameter.rpartition(".")[0] for parameter in groups):
         module = hf_model.get_submodule(name)
-        group = groups[f"{name}.weight"]
-        whole = group[0].stop - group[0].start == weights[f"{name}.weight"].shape[0]
-        if group[0].dim == 0 and whole and module.weight.dtype == dtype:
-            module.requires_grad_(True)
+        own = [parameter for parameter in groups if parameter.rpartition(".")[0] == name]
+        whole = all(_is_whole(groups[parameter], weights[parameter]) for parameter in own)
+        if whole and all(weights[parameter].dtype == dtype for parameter in own):
+            for parameter in own:
+                weights[parameter].requires_grad_(True)
             continue
         if not isinstance(module, nn.Linear):
             raise ValueError(
-                f"expected {name} to be a Linear, found {type(module).__name__}; leave its MLP out"
+                f"expected {name} in {dtype} or a Linear, found {type(module).__name__} in "
+                f"{weights[own[0]].dtype}; load the model in float32 (bf16=False), or leave its "
+                "MLP out"
             )
+        group = groups[f"{name}.weight"]
         new = (
             WholeLinear(module, dtype)
-            if group[0].dim == 0 and whole
+            if whole
             else SlicedLinear(module, group, tune_bias=f"{name}.bias" in groups, dtype=dtype)
         )
         _replace(hf_model, name, new)
         replaced.append(name)
     return replaced
+
+
+def _is_whole(pieces: list[Piece], weight: Tensor) -> bool:
+    return pieces[0].dim == 0 and pieces[0].stop - pieces[0].start == weight.shape[0]
 
 
 def merge_slices(hf_model: Any, replaced: list[str]) -> None:

@@ -4,12 +4,11 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arith_lens.components import Head, Mlp
+from arith_lens.components import Head, Heads, Mlp, Mlps, as_heads, as_mlps
 from arith_lens.fine_tuning.base import load_base
 from arith_lens.fine_tuning.delta import Delta
 from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenize
@@ -33,8 +32,8 @@ def fine_tune(
     dataset: Any,
     *,
     method: str = "precise",
-    heads: Iterable[Head] = (),
-    mlps: Iterable[Mlp] = (),
+    heads: Heads = (),
+    mlps: Mlps = (),
     output: str | Path,
     checkpoint: bool = False,
     device: str | None = None,
@@ -69,7 +68,7 @@ def fine_tune(
         IndexError: components that the model has not
         FloatingPointError: the loss became NaN or infinite
     """
-    chosen, blocks = sorted(set(heads)), sorted(set(mlps))
+    chosen, blocks = sorted(set(as_heads(heads))), sorted(set(as_mlps(mlps)))
     asked = Settings.of(settings)
     check_method(method, chosen, blocks)
     rows = read_dataset(dataset)

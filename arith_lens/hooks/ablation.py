@@ -1,6 +1,6 @@
 """Take components out, or turn them up and down: knockout as hooks (paper, section 4.2)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from arith_lens.activations import Positions
-from arith_lens.components import Activations, Head, Mlp, NamedHook, mlp_out_name, z_name
+from arith_lens.components import (
+    Activations,
+    Heads,
+    Mlps,
+    NamedHook,
+    as_heads,
+    mlp_out_name,
+    z_name,
+)
 from arith_lens.hooks.edits import Edit, heads_by_layer, layers_of_mlps
 from arith_lens.hooks.patching import patch_heads, patch_mlps
 
@@ -18,7 +26,7 @@ output on another prompt drawn at random."""
 
 
 def ablate_heads(
-    heads: Iterable[Head],
+    heads: Heads,
     source: Activations | None = None,
     *,
     ablation: Ablation = "mean",
@@ -42,7 +50,7 @@ def ablate_heads(
             prompt has a mean of its own, give the means, a row a prompt, to `patch_heads`.
         KeyError, IndexError: as `patch_heads`
     """
-    heads = list(heads)
+    heads = as_heads(heads)
     if ablation == "zero":
         return _change_heads(heads, torch.zeros_like, positions)
     names = [z_name(layer) for layer in heads_by_layer(heads)]
@@ -50,7 +58,7 @@ def ablate_heads(
 
 
 def ablate_mlps(
-    mlps: Iterable[Mlp | int],
+    mlps: Mlps,
     source: Activations | None = None,
     *,
     ablation: Ablation = "mean",
@@ -65,22 +73,18 @@ def ablate_mlps(
     return patch_mlps(layers, _stand_in(source, names, ablation, seed), positions=positions)
 
 
-def scale_heads(
-    heads: Iterable[Head], factor: float, *, positions: Positions = None
-) -> list[NamedHook]:
+def scale_heads(heads: Heads, factor: float, *, positions: Positions = None) -> list[NamedHook]:
     """Multiply what `heads` put out by `factor`: 0 silences, 1 changes nothing, 2 doubles."""
     return _change_heads(heads, partial(torch.mul, other=factor), positions)
 
 
-def scale_mlps(
-    mlps: Iterable[Mlp | int], factor: float, *, positions: Positions = None
-) -> list[NamedHook]:
+def scale_mlps(mlps: Mlps, factor: float, *, positions: Positions = None) -> list[NamedHook]:
     """Multiply what `mlps` add to the residual stream by `factor`."""
     return _change_mlps(mlps, partial(torch.mul, other=factor), positions)
 
 
 def _change_heads(
-    heads: Iterable[Head], change: Callable[[Tensor], Tensor], positions: Positions
+    heads: Heads, change: Callable[[Tensor], Tensor], positions: Positions
 ) -> list[NamedHook]:
     return [
         (z_name(layer), Edit(change, indices, positions))
@@ -89,7 +93,7 @@ def _change_heads(
 
 
 def _change_mlps(
-    mlps: Iterable[Mlp | int], change: Callable[[Tensor], Tensor], positions: Positions
+    mlps: Mlps, change: Callable[[Tensor], Tensor], positions: Positions
 ) -> list[NamedHook]:
     return [(mlp_out_name(layer), Edit(change, None, positions)) for layer in layers_of_mlps(mlps)]
 

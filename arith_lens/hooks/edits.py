@@ -1,7 +1,7 @@
 """The hook that changes an activation, and what makes one: names, shapes, indices."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,9 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.activations import Positions, position_mask
-from arith_lens.components import Activations, Head, Mlp
-
-_PARSE = "Head.parse('12.22') reads text"
+from arith_lens.components import Activations, Heads, Mlps, as_heads, as_mlps
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +28,12 @@ class Edit:
     heads: tuple[int, ...] | None = None
     positions: Positions = None
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether it does the same to every prompt and position."""
+        value = getattr(self.change, "keywords", {}).get("value")
+        return self.positions is None and (value is None or value.shape[:2] == (1, 1))
+
     def __repr__(self) -> str:
         """Without tensors: TransformerLens writes down each hook it adds, once a run."""
         return f"Edit(heads={self.heads})"
@@ -44,34 +48,17 @@ class Edit:
         return torch.where(chosen, self.change(activation), activation)
 
 
-def heads_by_layer(heads: Iterable[Head]) -> dict[int, tuple[int, ...]]:
+def heads_by_layer(heads: Heads) -> dict[int, tuple[int, ...]]:
     """The indices of the heads of each layer. Raises TypeError for what is no head."""
     layers: dict[int, list[int]] = defaultdict(list)
-    for head in heads:
-        if not isinstance(head, Head):
-            hint = "patch_mlps and ablate_mlps take MLPs" if isinstance(head, Mlp) else _PARSE
-            raise TypeError(
-                f"expected heads such as Head(12, 22), found {head!r} ({type(head).__name__}); "
-                f"{hint}"
-            )
+    for head in as_heads(heads):
         layers[head.layer].append(head.index)
     return {layer: tuple(indices) for layer, indices in layers.items()}
 
 
-def layers_of_mlps(mlps: Iterable[Mlp | int]) -> list[int]:
+def layers_of_mlps(mlps: Mlps) -> list[int]:
     """The layers of the MLPs. Raises TypeError for what is no MLP, ValueError for one below 0."""
-    return [_layer(mlp) for mlp in mlps]
-
-
-def _layer(mlp: Any) -> int:
-    if isinstance(mlp, Mlp):
-        return mlp.layer
-    if isinstance(mlp, bool) or not isinstance(mlp, int):
-        raise TypeError(
-            f"expected MLPs such as Mlp(12), or layers such as 12, found {mlp!r} "
-            f"({type(mlp).__name__}); Mlp.parse('MLP 12') reads text"
-        )
-    return Mlp(mlp).layer
+    return [mlp.layer for mlp in as_mlps(mlps)]
 
 
 def replacement(

@@ -7,12 +7,12 @@ from typing import Any
 from torch import Tensor
 
 from arith_lens.activations import Positions, keep_activation
-from arith_lens.components import Activations, Head, Mlp, NamedHook, mlp_out_name, z_name
+from arith_lens.components import Activations, Heads, Mlps, NamedHook, mlp_out_name, z_name
 from arith_lens.hooks.edits import Edit, heads_by_layer, layers_of_mlps, replacement
 
 
 def patch_heads(
-    heads: Iterable[Head], source: Activations, *, positions: Positions = None
+    heads: Heads, source: Activations, *, positions: Positions = None
 ) -> list[NamedHook]:
     """Make `heads` output what they output in the run recorded in `source`.
 
@@ -35,9 +35,7 @@ def patch_heads(
     ]
 
 
-def patch_mlps(
-    mlps: Iterable[Mlp | int], source: Activations, *, positions: Positions = None
-) -> list[NamedHook]:
+def patch_mlps(mlps: Mlps, source: Activations, *, positions: Positions = None) -> list[NamedHook]:
     """Make `mlps` (or the MLPs of these layers) add what they added in the run in `source`.
 
     `source` holds mlp_out [#batch #pos d_model] or [d_model] by hook name. Raises KeyError where it

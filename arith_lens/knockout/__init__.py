@@ -5,6 +5,7 @@ and MLPs is replaced by its mean over counterfactual prompts, and accuracy is co
 limits are in `docs/knockout.md`.
 """
 
+from arith_lens.knockout.charts import range_line as range_line
 from arith_lens.knockout.controls import matched_order as matched_order
 from arith_lens.knockout.controls import random_order as random_order
 from arith_lens.knockout.curve import KnockoutCurve as KnockoutCurve

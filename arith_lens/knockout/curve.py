@@ -17,7 +17,7 @@ from arith_lens.knockout.outcomes import MEASURES, SETTING, Outcomes, listed, se
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from arith_lens.plotting import Line
+    from arith_lens.plotting import Figure, Line
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,7 @@ class KnockoutCurve:
         accuracy = self.accuracy()
         return (
             f"KnockoutCurve({accuracy[0]:.1%} right with all, {accuracy[-1]:.1%} without "
-            f"{self.ks[-1]} of {listed(self.order)}; {self.n_pairs} pairs, ablation "
-            f"{self.ablation}, positions {self.positions}, means {self.means})"
+            f"{self.ks[-1]} of {listed(self.order)}; {self.setting()})"
         )
 
     def line(self, name: str, colour: str, *, measure: int = 0) -> "Line":
@@ -167,24 +166,46 @@ class KnockoutCurve:
         mean = 100 * effects.mean()[measure].numpy()
         return Line(np.array(self.ks), mean, name, colour, low=low, high=high)
 
-    def _repr_html_(self) -> str:
-        from html import escape
+    def setting(self) -> str:
+        """How many pairs there are, and how components were knocked out, in words."""
+        return (
+            f"{self.n_pairs} pairs, ablation {self.ablation}, positions {self.positions}, "
+            f"means {self.means}"
+        )
 
+    def plot(self) -> "Figure":
+        """A plotly figure: right answers and the mean of p(C) over k, with 95% intervals."""
         from arith_lens import plotting
 
-        lines = [
+        panel = plotting.CurvePanel("", tuple(self._lines()), y_range=(0, 104))
+        return plotting.curve_panels(
+            [panel],
+            x_title=f"Knocked out: the first k of {plotting.plain(listed(self.order))}",
+            unit="%",
+            notes=[self.setting()],
+        )
+
+    def _lines(self) -> "list[Line]":
+        from arith_lens import plotting
+
+        return [
             self.line(name, colour, measure=measure)
             for measure, (name, colour) in enumerate(
                 (("right", plotting.RED), ("mean p(C)", plotting.BLUE))
             )
         ]
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from arith_lens import plotting
+
         title = f"without the first k of {listed(self.order)}"
         drawn = plotting.svg_lines(
-            lines, x_title="k", y_title="right, mean p(C)", title=title, unit="%", top=100
+            self._lines(), x_title="k", y_title="right, mean p(C)", title=title, unit="%", top=100
         )
-        setting = f"{self.n_pairs} pairs, ablation {self.ablation}, positions {self.positions}, "
         image = plotting.as_image(drawn, alt=repr(self))
-        return f"<div>{image}<div>{escape(setting)}means {escape(self.means)}</div></div>"
+        return f"<div>{image}<div>{escape(self.setting())}</div></div>"
 
 
 _PAIR = ("template", "cluster", "computed")

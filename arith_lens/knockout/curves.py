@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arith_lens.arrays import Arrays, joined
+from arith_lens.knockout.charts import chart, grouped_lines
 from arith_lens.knockout.curve import KnockoutCurve
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from arith_lens.plotting import Figure
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,18 @@ class KnockoutCurves(Mapping[str, KnockoutCurve]):
     def __repr__(self) -> str:
         return f"KnockoutCurves({', '.join(self.curves)})"
 
+    def plot(self) -> "Figure":
+        """A plotly figure: right answers and the mean of p(C), one line per order.
+
+        Orders that differ in a number at the end of their name, such as `random 0` and `random 1`,
+        are drawn as their mean and range.
+        """
+        return chart(self.curves)
+
     def _repr_html_(self) -> str:
         from arith_lens import plotting
 
-        inks = (plotting.RED, plotting.BLUE, plotting.GREY, plotting.OCHRE, plotting.VIOLET)
-        lines = [
-            curve.line(name, inks[i % len(inks)])
-            for i, (name, curve) in enumerate(self.curves.items())
-        ]
         drawn = plotting.svg_lines(
-            lines, x_title="components out", y_title="right", unit="%", top=100
+            grouped_lines(self.curves), x_title="components out", y_title="right", unit="%", top=100
         )
         return plotting.as_image(drawn, alt=repr(self))

@@ -1,27 +1,55 @@
 """Pairs in shards, each run under every variant; memory decides how much goes at once."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.components import Component, Head, Mlp, check_components
+from arith_lens.components import (
+    Activations,
+    Component,
+    Components,
+    as_components,
+    check_components,
+)
 from arith_lens.knockout.means import Means, StandIns, narrowed, stand_ins
 from arith_lens.knockout.positions import chosen_positions
-from arith_lens.knockout.variants import Variant, n_forwards, run_variants
+from arith_lens.knockout.stages import Variant, n_forwards
+from arith_lens.knockout.tree_walk import TreeWalk, tree_walk
+from arith_lens.knockout.variants import run_variants
 from arith_lens.memory import free_bytes, in_chunks
-from arith_lens.model import HookedLike, require_finite
-from arith_lens.pairs import PromptPairs
+from arith_lens.model import HookedLike, PlainLayer, plain_layers, require_finite
+from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.runs import Shards, every_shard
 
 SHARD = 64
 """Pairs that are run together, and kept together in a run."""
 TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32768}
 """Tokens in one forward. On a CPU 6,900 were a quarter slower than 1,700, in one rough run."""
+TOLERANCE = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
+"""By how much of the largest logit plain layers may differ; `TOLERANCE_FLOAT32` for wider types."""
+TOLERANCE_FLOAT32 = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Pairs that are run together, without common padding."""
+
+    pairs: PromptPairs
+    chosen: Bool[Tensor, "pair pos"]
+    values: Callable[[list[str]], Activations]
+    """What stands in, by hook name."""
+    walk: TreeWalk | None
+    """The fast way to run them; None: by hooks."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows a layer computes for each state."""
+        return len(self.walk.tree.pos) if self.walk else self.pairs.reference.numel()
 
 
 @dataclass(frozen=True)
@@ -32,6 +60,8 @@ class KnockoutEngine:
     pairs: PromptPairs
     stand_ins: StandIns
     chosen: Bool[Tensor, "pair pos"]
+    layers: Sequence[PlainLayer] | None = None
+    """The model's plain layers, where they compute the same; None: it is run with hooks."""
 
     def __call__(
         self, variants: Sequence[Variant], *, kept: Shards | None = None, progress: bool = True
@@ -76,24 +106,30 @@ class KnockoutEngine:
     ) -> Callable[[slice], Float[Tensor, "what variant row"]]:
         device = torch.device(self.model.cfg.device)
         budget = TOKENS_AT_ONCE.get(device.type, TOKENS_AT_ONCE["cuda"])
-        width = int(self.pairs.lengths[rows].max())
-        # of the whole shard, so that halving it for want of memory halves what is run at once
-        states_at_once = max(1, budget // (len(rows) * width))
 
         def compute(part: slice) -> Tensor:
-            chosen = rows[part]
-            batch = narrowed(self.pairs[chosen])
-            where = self.chosen[chosen][:, -batch.reference.shape[1] :]
-            return run_variants(
-                self.model,
-                batch,
-                variants,
-                lambda names: self.stand_ins.of(self.model, self.pairs, chosen, names),
-                where,
-                states_at_once,
-            )
+            shard = self.shard(rows[part])
+            # of the whole shard, so that halving it for want of memory halves what is run at once
+            n_rows = shard.n_rows * len(rows) / len(shard.pairs)
+            states_at_once = max(1, int(budget / n_rows))
+            settings = (shard.values, shard.chosen, states_at_once, shard.walk)
+            return run_variants(self.model, shard.pairs, variants, *settings)
 
         return compute
+
+    def shard(self, rows: Int[Tensor, "row"]) -> "Shard":
+        """Some of the pairs, ready to be run."""
+        pairs = narrowed(self.pairs[rows])
+        chosen = self.chosen[rows][:, -pairs.reference.shape[1] :]
+
+        def values(names: list[str]) -> Activations:
+            return self.stand_ins.of(self.model, self.pairs, rows, names)
+
+        walk = None
+        if self.layers is not None:
+            group = rows if self.stand_ins.donor is not None else self.stand_ins.group[rows]
+            walk = tree_walk(self.model, self.layers, pairs, chosen, group)
+        return Shard(pairs, chosen, values, walk)
 
     def _fitting(self, variants: Sequence[Variant]) -> int:
         """How many pairs' states, of all variants, half of the free memory holds."""
@@ -106,7 +142,7 @@ class KnockoutEngine:
 def engine_of(
     model: HookedLike,
     pairs: PromptPairs,
-    components: Iterable[Any],
+    components: Components,
     *,
     ablation: str,
     positions: str,
@@ -117,20 +153,34 @@ def engine_of(
     checked = checked_components(model, components)
     if not len(pairs):
         raise ValueError("expected pairs to knock out on, found none")
+    check_pairs(model, pairs)
     where = chosen_positions(pairs, positions, model.tokenizer)
     standing = stand_ins(model, pairs, checked, ablation=ablation, means=means, seed=seed)
-    return KnockoutEngine(model, pairs, standing, where)
+    engine = KnockoutEngine(model, pairs, standing, where)
+    layers = plain_layers(model)
+    fast = replace(engine, layers=layers)
+    return fast if layers is not None and _agrees(fast, frozenset(checked)) else engine
 
 
-def checked_components(model: HookedLike, components: Iterable[Any]) -> tuple[Component, ...]:
-    """The components as they are. Raises TypeError, IndexError or ValueError (one given twice)."""
-    checked = tuple(components)
-    for component in checked:
-        if not isinstance(component, Head | Mlp):
-            raise TypeError(
-                f"expected components such as Head(12, 22) and Mlp(12), found {component!r} "
-                f"({type(component).__name__}); parse_component('12.22') reads text"
-            )
+def _agrees(engine: KnockoutEngine, variant: Variant) -> bool:
+    """Whether plain layers give a longest and a shortest pair the logits that hooks give them."""
+    lengths = engine.pairs.lengths
+    shard = engine.shard(torch.stack([lengths.argmax(), lengths.argmin()]).unique())
+    if shard.walk is None:
+        return False
+    common = (engine.model, shard.pairs, [variant], shard.values, shard.chosen, 1)
+    found, expected = (run_variants(*common, walk, _logits) for walk in (shard.walk, None))
+    allowed = TOLERANCE.get(next(engine.model.blocks.parameters()).dtype, TOLERANCE_FLOAT32)
+    return float((found - expected).abs().max()) <= allowed * float(expected.abs().max())
+
+
+def _logits(logits: Float[Tensor, "state pair d_vocab"]) -> Float[Tensor, "d_vocab state pair"]:
+    return logits.float().movedim(-1, 0)
+
+
+def checked_components(model: HookedLike, components: Components) -> tuple[Component, ...]:
+    """The components in order. Raises TypeError, IndexError or ValueError (one given twice)."""
+    checked = tuple(as_components(components))
     check_components(checked, int(model.cfg.n_layers), int(model.cfg.n_heads))
     if len({*checked}) != len(checked):
         twice = next(one for one in checked if checked.count(one) > 1)

@@ -1,6 +1,5 @@
 """Knockout on text of any kind, while generating too: hooks that spare BOS."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.activations import Positions
-from arith_lens.components import Activations, Component, Head, Mlp, NamedHook
+from arith_lens.components import Activations, Components, Head, Mlp, NamedHook
 from arith_lens.hooks import Edit, ablate_heads, ablate_mlps
 from arith_lens.knockout.engine import checked_components
 from arith_lens.knockout.means import given_vectors, hook_names
@@ -61,7 +60,7 @@ class Sparing:
 
 def knockout_hooks(
     model: HookedLike,
-    components: Iterable[Component],
+    components: Components,
     means: Activations | None = None,
     *,
     ablation: str = "mean",

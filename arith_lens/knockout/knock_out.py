@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.components import Component
+from arith_lens.components import Component, Components
 from arith_lens.knockout.curve import KnockoutCurve
 from arith_lens.knockout.curves import KnockoutCurves
 from arith_lens.knockout.engine import SHARD, checked_components, engine_of
@@ -22,7 +22,7 @@ from arith_lens.pairs import PromptPairs
 def knock_out(
     model: HookedLike,
     pairs: PromptPairs,
-    components: Iterable[Component],
+    components: Components,
     *,
     ablation: str = "mean",
     positions: str = "all",
@@ -65,7 +65,7 @@ def knock_out(
 def knockout_curve(
     model: HookedLike,
     pairs: PromptPairs,
-    order: Iterable[Component],
+    order: Components,
     *,
     ks: Iterable[int],
     ablation: str = "mean",
@@ -109,7 +109,7 @@ def knockout_curve(
 def knockout_curves(
     model: HookedLike,
     pairs: PromptPairs,
-    orders: Mapping[str, Iterable[Component]],
+    orders: Mapping[str, Components],
     *,
     ks: Iterable[int],
     ablation: str = "mean",

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.components import Component
+from arith_lens.components import Component, Components
 from arith_lens.effects import Effects
 from arith_lens.knockout.curve import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
@@ -42,7 +42,7 @@ class GreedyMask:
 def mask_greedily(
     model: HookedLike,
     pairs: PromptPairs,
-    candidates: Iterable[Component],
+    candidates: Components,
     *,
     n: int | None = None,
     ablation: str = "mean",

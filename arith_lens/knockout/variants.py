@@ -1,13 +1,6 @@
-"""Many knockouts of the same pairs in one walk up the layers.
-
-A variant is a set of components to knock out. Two variants differ only from the first layer in
-which their sets differ, so below it they are one state, computed once: the layers below the lowest
-knocked-out component are computed once for all, the top k = 0..K of one order share all but what
-the last head changes, and so do several orders and the candidates of a search.
-"""
+"""What a model answers under many knockouts of the same pairs, all in one walk up the layers."""
 
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,29 +11,16 @@ from torch import Tensor
 
 from arith_lens.components import (
     Activations,
-    Component,
-    Head,
     NamedHook,
     mlp_out_name,
     z_name,
 )
+from arith_lens.knockout.stages import Stage, Variant, stages_of
+from arith_lens.knockout.tree_walk import TreeWalk
 from arith_lens.model import HookedLike, run_layers
 from arith_lens.pairs import PromptPairs
 
-Variant = AbstractSet[Component]
 N_TOP = 5
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The layers from `start` to before `stop`; components are out in the first of them alone."""
-
-    start: int
-    stop: int
-    parent: Int[Tensor, "state"]
-    """The state of the stage below that each state continues."""
-    out: Bool[Tensor, "state slot"]
-    """Which heads of layer `start`, and in the last slot its MLP, are out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,31 +47,6 @@ class StackedEdit:
         return torch.where(where, value, stacked).flatten(0, 1)
 
 
-def stages_of(
-    variants: Sequence[Variant], n_layers: int, n_heads: int
-) -> tuple[list[Stage], Int[Tensor, "variant"]]:
-    """The stages, and the state of the last one that each variant ends in."""
-    out = torch.zeros(len(variants), n_layers, n_heads + 1, dtype=torch.bool)
-    for row, variant in enumerate(variants):
-        for component in variant:
-            slot = component.index if isinstance(component, Head) else n_heads
-            out[row, component.layer, slot] = True
-    starts = sorted({0, *out.any(0).any(-1).nonzero().flatten().tolist()})
-    state = torch.zeros(len(variants), dtype=torch.long)
-    stages = []
-    for start, stop in zip(starts, [*starts[1:], n_layers], strict=True):
-        key = torch.cat([state[:, None], out[:, start].long()], dim=1)
-        distinct, state = torch.unique(key, dim=0, return_inverse=True)
-        stages.append(Stage(start, stop, distinct[:, 0], distinct[:, 1:].bool()))
-    return stages, state
-
-
-def n_forwards(variants: Sequence[Variant], n_layers: int, n_heads: int) -> float:
-    """What the variants cost, in whole forwards of the pairs."""
-    stages, _ = stages_of(variants, n_layers, n_heads)
-    return sum(len(stage.parent) * (stage.stop - stage.start) for stage in stages) / n_layers
-
-
 @torch.no_grad()
 def run_variants(
     model: HookedLike,
@@ -100,25 +55,31 @@ def run_variants(
     values: Callable[[list[str]], Activations],
     chosen: Bool[Tensor, "pair pos"],
     states_at_once: int,
+    walk: TreeWalk | None = None,
+    read: Callable[[Float[Tensor, "state pair d_vocab"]], Tensor] | None = None,
 ) -> Float[Tensor, "what variant pair"]:
-    """What the model answers at END under each variant: see `reading`.
+    """What the model answers at END under each variant.
 
     Args:
         pairs: a shard, all of which is run at once
         values: what stands in, by hook name [#pair #pos ...], for the hook names it is asked for
         chosen: where
         states_at_once: how many states of all the pairs go through the model together
+        walk: over these pairs, where they can be run fast; None: by hooks, which is general
+        read: what is made of the logits at END; None: `reading`
     """
     stages, ending = stages_of(variants, int(model.cfg.n_layers), int(model.cfg.n_heads))
-    read = partial(reading, answer=pairs.answer)
+    read = read or partial(reading, answer=pairs.answer)
+    if walk is not None:
+        return walk.run(stages, values, states_at_once, read)[:, ending]
     stream: Tensor | None = None
     for stage in stages:
         last = stage is stages[-1]
-        stand_in = values(_names(stage))
+        replacements = values(stage.hook_names)
         done = []
         for states in torch.arange(len(stage.parent)).split(states_at_once):
             n_states = len(states)
-            hooks = _hooks(stage, stage.out[states], stand_in, chosen)
+            hooks = _hooks(stage, stage.out[states], replacements, chosen)
             below = None if stream is None else stream[stage.parent[states].to(stream.device)]
             after = run_layers(
                 model,
@@ -148,11 +109,6 @@ def reading(
     correct = logprob.argmax(-1, keepdim=True) == target
     parts = [correct, logprob.gather(-1, target).exp(), top]
     return torch.cat([part.double() for part in parts], dim=-1).movedim(-1, 0).cpu()
-
-
-def _names(stage: Stage) -> list[str]:
-    heads, mlp = bool(stage.out[:, :-1].any()), bool(stage.out[:, -1].any())
-    return [z_name(stage.start)] * heads + [mlp_out_name(stage.start)] * mlp
 
 
 def _hooks(

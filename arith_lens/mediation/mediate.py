@@ -1,13 +1,13 @@
 """`mediators`: which MLPs carry the effects of heads, shard by shard, effects a pair."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import Component, Head
+from arith_lens.components import Component, Components, Head, as_components
 from arith_lens.effects import Effects
 from arith_lens.mediation.hooks import MediationHooks
 from arith_lens.mediation.result import Mediation
@@ -15,7 +15,7 @@ from arith_lens.mediation.rows import mediated_rows, rows_of, rows_through_mlps
 from arith_lens.model import HookedLike, home_of
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, Propagation, SweepEngine
-from arith_lens.path_patching.flops import flops_of_rows, forward_flops
+from arith_lens.path_patching.flops import flops_of_rows, recording_flops
 from arith_lens.path_patching.patch import (
     n_left_out,
     question_details,
@@ -32,7 +32,7 @@ from arith_lens.runs import Run
 def mediators(
     model: HookedLike,
     pairs: PromptPairs,
-    heads: Iterable[Component],
+    heads: Components,
     *,
     metric: str = "relative_logit",
     foil: Int[Tensor, "pair"] | None = None,
@@ -97,22 +97,22 @@ def mediators(
     return result
 
 
-def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Iterable[Head]) -> int:
+def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) -> int:
     """Floating-point operations of `mediators` with `relative_logit`, certificate left out: two
-    forwards a pair without the vocabulary matrix, and each MLP's evaluations at END."""
+    forwards per pair without the vocabulary matrix, and each MLP's evaluations at END."""
     question = _asked(model, pairs, _heads(heads), "relative_logit", None)
     senders = question.senders
     n_rows = 1 + len(rows_of(senders))
     per_pair = flops_of_rows(model, question, rows_through_mlps(senders), n_rows)
     recording = 0
     for shard in pairs.batches(shard_size(None)):
-        recording += 2 * len(shard) * forward_flops(model, both_runs(shard)[0].shape[1])
+        recording += 2 * len(shard) * recording_flops(model, both_runs(shard)[0].shape[1])
     return recording + len(pairs) * per_pair
 
 
-def _heads(given: Iterable[Component]) -> list[Head]:
+def _heads(given: Components) -> list[Head]:
     """Each once, in the order given."""
-    chosen = list(dict.fromkeys(given))
+    chosen = list(dict.fromkeys(as_components(given)))
     heads = [one for one in chosen if isinstance(one, Head)]
     if len(heads) < len(chosen) or not heads:
         strange = [one for one in chosen if not isinstance(one, Head)]

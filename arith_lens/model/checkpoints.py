@@ -16,6 +16,7 @@ WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 """What Transformers reads first; without either it would unpickle a `*.bin`."""
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_FILE_SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
 _SENTENCEPIECE_FAMILIES = ("llama", "mistral", "mixtral")
 
 
@@ -32,30 +33,36 @@ class Checkpoint:
     name: str
 
 
-def find_checkpoint(source: str | Path) -> Checkpoint:
+def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     """Resolve a shipped model's name, a directory (relative or absolute) or a hub id, in order.
 
     A hub id without a network is answered from the local cache where that holds the model.
 
+    Args:
+        weights: False: config and tokenizer are enough
+
     Raises:
         FileNotFoundError: a missing directory, or one without config or safetensors weights; a
             hub id without those
-        ValueError: neither a path nor a hub id, or an unknown hub id
+        ValueError: a file, neither a path nor a hub id, or an unknown hub id
         PermissionError: a gated model
         ConnectionError: the hub cannot be reached
     """
     if str(source) in REFERENCE_MODELS:
-        return Checkpoint(_checked_directory(_reference_directory(str(source))), str(source))
+        directory = _reference_directory(str(source))
+        return Checkpoint(_checked_directory(directory, weights), str(source))
     directory = Path(source).expanduser()
     if directory.is_dir():
-        return Checkpoint(_checked_directory(directory), directory.resolve().name)
+        return Checkpoint(_checked_directory(directory, weights), directory.resolve().name)
+    if directory.is_file():
+        raise ValueError(_not_a_folder(directory))
     if isinstance(source, Path) or _looks_like_a_path(source):
         raise FileNotFoundError(
             f"expected a model directory, found nothing at {str(source)!r} (looked in "
             f"{directory.absolute()}); check the path, or give a hub id such as "
             "'meta-llama/Llama-2-7b-hf'"
         )
-    return Checkpoint(_hub_location(source), source)
+    return Checkpoint(_hub_location(source, weights), source)
 
 
 def read_config(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> Any:
@@ -81,6 +88,27 @@ def refuse_quantised(config: Any, name: str) -> None:
         f"expected float weights, found {name} quantised ({method or 'unknown method'}); load the "
         "original checkpoint, with dtype=torch.bfloat16 where memory is short"
     )
+
+
+def refuse_changed(hf_model: Any, name: str) -> None:
+    """Raise ValueError for a model in memory with adapters, or whose unembedding is no matrix."""
+    if hasattr(hf_model, "peft_config"):
+        raise ValueError(
+            f"expected a plain Transformers model, found {name} with peft's adapters; give "
+            "model.merge_and_unload(), which puts them into the weights"
+        )
+    head = hf_model.get_output_embeddings()
+    weight = getattr(head, "weight", None)
+    if head is not None and getattr(weight, "ndim", None) != 2:
+        raise ValueError(
+            f"expected one matrix as the unembedding of {name}, found a {type(head).__name__} "
+            "without weight [d_vocab d_model]; put a Linear there"
+        )
+
+
+def is_wrapped(hf_model: Any) -> bool:
+    """Whether `load_model` has put a bridge's modules into this Transformers model."""
+    return any("_original_component" in vars(part)["_modules"] for part in hf_model.modules())
 
 
 def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bool = False) -> Any:
@@ -143,14 +171,26 @@ def _reference_directory(name: str) -> Path:
     return directory
 
 
-def _checked_directory(directory: Path) -> str:
+def _not_a_folder(file: Path) -> str:
+    folder = "a folder in Hugging Face format (config.json, model.safetensors, tokenizer.json)"
+    if file.suffix == ".gguf":
+        return (
+            f"expected {folder}, found a GGUF file at {str(file)!r}; give the folder or the hub id "
+            "of the checkpoint that it was converted from"
+        )
+    if (file.parent / "config.json").is_file():
+        return f"expected {folder}, found a file in one, {str(file)!r}; give {str(file.parent)!r}"
+    return f"expected {folder}, found a file at {str(file)!r}; give a folder or a hub id"
+
+
+def _checked_directory(directory: Path, weights: bool) -> str:
     """The directory, absolute: upstream takes a relative one such as `gpt2` for a hub id."""
     if not (directory / "config.json").is_file():
         raise FileNotFoundError(
             f"expected a Hugging Face checkpoint with config.json in {directory}, found "
             f"{_listing(directory)}; point to the folder that save_pretrained wrote"
         )
-    if not any((directory / name).is_file() for name in WEIGHT_FILES):
+    if weights and not any((directory / name).is_file() for name in WEIGHT_FILES):
         raise FileNotFoundError(_no_weights(str(directory), _listing(directory)))
     return str(directory.resolve())
 
@@ -171,10 +211,10 @@ def _shortened(names: Sequence[str]) -> str:
 
 
 def _looks_like_a_path(source: str) -> bool:
-    return not _HUB_ID.fullmatch(source) or Path(source).suffix in (".safetensors", ".bin", ".json")
+    return not _HUB_ID.fullmatch(source) or Path(source).suffix in _FILE_SUFFIXES
 
 
-def _hub_location(model_id: str) -> str:
+def _hub_location(model_id: str, weights: bool) -> str:
     """The id, or the cached snapshot's directory where the hub cannot be asked.
 
     One question first, since a download meets a missing network with half a minute of retries.
@@ -198,19 +238,19 @@ def _hub_location(model_id: str) -> str:
             "check the spelling, and log in if the model is private"
         ) from error
     except Exception as error:
-        return _cached_snapshot(model_id, error)
+        return _cached_snapshot(model_id, error, weights)
     files = sorted(file.rfilename for file in info.siblings or ())
-    if files and not set(files) & set(WEIGHT_FILES):
+    if weights and files and not set(files) & set(WEIGHT_FILES):
         raise FileNotFoundError(_no_weights(model_id, _shortened(files)))
     return model_id
 
 
-def _cached_snapshot(model_id: str, error: Exception) -> str:
+def _cached_snapshot(model_id: str, error: Exception, weights: bool) -> str:
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(model_id, "config.json")
     if isinstance(config, str):
-        return _checked_directory(Path(config).parent)
+        return _checked_directory(Path(config).parent, weights)
     raise ConnectionError(
         f"expected {model_id!r} as a directory, in the local cache or on the hub, found no such "
         f"directory (looked in {Path(model_id).absolute()}), nothing in the cache and no "

@@ -173,6 +173,22 @@ class HookedModel:
         """A context in which every run has `fwd_hooks` in place."""
         return self.bridge.hooks(fwd_hooks=checked_hooks(fwd_hooks, self.n_layers), **options)
 
+    def to_tokens(self, text: str | list[str], **options: Any) -> Tensor:
+        """Text as tokens [batch pos], as TransformerLens makes them; options go to the bridge.
+
+        Several texts of unequal lengths are padded: give their mask, or let the model read the text
+        itself, as `model(text)`.
+        """
+        return self.bridge.to_tokens(text, **options)
+
+    def to_str_tokens(self, text: Any, **options: Any) -> Any:
+        """Each token of a text, or of a row of ids, as text; options go to the bridge."""
+        return self.bridge.to_str_tokens(text, **options)
+
+    def to_string(self, tokens: Any) -> Any:
+        """The text that tokens are; a text for each row of a batch."""
+        return self.bridge.to_string(tokens)
+
     @torch.no_grad()
     def generate(
         self,

@@ -13,19 +13,27 @@ from safetensors import SafetensorError
 
 from arith_lens.memory import is_out_of_memory
 from arith_lens.model.checkpoints import (
+    Checkpoint,
     find_checkpoint,
     load_tokenizer,
     read_config,
+    refuse_changed,
     refuse_quantised,
 )
 from arith_lens.model.hooked import HookedModel
-from arith_lens.model.placement import default_device, home_of
+from arith_lens.model.placement import check_device, default_device, home_of
+from arith_lens.model.verification import (
+    EmptyLoader,
+    VerifiedLoader,
+    require_faithful,
+    transformers_logits,
+)
 
 
 def load_model(
     source: str | Path | tuple[Any, Any],
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     device: str | torch.device | None = None,
     device_map: str | dict[str, Any] | None = None,
     offload_folder: str | Path | None = None,
@@ -36,8 +44,8 @@ def load_model(
     Args:
         source: `reference` or `reference-mistral` (shipped), a directory, a hub id, or
             `(hf_model, tokenizer)` in memory; that model is wrapped in place
-        dtype: None: the checkpoint's on a GPU; on a CPU float32 where it fits in memory. A model in
-            memory keeps its own
+        dtype: such as torch.bfloat16 or "bfloat16"; None: the checkpoint's on a GPU, on a CPU
+            float32 where it fits in memory. A model in memory keeps its own
         device: None: the GPU if there is one, of several processes each its own. A model in memory
             stays where it is
         device_map: as in Transformers, for a model larger than one device, instead of `device`
@@ -51,13 +59,11 @@ def load_model(
             not know, a GPU that is not there, `device` together with `device_map`
         MemoryError: the weights do not fit
     """
+    dtype = _as_dtype(dtype)
     if device is not None and device_map is not None:
         raise ValueError("expected device or device_map, found both; device_map alone places all")
-    if str(device).startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(
-            f"expected a GPU for device={str(device)!r}, found none that this PyTorch can use; "
-            "install its CUDA build, or take device='cpu'"
-        )
+    if device is not None:
+        device = check_device(device)
     if isinstance(source, tuple):
         if device_map is not None:
             raise ValueError(
@@ -65,14 +71,14 @@ def load_model(
                 "from_pretrained, before this"
             )
         return _wrap(*source, dtype=dtype, device=device)
-    checkpoint = find_checkpoint(source)
-    config = read_config(checkpoint, trust_remote_code=trust_remote_code)
-    tokenizer = load_tokenizer(checkpoint, config, trust_remote_code=trust_remote_code)
+    checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, weights=True)
     if device is None and device_map is None:
         device = default_device()
     on_cpu = str(device) == "cpu" or (device_map is not None and not torch.cuda.is_available())
+    loader = VerifiedLoader(_auto_class(config, checkpoint.location), device)
     bridge = _boot(
         checkpoint.location,
+        model_class=loader,
         tokenizer=tokenizer,
         dtype=dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code),
         device=device,
@@ -80,14 +86,74 @@ def load_model(
         **({} if offload_folder is None else {"offload_folder": str(offload_folder)}),
         trust_remote_code=trust_remote_code,
     )
+    require_faithful(bridge, loader.logits)
     bridge.cfg.device = str(home_of(bridge.embed))  # "meta" where the embedding is offloaded
     return HookedModel(bridge, checkpoint.name)
+
+
+def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The dtype that is named. Raises ValueError for a name of none."""
+    named = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
+        raise ValueError(
+            f"expected a floating-point dtype such as torch.bfloat16 or 'bfloat16', found {dtype!r}"
+        )
+    return named
+
+
+def empty_model(
+    source: str | Path | tuple[Any, Any],
+    *,
+    dtype: torch.dtype | str | None = None,
+    device: str | torch.device | None = None,
+    trust_remote_code: bool = False,
+) -> HookedModel:
+    """The model without its weights, from config.json and the tokenizer alone.
+
+    `plan` and `sample_pairs(keep="all")` take it; it answers nothing. Its weights have the
+    dtype and the device that `load_model` would choose, but no values, and take no memory.
+
+    Args:
+        source, dtype, device, trust_remote_code: as `load_model`; no weights need be there. A model
+            in memory is returned as `load_model` does
+
+    Raises:
+        as `load_model`, but for weights
+    """
+    dtype = _as_dtype(dtype)
+    if isinstance(source, tuple):
+        return load_model(source, dtype=dtype, device=device)
+    device = check_device(default_device() if device is None else device)
+    checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, weights=False)
+    on_cpu = device.type == "cpu"
+    dtype = dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code)
+    bridge = _boot(
+        checkpoint.location,
+        model_class=EmptyLoader(_auto_class(config, checkpoint.location), dtype, device),
+        load_weights=False,
+        tokenizer=tokenizer,
+        dtype=dtype,
+        device=device,
+        trust_remote_code=trust_remote_code,
+    )
+    return HookedModel(bridge, checkpoint.name)
+
+
+def _without_weights(
+    source: str | Path, trust_remote_code: bool, *, weights: bool
+) -> tuple[Checkpoint, Any, Any]:
+    """Where the checkpoint is, its config and its tokenizer."""
+    checkpoint = find_checkpoint(source, weights=weights)
+    config = read_config(checkpoint, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(checkpoint, config, trust_remote_code=trust_remote_code)
+    return checkpoint, config, tokenizer
 
 
 def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedModel:
     """Take a model in memory as it is; move and cast only where asked."""
     name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
     refuse_quantised(hf_model.config, name)
+    refuse_changed(hf_model, name)
     if tokenizer is None:
         raise ValueError("expected (hf_model, tokenizer), found no tokenizer; prompts need one")
     if dtype is not None or device is not None:
@@ -95,6 +161,7 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
     placed = next(hf_model.parameters())
     if not hf_model.config.architectures:  # upstream goes by this, which only saving would set
         hf_model.config.architectures = [type(hf_model).__name__]
+    logits = transformers_logits(hf_model.eval())
     bridge = _boot(
         name,
         hf_model=hf_model,
@@ -102,7 +169,21 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
         dtype=placed.dtype,
         device=placed.device,
     )
+    require_faithful(bridge, logits)
     return HookedModel(bridge, name)
+
+
+def _auto_class(config: Any, location: str) -> Any:
+    """The class of Transformers that upstream would load this architecture with."""
+    from transformer_lens.model_bridge.sources.transformers import (
+        determine_architecture_from_hf_config,
+        get_hf_model_class_for_architecture,
+    )
+
+    try:
+        return get_hf_model_class_for_architecture(determine_architecture_from_hf_config(config))
+    except ValueError as error:
+        raise ValueError(_not_bridged(location, str(error))) from error
 
 
 def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:

@@ -32,6 +32,30 @@ def default_device() -> str:
     return f"cuda:{own}"
 
 
+def check_device(device: str | torch.device) -> torch.device:
+    """The device of that name. Raises ValueError where this machine has none of that name."""
+    try:
+        checked = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(
+            f"expected a device such as 'cpu', 'cuda' or 'cuda:1', found {str(device)!r}; correct "
+            "device="
+        ) from error
+    if checked.type == "meta":
+        raise ValueError("expected a device that computes, found 'meta'; see empty_model")
+    if checked.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"expected a GPU for device={str(device)!r}, found none that this PyTorch can use; "
+            "install its CUDA build, or take device='cpu'"
+        )
+    if checked.type == "cuda" and (checked.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"expected one of {torch.cuda.device_count()} GPUs (cuda:0 is the first), found "
+            f"device={str(device)!r}; name one of these"
+        )
+    return checked
+
+
 def home_of(module: Any) -> torch.device:
     """Where a module computes: the device of its weights, or the one they are brought to."""
     weight = next(module.parameters())
@@ -93,5 +117,17 @@ def _offloaded(module: Any) -> list[Any]:
     of the one that it wraps: each is listed once."""
     from accelerate.utils import has_offloaded_params
 
-    parts = [part for part in module.modules() if "_hf_hook" in vars(part)]
+    parts = [part for part in parts_of(module) if "_hf_hook" in vars(part)]
     return [part for part in parts if has_offloaded_params(part)]
+
+
+def parts_of(*modules: Any) -> list[Any]:
+    """The modules and all within them, each once; several times faster than `Module.modules`."""
+    parts = {id(module): module for module in modules}
+    pending = list(parts.values())
+    while pending:
+        for child in pending.pop()._modules.values():
+            if child is not None and id(child) not in parts:
+                parts[id(child)] = child
+                pending.append(child)
+    return list(parts.values())

@@ -1,10 +1,8 @@
-"""Read a model: activations of one run, and a fingerprint of its weights."""
+"""Read a model: activations of one run."""
 
-import hashlib
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
-from operator import itemgetter
 from typing import Any, NoReturn
 
 import torch
@@ -13,7 +11,6 @@ from torch import Tensor
 from arith_lens.activations import Positions, keep_activation
 from arith_lens.components import layer_of, mlp_out_name, z_name
 from arith_lens.model.hooked import HookedLike, checked_hooks
-from arith_lens.model.placement import in_place
 from arith_lens.model.tokens import Tokens, check_tokens
 
 
@@ -57,7 +54,7 @@ def record(
     hooks = [(name, partial(keep, name=name)) for name in names]
     reads_logits = any(name.startswith("unembed.") for name in names)
     kept_logits = 1 if reads_logits else torch.empty(0, dtype=torch.long, device=device)
-    options = _understood(model, logits_to_keep=kept_logits, use_cache=False)
+    options = accepted_options(model, logits_to_keep=kept_logits, use_cache=False)
     if mask is not None:
         options["attention_mask"] = mask
     model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
@@ -83,35 +80,7 @@ def _watched(model: HookedLike) -> list[str]:
     return [n for k in layers for n in (z_name(k), mlp_out_name(k))] + ["unembed.hook_out"]
 
 
-def weights_hash(model: Any) -> str:
-    """SHA-256 over the parameters' names, dtypes, shapes and bytes, in the order of names.
-
-    The same for a Hugging Face model, its bridge and its HookedModel, on every device, offloaded
-    or not. Reads each weight once (about a second a gigabyte). Raises ValueError for a model
-    without weights (on the meta device).
-    """
-    digest = hashlib.sha256()
-    for name, owner, attribute in sorted(_hf_parameters(model), key=itemgetter(0)):
-        with in_place(owner):
-            weight = getattr(owner, attribute)
-            if weight.is_meta:
-                raise ValueError(f"expected weights, found {name} on the meta device; load them")
-            digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
-            flat = weight.detach().reshape(-1).cpu().contiguous()
-            digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _hf_parameters(model: Any) -> Iterator[tuple[str, Any, str]]:
-    """Parameters under the checkpoint's names, which wrapping has lengthened: the module that has
-    each, and its name there."""
-    whole = getattr(model, "bridge", model)
-    for name, _ in whole.named_parameters():
-        path, _, attribute = name.rpartition(".")
-        yield name.replace("._original_component", ""), whole.get_submodule(path), attribute
-
-
-def _understood(model: Any, **wanted: Any) -> dict[str, Any]:
+def accepted_options(model: Any, **wanted: Any) -> dict[str, Any]:
     """Those options that the model's own forward takes."""
     hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
     taken = inspect.signature(hf_model.forward).parameters if hf_model is not None else {}

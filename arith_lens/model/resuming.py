@@ -1,9 +1,10 @@
 """Run some of a model's layers: from a recorded residual stream, and no further than needed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -39,7 +40,8 @@ def run_layers(
 
     Returns:
         the residual stream at the entry of layer `stop` [batch pos d_model], or END's logits
-        [batch 1 d_vocab]: bit for bit those of a whole forward of the same batch
+        [batch 1 d_vocab]: bit for bit those of a whole forward of the same batch with
+        `logits_to_keep=1`
 
     Raises:
         ValueError: a stream is missing, or of another shape; a hook in a layer that is not
@@ -58,7 +60,8 @@ def run_layers(
     if mask is not None:
         options["attention_mask"] = mask
     if start == 0:
-        return model.run_with_hooks(rows, fwd_hooks=hooks, **options)
+        with _watched(model.blocks[0]):
+            return model.run_with_hooks(rows, fwd_hooks=hooks, **options)
     if stream is None or stream.shape[:2] != rows.shape:
         found = "none" if stream is None else list(stream.shape)
         raise ValueError(
@@ -81,24 +84,80 @@ def starting_at(
     Raises TypeError in a forward where blocks hand on something else than one residual stream.
     """
     blocks = [model.blocks[layer] for layer in range(start + 1)]
+    beside = _n_beside(model, blocks[0])
+    forwards = [hand_on(stream if layer == start - 1 else None, beside) for layer in range(start)]
+    handle = blocks[-1].register_forward_pre_hook(
+        partial(_check_arrival, stream=stream), with_kwargs=True
+    )
+    try:
+        with forwards_replaced(blocks[:-1], forwards):
+            yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def forwards_replaced(
+    blocks: Sequence[Any], forwards: Sequence[Callable[..., Any]]
+) -> Iterator[None]:
+    """Each of the bridge's blocks computes the function beside it. Nothing is left behind."""
     with ExitStack() as stack:
-        for layer, block in enumerate(blocks[:-1]):
-            forward = partial(_hand_on, stream=stream if layer == start - 1 else None)
+        for block, forward in zip(blocks, forwards, strict=True):
             # past the bridge's own __setattr__, which would set the wrapped layer's
             object.__setattr__(block, "forward", forward)
             stack.callback(block.__dict__.pop, "forward")
-        handle = blocks[-1].register_forward_pre_hook(
-            partial(_check_arrival, stream=stream), with_kwargs=True
-        )
-        stack.callback(handle.remove)
         yield
 
 
+def hand_on(stream: Tensor | None, beside: int | None = None) -> Callable[..., Any]:
+    """A block that computes nothing: it gives `stream`, or what it is given where that is None.
+
+    Args:
+        stream: the residual stream at its exit
+        beside: how many values such a block returns beside the stream, in a tuple; None: no tuple
+    """
+    return partial(_hand_on, stream=stream, beside=beside)
+
+
 def _hand_on(
-    hidden_states: Tensor, *args: Any, stream: Tensor | None = None, **kwargs: Any
-) -> Tensor:
+    hidden_states: Tensor,
+    *args: Any,
+    stream: Tensor | None = None,
+    beside: int | None = None,
+    **kwargs: Any,
+) -> Any:
     """A block that computes nothing; the last one of them gives the recorded stream."""
-    return hidden_states if stream is None else stream
+    out = hidden_states if stream is None else stream
+    return out if beside is None else (out, *[None] * beside)
+
+
+_BESIDE: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+
+
+@contextmanager
+def _watched(block: Any) -> Iterator[None]:
+    """Note how many values `block` returns beside the stream, in a tuple; None: no tuple."""
+
+    def note(module: Any, args: Any, out: Any) -> None:
+        _BESIDE[block] = len(out) - 1 if isinstance(out, tuple) else None
+
+    if block in _BESIDE:
+        yield
+        return
+    handle = block.register_forward_hook(note)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _n_beside(model: HookedLike, block: Any) -> int | None:
+    """The same, from the forward that made the stream, or else from one of a single token."""
+    if block not in _BESIDE:
+        token = torch.zeros((1, 1), dtype=torch.long, device=torch.device(model.cfg.device))
+        with _watched(block):
+            model.run_with_hooks(token, fwd_hooks=[], use_cache=False, stop_at_layer=1)
+    return _BESIDE[block]
 
 
 def _check_arrival(

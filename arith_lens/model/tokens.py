@@ -10,6 +10,9 @@ from torch import Tensor
 Tokens: TypeAlias = Tensor | Sequence[Any] | str
 """Int[Tensor, "batch pos"], or rows of equally many ids; text goes to the bridge as it is."""
 
+PAD = 0
+"""What this package puts under a mask: an id that every vocabulary has."""
+
 
 def check_tokens(
     tokens: Tokens, attention_mask: Tensor | None, tokenizer: Any, device: torch.device
@@ -57,16 +60,15 @@ def _rows_of_one_length(tokens: Sequence[Any]) -> Tensor:
 
 def _refuse_padding(tokens: Int[Tensor, "batch pos"], tokenizer: Any) -> None:
     """Without a mask, left padding is attended to and shifts positions: wrong, and silent."""
-    pad = getattr(tokenizer, "pad_token_id", None)
-    if pad is None:
-        return
-    # Where padding and BOS are one token, a first one is BOS, and only a second is padding.
-    n_leading = 2 if pad == tokenizer.bos_token_id else 1
-    padded = (tokens[:, :n_leading] == pad).all(-1)
-    if tokens.shape[1] > n_leading and bool(padded.any()):
-        row = int(padded.int().argmax())
-        raise ValueError(
-            f"expected attention_mask with padded tokens, found none: row {row} starts "
-            f"with the padding token {pad}, which the model would read; give the mask (all ones, "
-            "if that token is meant)"
-        )
+    for pad in {PAD, getattr(tokenizer, "pad_token_id", None)} - {None}:
+        padded = tokens[:, 0] == pad
+        # Where padding and BOS are one token, a first one is BOS if all rows have it.
+        n_leading = 2 if pad == tokenizer.bos_token_id and bool(padded.all()) else 1
+        padded = (tokens[:, :n_leading] == pad).all(-1)
+        if tokens.shape[1] > n_leading and bool(padded.any()):
+            row = int(padded.int().argmax())
+            raise ValueError(
+                f"expected attention_mask with padded tokens, found none: row {row} starts "
+                f"with the padding token {pad}, which the model would read; give the mask (all "
+                "ones, if that token is meant)"
+            )

@@ -2,10 +2,11 @@
 
 `prompt_pairs` is the value that every method takes; `sampling` makes it: `supply` holds what a
 template can give (`wordings`, `stories`), `counterfactuals` draws what stands against it. `tokens`
-asks the tokenizer, `correctness` the model; `inventory` counts, `files` reads and writes, `show`
-prints.
+asks the tokenizer, `correctness` the model, `checks` whether pairs fit a model; `inventory` counts,
+`files` reads and writes, `show` prints.
 """
 
+from arith_lens.pairs.checks import check_pairs as check_pairs
 from arith_lens.pairs.correctness import keep_correct as keep_correct
 from arith_lens.pairs.inventory import TemplateFacts as TemplateFacts
 from arith_lens.pairs.inventory import template_facts as template_facts

@@ -35,8 +35,8 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
         raise ValueError(
             f"no pair is left after keep='correct': the model answers 0 of {len(pairs)} right "
             f"(accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
-            f"{_example(pairs)}.\nUse a model that can calculate, an operation that it knows, or "
-            "keep='all' (on a command line: --keep all) to look at all pairs."
+            f"{_example(model, pairs[:1])}.\nUse a model that can calculate, an operation that it "
+            "knows, or keep='all' (on a command line: --keep all) to look at all pairs."
         )
     still, _ = answer(model, kept, "counterfactual", batch_size)
     drawn, left = Counter(pairs.template or ()), Counter(kept.template or ())
@@ -55,18 +55,12 @@ def answer(
 ) -> tuple[Bool[Tensor, "pair"], Float[Tensor, "pair"]]:
     """Whether top-1 at END is C, and p(C), on the "reference" or the "counterfactual" side."""
     rights, probabilities = [], []
-    device = getattr(model, "device", "cpu")
-    with torch.no_grad():
-        for batch in pairs.batches(batch_size):
-            logits = model(
-                getattr(batch, side).to(device),
-                attention_mask=batch.attention_mask.to(device),
-                logits_to_keep=1,
-            )[:, -1].float()
-            target = batch.answer.to(logits.device)
-            logprob = logits.log_softmax(-1).gather(-1, target[:, None])[:, 0]
-            rights.append((logits.argmax(-1) == target).cpu())
-            probabilities.append(logprob.exp().cpu())
+    for batch in pairs.batches(batch_size):
+        logits = _logits_at_end(model, batch, side)
+        target = batch.answer.to(logits.device)
+        logprob = logits.log_softmax(-1).gather(-1, target[:, None])[:, 0]
+        rights.append((logits.argmax(-1) == target).cpu())
+        probabilities.append(logprob.exp().cpu())
     probability = torch.cat(probabilities)
     if not probability.isfinite().all():
         bad = (~probability.isfinite()).nonzero().flatten()
@@ -81,7 +75,24 @@ def answer(
     return torch.cat(rights), probability
 
 
-def _example(pairs: PromptPairs) -> str:
-    if pairs.reference_text is None or pairs.answer_text is None:
-        return f"tokens {pairs.reference[0].tolist()} -> {int(pairs.answer[0])}"
-    return f"{pairs.reference_text[0]!r} -> {pairs.answer_text[0]!r}"
+@torch.no_grad()
+def _logits_at_end(model: Any, pairs: PromptPairs, side: str) -> Float[Tensor, "pair d_vocab"]:
+    device = getattr(model, "device", "cpu")
+    logits = model(
+        getattr(pairs, side).to(device),
+        attention_mask=pairs.attention_mask.to(device),
+        logits_to_keep=1,
+    )
+    return logits[:, -1].float()
+
+
+def _example(model: Any, pair: PromptPairs) -> str:
+    """One prompt with the right answer and the model's."""
+    top = int(_logits_at_end(model, pair, "reference").argmax(-1))
+    decode = getattr(getattr(model, "tokenizer", None), "decode", None)
+    says = repr(decode([top])) if decode else f"token {top}"
+    if pair.reference_text is None or pair.answer_text is None:
+        prompt, right = f"tokens {pair.reference[0].tolist()}", f"token {int(pair.answer[0])}"
+    else:
+        prompt, right = repr(pair.reference_text[0]), repr(pair.answer_text[0])
+    return f"{prompt}, where {right} is right and the model says {says}"

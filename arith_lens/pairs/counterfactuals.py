@@ -218,9 +218,11 @@ def _other_operators(
 
 
 def _asks_for(wording: Wording, operation: str) -> bool:
-    """Whether another operation's result would begin with the same token: 4 * 3 after 4 - 3."""
-    value = Problem(operation, wording.problem.a, wording.problem.b).value
-    return str(value).startswith(wording.given + wording.answer)
+    """Whether another operation's result would begin with the same token: 4 * 3 = 12 and
+    5 / 4 = 1.25 where the answer is 1."""
+    wanted = wording.given + wording.answer
+    result = Problem(operation, wording.problem.a, wording.problem.b).decimal(len(wanted))
+    return result is not None and result.startswith(wanted)
 
 
 def _operators(tokenizer: Any, wording: Wording) -> dict[str, str]:

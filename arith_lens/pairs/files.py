@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,7 @@ def from_jsonl(path: str | Path, model: Any) -> PromptPairs:
             or an answer that is not one token after its prompt.
     """
     rows = []
-    lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(StringIO(_text(path), newline=None), 1):
         if not line.strip():
             continue
         try:
@@ -64,9 +64,30 @@ def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> PromptPairs:
 
 def from_csv(path: str | Path, model: Any) -> PromptPairs:
     """Pairs from a table with the columns reference, counterfactual and answer; see from_jsonl."""
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        rows = [_checked(row, f"{path}, row {i}") for i, row in enumerate(csv.DictReader(file), 1)]
+    table = csv.DictReader(StringIO(_text(path), newline=""))
+    try:
+        rows = [_checked(row, f"{path}, row {i}") for i, row in enumerate(table, 1)]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {table.line_num}: not a line of CSV ({error})") from error
     return _from_file(rows, path, model)
+
+
+def from_file(path: str | Path, model: Any) -> PromptPairs:
+    """Pairs from a table where the name ends in `.csv`, else from JSON lines; see from_jsonl."""
+    return (from_csv if Path(path).suffix.lower() == ".csv" else from_jsonl)(path, model)
+
+
+def _text(path: str | Path) -> str:
+    """A file's text, its line ends unchanged. Raises ValueError where it is not UTF-8."""
+    data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{path}, line {line}: expected text in UTF-8, found the byte "
+            f"0x{data[error.start]:02x}, which no character has there; save the file as UTF-8"
+        ) from error
 
 
 def _from_file(rows: Sequence[Mapping[str, Any]], path: str | Path, model: Any) -> PromptPairs:
@@ -86,6 +107,12 @@ def _checked(row: Any, place: str) -> Mapping[str, Any]:
             f"{place}: expected the keys {', '.join(COLUMNS)}, each with text; "
             f"{', '.join(missing)} is missing or empty; found {found or 'nothing'}"
         )
+    for column in COLUMNS:
+        if not (text := str(row[column])).isascii() and _surrogates(text):
+            raise ValueError(
+                f"{place}: expected text in {column!r}, found half of a surrogate pair in "
+                f"{text!a}, which is no character; write the whole character"
+            )
     if None in row:
         raise ValueError(f"{place}: more cells than the header has columns; quote text with commas")
     for key in row.keys() - {*COLUMNS, *OPTIONAL}:
@@ -96,6 +123,10 @@ def _checked(row: Any, place: str) -> Mapping[str, Any]:
             )
     _check_origin(row, place)
     return row
+
+
+def _surrogates(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _meant(key: str) -> str | None:
@@ -152,7 +183,11 @@ def to_dataset(pairs: PromptPairs) -> Any:
         starts = (~pairs.attention_mask).sum(1)[:, None]
         columns |= {str(role): (span - starts).tolist() for role, span in pairs.spans.items()}
     selection = None if pairs.selection is None else asdict(pairs.selection)
-    about = {"selection": selection, "pieces": pairs.pieces and dict(pairs.pieces)}
+    about = {
+        "selection": selection,
+        "pieces": pairs.pieces and dict(pairs.pieces),
+        "explicit_mask": pairs.explicit_mask,
+    }
     return Dataset.from_dict(columns, info=DatasetInfo(description=json.dumps(about)))
 
 
@@ -195,7 +230,7 @@ def from_dataset(dataset: Any) -> PromptPairs:
         spans=spans or None,
         **tuples,
         **tensors,
-        **_about(dataset.info.description),
+        **{"explicit_mask": "attention_mask" in columns, **_about(dataset.info.description)},
     )
 
 
@@ -211,7 +246,7 @@ def _about(description: str | None) -> dict[str, Any]:
     return {
         "selection": selection and Selection(**{**selection, "by_template": by_template}),
         "pieces": pieces and {int(token): piece for token, piece in pieces.items()},
-    }
+    } | {key: bool(about[key]) for key in ("explicit_mask",) if key in about}
 
 
 def _unpadded(tokens: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:

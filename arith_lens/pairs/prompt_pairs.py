@@ -52,6 +52,7 @@ class PromptPairs:
     answer_text: tuple[str, ...] | None = None
     pieces: Mapping[int, str] | None = None  # how the tokenizer writes each id that occurs
     selection: Selection | None = None  # how the filter chose these pairs, if it did
+    explicit_mask: bool = True  # False: from_tokens had no mask, and took all tokens as read
 
     @classmethod
     def from_tokens(
@@ -68,7 +69,8 @@ class PromptPairs:
         Args:
             attention_mask: one mask for both prompts of a pair, as they have one length. Rows
                 padded on the right are moved, so that END is column -1; what they are padded with,
-                such as -100, does not matter.
+                such as -100, does not matter. A mask of ones says that every token is to be read,
+                one that looks like padding too.
             pad_token: the tokenizer's padding id, if known; padded rows without a mask are then
                 refused.
 
@@ -89,10 +91,16 @@ class PromptPairs:
             counterfactual=counterfactual.masked_fill(~mask, PAD).gather(1, order),
             answer=answer.clone(),
             attention_mask=mask.gather(1, order),
+            explicit_mask=attention_mask is not None,
         )
 
     def refuse_unmasked(self, pad_token: int | None) -> None:
-        """Raise ValueError for rows that a model with this padding id was meant to mask."""
+        """Raise ValueError for rows that a model with this padding id was meant to mask.
+
+        Never where the mask was explicit: then each of its tokens is to be read.
+        """
+        if self.explicit_mask:
+            return
         hidden = ~self.attention_mask
         reference = self.reference.masked_fill(hidden, -1)
         refuse_padding(reference, self.counterfactual.masked_fill(hidden, -1), pad_token)
@@ -108,7 +116,7 @@ class PromptPairs:
         chosen = {
             field.name: take(getattr(self, field.name), rows)
             for field in fields(self)
-            if field.name not in ("pieces", "selection")
+            if field.name not in ("pieces", "selection", "explicit_mask")
         }
         return replace(self, **chosen)
 
@@ -131,8 +139,9 @@ class PromptPairs:
             return NotImplemented
         width = max(self.reference.shape[1], other.reference.shape[1])
         a, b = _widen(self, width), _widen(other, width)
-        names = [field.name for field in fields(self)]
-        return PromptPairs(**{name: join(getattr(a, name), getattr(b, name)) for name in names})
+        names = [field.name for field in fields(self) if field.name != "explicit_mask"]
+        joined = {name: join(getattr(a, name), getattr(b, name)) for name in names}
+        return PromptPairs(**joined, explicit_mask=a.explicit_mask and b.explicit_mask)
 
     def batches(self, size: int) -> Iterator["PromptPairs"]:
         """Consecutive slices of at most `size` pairs."""
@@ -233,6 +242,13 @@ class PromptPairs:
         from arith_lens.pairs.files import from_csv
 
         return from_csv(path, model)
+
+    @staticmethod
+    def from_file(path: str | Path, model: Any) -> "PromptPairs":
+        """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`."""
+        from arith_lens.pairs.files import from_file
+
+        return from_file(path, model)
 
 
 def _widen(pairs: PromptPairs, width: int) -> PromptPairs:

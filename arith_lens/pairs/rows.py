@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-PAD = 0  # what stands under the mask: an id that every vocabulary has
+from arith_lens.model.tokens import PAD
 
 
 def left_pad(
@@ -59,7 +59,15 @@ def check_mask(mask: Bool[Tensor, "pair pos"]) -> None:
 
 
 def refuse_padding(reference: Tensor, counterfactual: Tensor, pad_token: int | None) -> None:
-    """Refuse rows that begin with two, or end in one, padding token: they need a mask."""
+    """Refuse rows that begin with two, or end in one, padding token, and rows that this package has
+    padded on the left, as those of pairs of unequal lengths: they need a mask."""
+    padded = (reference[:, 0] == PAD) & (counterfactual[:, 0] == PAD)
+    if padded.any() and not padded.all():
+        raise ValueError(
+            f"reference is padded (token {PAD}, pair {int(padded.nonzero()[0])}) but there is no "
+            "mask: give attention_mask, True where a token is to be read (ones, if that token is "
+            "meant)"
+        )
     if pad_token is None:
         return
     for name, tokens in (("reference", reference), ("counterfactual", counterfactual)):

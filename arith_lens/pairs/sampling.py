@@ -55,7 +55,8 @@ def sample_pairs(
             there are is refused.
         templates: "operation" (the operation's own: Figure 8), "all" (the stories of Figure 10
             too, which are of addition), or names such as ["addition/0", "story/3"].
-        operands: the numbers A and B are taken from.
+        operands: the numbers A and B are taken from: `range(1, 10)`, or a list such as `[1, 9]`.
+            A pair such as `(1, 9)` is refused, since it may mean either.
         answer_token: what the token after END says. "whole": C, of problems where that is one
             token; of longer answers "first": C's first token, or "last": C's last, while those
             before it stand in the prompt ("42 plus 34 is equal to 7" -> "6").
@@ -70,6 +71,7 @@ def sample_pairs(
             template that does not align, or nothing left after the filter.
     """
     _check_choices(answer_token=answer_token, counterfactual=counterfactual, keep=keep)
+    _check_operands(operands)
     _check_count("n", n)
     _check_count("draws", draws)
     if keep == "correct" and not hasattr(model, "tokenizer"):
@@ -112,6 +114,16 @@ def _check_choices(**given: str) -> None:
 def _check_count(name: str, count: int | None) -> None:
     if count is not None and count < 1:
         raise ValueError(f"{name} must be at least 1: found {count}")
+
+
+def _check_operands(operands: Iterable[int]) -> None:
+    if isinstance(operands, tuple) and len(operands) == 2:
+        low, high = operands
+        raise ValueError(
+            f"expected operands as a range or a list, found the pair {operands}; write "
+            f"range({low}, {high + 1}) for the numbers from {low} to {high}, or [{low}, {high}] "
+            "for these two"
+        )
 
 
 def choose_templates(operation: str, names: str | Sequence[str]) -> list[AnyTemplate]:

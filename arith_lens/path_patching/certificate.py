@@ -1,36 +1,46 @@
-"""Proof, on a few pairs and before any sweep, that the sweep computes this model.
+"""Proof that the sweep computes this model, from the rows of the sweep itself.
 
 Each check compares two ways to one number, as the largest difference over the largest value.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.path_patching.recording import Recording
-from arith_lens.path_patching.sweep import Senders, head_changes, sweep
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.recording import Batch, Recording, joined_runs, record_batch
+from arith_lens.path_patching.sweep import Senders
 from arith_lens.path_patching.trunk import Trunk
 
 TOLERANCE = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
 """Largest relative difference by the model's dtype; `TOLERANCE_FLOAT32` for wider ones."""
 TOLERANCE_FLOAT32 = 1e-4
+ROUNDING = 1e-6
+"""Of the largest value; a sender that changes less than that changes nothing."""
+TINY = torch.finfo(torch.float32).tiny
+OF_EACH_LENGTH = 2
+"""Pairs of each length for the checks that compute something of their own."""
 
 
 class CertificateError(RuntimeError):
-    """The sweep does not reproduce the model; nothing was computed."""
+    """The sweep does not reproduce the model; nothing was saved."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was compared, each as the largest relative difference found, and what is allowed."""
+    """What was compared, each as the largest relative difference, and what is allowed."""
 
     found: dict[str, float]
     allowed: float
     n_pairs: int
+    vacuous: bool = False
+    """No sender changed anything in these pairs, so that a wrong sweep would have passed too."""
 
     @property
     def failed(self) -> list[str]:
@@ -42,7 +52,14 @@ class Certificate:
         return asdict(self)
 
     def require(self) -> None:
-        """Raise CertificateError, with all numbers, unless every check has passed."""
+        """Raise CertificateError, with all numbers, unless every check has passed. Warn of a
+        vacuous certificate."""
+        if self.vacuous:
+            warnings.warn(
+                "no sender changes anything in the pairs of the first shard, so that the "
+                "certificate shows nothing; give pairs whose prompts differ before END",
+                stacklevel=2,
+            )
         if self.failed:
             numbers = "\n".join(
                 f"  {'FAILED' if name in self.failed else 'passed'}  {value:.1e}  {name}"
@@ -59,96 +76,128 @@ class Certificate:
 def certificate_of(
     trunk: Trunk,
     recording: Recording,
-    alone: Sequence[Recording],
-    answer: Int[Tensor, "pair"],
+    repeated: Mapping[int, Recording],
+    ends: Float[Tensor, "pair d_model"],
+    values: Float[Tensor, "row pair"],
+    pairs: PromptPairs,
     senders: Senders,
 ) -> Certificate:
-    """Check the sweep of `senders` against the recorded runs, on all the pairs given.
+    """Compare a swept shard with the model.
 
-    `alone` holds each pair recorded once more, in a run of its own.
+    Args:
+        trunk: what was swept
+        recording: of the shard, with the logits that the model returned
+        repeated: runs of prompts of the shard once more, in other rows of a batch, by pair
+        ends: the sweep's unpatched row, END's residual stream before the final norm
+        values: the sweep's; row 0 is the unpatched logit of the answer
+        pairs: of the shard
+        senders: the components that were patched
+
+    Raises:
+        ValueError: the recording lacks the logits
     """
     if recording.logits is None:
         raise ValueError("expected a recording with the logits at END: record_end(logits=True)")
-    index = answer.to(recording.logits.device).expand(2, -1)[..., None]
-    logits = recording.logits.float().gather(-1, index)[..., 0]
-    largest = recording.logits.float().abs().max()
-    null = trunk.read(sweep(trunk, _run_again(recording, alone), senders), answer).answer
-    everything = trunk.read(_everything_patched(trunk, recording)[None], answer).answer[0]
-
-    def relative(difference: Tensor, scale: Tensor = largest) -> float:
-        worst = difference.abs().max() / scale.clamp(min=torch.finfo(torch.float32).tiny)
-        return float(worst)
-
+    returned = recording.logits.float()
+    scale = returned.abs().max()
+    index = pairs.answer.to(returned.device).expand(2, -1)[..., None]
+    own = returned.gather(-1, index)[..., 0]
+    stream = recording.stream[0].float()
+    stream = stream + (recording.attn_out[0].float() + recording.mlp_out[0].float()).sum(0)
+    chosen = checked_pairs(pairs.lengths)
+    attention_error, everything = _all_heads(trunk, recording.pairs(chosen))
+    logit = trunk.read(everything[None], pairs.answer[chosen]).answer[0]
     return Certificate(
         found={
-            "sum of the heads' writes and the bias = attn_out": _attention_error(trunk, recording),
-            "recomputed MLP = recorded mlp_out": _mlp_error(trunk, recording),
-            "unpatched row = the model's logit": relative(null[0] - logits[0]),
-            "patched with its own z of another run, each sender moves nothing": relative(
-                null - null[0]
+            "sum of the heads' writes and the bias = attn_out": attention_error,
+            "unpatched row = the model's residual stream": _error(ends, stream),
+            "unpatched row = the model's logit": _error(values[0], own[0], scale),
+            "z = z of another run of the prompt": _repetition_error(recording, repeated, "z"),
+            "mlp_out = mlp_out of another run of the prompt": _repetition_error(
+                recording, repeated, "mlp_out"
             ),
-            "patched with all of X_c = the model's logit of X_c": relative(everything - logits[1]),
+            "patched with all of X_c = the model's logit of X_c": _error(
+                logit, own[1, chosen], scale
+            ),
         },
         allowed=TOLERANCE.get(recording.z.dtype, TOLERANCE_FLOAT32),
-        n_pairs=len(answer),
+        n_pairs=len(chosen),
+        vacuous=_is_vacuous(recording, pairs, senders),
     )
 
 
-def certified_pairs(mask: Bool[Tensor, "pair pos"]) -> list[int]:
-    """The pairs a certificate looks at: a longest and, if lengths differ, a shortest."""
-    lengths = mask.sum(-1)
-    return sorted({int(lengths.argmax()), int(lengths.argmin())})
+def checked_pairs(lengths: Int[Tensor, "pair"]) -> list[int]:
+    """The first two pairs of each length."""
+    of_length: dict[int, list[int]] = {}
+    for pair, length in enumerate(lengths.tolist()):
+        of_length.setdefault(length, []).append(pair)
+    return sorted(pair for pairs in of_length.values() for pair in pairs[:OF_EACH_LENGTH])
 
 
-def _run_again(recording: Recording, alone: Sequence[Recording]) -> Recording:
-    """The recording in which X_r, run once more, stands for X_c, so that every patch is null.
+def _is_vacuous(recording: Recording, pairs: PromptPairs, senders: Senders) -> bool:
+    """Whether no sender puts out anything else in X_c than in X_r, beyond rounding."""
+    if torch.equal(pairs.reference, pairs.counterfactual):
+        return True
+    outputs = [
+        *(recording.z[:, layer][..., list(heads), :] for layer, heads in enumerate(senders.heads)),
+        *(recording.mlp_out[:, layer] for layer in senders.mlps),
+    ]
+    return all(
+        bool((one - other).abs().max() <= ROUNDING * one.abs().max())
+        for one, other in outputs
+        if one.numel()
+    )
 
-    Each prompt runs by itself: z less the same z would be nothing in any model. This sees what no
-    check within one run can: dropout or other noise, padding that is not masked, prompts that act
-    on their neighbours in a batch.
+
+def repeat(model: HookedLike, pairs: PromptPairs) -> dict[int, Recording]:
+    """Run every prompt again with the hooks in place, in reverse order and in batches of other
+    sizes, since a hook may act on some rows of a batch alone."""
+    batch = Batch.of(pairs)
+    rows = torch.arange(len(batch)).flip(0)
+    again: dict[int, list[Recording]] = {}
+    for some in (rows[:1], rows[1:]):
+        runs = record_batch(model, batch.rows(some), hooked=True)
+        for place, row in enumerate(some.tolist()):
+            again.setdefault(row % len(pairs), []).append(runs.pairs([place]))
+    return {pair: joined_runs(runs[::-1]) for pair, runs in again.items()}
+
+
+def _repetition_error(
+    recording: Recording, repeated: Mapping[int, Recording], part: Literal["z", "mlp_out"]
+) -> float:
+    """How a component's output at END differs from that of another run of the same prompt.
+
+    This sees what no check within one run can: dropout or other noise, padding that is not masked,
+    hooks that act on some rows of a batch alone.
     """
-    z = torch.cat([one.z[0] for one in alone], dim=1)
-    mlp_out = torch.cat([one.mlp_out[0] for one in alone], dim=1)
-    return replace(
-        recording,
-        z=torch.stack([recording.z[0], z]),
-        mlp_out=torch.stack([recording.mlp_out[0], mlp_out]),
-    )
+    errors = []
+    for pair, again in repeated.items():
+        n_runs = len(again.stream)
+        once = getattr(recording.pairs([pair]), part)[:n_runs].float()
+        differences = (getattr(again, part).float() - once).abs().flatten(2).amax(-1)
+        errors.append(differences / once.abs().flatten(2).amax(-1).clamp(min=TINY))
+    return float(torch.cat([error.flatten() for error in errors]).max())
 
 
-def _everything_patched(trunk: Trunk, recording: Recording) -> Float[Tensor, "pair d_model"]:
-    """END with X_c's embedding, every head's write changed to X_c's, and X_c's MLP outputs."""
+def _all_heads(trunk: Trunk, recording: Recording) -> tuple[float, Float[Tensor, "pair d_model"]]:
+    """How the heads' writes differ from attn_out; and END with X_c's embedding, every head's write
+    changed to X_c's, and X_c's MLP outputs."""
+    errors = []
     row = recording.stream[1].float() + recording.mlp_out[1].float().sum(0)
     every_head = range(recording.z.shape[-2])
     for layer in trunk.layers():
-        row = row + recording.attn_out[0, layer].float()
-        row = row + head_changes(trunk, recording, layer, every_head).sum(0)
-    return row
+        z = recording.z[:, layer].float()
+        written = trunk.head_writes(layer, z.flatten(0, 1), every_head).sum(0).view(2, *row.shape)
+        row = row + recording.attn_out[0, layer].float() + written[1] - written[0]
+        bias = trunk.b_o(layer)
+        written = written if bias is None else written + bias.float().to(written.device)
+        errors += [_error(*run) for run in zip(written, recording.attn_out[:, layer], strict=True)]
+    return float(torch.tensor(errors).max()), row  # NaN, if one is
 
 
-def _attention_error(trunk: Trunk, recording: Recording) -> float:
-    worst = 0.0
-    every_head = range(recording.z.shape[-2])
-    for layer in trunk.layers():
-        for z, expected in zip(recording.z[:, layer], recording.attn_out[:, layer], strict=True):
-            written = trunk.head_writes(layer, z.float(), every_head).sum(0)
-            bias = trunk.b_o(layer)
-            written = written if bias is None else written + bias.float().to(written.device)
-            worst = _worse(worst, written, expected)
-    return worst
-
-
-def _mlp_error(trunk: Trunk, recording: Recording) -> float:
-    worst = 0.0
-    row = recording.stream[0].float()
-    for layer in trunk.layers():
-        row = row + recording.attn_out[0, layer].float()
-        worst = _worse(worst, trunk.mlps[layer](row), recording.mlp_out[0, layer])
-        row = row + recording.mlp_out[0, layer].float()
-    return worst
-
-
-def _worse(worst: float, found: Tensor, expected: Tensor) -> float:
+def _error(value: Tensor, expected: Tensor, scale: Tensor | None = None) -> float:
+    """The largest difference, over the largest expected value if no scale is given."""
     expected = expected.float()
-    error = float((found.float() - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
-    return error if not error <= worst else worst
+    scale = expected.abs().max() if scale is None else scale
+    difference = (value.float().to(expected.device) - expected).abs().max()
+    return float(difference / scale.clamp(min=TINY))

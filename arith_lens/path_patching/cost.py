@@ -1,15 +1,14 @@
 """What a path patching will cost, before it runs: floating-point operations, bytes, time."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jaxtyping import Int
 from torch import Tensor
 
-from arith_lens.components import Component
+from arith_lens.components import Components
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.flops import forward_flops, rows_flops
+from arith_lens.path_patching.flops import forward_flops, recording_flops, rows_flops
 from arith_lens.path_patching.patch import engine_for, shard_size
 from arith_lens.path_patching.peak import hooks_peak, sweep_peak
 from arith_lens.path_patching.question import Question, ask
@@ -24,7 +23,7 @@ class Plan:
     n_senders: int
     engine: str
     recording_flops: int
-    """Two forwards without the vocabulary matrix."""
+    """Two forwards without the vocabulary matrix; in a sweep, the last layer's for END alone."""
     patching_flops: int
     """The sweep; with hooks, a forward for each sender and one unpatched."""
     peak_bytes: int
@@ -51,7 +50,7 @@ def plan(
     model: HookedLike,
     pairs: PromptPairs,
     *,
-    senders: Iterable[Component] | None = None,
+    senders: Components | None = None,
     paths: str = "via_mlps",
     metric: str = "relative_logit",
     foil: Int[Tensor, "pair"] | None = None,
@@ -70,7 +69,9 @@ def plan(
     asked = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     engine_for(engine, model, asked, certify=False)  # refuses what path_patch would refuse
     by_shard = _sweep if engine == "sweep" else _hooks
-    costs = [by_shard(model, asked, shard) for shard in pairs.batches(shard_size(batch_size))]
+    costs = [
+        by_shard(model, asked, shard) for shard in pairs.batches(shard_size(batch_size, engine))
+    ]
     recording, patching, peaks = zip(*costs, strict=True)
     return Plan(
         n_pairs=len(pairs),
@@ -85,7 +86,7 @@ def plan(
 def _sweep(model: HookedLike, asked: Question, shard: PromptPairs) -> tuple[int, int, int]:
     n_pairs, length = len(shard), both_runs(shard)[0].shape[1]
     return (
-        2 * n_pairs * forward_flops(model, length),
+        2 * n_pairs * recording_flops(model, length),
         n_pairs * rows_flops(model, asked),
         sweep_peak(model, asked, n_pairs, length),
     )

@@ -9,19 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.components import Component
 from arith_lens.memory import fitting_pairs, in_chunks
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, active_hooks
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.certificate import Certificate, certificate_of, certified_pairs
+from arith_lens.path_patching.certificate import Certificate, certificate_of, repeat
 from arith_lens.path_patching.hook_engine import patched_readouts
 from arith_lens.path_patching.question import Question, effects_of
-from arith_lens.path_patching.recording import Recording, record_end
+from arith_lens.path_patching.recording import Recording, record_pairs
 from arith_lens.path_patching.sweep import Senders, direct_rows, rows_bytes, sweep
-from arith_lens.path_patching.trunk import Trunk, trunk_of
+from arith_lens.path_patching.trunk import Trunk, refuse_uneven_hooks, trunk_of
 
 
 @runtime_checkable
@@ -77,13 +78,15 @@ class HookEngine:
 
 @dataclass
 class SweepEngine:
-    """All senders in one pass, after a certificate on the first pairs it is given."""
+    """All senders in one pass; the first shard is certified before its numbers are returned."""
 
     model: HookedLike
     question: Question
     trunk: Trunk
     propagation: Propagation
     certify: bool
+    hooked: bool = False
+    """Hooks are in place, so that the model must run with its hook points."""
     certificate: Certificate | None = None
     news: dict[str, Any] = field(default_factory=dict)
     """What `notes` has not told yet."""
@@ -97,33 +100,49 @@ class SweepEngine:
         certify: bool,
         propagation: Propagation | None = None,
     ) -> "SweepEngine":
-        """Raises UnsupportedTrunk, and ValueError for paths that no sweep can compute."""
+        """Raises UnsupportedTrunk, also for hooks that the sweep cannot reproduce, and ValueError
+        for paths that no sweep can compute."""
         if question.paths == "total":
             raise ValueError(
                 "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
                 "heads then change at every position; use engine='hooks', for chosen senders"
             )
+        hooks = active_hooks(model)
+        refuse_uneven_hooks(hooks)
         how = propagation or Propagation.of(question)
-        return cls(model, question, trunk_of(model), how, certify)
+        return cls(model, question, trunk_of(model), how, certify, hooked=bool(hooks))
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
         uncertified = self.certify and self.certificate is None
-        recording = record_end(self.model, pairs, logits=uncertified)
-        if uncertified:
-            self.certificate = self._certificate(recording, pairs)
-            self.certificate.require()
-            self.news["certificate"] = self.certificate.as_dict()
+        shortest = int(pairs.lengths.argmin())
+        recording, repeated = record_pairs(
+            self.model,
+            pairs,
+            logits=uncertified,
+            hooked=self.hooked,
+            repeated=shortest if self.certify and not self.hooked else None,
+        )
+        ends = torch.empty(len(pairs), recording.stream.shape[-1])
 
         def part(chosen: slice) -> Tensor:
             chosen_foil = None if foil is None else foil[chosen]
-            return self._effects(recording.pairs(chosen), pairs.answer[chosen], chosen_foil)
+            rows = self.propagation.rows(self.trunk, recording.pairs(chosen), self.question.senders)
+            ends[chosen] = rows[0].cpu()
+            return self._effects(rows, pairs.answer[chosen], chosen_foil)
 
         n_rows = 1 + len(self.propagation.names)
         one_pair = rows_bytes(n_rows, recording.stream.shape[-1])
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
+        if uncertified:
+            again = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
+            self.certificate = certificate_of(
+                self.trunk, recording, again, ends, values, pairs, self.question.senders
+            )
+            self.certificate.require()
+            self.news["certificate"] = self.certificate.as_dict()
         # pairs that were swept at once: differs where memory did
         self.news.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
@@ -134,17 +153,10 @@ class SweepEngine:
 
     def _effects(
         self,
-        recording: Recording,
+        rows: Float[Tensor, "row pair d_model"],
         answer: Int[Tensor, "pair"],
         foil: Int[Tensor, "pair"] | None,
     ) -> Float[Tensor, "row pair"]:
-        asked, how = self.question, self.propagation
-        rows = how.rows(self.trunk, recording, asked.senders)
-        readout = self.trunk.read(rows, answer, foil, vocabulary=asked.reads_vocabulary)
-        return effects_of(readout, asked.metric, how.names)
-
-    def _certificate(self, recording: Recording, pairs: PromptPairs) -> Certificate:
-        chosen = certified_pairs(pairs.attention_mask)
-        alone = [record_end(self.model, pairs[index]) for index in chosen]
-        asked, answer = self.question.senders, pairs.answer[chosen]
-        return certificate_of(self.trunk, recording.pairs(chosen), alone, answer, asked)
+        question = self.question
+        readout = self.trunk.read(rows, answer, foil, vocabulary=question.reads_vocabulary)
+        return effects_of(readout, question.metric, self.propagation.names)

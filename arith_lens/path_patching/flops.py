@@ -41,6 +41,16 @@ def forward_flops(model: HookedLike, length: int) -> int:
     return 2 * length * (weights + scores)
 
 
+def recording_flops(model: HookedLike, length: int) -> int:
+    """The same as the sweep records it: the last layer's output projection and MLP for END alone.
+
+    Where hooks are in place, a recording is a whole forward.
+    """
+    last = list(model.blocks)[-1]
+    output = model.cfg.n_heads * model.cfg.d_head * model.cfg.d_model
+    return forward_flops(model, length) - 2 * (length - 1) * (output + _weights(last.mlp))
+
+
 def _weights(module: nn.Module | Any) -> int:
     """Elements of the matrices of a module, each weight once."""
     return sum(value.numel() for value in module.parameters() if value.ndim > 1)

@@ -66,7 +66,14 @@ def readouts_of(
     device = torch.device(model.cfg.device)
     tokens, mask = pairs.reference.to(device), pairs.attention_mask.to(device)
     names = [name(layer) for layer in layers for name in (z_name, mlp_out_name)]
-    reference = record(model, tokens, names, attention_mask=mask)
+    try:
+        reference = record(model, tokens, names, attention_mask=mask)
+    except KeyError as error:
+        architecture = getattr(model.cfg, "architecture", "this model")
+        raise ValueError(
+            f"expected attention heads and an MLP in every layer, found that {architecture} lacks "
+            f"one of their hook points ({error.args[0]}); path patching cannot be done on it"
+        ) from error
     counterfactual = record(model, pairs.counterfactual, names, attention_mask=mask, positions=-1)
     rows = []
     for hooks in interventions(reference, counterfactual):

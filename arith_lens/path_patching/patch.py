@@ -2,14 +2,13 @@
 
 import hashlib
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import Component
+from arith_lens.components import Components
 from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
 from arith_lens.model import HookedLike, home_of
 from arith_lens.pairs import PromptPairs
@@ -20,6 +19,9 @@ from arith_lens.runs import Run
 
 SHARD = 64
 """Pairs that are recorded in one batch and computed together."""
+HOOKS_SHARD = 8
+"""The same with `engine="hooks"`, which takes a forward for each sender: little is lost where it is
+stopped."""
 
 SMALL_LOGIT = 0.5
 """Below this, a ratio to the logit says more of the logit than of the patch."""
@@ -30,7 +32,7 @@ def path_patch(
     model: HookedLike,
     pairs: PromptPairs,
     *,
-    senders: Iterable[Component] | None = None,
+    senders: Components | None = None,
     paths: str = "via_mlps",
     metric: str = "relative_logit",
     foil: Int[Tensor, "pair"] | None = None,
@@ -77,9 +79,11 @@ def path_patch(
         RunError: the run is not open or was opened with another model; or the disk refuses, and
             the shards that finished are kept.
     """
+    if spot_checks < 0:
+        raise ValueError(f"expected spot_checks of 0 or more, found {spot_checks}")
     question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     compute = engine_for(engine, model, question, certify=certify)
-    size = shard_size(batch_size)
+    size = shard_size(batch_size, engine)
     asked = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
     details = asked | checks | question_details(question, foil)
@@ -117,11 +121,11 @@ def engine_for(name: str, model: HookedLike, question: Question, *, certify: boo
     return SweepEngine.of(model, question, certify=certify)
 
 
-def shard_size(batch_size: int | None) -> int:
+def shard_size(batch_size: int | None, engine: str = "sweep") -> int:
     """Pairs in a shard. Raises ValueError for fewer than one."""
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"expected a batch_size of at least 1 pair, found {batch_size}")
-    return batch_size or SHARD
+    return batch_size or (HOOKS_SHARD if engine == "hooks" else SHARD)
 
 
 def question_details(question: Question, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a path patching is asked to compute, checked before anything runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
@@ -8,10 +8,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import Component, Head, Mlp, check_components, every_head, every_mlp
+from arith_lens.components import (
+    Component,
+    Components,
+    Head,
+    as_components,
+    check_components,
+    every_head,
+    every_mlp,
+)
 from arith_lens.metrics import METRICS, Readout, get_metric
 from arith_lens.model import HookedLike
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.path_patching.hook_engine import Paths
 from arith_lens.path_patching.sweep import Senders
 
@@ -65,7 +73,7 @@ def effects_of(readout: Readout, metric: str, rows: Sequence[str]) -> Float[Tens
 
 def ask(
     model: HookedLike,
-    senders: Iterable[Component] | None,
+    senders: Components | None,
     *,
     paths: str,
     metric: str,
@@ -81,24 +89,21 @@ def ask(
         raise ValueError("expected at least one pair, found none; sample more, or filter less")
     if foil is not None and len(foil) != len(pairs):
         raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
-    pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))
+    check_pairs(model, pairs)
     chosen = _in_order(senders, n_layers, n_heads)
     return Question(chosen, cast(Paths, paths), metric, n_layers, n_heads)
 
 
-def _in_order(
-    senders: Iterable[Component] | None, n_layers: int, n_heads: int
-) -> tuple[Component, ...]:
+def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:
     """Layer by layer, heads before the MLP, each once."""
     if senders is None:
         chosen: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
     else:
-        chosen = list(dict.fromkeys(senders))
-    strange = [sender for sender in chosen if not isinstance(sender, Head | Mlp)]
-    if strange or not chosen:
+        chosen = list(dict.fromkeys(as_components(senders)))
+    if not chosen:
         raise ValueError(
-            f"expected senders such as Head(12, 22) or Mlp(12), found {strange or 'none'}; leave "
-            "senders out to patch every component"
+            "expected senders such as Head(12, 22) or Mlp(12), found none; leave senders out to "
+            "patch every component"
         )
     check_components(chosen, n_layers, n_heads)
     return tuple(sorted(chosen, key=_place))

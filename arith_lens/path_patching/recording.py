@@ -1,29 +1,31 @@
 """What both runs of some pairs put out at END: all that the sweep and its certificate read."""
 
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.components import attn_out_name, mlp_out_name, resid_pre_name, z_name
-from arith_lens.model import HookedLike, home_of, record
+from arith_lens.model import HookedLike, accepted_options, home_of, require_finite, without_bridge
 from arith_lens.pairs import PromptPairs
-
-LOGITS_NAME = "unembed.hook_out"
 
 
 @dataclass(frozen=True)
 class Recording:
     """END's activations in the model's dtype; run 0 is the reference, run 1 the counterfactual."""
 
-    stream: Float[Tensor, "run=2 pair d_model"]
+    stream: Float[Tensor, "run pair d_model"]
     """The residual stream at the first block's entry."""
-    z: Float[Tensor, "run=2 layer pair n_heads d_head"]
-    attn_out: Float[Tensor, "run=2 layer pair d_model"]
-    mlp_out: Float[Tensor, "run=2 layer pair d_model"]
-    logits: Float[Tensor, "run=2 pair d_vocab"] | None
-    """What a certificate compares with; None where none is wanted."""
+    z: Float[Tensor, "run layer pair n_heads d_head"]
+    attn_out: Float[Tensor, "run layer pair d_model"]
+    mlp_out: Float[Tensor, "run layer pair d_model"]
+    logits: Float[Tensor, "run pair d_vocab"] | None
+    """What the model returned; None where it was not computed."""
 
     def pairs(self, chosen: slice | list[int]) -> "Recording":
         """The recording of some of the pairs."""
@@ -36,29 +38,217 @@ class Recording:
         )
 
 
-def record_end(model: HookedLike, pairs: PromptPairs, *, logits: bool = False) -> Recording:
+def joined_runs(runs: Sequence[Recording]) -> Recording:
+    """Several runs of the same pairs as one recording."""
+    return Recording(
+        stream=torch.cat([run.stream for run in runs]),
+        z=torch.cat([run.z for run in runs]),
+        attn_out=torch.cat([run.attn_out for run in runs]),
+        mlp_out=torch.cat([run.mlp_out for run in runs]),
+        logits=torch.cat([run.logits for run in runs if run.logits is not None])
+        if runs[0].logits is not None
+        else None,
+    )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts that run together, and the column at which each one ends."""
+
+    tokens: Int[Tensor, "prompt pos"]
+    mask: Bool[Tensor, "prompt pos"]
+    end: Int[Tensor, "prompt"]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def at_end(self, value: Float[Tensor, "prompt pos *rest"]) -> Float[Tensor, "prompt *rest"]:
+        """A copy of each prompt's value at END."""
+        return value[torch.arange(len(self), device=value.device), self.end.to(value.device)]
+
+    @classmethod
+    def of(cls, pairs: PromptPairs) -> "Batch":
+        """References, then counterfactuals, padded on the left."""
+        tokens, mask = both_runs(pairs)
+        return cls(tokens, mask, torch.full((len(tokens),), tokens.shape[1] - 1))
+
+    def with_repeated(self, prompt: int) -> "Batch":
+        """One prompt once more, as the last row, padded on the right where it is padded at all."""
+        length = int(self.mask[prompt].sum())
+        shift = length - self.tokens.shape[1]
+        return Batch(
+            torch.cat([self.tokens, self.tokens[prompt].roll(shift)[None]]),
+            torch.cat([self.mask, self.mask[prompt].roll(shift)[None]]),
+            torch.cat([self.end, torch.tensor([length - 1])]),
+        )
+
+    def rows(self, chosen: Int[Tensor, "chosen"]) -> "Batch":
+        """Some of the prompts."""
+        return Batch(self.tokens[chosen], self.mask[chosen], self.end[chosen])
+
+
+def record_end(
+    model: HookedLike, pairs: PromptPairs, *, logits: bool = False, hooked: bool = False
+) -> Recording:
+    """What references and counterfactuals put out at END; see `record_pairs`."""
+    return record_pairs(model, pairs, logits=logits, hooked=hooked)[0]
+
+
+def record_pairs(
+    model: HookedLike,
+    pairs: PromptPairs,
+    *,
+    logits: bool = False,
+    hooked: bool = False,
+    repeated: int | None = None,
+) -> tuple[Recording, Recording | None]:
     """Run references and counterfactuals as one batch and keep what they put out at END.
 
-    Raises FloatingPointError where an activation is not finite, naming its layer.
+    Args:
+        model: HookedModel or TransformerBridge
+        pairs: padded on the left
+        logits: keep what the model returns at END too
+        hooked: hooks are in place and must act. Else the model's own modules run, which is faster.
+        repeated: the pair whose reference runs once more, in a row of its own
+
+    Returns:
+        The recording of both runs, and that of the repeated prompt, if there is one.
+
+    Raises:
+        FloatingPointError: an activation is not finite; its layer is named
     """
-    layers = range(len(model.blocks))
-    names = [resid_pre_name(0), *([LOGITS_NAME] if logits else [])]
-    for layer in layers:
+    batch = Batch.of(pairs)
+    if repeated is not None:
+        batch = batch.with_repeated(repeated)
+    prompts = record_batch(model, batch, logits=logits, hooked=hooked)
+    n_pairs = len(pairs)
+    both = [prompts.pairs(slice(start, start + n_pairs)) for start in (0, n_pairs)]
+    once_more = None if repeated is None else prompts.pairs(slice(2 * n_pairs, None))
+    return joined_runs(both), once_more
+
+
+def record_batch(
+    model: HookedLike, batch: Batch, *, logits: bool = False, hooked: bool = False
+) -> Recording:
+    """The same of any prompts, as one run. Errors as `record_pairs`."""
+    by_name = _record_by_hook_points if hooked else _record_by_own_modules
+    seen, returned = by_name(model, batch, logits)
+    home, layers = home_of(model.unembed), range(len(model.blocks))
+
+    def by_layer(name: Callable[[int], str]) -> Tensor:
+        return torch.stack([seen[name(layer)].to(home) for layer in layers])[None]
+
+    recording = Recording(
+        stream=seen[resid_pre_name(0)].to(home)[None],
+        z=by_layer(z_name).unflatten(-1, (int(model.cfg.n_heads), -1)),
+        attn_out=by_layer(attn_out_name),
+        mlp_out=by_layer(mlp_out_name),
+        logits=None if returned is None else returned.to(home)[None],
+    )
+    _require_finite(model, batch, recording)
+    return recording
+
+
+Seen = dict[str, Tensor]
+"""END's activations by hook name [run_pair ...], heads of z side by side."""
+
+
+def _record_by_own_modules(
+    model: HookedLike, batch: Batch, logits: bool
+) -> tuple[Seen, Tensor | None]:
+    """With PyTorch's own hooks on the model's own modules.
+
+    The last layer's output projection and MLP compute END alone: nothing reads their other
+    positions.
+    """
+    seen: Seen = {}
+    blocks = list(model.blocks)  # the bridge's, which are not in place inside
+    with ExitStack() as stack:
+        stack.enter_context(without_bridge(model))
+
+        def watch(register: Callable[..., Any], function: Callable[..., Any], *args: Any) -> None:
+            stack.callback(register(partial(function, batch, *args), with_kwargs=True).remove)
+
+        first = blocks[0].original_component
+        watch(first.register_forward_pre_hook, _keep_input, seen, resid_pre_name(0))
+        for layer, block in enumerate(blocks):
+            attention, mlp = (part.original_component for part in (block.attn, block.mlp))
+            reads_z = block.attn.o.original_component
+            watch(reads_z.register_forward_pre_hook, _keep_input, seen, z_name(layer))
+            for module, name in ((attention, attn_out_name), (mlp, mlp_out_name)):
+                watch(module.register_forward_hook, _keep_output, seen, name(layer))
+        for module in (blocks[-1].attn.o.original_component, blocks[-1].mlp.original_component):
+            watch(module.register_forward_pre_hook, _end_alone)
+            stack.callback(
+                module.register_forward_hook(
+                    partial(_as_wide, batch), prepend=True, with_kwargs=True
+                ).remove
+            )
+        returned = _run(model, batch, logits)
+    return seen, returned
+
+
+def _record_by_hook_points(
+    model: HookedLike, batch: Batch, logits: bool
+) -> tuple[Seen, Tensor | None]:
+    """With the bridge's hook points, behind the hooks that are in place."""
+    seen: Seen = {}
+    names = [resid_pre_name(0)]
+    for layer in range(len(model.blocks)):
         names += [z_name(layer), attn_out_name(layer), mlp_out_name(layer)]
-    tokens, mask = both_runs(pairs)
-    kept = record(model, tokens, names, attention_mask=mask, positions=-1)
-    home = home_of(model.unembed)
 
-    def at_end(name: str) -> Tensor:
-        activation = kept[name][:, -1].to(home)
-        return activation.reshape(2, len(pairs), *activation.shape[1:])
+    def keep(value: Tensor, hook: Any = None, *, name: str) -> None:
+        seen[name] = batch.at_end(value).flatten(1)
 
-    return Recording(
-        stream=at_end(resid_pre_name(0)),
-        z=torch.stack([at_end(z_name(layer)) for layer in layers], dim=1),
-        attn_out=torch.stack([at_end(attn_out_name(layer)) for layer in layers], dim=1),
-        mlp_out=torch.stack([at_end(mlp_out_name(layer)) for layer in layers], dim=1),
-        logits=at_end(LOGITS_NAME) if logits else None,
+    with model.hooks(fwd_hooks=[(name, partial(keep, name=name)) for name in names]):
+        returned = _run(model, batch, logits)
+    return seen, returned
+
+
+def _run(model: HookedLike, batch: Batch, logits: bool) -> Tensor | None:
+    """What the model returns at END [prompt d_vocab]; None where it is not wanted, and then no
+    logits are computed where the model can leave them out."""
+    device = torch.device(model.cfg.device)
+    kept = batch.end.unique().to(device) if logits else torch.empty(0, dtype=torch.long).to(device)
+    options = accepted_options(model, logits_to_keep=kept, use_cache=False)
+    returned = model(batch.tokens.to(device), attention_mask=batch.mask.to(device), **options)
+    if not logits:
+        return None
+    if returned.shape[1] == batch.tokens.shape[1]:
+        return batch.at_end(returned)
+    columns = torch.searchsorted(kept, batch.end.to(device))
+    return returned[torch.arange(len(batch), device=device), columns]
+
+
+def _keep_input(batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any) -> None:
+    seen[name] = batch.at_end(args[0] if args else kwargs["hidden_states"])
+
+
+def _keep_output(
+    batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any, output: Any
+) -> None:
+    seen[name] = batch.at_end(output[0] if isinstance(output, tuple) else output)
+
+
+def _end_alone(batch: Batch, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    return (batch.at_end(args[0])[:, None], *args[1:]), kwargs
+
+
+def _as_wide(batch: Batch, module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+    """END's output at every position, without a copy, so that it adds to the stream."""
+    if isinstance(output, tuple):
+        return (_as_wide(batch, module, args, kwargs, output[0]), *output[1:])
+    return output.expand(-1, batch.tokens.shape[1], -1)
+
+
+def _require_finite(model: HookedLike, batch: Batch, recording: Recording) -> None:
+    parts = (recording.stream, recording.z, recording.attn_out, recording.mlp_out)
+    if all(bool(part.isfinite().all()) for part in parts):
+        return
+    require_finite(model, batch.tokens, attention_mask=batch.mask)
+    raise FloatingPointError(
+        "expected finite activations, found NaN or infinity in one run of some prompts and not in "
+        "another; switch off dropout (model.bridge.eval()), and check the hooks in place"
     )
 
 

@@ -5,7 +5,8 @@ W_U. Rows are float32 throughout; only what enters an MLP is cast to the model's
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arith_lens.components import NamedHook
 from arith_lens.metrics import Readout
 from arith_lens.model import HookedLike, home_of, in_float32, in_order, in_place, is_lost
 
@@ -27,8 +29,29 @@ FACTORS = ("residual_multiplier", "logits_scaling", "logit_scale", "lm_head_mult
 """Numbers of a configuration by which some families multiply what is added, or the logits."""
 
 
+_RECORDED = re.compile(
+    r"(hook_embed|hook_pos_embed|embed\b|pos_embed\b|rotary|blocks\.0\.hook_(in|resid_pre)$|"
+    r"blocks\.\d+\.(attn\b|ln1\b|hook_(attn|q_|k_|v_)))"
+)
+"""Hook points whose values are recorded with the hooks in place, and not computed again."""
+
+
 class UnsupportedTrunk(ValueError):
     """The sweep's arithmetic is not this model's; `engine="hooks"` is general."""
+
+
+def refuse_uneven_hooks(hooks: Iterable[NamedHook]) -> None:
+    """Raise UnsupportedTrunk for a hook that may act on some prompts or positions alone, at a point
+    that the sweep computes again: there its rows are neither prompts nor positions."""
+    for name, function in hooks:
+        if not _RECORDED.match(name) and not getattr(function, "is_uniform", False):
+            raise UnsupportedTrunk(
+                "expected hooks that act alike on every prompt and position, found "
+                f"{function!r:.80} at {name}, where the sweep computes END's rows again; take the "
+                "hook off, or use "
+                "engine='hooks', which is general and slower (ablate_mlps and scale_mlps without "
+                "positions= act alike everywhere)"
+            )
 
 
 @dataclass(frozen=True)
@@ -223,8 +246,9 @@ def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tens
     norm, mlp = in_float32(block.ln2), block.mlp
 
     def path(rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
-        out = mlp(norm(rows).to(next(mlp.parameters()))[None])
+        # a prompt of one token each, so that a hook at END acts on every row
+        out = mlp(norm(rows).to(next(mlp.parameters()))[:, None])
         out = out[0] if isinstance(out, tuple) else out  # experts give their routing beside
-        return out[0].to(rows.device)
+        return out[:, 0].to(rows.device)
 
     return path

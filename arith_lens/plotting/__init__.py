@@ -11,6 +11,7 @@ from arith_lens.plotting.curve_layout import Line as Line
 from arith_lens.plotting.curve_layout import Point as Point
 from arith_lens.plotting.curves import curve_panels as curve_panels
 from arith_lens.plotting.export import ExportError as ExportError
+from arith_lens.plotting.export import browser_path as browser_path
 from arith_lens.plotting.export import save as save
 from arith_lens.plotting.export import save_pictures as save_pictures
 from arith_lens.plotting.grids import Grid as Grid

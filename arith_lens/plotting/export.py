@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,19 @@ from arith_lens.plotting.style import Figure, Number
 
 _RENDER = ["-m", "arith_lens.plotting.render"]
 _PICTURES = ("png", "svg", "pdf")
+
+
+def browser_path() -> str | None:
+    """The browser that draws static pictures; None where the machine has none.
+
+    `BROWSER_PATH` comes first: a value that names no program, such as `none`, hides the browsers of
+    the machine. Without it kaleido searches for Chrome, Chromium and their relatives.
+    """
+    if name := os.environ.get("BROWSER_PATH"):
+        return shutil.which(name)
+    from choreographer.browsers.chromium import Chromium
+
+    return Chromium.find_browser(skip_local=False)
 
 
 class ExportError(RuntimeError):

@@ -4,12 +4,13 @@
 """
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from arith_lens.plotting.export import partial_of
+from arith_lens.plotting.export import browser_path, partial_of
 
 
 def main() -> None:
@@ -20,6 +21,10 @@ def main() -> None:
     paths = [Path(job["path"]) for job in jobs]
     partials = [partial_of(path) for path in paths]
     try:
+        browser = browser_path()
+        if browser is None:
+            raise RuntimeError("no Chrome or Chromium found (install one, or set BROWSER_PATH)")
+        os.environ["BROWSER_PATH"] = browser
         figures: list[Any] = [io.from_json(job["figure"]) for job in jobs]
         io.write_images(
             figures,
@@ -36,7 +41,7 @@ def main() -> None:
             if path.suffix == ".svg":
                 partial.write_bytes(_settled(partial.read_text(encoding="utf-8")).encode())
             partial.replace(path)
-    except (RuntimeError, OSError, ValueError) as error:
+    except (ImportError, RuntimeError, OSError, ValueError) as error:
         sys.exit(_in_one_line(error))
     finally:
         for partial in partials:
@@ -53,9 +58,7 @@ def _settled(svg: str) -> str:
 
 
 def _in_one_line(error: Exception) -> str:
-    if "requires Google Chrome" in str(error):
-        return "no Chrome or Chromium found (install one, or set BROWSER_PATH)"
-    if "Kaleido package" in str(error):
+    if isinstance(error, ImportError) or "Kaleido package" in str(error):
         return "kaleido is not installed (pip install kaleido)"
     return " ".join(str(error).split())[:300] or type(error).__name__
 

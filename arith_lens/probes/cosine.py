@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -21,6 +22,7 @@ from arith_lens.probes.reading import (
     end_states,
     operand_tokens,
     refuse_not_finite,
+    require_final_norm,
 )
 
 ROLES = ("A", "B", "C", "others without C", "others without A, B, C")
@@ -42,7 +44,8 @@ def mlp_probe(
     digit for copying looks the same as one that computes with it.
 
     Args:
-        read: "mlp_in" (the stream before the MLP, hook_resid_mid), "write" (what the MLP adds,
+        read: "mlp_in" (the stream before the MLP, hook_resid_mid; the block's input,
+            hook_resid_pre, where attention and MLP run in parallel), "write" (what the MLP adds,
             hook_mlp_out) or "mlp_out" (the stream after it, hook_resid_post)
         final_norm: send the vector through the final norm first, whose weight then counts, as in
             the logit lens; the paper's cosines are without it
@@ -58,6 +61,7 @@ def mlp_probe(
     """
     if tokens not in ("roles", "digits"):
         raise ValueError(f"expected tokens to be 'roles' or 'digits', found {tokens!r}")
+    require_final_norm(model)
     digits = digit_tokens(model, pairs)
     chosen = digits
     if tokens == "roles":
@@ -69,7 +73,11 @@ def mlp_probe(
         columns = columns_of(model, chosen)
     refuse_not_finite(states, "the final norm")
     refuse_not_finite(columns, "W_U")
-    cosines = torch.einsum("lpd,ptd->ltp", normalize(states, dim=-1), columns)
+    cosines = einsum(
+        normalize(states, dim=-1),
+        columns,
+        "layer pair d_model, pair token d_model -> layer token pair",
+    )
     if tokens == "roles":
         cosines = _by_role(cosines, chosen, pairs.operands)
     names = ROLES if tokens == "roles" else tuple(map(str, DIGITS))

@@ -4,13 +4,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name
+from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name, resid_pre_name
 from arith_lens.model import HookedLike, record
-from arith_lens.pairs import PromptPairs, Role
+from arith_lens.pairs import PromptPairs, Role, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
 
 HOOKS = {"mlp_in": resid_mid_name, "write": mlp_out_name, "mlp_out": resid_post_name}
-"""The residual stream before a layer's MLP; what the MLP adds; the stream after it."""
+"""The residual stream before a layer's MLP; what the MLP adds; the stream after it. In a block
+whose attention and MLP run in parallel, the MLP reads the block's input (`resid_pre`)."""
 
 DIGITS = tuple(range(10))
 BATCH = 64
@@ -25,7 +26,10 @@ def end_states(
     """
     if read not in HOOKS:
         raise ValueError(f"expected read to be one of {', '.join(HOOKS)}, found {read!r}")
-    names = [HOOKS[read](layer) for layer in range(int(model.cfg.n_layers))]
+    check_pairs(model, pairs)
+    parallel = getattr(model.cfg, "parallel_attn_mlp", False)
+    name_of = resid_pre_name if parallel and read == "mlp_in" else HOOKS[read]
+    names = [name_of(layer) for layer in range(int(model.cfg.n_layers))]
     parts = []
     for batch in pairs.batches(BATCH):
         used = int(batch.attention_mask.any(0).float().argmax())
@@ -38,6 +42,16 @@ def end_states(
         )
         parts.append(torch.stack([kept[name][:, -1].float().cpu() for name in names]))
     return torch.cat(parts, dim=1)
+
+
+def require_final_norm(model: HookedLike) -> None:
+    """Raise ValueError for a model whose logits are not W_U after a final norm."""
+    if getattr(model, "ln_final", None) is None:
+        architecture = getattr(model.cfg, "architecture", "this model")
+        raise ValueError(
+            f"expected a final norm before W_U, found none in {architecture}; its stream cannot be "
+            "set beside columns of W_U"
+        )
 
 
 def refuse_not_finite(values: Tensor, what: str) -> None:

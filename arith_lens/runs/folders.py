@@ -9,6 +9,7 @@ from typing import Any
 from arith_lens.runs.files import RunError, digest, digests, plain
 from arith_lens.runs.provenance import describe_model, software
 from arith_lens.runs.record import FILE, FORMAT, new_record, read_record
+from arith_lens.runs.results import check_name
 from arith_lens.runs.run import Run
 
 
@@ -29,16 +30,19 @@ def open_run(
     process that saved last; each result has its own versions, device, dtype and threads.
 
     Args:
+        experiment: its name, and that of the folder of its runs: letters, digits, `_`, `-`.
         config: a dataclass or a mapping of plain values.
-        model: its weights enter the key and the record, so that another checkpoint under the same
-            name gets a folder of its own.
+        model: its weights and its configuration enter the key and the record, so that another
+            checkpoint under the same name gets a folder of its own.
         inputs: files that the experiment reads; their contents enter the key.
         again: compute anew what is saved; each old result stays until its new one is complete.
 
     Raises:
+        ValueError: a name that could leave the root.
         RunError: an input cannot be read; the folder of this key is damaged, of another version, or
             holds another run. Entering `with` raises it where another process has the folder open.
     """
+    check_name(experiment, "an experiment's name")
     plain_config = plain(config)
     provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
     path = Path(root) / experiment / _key(experiment, plain_config, provenance)
@@ -95,9 +99,11 @@ def _key(experiment: str, config: Any, provenance: Mapping[str, Any]) -> str:
 
 
 def _given(provenance: Mapping[str, Any]) -> list[Any]:
-    """Digests of what the experiment was given: the model's weights, its input files."""
+    """Digests of what the experiment reads: the model's weights, its configuration, the input
+    files."""
     model = provenance.get("model") or {}
-    return [model.get("weights_sha256"), provenance.get("inputs") or []]
+    inputs = provenance.get("inputs") or []
+    return [model.get("weights_sha256"), model.get("configuration_sha256"), inputs]
 
 
 def _refuse_other(
@@ -110,7 +116,8 @@ def _refuse_other(
     """Raise RunError for a folder under this key's name that some other run was put in."""
     ours = [experiment, config, *_given(provenance)]
     theirs = [record["experiment"], record["config"], *_given(record["provenance"])]
-    what = ("experiment", "configuration", "weights of the model", "input files")
+    model = ("weights of the model", "configuration of the model")
+    what = ("experiment", "configuration", *model, "input files")
     other = [
         name
         for name, a, b in zip(what, ours, theirs, strict=True)

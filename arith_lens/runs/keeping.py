@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from arith_lens.runs.files import PARTIAL, listed
+from arith_lens.runs.files import PARTIAL, RunError, listed
 from arith_lens.runs.results import remove, remove_old_files
 from arith_lens.runs.shards import FOLDER, count_shards, shard_folders
 
@@ -30,11 +30,15 @@ def tidy(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     _remove_if_empty(folder / FOLDER)
 
 
-def kept_line(folder: Path, names: Collection[str]) -> str:
-    """For who stopped, or was stopped: what is kept, and how to go on."""
+def kept_line(folder: Path, names: Collection[str], error: BaseException) -> str:
+    """For the user whose computation was ended by `error`: what is saved, and how to go on."""
     parts = [f"{count} shards of {name}" for name, count in count_shards(folder).items()]
-    kept = " and ".join([listed(names), *parts] if names else parts) or "nothing yet"
-    return f"kept in {folder}: {kept}. Run the same again to go on from there."
+    if not (names or parts):
+        return f"kept in {folder}: nothing yet."
+    kept = " and ".join([listed(names), *parts] if names else parts)
+    ends = isinstance(error, KeyboardInterrupt | MemoryError | RunError | SystemExit)
+    when = "" if ends else " once this error is mended"
+    return f"kept in {folder}: {kept}. Run the same again{when} to go on from there."
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -59,10 +59,12 @@ def _refuse_another_run(target: Run, source: Run) -> None:
 def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a run another one, in the words of the error."""
     provenance = record["provenance"]
+    model = provenance.get("model") or {}
     return {
         "experiment": record["experiment"],
         "configuration:": record["config"],
-        "model's weights": (provenance.get("model") or {}).get("weights_sha256"),
+        "model's weights": model.get("weights_sha256"),
+        "model's configuration": model.get("configuration_sha256"),
         "input files": provenance.get("inputs"),
         "version": provenance["versions"]["arith-lens"],
     }

@@ -17,10 +17,10 @@ from arith_lens.runs.stored import to_bytes
 COMPUTED = "pairs.computed"  # stands beside a result's own tensors
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, what: str = "a result's name") -> None:
     """Raise ValueError for a name that could leave the folder or meet another's files."""
     if not name.replace("_", "").replace("-", "").isalnum():
-        raise ValueError(f"expected a result's name of letters, digits, _ and -, found {name!r}")
+        raise ValueError(f"expected {what} of letters, digits, _ and -, found {name!r}")
 
 
 def write_files(

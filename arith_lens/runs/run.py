@@ -12,9 +12,9 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
-from arith_lens.effects import ComponentEffects
 from arith_lens.runs.files import RunError, listed, plain
 from arith_lens.runs.keeping import kept_line, remove_replaced, tidy
+from arith_lens.runs.kinds import read_result
 from arith_lens.runs.lock import FolderLock
 from arith_lens.runs.processes import PartDone, Processes, processes
 from arith_lens.runs.provenance import SavedPairs, decides, describe_pairs, now, software
@@ -55,6 +55,12 @@ class Run:
         return self.record["config"]
 
     @property
+    def model(self) -> str:
+        """The model's name; empty where the run was opened without a model."""
+        model = self.record["provenance"].get("model") or {}
+        return str(model.get("name") or self.config.get("model") or "")
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The results saved so far, in order."""
         return tuple(self.record["results"])
@@ -62,6 +68,14 @@ class Run:
     @property
     def finished(self) -> bool:
         return self.record["status"] == "finished"
+
+    def __repr__(self) -> str:
+        model = f", model {self.model}" if self.model else ""
+        names = ", ".join(self.names) or "none"
+        return (
+            f"Run({self.experiment}{model}, {self.record['status']}, results: {names}, "
+            f"path: {self.path})"
+        )
 
     def facts(self, name: str) -> Mapping[str, Any]:
         """What was noted beside a result: pairs, distinct references, what `save` was told."""
@@ -120,19 +134,14 @@ class Run:
             remove_replaced(self.path, name, entry)
         self._team.wait()
 
-    def load(self, name: str) -> ComponentEffects:
-        """The effects of every component, from one result.
+    def load(self, name: str) -> Any:
+        """One result, as the class that wrote it: ComponentEffects, KnockoutCurves, Answers, ...
 
         Raises:
-            RunError: there is no such result, its file was changed, or it is of another kind.
+            RunError: there is no such result, its file was changed, or it is of a kind that no
+                class of this package writes (`load_arrays` reads it).
         """
-        arrays = self.load_arrays(name)
-        if (kind := arrays.header["kind"]) != "component_effects":
-            raise RunError(
-                f"expected effects of components in {name!r} of {self.path}, found a result of "
-                f"kind {kind!r}; read it with the from_arrays of its class, from load_arrays"
-            )
-        return ComponentEffects.from_arrays(arrays)
+        return read_result(self.load_arrays(name))
 
     def load_arrays(self, name: str) -> Arrays:
         """One result of any kind, for the `from_arrays` of its class.
@@ -151,22 +160,25 @@ class Run:
     def identity(self, model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
         """What decides the numbers of a computation: equal ones give equal bits.
 
-        The model's weights, dtype, device and kernels, the pairs' tokens, threads, versions, and
-        the question: JSON values that a method adds; without pairs they say what the data are.
-        Reads each weight once.
+        The model's weights, buffers, configuration, active hooks, dtype, device and kernels, the
+        pairs' tokens and labels, threads, versions, and the question: JSON values that a method
+        adds; without pairs they say what the data are. Reads each weight once.
 
         Raises:
-            RunError: the run was opened with another model.
+            RunError: the run was opened with another model, or with another configuration of it;
+                a hook is in place that cannot be known again.
         """
         identity = decides(model, pairs, **question)
         opened_with = (self._provenance or self.record["provenance"]).get("model") or {}
-        expected, found = opened_with.get("weights_sha256"), identity["model"]["weights_sha256"]
-        if expected not in (None, found):
-            raise RunError(
-                f"expected the model that {self.path} was opened with ({opened_with.get('name')}, "
-                f"weights {expected[:12]}), found one with weights {found[:12]}; open a run with "
-                "model= for each model"
-            )
+        for part in ("weights", "configuration"):
+            digest = f"{part}_sha256"
+            expected, found = opened_with.get(digest), identity["model"][digest]
+            if expected not in (None, found):
+                raise RunError(
+                    f"expected the model that {self.path} was opened with "
+                    f"({opened_with.get('name')}, {part} {expected[:12]}), found one with {part} "
+                    f"{found[:12]}; open a run with model= for each model, after every change of it"
+                )
         return identity
 
     def has(self, name: str, identity: Mapping[str, Any]) -> bool:
@@ -222,9 +234,9 @@ class Run:
         finally:
             self._lock.release()
         if isinstance(error, KeyboardInterrupt):
-            print(kept_line(self.path, self.names), file=sys.stderr)
+            print(kept_line(self.path, self.names, error), file=sys.stderr)
         elif error is not None:
-            error.add_note(kept_line(self.path, self.names))
+            error.add_note(kept_line(self.path, self.names, error))
 
     def _status(self, kind: type[BaseException] | None) -> str:
         if kind is not None and not issubclass(kind, PartDone):

@@ -17,8 +17,8 @@ from torch import Tensor
 from arith_lens import path_patch
 from arith_lens.components import Component, Head, attn_out_name, mlp_out_name, resid_pre_name
 from arith_lens.components import z_name as z_at
-from arith_lens.model import record
-from arith_lens.path_patching.flops import forward_flops, rows_flops
+from arith_lens.model import HookedModel, record
+from arith_lens.path_patching.flops import forward_flops, recording_flops, rows_flops
 from arith_lens.path_patching.question import ask
 from experiments.benchmark.machine import installed
 from experiments.benchmark.nnsight_forwards import by_nnsight
@@ -226,11 +226,13 @@ def hooks_flops(setting: Setting) -> int:
     return forwards_flops(setting) + shape.n_pairs * (one_more - logits)
 
 
-def sweep_flops(setting: Setting) -> int:
-    """Of the sweep, and of END alone: the same operations, in another order."""
+def sweep_flops(
+    setting: Setting, *, recorded: Callable[[HookedModel, int], int] = recording_flops
+) -> int:
+    """Of the sweep, and of END alone: the same rows in another order, after whole forwards."""
     model, pairs = setting.model, setting.pairs
     asked = ask(model, setting.senders, paths="via_mlps", metric="logit", foil=None, pairs=pairs)
-    recording = TWO_RUNS * forward_flops(model, setting.shape.n_tokens)
+    recording = TWO_RUNS * recorded(model, setting.shape.n_tokens)
     return setting.shape.n_pairs * (recording + rows_flops(model, asked))
 
 
@@ -251,7 +253,7 @@ RIVALS = (
         forwards=True,
         engine="hooks",
     ),
-    Rival("END alone, a sender at a time", end_only, sweep_flops),
+    Rival("END alone, a sender at a time", end_only, partial(sweep_flops, recorded=forward_flops)),
     Rival(CERTIFIED, by_this_package, None),
     Rival(SWEEP, partial(by_this_package, certify=False), sweep_flops, engine="sweep"),
 )

@@ -32,6 +32,11 @@ def hooks_digest(hooks: Iterable[NamedHook]) -> str | None:
     return digest.hexdigest()
 
 
+def has_identity(hook: NamedHook) -> bool:
+    """Whether the digest of the hook is the same whenever it is computed."""
+    return hooks_digest([hook]) == hooks_digest([hook])
+
+
 def describe_hooks(hooks: Iterable[NamedHook]) -> list[str]:
     """A line a hook, for people."""
     return [f"{name}: {function!r:.120}" for name, function in hooks]

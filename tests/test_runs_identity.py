@@ -1,0 +1,189 @@
+"""A saved result is taken for nothing but the same computation of the same model."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arith_lens.components import Head
+from arith_lens.hooks import ablate_heads, scale_heads
+from arith_lens.model import HookedModel, buffers_hash, configuration_hash, load_model
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching import path_patch
+from arith_lens.runs import RunError, open_run
+from arith_lens.runs.provenance import decides
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def pairs(reference: torch.Tensor, counterfactual: torch.Tensor) -> PromptPairs:
+    return PromptPairs.from_tokens(reference, counterfactual, torch.arange(6) + 5)
+
+
+def identity(model: HookedModel, pairs: PromptPairs, **settings: Any) -> dict[str, Any]:
+    return decides(model, pairs, **{"paths": "via_mlps", **settings})
+
+
+@contextmanager
+def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """One attribute changed, as a user would; the models are shared by tests."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "epsilon": {"rms_norm_eps": 0.1},
+    "window": {"sliding_window": 3},
+    "rotary base": {"rope_parameters": {"rope_type": "default", "rope_theta": 37.0}},
+    "cap": {"final_logit_softcapping": 2.0},
+}
+
+
+@pytest.mark.parametrize("change", CONFIGURATIONS)
+def test_checkpoints_that_differ_in_configuration_alone_are_two(
+    change: str, mistral: HookedModel, make_model: Make, pairs: PromptPairs, tmp_path: Path
+) -> None:
+    other = make_model("mistral", **CONFIGURATIONS[change])
+    ours, theirs = identity(mistral, pairs)["model"], identity(other, pairs)["model"]
+    assert ours["weights_sha256"] == theirs["weights_sha256"]
+    assert ours["configuration_sha256"] != theirs["configuration_sha256"]
+    paths = [open_run("which", {}, model=m, root=tmp_path).path for m in (mistral, other)]
+    assert paths[0] != paths[1]
+
+
+def test_the_same_model_loaded_from_elsewhere_has_the_same_identity(
+    make_hf: Make, tokenizer: Any, make_model: Make, pairs: PromptPairs, tmp_path: Path
+) -> None:
+    make_hf("mistral").save_pretrained(tmp_path / "copy")
+    tokenizer.save_pretrained(tmp_path / "copy")
+    stored, in_memory = load_model(tmp_path / "copy", device="cpu"), make_model("mistral")
+    assert identity(stored, pairs) == identity(in_memory, pairs)
+    stored(pairs.reference)
+    stored.run_with_cache(pairs.reference)
+    assert identity(stored, pairs) == identity(in_memory, pairs), "a forward leaves no trace"
+
+
+def test_what_is_changed_in_memory_changes_the_identity(
+    mistral: HookedModel, pairs: PromptPairs
+) -> None:
+    whole = mistral.bridge.original_model
+    norm, attention = mistral.blocks[1].ln1.original_component, mistral.blocks[0].attn
+    places = [
+        (norm, "variance_epsilon", 0.1),
+        (whole.config, "sliding_window", 3),
+        (whole.config, "rms_norm_eps", 0.1),
+        (attention.original_component, "scaling", 0.3),
+        (mistral.cfg, "eps", 0.1),
+        (mistral.blocks[2].mlp.original_component, "training", True),
+    ]
+    before = identity(mistral, pairs)
+    seen = [before]
+    for owner, name, value in places:
+        with changed(owner, name, value):
+            now = identity(mistral, pairs)
+        assert now not in seen, name
+        seen.append(now)
+    assert identity(mistral, pairs) == before
+
+
+def test_a_buffer_is_part_of_the_identity(mistral: HookedModel, pairs: PromptPairs) -> None:
+    before = identity(mistral, pairs)
+    rotary = mistral.bridge.rotary_emb.original_component
+    with changed(rotary, "inv_freq", 2 * rotary.inv_freq):
+        now = identity(mistral, pairs)
+    assert now["model"]["buffers_sha256"] != before["model"]["buffers_sha256"]
+    assert now["model"]["weights_sha256"] == before["model"]["weights_sha256"]
+
+
+def test_settings_tokens_and_labels_are_part_of_the_identity(
+    llama: HookedModel, pairs: PromptPairs
+) -> None:
+    answers = pairs.answer.clone()
+    answers[3] += 1
+    different = [
+        identity(llama, pairs),
+        identity(llama, pairs, paths="direct"),
+        identity(llama, replace(pairs, answer=answers)),
+        identity(llama, replace(pairs, template=("a", "b") * 3)),
+        identity(llama, replace(pairs, computed=torch.ones(6, dtype=torch.bool))),
+    ]
+    assert all(one != other for i, one in enumerate(different) for other in different[:i])
+    assert identity(llama, copy.deepcopy(pairs)) == different[0]
+
+
+def test_active_hooks_are_part_of_the_identity(llama: HookedModel, pairs: PromptPairs) -> None:
+    def hooked(hooks: Any) -> dict[str, Any]:
+        with llama.hooks(hooks):
+            return identity(llama, pairs)
+
+    zero = [ablate_heads([Head(1, index)], ablation="zero") for index in (0, 0, 1)]
+    different = [
+        identity(llama, pairs),
+        hooked(zero[0]),
+        hooked(zero[2]),
+        hooked(scale_heads([Head(1, 0)], 0.5)),
+        hooked(zero[0] + zero[2]),
+    ]
+    assert all(one != other for i, one in enumerate(different) for other in different[:i])
+    assert hooked(zero[1]) == different[1]
+
+
+def test_a_hook_of_unknown_effect_is_refused(llama: HookedModel, pairs: PromptPairs) -> None:
+    match = r"expected a model without hooks.*found <function .* at blocks.1.attn.hook_z.*run="
+    with (
+        llama.hooks([("blocks.1.attn.hook_z", lambda value, hook: value)]),
+        pytest.raises(RunError, match=match),
+    ):
+        identity(llama, pairs)
+    handle = llama.bridge.original_model.model.norm.register_forward_hook(lambda *_: None)
+    try:
+        with pytest.raises(RunError, match="at ln_final"):
+            identity(llama, pairs)
+    finally:
+        handle.remove()
+
+
+def test_a_run_gives_no_numbers_of_another_computation(
+    make_model: Make, pairs: PromptPairs, tmp_path: Path
+) -> None:
+    """Each is computed with the first one's numbers saved under the same name."""
+    model, options = make_model("llama"), {"progress": False, "certify": False, "metric": "logit"}
+    norm = model.blocks[1].ln1.original_component
+    with open_run("hooked", {}, root=tmp_path) as run:
+        first = path_patch(model, pairs, run=run, **options)
+        for change in (
+            model.hooks(ablate_heads([Head(0, 1)], ablation="zero")),
+            changed(norm, "variance_epsilon", 0.3),
+        ):
+            with change:
+                saved = path_patch(model, pairs, run=run, **options)
+                fresh = path_patch(model, pairs, **options)
+            torch.testing.assert_close(saved.heads.per_pair, fresh.heads.per_pair, rtol=0, atol=0,
+                                       equal_nan=True)  # fmt: skip
+            assert not torch.equal(saved.heads.mean(), first.heads.mean())
+
+
+def test_a_run_refuses_a_model_that_was_changed_since_it_was_opened(
+    llama: HookedModel, pairs: PromptPairs, tmp_path: Path
+) -> None:
+    run = open_run("changed", {}, model=llama, root=tmp_path)
+    norm = llama.blocks[1].ln1.original_component
+    with (
+        changed(norm, "variance_epsilon", 0.3),
+        pytest.raises(RunError, match=r"opened with .*configuration .*open a run with model="),
+    ):
+        run.identity(llama, pairs)
+
+
+def test_fingerprints_are_hexadecimal_digests(llama: HookedModel) -> None:
+    assert {len(configuration_hash(llama)), len(buffers_hash(llama))} == {64}
