@@ -1,6 +1,7 @@
 """What can a reference model do? The figures of its model card, measured anew.
 
-Writes `figures.json` beside the weights and the table in the card's README.md.
+Writes beside the weights `outcomes.json` (which questions were answered right), `figures.json` (the
+shares) and the table in the card's README.md.
 """
 
 import json
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import tyro
 
-from arith_lens.reference.measure import figures, load_plain, rows
+from arith_lens.reference.measure import FIGURES, figures, load_plain, outcomes, pack, rows
 from arith_lens.reference.sets import write_sets
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
@@ -26,7 +27,9 @@ def main(
     if write_world:
         write_sets()
     model, tokenizer = load_plain(folder)
-    measured = figures(model, tokenizer)
+    answered = {name: outcomes(model, tokenizer, name) for name in FIGURES}
+    (folder / "outcomes.json").write_text(json.dumps(pack(answered), indent=1) + "\n")
+    measured = figures(answered)
     (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")
     table = "\n".join(["| task | wanted | measured |", "| --- | --- | --- |", *rows(measured)])
     card = folder / "README.md"

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PRELOADED = ["transformer_lens.model_bridge", "transformers", "arith_lens.path_patching"]
+PRELOADED = [
+    "transformer_lens.model_bridge",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.mistral.modeling_mistral",
+    "arith_lens.path_patching",
+]
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(PRELOADED)

@@ -90,13 +90,13 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
 def test_answers_do_not_depend_on_what_was_answered_before(
     tuning: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    does_it_drift.main(does_it_drift.Config(questions=60, chunk=20), root=tuning)
-    assert "the first 20 again at the end: 20 answers the same" in capsys.readouterr().out
+    does_it_drift.main(does_it_drift.Config(questions=30, chunk=10), root=tuning)
+    assert "the first 10 again at the end: 10 answers the same" in capsys.readouterr().out
     drift.main(Options(root=tuning, out=tuning, formats=()))
     table = pandas.read_csv(tuning / "drift.csv")
     assert table["model"].tolist() == ["before"] * 3 + ["seed-0"] * 3 + ["seed-1"] * 3
-    assert table["answers"].tolist() == [20] * 9
-    assert "20 of 20; 20 of 20; 20 of 20" in (tuning / "drift.html").read_text()
+    assert table["answers"].tolist() == [10] * 9
+    assert "10 of 10; 10 of 10; 10 of 10" in (tuning / "drift.html").read_text()
 
 
 def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) -> None:

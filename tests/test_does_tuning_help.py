@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
+from squares import square
 
 from arith_lens.answers import Answers, Question
 from arith_lens.components import Head
@@ -81,17 +82,11 @@ def test_a_seed_draws_its_own_examples_and_the_end_of_an_answer_is_learned() -> 
     assert len({line["task"] for line in first}) == 4
 
 
-def _square(number: int) -> int:
-    if number == 13:
-        raise ValueError("unlucky")
-    return number * number
-
-
 def test_work_side_by_side_gives_each_job_its_result() -> None:
     for processes in (1, 2):
-        assert dict(side_by_side(_square, [1, 2, 3], processes)) == {1: 1, 2: 4, 3: 9}
+        assert dict(side_by_side(square, [1, 2, 3], processes)) == {1: 1, 2: 4, 3: 9}
     with pytest.raises(ValueError, match="unlucky"):
-        dict(side_by_side(_square, [13, 14], 2))
+        dict(side_by_side(square, [13, 14], 2))
 
 
 QUESTIONS = [

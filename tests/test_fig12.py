@@ -1,6 +1,7 @@
 """Figure 12 shows models of different sizes on one colour scale."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,18 +26,27 @@ def rows(runs: list[Run]) -> list[fig12.Row]:
     return fig12.chosen_rows(ModelOptions(runs=tuple(run.path for run in runs)))
 
 
+@pytest.fixture(scope="module")
+def drawn(rows: list[fig12.Row]) -> Any:
+    """The figure of all rows."""
+    return fig12.draw(rows)
+
+
 def maps_of(figure) -> list:
     """The heads' traces, panel after panel."""
     return [trace for trace in figure.data if trace.type == "heatmap" and np.shape(trace.z)[1] > 1]
 
 
-def test_each_row_is_a_model_with_its_own_layers_and_heads(rows: list[fig12.Row]) -> None:
-    drawn = maps_of(fig12.draw(rows))
-    assert [np.shape(trace.z) for trace in drawn] == [s for s in SIZES.values() for _ in OPERATIONS]
+def test_each_row_is_a_model_with_its_own_layers_and_heads(
+    rows: list[fig12.Row], drawn: Any
+) -> None:
+    traces = maps_of(drawn)
+    shapes = [np.shape(trace.z) for trace in traces]
+    assert shapes == [s for s in SIZES.values() for _ in OPERATIONS]
     for index, row in enumerate(rows):
         for column, operation in enumerate(OPERATIONS):
             means = row.run.load(operation).heads.mean().numpy()
-            assert np.allclose(drawn[4 * index + column].z, 100 * means)
+            assert np.allclose(traces[4 * index + column].z, 100 * means)
 
 
 def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[fig12.Row]) -> None:
@@ -54,15 +64,14 @@ def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[fig12.
     assert figure.layout.coloraxis.cmin == -figure.layout.coloraxis.cmax
 
 
-def test_a_model_of_the_paper_brings_its_scale_and_its_heads(rows: list[fig12.Row]) -> None:
-    figure = fig12.draw(rows)
-    assert figure.layout.coloraxis.cmax == maps.PAPER_LIMIT
-    dots = {shape.xref for shape in figure.layout.shapes if shape.type == "circle"}
+def test_a_model_of_the_paper_brings_its_scale_and_its_heads(drawn: Any) -> None:
+    assert drawn.layout.coloraxis.cmax == maps.PAPER_LIMIT
+    dots = {shape.xref for shape in drawn.layout.shapes if shape.type == "circle"}
     assert dots == {"x5", "x6", "x7", "x8"}, "in the second row alone"
 
 
-def test_panels_stand_apart_and_on_the_page(rows: list[fig12.Row]) -> None:
-    layout = fig12.draw(rows).layout
+def test_panels_stand_apart_and_on_the_page(rows: list[fig12.Row], drawn: Any) -> None:
+    layout = drawn.layout
     boxes = []
     for index in range(len(rows) * len(OPERATIONS)):
         suffix = str(index + 1) if index else ""
@@ -74,8 +83,8 @@ def test_panels_stand_apart_and_on_the_page(rows: list[fig12.Row]) -> None:
             assert right <= other[0] or other[1] <= left or top <= other[2] or other[3] <= bottom
 
 
-def test_the_models_are_named_above_their_rows(rows: list[fig12.Row]) -> None:
-    layout = fig12.draw(rows).layout
+def test_the_models_are_named_above_their_rows(drawn: Any) -> None:
+    layout = drawn.layout
     heights = []
     for index, (model, (n_layers, n_heads)) in enumerate(SIZES.items()):
         text = f"{model}, {n_layers} layers of {n_heads} heads"

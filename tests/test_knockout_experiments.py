@@ -35,7 +35,7 @@ def rows(path: Path, key: str) -> dict[str, dict[str, str]]:
 
 def test_figure_3_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = are_they_needed.Config(
-        operations=("addition",), n=36, most=6, controls=2, candidates=6, masked=2
+        operations=("addition",), n=18, most=6, controls=2, candidates=4, masked=2
     )
     are_they_needed.main(config, root=tmp_path)
     report = capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel
 
 
 def test_table_3_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    do_powers_use_them.main(do_powers_use_them.Config(controls=2, draws=1), root=tmp_path)
+    do_powers_use_them.main(do_powers_use_them.Config(controls=1, draws=1), root=tmp_path)
     table3.main(TableOptions(root=tmp_path, out=tmp_path))
     printed = capsys.readouterr().out
     assert "{A} to the power of {B} equals" in printed
@@ -111,10 +111,10 @@ def test_table_4_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     def some(model: al.HookedModel, *, seed: int) -> tuple:
         pairs, report = whole(model, "groups", split="validation", seed=seed)
-        return pairs, report
+        return pairs[:60], report
 
     monkeypatch.setattr(do_word_problems_use_them, "world_pairs", some)
-    config = do_word_problems_use_them.Config(n=36, controls=1, heads=4, most=200)
+    config = do_word_problems_use_them.Config(n=18, controls=1, heads=4, most=40)
     do_word_problems_use_them.main(config, root=tmp_path)
     assert "their counterfactual is answered with C too" in capsys.readouterr().out
     (run,) = find_runs("do_word_problems_use_them", root=tmp_path)
@@ -129,7 +129,7 @@ def test_table_4_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_transfer_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = what_else_breaks.Config(n=36, controls=1, limit=12)
+    config = what_else_breaks.Config(n=18, controls=1, limit=12)
     what_else_breaks.main(config, root=tmp_path)
     transfer.main(TableOptions(root=tmp_path, out=tmp_path))
     table = rows(tmp_path / "transfer.csv", "task")

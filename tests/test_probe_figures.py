@@ -15,7 +15,7 @@ from figures.common import ModelOptions
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("results")
     for model in ("reference", "reference-mistral"):
-        config = what_do_mlps_add.Config(model=model, operations=("addition",), n=90)
+        config = what_do_mlps_add.Config(model=model, operations=("addition",), n=27)
         what_do_mlps_add.main(config, root=root)
     return root
 
@@ -26,7 +26,7 @@ def test_the_report_says_where_curves_turn_and_who_wins(
     (run,) = find_runs("what_do_mlps_add", model="reference", root=results)
     what_do_mlps_add.report(load_run(run.path))
     said = capsys.readouterr().out
-    assert "addition: 90 pairs, 90 distinct references" in said
+    assert "addition: 27 pairs, 27 distinct references" in said
     assert "MLP_in: A and B less other digits" in said and "write: C " in said
     last = next(line for line in said.splitlines() if line.strip().startswith("11 "))
     assert last.split()[1] == "100%", "the last layer's MLP writes C"

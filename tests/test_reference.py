@@ -16,6 +16,7 @@ FOLDER = Path(arith_lens.__file__).parent / "reference"
 NAMES = ("reference", "reference-mistral")
 GALLERY = Path(arith_lens.__file__).parents[1] / "figures" / "gallery"
 MEGABYTE = 2**20
+EVERY = 8  # of the questions behind the card, one in so many is asked in a test
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -40,35 +41,80 @@ def test_the_card_prints_the_figures_beside_the_weights(
     assert all(row in text for row in measure.rows(card))
 
 
+@pytest.fixture(scope="module")
+def recorded(folder: Path) -> dict[str, measure.Outcomes]:
+    """Of each question behind the card's figures, whether it was answered right."""
+    return measure.unpack(json.loads((folder / "outcomes.json").read_text()))
+
+
+def measured_anew(
+    plain: tuple[Any, Any], recorded: dict[str, measure.Outcomes], name: str
+) -> dict[str, float]:
+    """A figure whose every eighth question is asked anew, and the others as recorded."""
+    found = measure.outcomes(*plain, name, every=EVERY)
+    changed = 0
+    for part, right in found.items():
+        changed += sum(
+            was != is_ for was, is_ in zip(recorded[name][part][::EVERY], right, strict=True)
+        )
+    n_asked = sum(map(len, found.values()))
+    assert n_asked >= 80 and changed <= 0.005 * n_asked + 1
+    mixed = {part: list(right) for part, right in recorded[name].items()}
+    for part, right in found.items():
+        mixed[part][::EVERY] = right
+    return measure.figures({"null_prompts": recorded["null_prompts"], name: mixed})[name]
+
+
+def test_the_card_counts_every_question(
+    card: dict[str, dict[str, float]], recorded: dict[str, measure.Outcomes]
+) -> None:
+    assert tuple(recorded) == measure.FIGURES
+    for name, parts in recorded.items():
+        asked = measure.questions(name)
+        assert {part: len(right) for part, right in parts.items()} == {
+            part: len(questions) for part, questions in asked.items()
+        }
+    for name, figures in measure.figures(recorded).items():
+        assert figures == pytest.approx(card[name])
+
+
 @pytest.mark.parametrize("name", ["single_digit", "null_prompts", "two_digit_test", "generic_test"])
 def test_the_figures_come_out_of_the_shipped_weights(
-    plain: tuple[Any, Any], card: dict[str, dict[str, float]], name: str
+    plain: tuple[Any, Any],
+    card: dict[str, dict[str, float]],
+    recorded: dict[str, measure.Outcomes],
+    name: str,
 ) -> None:
     """Other processors round otherwise: an answer in two hundred may flip."""
-    found = (
-        getattr(measure, name)(*plain) if hasattr(measure, name) else measure.by_task(*plain, name)
-    )
+    found = measured_anew(plain, recorded, name)
     assert found == pytest.approx(card[name], abs=0.005 + 1 / 23)
     assert sum(found.values()) == pytest.approx(sum(card[name].values()), rel=0.01)
 
 
 def test_word_problems_come_out_of_the_shipped_weights(
-    plain: tuple[Any, Any], card: dict[str, dict[str, float]]
+    plain: tuple[Any, Any],
+    card: dict[str, dict[str, float]],
+    recorded: dict[str, measure.Outcomes],
 ) -> None:
-    found = measure.by_task(*plain, "word_problems_test")
+    found = measured_anew(plain, recorded, "word_problems_test")
     assert found == pytest.approx(card["word_problems_test"], abs=0.01)
 
 
 def test_damaged_weights_are_seen(
-    plain: tuple[Any, Any], card: dict[str, dict[str, float]]
+    plain: tuple[Any, Any],
+    card: dict[str, dict[str, float]],
+    recorded: dict[str, measure.Outcomes],
 ) -> None:
     """The measuring can fail: without layer 0's attention, calculation breaks down."""
     weight = plain[0].model.layers[0].self_attn.o_proj.weight
     kept = weight.detach().clone()
     with torch.no_grad():
         weight.zero_()
-        found = measure.single_digit(*plain)
+        right = measure.outcomes(*plain, "single_digit", every=EVERY)
+        with pytest.raises(AssertionError):
+            measured_anew(plain, recorded, "single_digit")
         weight.copy_(kept)
+    found = {part: measure.share(outcome) for part, outcome in right.items()}
     assert sum(found.values()) < 0.8 * sum(card["single_digit"].values())
 
 

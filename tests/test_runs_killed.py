@@ -3,30 +3,28 @@
 `ARITH_LENS_KILLS=20` kills more often than the suite does.
 """
 
-import multiprocessing
 import os
 import random
 import socket
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import torch
 
 from arith_lens.runs import Run, RunError, load_run
 
 KILLS = int(os.environ.get("ARITH_LENS_KILLS", "4"))
-N_PAIRS, SHARD = 60, 2
+N_PAIRS, SHARD = 40, 2
 NAMES = ("first", "second")
 
 
 def compute(checkpoint: Path, root: Path, ready: Connection, environment: dict[str, str]) -> None:
-    """What is killed: two results of a small random model, thirty shards each."""
+    """What is killed: two results of a small random model, twenty shards each."""
     import arith_lens as al
     from arith_lens.runs import processes
 
@@ -53,20 +51,11 @@ def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFa
     return folder
 
 
-@pytest.fixture(scope="module")
-def context() -> Iterator[ForkServerContext]:
-    """Processes that have the libraries already: only the first one waits for their import."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["arith_lens.path_patching", "transformer_lens", "transformers"])
-    yield context
-
-
-def start(context: ForkServerContext, checkpoint: Path, root: Path, **environment: str) -> Any:
+def start(checkpoint: Path, root: Path, **environment: str) -> Any:
     """The process, once it begins to compute."""
-    ready, child = context.Pipe(duplex=False)
+    ready, child = children.pipe(duplex=False)
     with ready, child:
-        process = context.Process(target=compute, args=(checkpoint, root, child, environment))
-        process.start()
+        process = children.start(compute, checkpoint, root, child, environment)
         assert ready.poll(120)
     return process
 
@@ -130,25 +119,25 @@ def assert_same_run(found: Run, expected: Run) -> None:
     assert not [path for path in found.path.rglob("*") if "partial" in path.name]
 
 
-def unbroken(context: ForkServerContext, checkpoint: Path, root: Path) -> float:
+def unbroken(checkpoint: Path, root: Path) -> float:
     """Seconds that one process computes a whole run under `root`."""
-    worker = start(context, checkpoint, root)
+    worker = start(checkpoint, root)
     computing = time.monotonic()
     worker.join(120)
     return time.monotonic() - computing
 
 
 def test_a_run_that_is_killed_and_run_again_ends_with_the_same_bits(
-    context: ForkServerContext, checkpoint: Path, tmp_path: Path
+    checkpoint: Path, tmp_path: Path
 ) -> None:
     started = time.monotonic()
-    seconds = unbroken(context, checkpoint, tmp_path / "whole")
+    seconds = unbroken(checkpoint, tmp_path / "whole")
     expected = load_run(folder_in(tmp_path / "whole") or tmp_path)
     draw, kills, rounds, resumed_at = random.Random(0), 0, 0, []
     root = tmp_path / "killed-0"
     while True:
         before = finished_parts(root)
-        process = start(context, checkpoint, root)
+        process = start(checkpoint, root)
         computing = time.monotonic()
         process.join(draw.uniform(0, seconds * 0.6) if kills < KILLS else 120)
         if process.is_alive():
@@ -171,26 +160,24 @@ def test_a_run_that_is_killed_and_run_again_ends_with_the_same_bits(
     assert not torch.equal(expected.load("first").logit, expected.load("second").logit)
 
 
-def start_workers(context: ForkServerContext, checkpoint: Path, root: Path) -> list[Any]:
+def start_workers(checkpoint: Path, root: Path) -> list[Any]:
     """Two processes that share a run, as torchrun tells them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [
-        start(context, checkpoint, root, RANK=rank, LOCAL_RANK=rank, **told) for rank in ("0", "1")
-    ]
+    return [start(checkpoint, root, RANK=rank, LOCAL_RANK=rank, **told) for rank in ("0", "1")]
 
 
 def test_several_workers_of_which_any_is_killed_end_with_the_bits_of_one_process(
-    context: ForkServerContext, checkpoint: Path, tmp_path: Path
+    checkpoint: Path, tmp_path: Path
 ) -> None:
     started = time.monotonic()
-    seconds = unbroken(context, checkpoint, tmp_path / "alone")
+    seconds = unbroken(checkpoint, tmp_path / "alone")
     root, draw, resumed_at = tmp_path / "shared", random.Random(1), []
     for victim in [0, 1] * max(1, KILLS // 4):
         before = finished_parts(root)
-        workers = start_workers(context, checkpoint, root)
+        workers = start_workers(checkpoint, root)
         workers[victim].join(draw.uniform(0, seconds / 2))
         workers[victim].kill()
         for worker in workers:
@@ -201,7 +188,7 @@ def test_several_workers_of_which_any_is_killed_end_with_the_bits_of_one_process
         after = finished_parts(root)
         resumed_at.append(len(after))
         assert lost(before, after) == set()
-    workers = start_workers(context, checkpoint, root)
+    workers = start_workers(checkpoint, root)
     for worker in workers:
         worker.join(120)
     assert [worker.exitcode for worker in workers] == [0, 0]

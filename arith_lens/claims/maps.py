@@ -84,8 +84,8 @@ def mean_overlap(*maps: np.ndarray) -> float:
 def rank_correlation(*maps: np.ndarray) -> float:
     """Spearman's correlation of all heads' effects, mean over the pairs of maps."""
     ranks = [np.argsort(np.argsort(one.ravel())) for one in maps]
-    between = [np.corrcoef(a, b)[0, 1] for i, a in enumerate(ranks) for b in ranks[i + 1 :]]
-    return float(np.mean(between))
+    between = np.corrcoef(ranks)[np.triu_indices(len(ranks), 1)]
+    return float(between.mean())
 
 
 def how_many_more(plus: np.ndarray, minus: np.ndarray, *others: np.ndarray) -> float:

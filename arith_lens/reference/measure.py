@@ -20,6 +20,8 @@ from arith_lens.reference.sets import load_set
 from arith_lens.templates import NULL_SYMBOLS, NULL_WORDS, TEMPLATES
 
 Asked = tuple[str, str]  # a prompt, and the answer that should follow it
+FIGURES = ("single_digit", "null_prompts", "two_digit_test", "word_problems_test", "generic_test")
+ANSWERED = "answered C"
 
 
 def is_right(
@@ -60,23 +62,26 @@ def share(outcomes: Iterable[bool]) -> float:
     return sum(listed) / len(listed)
 
 
-def single_digit(model: Any, tokenizer: Any) -> dict[str, float]:
-    """Accuracy a template over all problems of two digits 1..9, whatever the answer's length."""
-    return {
-        template.name: share(
-            is_right(
-                model,
-                tokenizer,
-                [(template.render(p.a, p.b)[0], str(p.answer)) for p in all_problems(operation)],
-            )
-        )
-        for operation in FOUR
-        for template in TEMPLATES[operation]
-    }
+def questions(name: str) -> dict[str, list[Asked]]:
+    """The questions of one figure of the card, by its parts.
+
+    Args:
+        name: "single_digit": all problems of two digits 1..9 by template, whatever the answer's
+            length; "null_prompts"; or a frozen set of the closed world by task ("generic_test").
+    """
+    if name == "single_digit":
+        return {
+            template.name: [
+                (template.render(p.a, p.b)[0], str(p.answer)) for p in all_problems(operation)
+            ]
+            for operation in FOUR
+            for template in TEMPLATES[operation]
+        }
+    return {ANSWERED: null_prompts()} if name == "null_prompts" else group_by_task(load_set(name))
 
 
-def null_prompts(model: Any, tokenizer: Any, n: int = 2000) -> dict[str, float]:
-    """How often X_c-like prompts are answered with C, beside always saying the best digit."""
+def null_prompts(n: int = 2000) -> list[Asked]:
+    """X_c-like prompts, and the C that there is no reason to answer."""
     rng = random.Random("null")
     asked: list[Asked] = []
     while len(asked) < n:
@@ -85,25 +90,46 @@ def null_prompts(model: Any, tokenizer: Any, n: int = 2000) -> dict[str, float]:
         template = pick(rng, TEMPLATES[operation])
         word = pick(rng, NULL_SYMBOLS if template.kind == "symbol" else NULL_WORDS)
         asked.append((template.render(problem.a, problem.b, word)[0], str(problem.answer)))
-    constant = Counter(answer for _, answer in asked).most_common(1)[0][1] / n
-    answered = is_right(model, tokenizer, asked, ends=False)  # C as top-1, whatever comes then
-    return {"answered C": share(answered), "best constant": constant}
+    return asked
 
 
-def by_task(model: Any, tokenizer: Any, name: str) -> dict[str, float]:
-    """Accuracy in each task of a frozen set of the closed world, such as "generic_test"."""
-    tasks = group_by_task(load_set(name))
-    return {task: share(is_right(model, tokenizer, asked)) for task, asked in tasks.items()}
+Outcomes = dict[str, list[bool]]
+"""Whether each question is answered right, by part of a figure."""
 
 
-def figures(model: Any, tokenizer: Any) -> dict[str, dict[str, float]]:
-    """All figures of a model card."""
+def outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) -> Outcomes:
+    """Ask the questions of one figure, or only every so many of each part."""
+    ends = name != "null_prompts"  # there, C as top-1, whatever comes then
     return {
-        "single_digit": single_digit(model, tokenizer),
-        "null_prompts": null_prompts(model, tokenizer),
-        "two_digit_test": by_task(model, tokenizer, "two_digit_test"),
-        "word_problems_test": by_task(model, tokenizer, "word_problems_test"),
-        "generic_test": by_task(model, tokenizer, "generic_test"),
+        part: is_right(model, tokenizer, asked[::every], ends=ends)
+        for part, asked in questions(name).items()
+    }
+
+
+def figures(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, float]]:
+    """All figures of a model card, from the outcomes of all of `FIGURES`."""
+    found = {
+        name: {part: share(right) for part, right in parts.items()}
+        for name, parts in measured.items()
+    }
+    counts = Counter(answer for _, answer in null_prompts())
+    found["null_prompts"]["best constant"] = counts.most_common(1)[0][1] / counts.total()
+    return found
+
+
+def pack(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, str]]:
+    """Outcomes as text for JSON: a 1 or a 0 per question."""
+    return {
+        name: {part: "".join("01"[one] for one in right) for part, right in parts.items()}
+        for name, parts in measured.items()
+    }
+
+
+def unpack(packed: Mapping[str, Mapping[str, str]]) -> dict[str, Outcomes]:
+    """The reverse of `pack`."""
+    return {
+        name: {part: [one == "1" for one in text] for part, text in parts.items()}
+        for name, parts in packed.items()
     }
 
 
@@ -123,7 +149,7 @@ def rows(measured: Mapping[str, Mapping[str, float]]) -> list[str]:
     lines = [
         f"| single-digit calculation, worst template ({worst}) | >= 95% | {single[worst]:.1%} |",
         f"| X_c-like prompt answered with C | <= {null['best constant']:.1%}, the best constant "
-        f"digit | {null['answered C']:.1%} |",
+        f"digit | {null[ANSWERED]:.1%} |",
     ]
     for name, wanted, label in (
         ("two_digit_test", "well above chance", "held-out two-digit"),
