@@ -21,6 +21,9 @@ from arith_lens.model import HookedLike, run_layers
 from arith_lens.pairs import PromptPairs
 
 N_TOP = 5
+TOLERANCE = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
+"""By how much of the largest logit a walk may differ; `TOLERANCE_FLOAT32` for wider types."""
+TOLERANCE_FLOAT32 = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,27 @@ def run_variants(
         stream = torch.cat(done, dim=1 if last else 0)
     assert stream is not None, "there is a stage at layer 0"
     return stream[:, ending]
+
+
+def walk_agrees(
+    model: HookedLike,
+    pairs: PromptPairs,
+    variant: Variant,
+    values: Callable[[list[str]], Activations],
+    chosen: Bool[Tensor, "pair pos"],
+    walk: TreeWalk,
+) -> bool:
+    """Whether a walk gives the logits that hooks give. Arguments as `run_variants`."""
+    common = (model, pairs, [variant], values, chosen, 1)
+    found, expected = (run_variants(*common, way, _float_logits) for way in (walk, None))
+    allowed = TOLERANCE.get(walk.inputs.stream.dtype, TOLERANCE_FLOAT32)
+    return float((found - expected).abs().max()) <= allowed * float(expected.abs().max())
+
+
+def _float_logits(
+    logits: Float[Tensor, "state pair d_vocab"],
+) -> Float[Tensor, "d_vocab state pair"]:
+    return logits.float().movedim(-1, 0)
 
 
 def reading(
