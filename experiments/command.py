@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import tyro
 
+from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import PartDone, RunError
 from arith_lens.runs.processes import PART, work_alone
 
@@ -104,7 +105,7 @@ def plainly() -> Iterator[None]:
         sys.exit(130)
     except SystemExit as error:
         sys.exit(_and_kept(error) if isinstance(error.code, str) else error.code)
-    except (RunError, FloatingPointError, MemoryError) as error:
+    except (RunError, FloatingPointError, MemoryError, UnsupportedTrunk, CertificateError) as error:
         sys.exit(f"{type(error).__name__}: {_and_kept(error)}")
 
 

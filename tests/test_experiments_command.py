@@ -11,6 +11,7 @@ import pytest
 import torch
 from children import Script
 
+from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import Run, RunError, find_runs, open_run
 from arith_lens.runs.processes import Processes, processes
 from experiments import are_they_needed
@@ -65,7 +66,15 @@ def test_work_that_is_not_shared_is_not_computed_in_parts(started: Any) -> None:
         started(shares=False, ARITH_LENS_PART="1/2")
 
 
-@pytest.mark.parametrize("error", [RunError("full"), FloatingPointError("NaN in layer 3")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RunError("full"),
+        FloatingPointError("NaN in layer 3"),
+        UnsupportedTrunk("found soft-capped logits"),
+        CertificateError("expected the sweep to reproduce the model"),
+    ],
+)
 def test_an_error_is_said_with_what_is_kept(tmp_path: Path, started: Any, error: Any) -> None:
     def fails() -> None:
         with open_run("x", {}, root=tmp_path) as run:
