@@ -125,7 +125,9 @@ def write(one: Drawn, folder: Path, formats: Formats = ()) -> list[Path]:
 def _draw(chart: Chart, folder: Path, formats: Formats) -> list[Path]:
     stem = folder / chart.name
     try:
-        files = plotting.save(chart.figure, stem, formats=formats, vector=chart.vector)
+        files = plotting.save(
+            chart.figure, stem, formats=formats, vector=chart.vector, title=chart.title
+        )
     except plotting.ExportError as error:
         files = [stem.with_name(f"{stem.name}.html")]
         print(error)

@@ -7,6 +7,7 @@ or as JSON that no text in it can end, and the page may fetch nothing.
 import base64
 import html
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,21 +42,46 @@ def report_page(study: Study) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>How {name} calculates</title>",
             f"<style>\n{_beside('report.css')}</style>\n</head>\n<body>",
+            _bar(study),
             f"<header>\n<h1>How {name} calculates</h1>\n{about_model(runs)}\n</header>",
             "<noscript><p>The charts need JavaScript; the tables and the numbers of every chart "
             "(CSV) are here without it.</p></noscript>",
             _contents(study),
-            f'<section id="what">\n<h2>What this is</h2>\n{WHAT}\n'
+            f'<section id="what">\n{_heading("what", "What this is")}\n{WHAT}\n'
             f"<h3>Terms</h3>\n<dl>{_terms()}</dl>\n</section>",
-            f'<section id="claims">\n<h2>Which of the paper\'s claims hold?</h2>\n'
-            f"{claims_list(study.verdicts)}\n</section>",
+            f'<section id="claims">\n{_heading("claims", CLAIMS)}\n'
+            f"{_with_heads(claims_list(study.verdicts), study)}\n</section>",
             *(_section(question, parts) for question, parts in study.answers),
-            f'<section id="runs">\n<h2>Where the numbers come from</h2>\n{provenance(runs)}\n'
-            "</section>",
+            f'<section id="runs">\n{_heading("runs", RUNS)}\n{provenance(runs)}\n</section>',
             f"{bundles}<script>\n{_beside('report.js')}</script>",
             "</body>\n</html>\n",
         ]
     )
+
+
+CLAIMS = "Which of the paper's claims hold?"
+RUNS = "Where the numbers come from"
+
+
+def _heading(name: str, text: str, level: int = 2) -> str:
+    """A heading that is a link to itself."""
+    return f'<h{level}><a class="self" href="#{name}">{html.escape(text)}</a></h{level}>'
+
+
+def _bar(study: Study) -> str:
+    """The sections in one line, which stays at the top of the window."""
+    sections = [("what", "What this is"), ("claims", "Claims")]
+    sections += [(question.name, question.asks) for question, _ in study.answers]
+    links = [f'<a href="#{name}">{html.escape(text)}</a>' for name, text in sections]
+    return f'<nav class="bar" aria-label="Sections">{"".join(links)}<a href="#runs">Runs</a></nav>'
+
+
+def _with_heads(text: str, study: Study) -> str:
+    """HTML in which each head that is named is a link to the figure that shows its effect."""
+    names = [one.name for one in study.drawn]
+    shown = next((name for name in ("fig15", "fig2") if name in names), None)
+    link = rf'<a href="#{shown}">\g<0></a>'
+    return re.sub(r"\bhead \d+\.\d+\b", link, text) if shown else text
 
 
 def _beside(file: str) -> str:
@@ -69,7 +95,7 @@ def _terms() -> str:
 def _contents(study: Study) -> str:
     lines = [
         '<li><a href="#what">What this is</a></li>',
-        '<li><a href="#claims">Which of the paper\'s claims hold?</a> '
+        f'<li><a href="#claims">{CLAIMS}</a> '
         f'<span class="parts">{counted(study.verdicts)}</span></li>',
     ]
     for question, parts in study.answers:
@@ -78,7 +104,7 @@ def _contents(study: Study) -> str:
             f'<li><a href="#{question.name}">{html.escape(question.asks)}</a> '
             f'<span class="parts">{links}</span></li>'
         )
-    lines.append('<li><a href="#runs">Where the numbers come from</a></li>')
+    lines.append('<li><a href="#runs">' + RUNS + "</a></li>")
     return f'<nav aria-label="Contents"><ol>{"".join(lines)}</ol></nav>'
 
 
@@ -92,7 +118,7 @@ def _short(one: Drawn | Lacking) -> str:
 def _section(question: Question, parts: Sequence[Drawn | Lacking]) -> str:
     shown = "\n".join(_lacking(one) if isinstance(one, Lacking) else _figure(one) for one in parts)
     return (
-        f'<section id="{question.name}">\n<h2>{html.escape(question.asks)}</h2>\n'
+        f'<section id="{question.name}">\n{_heading(question.name, question.asks)}\n'
         f"<p>{html.escape(question.says)}</p>\n{shown}\n</section>"
     )
 
@@ -102,7 +128,7 @@ def _lacking(one: Lacking) -> str:
     if not one.command:
         said = html.escape(one.reason).replace("\n", "<br>")
     return (
-        f'<figure class="lacking" id="{one.name}"><h3>{html.escape(one.title)}</h3>'
+        f'<figure class="lacking" id="{one.name}">{_heading(one.name, one.title, 3)}'
         f"<p>{said}</p></figure>"
     )
 
@@ -113,7 +139,7 @@ def _figure(one: Drawn) -> str:
     came = "<p>From a run that comes with the project.</p>" if any(map(shipped, one.runs)) else ""
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in one.notes)
     return (
-        f'<figure{long} id="{one.name}">\n<figcaption><h3>{html.escape(one.title)}</h3>\n'
+        f'<figure{long} id="{one.name}">\n<figcaption>{_heading(one.name, one.title, 3)}\n'
         f"<p><b>What to see.</b> {html.escape(one.look)}</p></figcaption>\n{body}\n"
         f'<div class="notes">{notes}{came}{_data(one)}</div>\n</figure>'
     )

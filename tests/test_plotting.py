@@ -406,3 +406,12 @@ def test_a_browser_that_hangs_is_stopped(
     monkeypatch.setattr(export, "_RENDER", ["-c", "import time; time.sleep(600)"])
     with pytest.raises(plotting.ExportError, match=r"did not finish in 0\.5 s"):
         plotting.save(panels(panel(values)), tmp_path / "map", formats=("png",), seconds=0.5)
+
+
+def test_a_page_has_its_figures_title_and_what_is_wider_scrolls(tmp_path: Path) -> None:
+    figure = plotting.heatmap(np.eye(2), axes=("layer", "head"))
+    (page,) = plotting.save(figure, tmp_path / "map", formats=(), title="<b> & Figure 3")
+    text = page.read_text(encoding="utf-8")
+    assert "<title>&lt;b&gt; &amp; Figure 3</title>" in text
+    assert "<h1>&lt;b&gt; &amp; Figure 3</h1>" in text
+    assert "overflow-x:auto" in text and '<div class="box">' in text and 'id="map"' in text

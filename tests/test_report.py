@@ -75,6 +75,16 @@ def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> 
     assert all(f'id="{link}"' in page for link in links)
 
 
+def test_sections_headings_and_heads_are_links_to_where_they_are_shown(page: str) -> None:
+    (bar,) = re.findall(r'<nav class="bar".*?</nav>', page)
+    sections = re.findall(r'<section id="(\w+)"', page)
+    assert re.findall(r'href="#(\w+)"', bar) == sections and len(sections) > 5
+    assert "position: sticky" in page
+    headings = re.findall(r'<h[23]><a class="self" href="#(\w+)">', page)
+    assert {*sections, "fig2", "fig3"} <= {*headings}
+    assert '<a href="#fig15">head 4.6</a>' in page
+
+
 def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"found none.*make report MODEL=gpt2"):
         report.main(report.Options(model="gpt2", root=tmp_path))
@@ -176,7 +186,7 @@ def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
 
 
 def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path: Path) -> None:
-    make_run(tmp_path, HOSTILE, pairs=f"of/{HOSTILE}")
+    make_run(tmp_path, HOSTILE, data_dir=f"of/{HOSTILE}")
     page = page_of(tmp_path, HOSTILE)
     assert "default-src 'none'" in page and "<script>document" not in page
     file = tmp_path / "report.html"

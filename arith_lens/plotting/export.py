@@ -1,6 +1,7 @@
 """Figures to files: HTML that opens offline, and PNG, SVG, PDF where a browser can draw them."""
 
 import contextlib
+import html
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from arith_lens.plotting.style import Figure, Number
+from arith_lens.plotting.style import FONT, TEXT, Figure, Number
 
 _RENDER = ["-m", "arith_lens.plotting.render"]
 _PICTURES = ("png", "svg", "pdf")
@@ -39,6 +40,7 @@ def save(
     *,
     formats: tuple[str, ...] = _PICTURES,
     vector: Figure | None = None,
+    title: str = "",
     seconds: Number = 120.0,
 ) -> list[Path]:
     """Write `stem`.html, then the static `formats`; the paths written, in that order.
@@ -48,6 +50,7 @@ def save(
 
     Args:
         vector: drawn instead of `figure` for SVG and PDF, where a heat map would be a bitmap.
+        title: plain text above the figure in the HTML.
         seconds: limit for the static formats together; a browser that hangs is stopped then.
 
     Raises:
@@ -57,9 +60,8 @@ def save(
     stem.parent.mkdir(parents=True, exist_ok=True)
     page = stem.with_name(stem.name + ".html")
     partial = partial_of(page)
-    config = {"displaylogo": False}
     try:
-        figure.write_html(partial, include_plotlyjs=True, config=config, div_id=stem.name)
+        partial.write_text(_page(figure, stem.name, title), encoding="utf-8")
         partial.replace(page)
     finally:
         partial.unlink(missing_ok=True)
@@ -74,6 +76,26 @@ def save(
     if pictures:
         save_pictures(pictures, seconds=seconds)
     return [page, *pictures]
+
+
+_STYLE = (
+    f"body{{font:15px/1.4 {FONT};color:{TEXT};margin:20px}}h1{{font-size:18px;margin:0 0 10px}}"
+    ".box{overflow-x:auto;max-width:100%}"  # what is wider than the window scrolls in its box
+)
+
+
+def _page(figure: Figure, name: str, title: str) -> str:
+    """A page with one figure and all that it needs."""
+    body = figure.to_html(
+        full_html=False, include_plotlyjs=True, config={"displaylogo": False}, div_id=name
+    )
+    heading = f"<h1>{html.escape(title)}</h1>" if title else ""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title or name)}</title><style>{_STYLE}</style></head>\n"
+        f'<body>{heading}<div class="box">{body}</div></body></html>\n'
+    )
 
 
 def save_pictures(
