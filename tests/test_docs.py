@@ -38,13 +38,16 @@ PYTHON = re.compile(
 
 # What an example takes too long over, and what it is shortened to.
 SHORTER = {
-    'load_set("word_problems_tuning")': 'load_set("word_problems_tuning")[:64]',
+    'load_set("word_problems_tuning")': 'load_set("word_problems_tuning")[:16]',
     'sample_pairs(model, "addition")': 'sample_pairs(model, "addition", n=36)',
     '["gsm8k", "svamp", "mmlu_humanities"]': '["svamp"]',
-    "limit=50": "limit=1",
+    "limit=50": "limit=1, max_new_tokens=8",
     # The shipped model answers none of GSM8K's questions.
     "keep_correct(model, pairs)": "keep_correct(model, al.sample_pairs(model, n=8))",
     "n=10_000": "n=100",
+    'sample_pairs(model, "multiplication", ': 'sample_pairs(model, "multiplication", 36, ',
+    'sample_pairs(model, "division", ': 'sample_pairs(model, "division", 36, ',
+    "n=500": "n=36",
     "sample_pairs(model, operands=range(10, 100)": "sample_pairs(model, operands=range(10, 20)",
 }
 # What a reader puts in place of a name in an example.

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import jaxtyping
 
-check_shapes = jaxtyping.jaxtyped
+check_shapes: Any = jaxtyping.jaxtyped
 
 
 def has_shape(annotation: Any, names: set[str]) -> bool:
