@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
+from drawings import written
 
 import arith_lens as al
 from arith_lens.answers import Answers
@@ -75,8 +76,8 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
         World, "test_questions", lambda world: whole(world)[:16] + whole(world)[16:316:20]
     )
     do_tuned_heads_carry_more.main(config, root=tuning)
-    carrying.main(TableOptions(root=tuning, out=tuning))
-    table = pandas.read_csv(tuning / "carrying.csv").set_index("task")
+    carrying.main(TableOptions(root=tuning, out=tuning, n=config.n))
+    table = pandas.read_csv(written(tuning, "carrying.csv")).set_index("task")
     assert table["before"].tolist() == table["tuned"].tolist()
     assert {*table["more after tuning"].tolist()} == {0}
     assert {*table["before: without"].tolist()} != {0}, "the knockout must do something"
@@ -93,10 +94,10 @@ def test_answers_do_not_depend_on_what_was_answered_before(
     does_it_drift.main(does_it_drift.Config(questions=30, chunk=10), root=tuning)
     assert "the first 10 again at the end: 10 answers the same" in capsys.readouterr().out
     drift.main(Options(root=tuning, out=tuning, formats=()))
-    table = pandas.read_csv(tuning / "drift.csv")
+    table = pandas.read_csv(written(tuning, "drift.csv"))
     assert table["model"].tolist() == ["before"] * 3 + ["seed-0"] * 3 + ["seed-1"] * 3
     assert table["answers"].tolist() == [10] * 9
-    assert "10 of 10; 10 of 10; 10 of 10" in (tuning / "drift.html").read_text()
+    assert "10 of 10; 10 of 10; 10 of 10" in written(tuning, "drift.html").read_text()
 
 
 def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +113,7 @@ def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(TunedModel, "load", lambda self: None)
     does_it_drift.main(does_it_drift.Config(questions=200, chunk=20), root=tuning)
     drift.main(Options(root=tuning, out=tuning, formats=()))
-    assert "NOT flat" in (tuning / "drift.html").read_text()
+    assert "NOT flat" in written(tuning, "drift.html").read_text()
 
 
 @pytest.mark.parametrize("figure", [carrying, drift])

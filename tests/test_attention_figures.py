@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas
 import pytest
+from drawings import written
 
 from arith_lens.attention import Patterns
 from arith_lens.runs import Run, find_runs
@@ -36,15 +37,15 @@ def test_the_report_names_kinds_and_the_control(
 
 def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     fig5.main(Options(run=run.path, out=tmp_path, formats=()))
-    table = pandas.read_csv(tmp_path / "fig5.csv", dtype={"head": str})
+    table = pandas.read_csv(written(tmp_path, "fig5.csv"), dtype={"head": str})
     assert {"operand", "operator", "random"} <= {*table["kind"]}
     first = table[(table["operation"] == "addition") & (table["head"] == "5.5")]
     weights = dict(zip(first["role"].tolist(), first["mean"].tolist(), strict=True))
     assert weights["operand a"] + weights["operand b"] > 0.8 and {*first["key"].tolist()} == {True}
     assert sum(weights.values()) == pytest.approx(1, abs=1e-4)
-    page = (tmp_path / "fig5.html").read_text(encoding="utf-8")
+    page = written(tmp_path, "fig5.html").read_text(encoding="utf-8")
     assert "b\\u003e5.5\\u003c" in page, "a key head is in bold"
-    assert (tmp_path / "heads.html").is_file()
+    assert written(tmp_path, "heads.html").is_file()
 
 
 @pytest.mark.parametrize(
@@ -58,9 +59,9 @@ def test_figures_7_and_16_show_every_prompt(
     name = figure.__name__.rpartition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
     patterns = Patterns.from_arrays(run.load_arrays(result))
     assert len(patterns.prompts) == n_prompts
-    views = (tmp_path / f"{name}-patterns.html").read_text(encoding="utf-8")
+    views = written(tmp_path, f"{name}-patterns.html").read_text(encoding="utf-8")
     assert views.count("CircuitsVis.AttentionHeads") == n_prompts
-    assert len(pandas.read_csv(tmp_path / f"{name}.csv")) == len(patterns.heads) * sum(
+    assert len(pandas.read_csv(written(tmp_path, f"{name}.csv"))) == len(patterns.heads) * sum(
         map(len, patterns.tokens)
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 import pandas
 import pytest
 import torch
+from drawings import written
 
 import arith_lens as al
 from arith_lens.arrays import Storable
@@ -128,13 +129,13 @@ def test_the_experiment_and_the_figure_show_what_changed(
     what_tuning_changes.main(config, root=tmp_path)
     assert saved == {p.name: p.stat().st_mtime_ns for p in run.path.glob("*.safetensors")}
     before_after.main(Options(root=tmp_path, out=tmp_path, formats=()))
-    table: Any = pandas.read_csv(tmp_path / "before_after.csv")
+    table: Any = pandas.read_csv(written(tmp_path, "before_after.csv"))
     assert table["tuned"].unique().tolist() == ["one-head", "checkpoint"]
     heads = table[(table["tuned"] == "one-head") & (table["layer"] == TUNED.layer)]
     (row,) = heads[heads["head"] == TUNED.index].to_dict("records")
     one = BeforeAfter.from_arrays(run.load_arrays("one-head"))
     assert row["difference"] == pytest.approx(float(one.heads.mean()[7, 3]), abs=1e-6)
-    page = (tmp_path / "before_after.html").read_text()
+    page = written(tmp_path, "before_after.html").read_text()
     assert "one-head: 7.3 tuned" in page and "of prompts still answered right" in page
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawings import written
 from pandas import read_csv
 
 from arith_lens import plotting
@@ -39,10 +40,10 @@ def test_carriers_are_computed_saved_and_drawn(
     found = Mediation.from_arrays(run.load_arrays("addition"))
     assert [*map(str, found.heads)] == [*map(str, run.load("addition-effects").heads.top(3))]
     carriers.main(Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = read_csv(tmp_path / "carriers.csv", dtype={"head": str})
+    table: Any = read_csv(written(tmp_path, "carriers.csv"), dtype={"head": str})
     assert np.allclose(table["carried"], found.carried.mean().flatten(), atol=1e-6)
     assert len(table) == 3 * 3 and table["cos_write_C"].abs().max() < 1
-    assert (tmp_path / "carriers.html").exists()
+    assert written(tmp_path, "carriers.html").exists()
 
 
 def test_cells_hold_their_numbers_and_zeros_are_empty() -> None:
@@ -80,7 +81,7 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     assert " ".join(prompt[:5]) in shown and "p(C)" not in shown.split("Means over")[0]
     assert len(figure.data) == 2 * len(kinds) and len(figure.data[0].x) == 3
     fig9.main(Options(run=run.path, out=tmp_path, formats=()))
-    table: Any = read_csv(tmp_path / "fig9.csv", keep_default_na=False)
+    table: Any = read_csv(written(tmp_path, "fig9.csv"), keep_default_na=False)
     assert len(table) == sum(2 * 3 * run.facts(f"{k}-reference")["pairs"] for k in kinds)
 
 

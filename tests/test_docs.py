@@ -66,7 +66,6 @@ LACKS = {
     "experiments.do_tuned_heads_carry_more --controls 0 --questions 250": "does_tuning_help",
     "experiments.does_it_drift --model reference": "does_tuning_help --table 1",
     "experiments.what_tuning_changes --model reference": "does_tuning_help --table 1",
-    "experiments.do_word_problems_use_them --model checkpoint --data-dir data": "no pair is left",
     "experiments.training_splits": "data_dir",
     **dict.fromkeys(
         (

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
+from drawings import written
 from squares import square
 
 from arith_lens.answers import Answers, Question
@@ -132,18 +133,18 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     by_method = {job.training.tuned.method: job for job in pretended}
     assert [str(head) for head in by_method["precise"].heads] == ["5.5", "5.2", "7.3"]
     assert by_method["random"].heads == by_method["precise"].heads, "those it is set against"
-    table1.main(TableOptions(root=tmp_path, out=tmp_path))
+    table1.main(TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
     printed = capsys.readouterr().out
     assert "word problems (100.0%\N{NO-BREAK SPACE}before)" in printed
     assert "LoRA: about as many parameters" in printed
     assert "At the grid's edge" in printed and "paper" not in printed
-    shown = pandas.read_csv(tmp_path / "table1.csv")
+    shown = pandas.read_csv(written(tmp_path, "table1.csv"))
     assert shown["method"].tolist() == ["full", "precise", "lora", "random"]
     assert shown["seeds"].tolist() == [2] * 4
     assert shown["rate"].tolist() == [0.01] * 4
     assert shown["generic_tasks_change"].tolist() == pytest.approx([-0.5] * 4)
-    frontier.main(Options(root=tmp_path, out=tmp_path, formats=()))
-    points = pandas.read_csv(tmp_path / "frontier.csv")
+    frontier.main(Options(root=tmp_path, out=tmp_path, n=CONFIG.n, formats=()))
+    points = pandas.read_csv(written(tmp_path, "frontier.csv"))
     assert points["chosen"].tolist().count(True) == 8 and len(points) == 12
 
 
@@ -168,11 +169,11 @@ def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
     further = [job.training.name for job in pretended[12:]]
     assert further == [f"precise-3-1-rate-{end}" for end in
                        ("0p001-seed-0", "0p01-seed-0", "0p01-seed-1")]  # fmt: skip
-    table5.main(TableOptions(root=tmp_path, out=tmp_path))
-    shown = pandas.read_csv(tmp_path / "table5.csv")
+    table5.main(TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
+    shown = pandas.read_csv(written(tmp_path, "table5.csv"))
     assert shown["mlps"].tolist() == [0, 1] and shown["which_mlps"].tolist()[1] == "MLP 11"
     with pytest.raises(SystemExit, match=r"--table 2 --model reference"):
-        table2.main(TableOptions(root=tmp_path, out=tmp_path))
+        table2.main(TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
 
 
 def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

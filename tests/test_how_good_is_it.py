@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from drawings import written
 
 from experiments.how_good_is_it import Config, main, tasks_of
 from figures import benchmarks
@@ -22,7 +23,7 @@ def test_the_table_shows_each_task_before_and_after(
     benchmarks.main(TableOptions(root=tmp_path, out=tmp_path))
     shown = capsys.readouterr().out
     assert "without 6 strongest" in shown and "without 6 random (seed 0)" in shown
-    numbers = pd.read_csv(tmp_path / "benchmarks.csv").set_index("task")
+    numbers = pd.read_csv(written(tmp_path, "benchmarks.csv")).set_index("task")
     whole = numbers.loc["world_two_digit"]
     assert whole["questions"] == 8
     kept = whole["right"] - whole["strongest_lost"] + whole["strongest_gained"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
+from drawings import written
 
 import arith_lens as al
 from arith_lens.knockout import KnockoutCurves
@@ -51,10 +52,10 @@ def test_figure_3_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixt
     keys = {*effect.order[:6]}
     assert all(not keys & {*curve.order[:6]} for curve in curves.starting("matched"))
     fig3.main(Options(root=tmp_path, out=tmp_path, formats=()))
-    table = pandas.read_csv(tmp_path / "fig3-n18-addition.csv")
+    table = pandas.read_csv(written(tmp_path, "fig3.csv"))
     shown = table[(table["curve"] == "effect") & (table["operation"] == "addition")]
     assert shown["accuracy"].tolist() == pytest.approx(effect.accuracy().tolist())
-    assert "2 key heads (2.1%)" in (tmp_path / "fig3-n18-addition.html").read_text()
+    assert "2 key heads (2.1%)" in written(tmp_path, "fig3.html").read_text()
 
 
 def test_a_saved_operation_is_not_computed_twice(tmp_path: Path) -> None:
@@ -77,9 +78,9 @@ def test_figure_4_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert before > 0.8 > 0.5 > after
     fig4.main(Options(root=tmp_path, out=tmp_path, formats=()))
-    table = pandas.read_csv(tmp_path / "fig4-n18.csv", keep_default_na=False)
+    table = pandas.read_csv(written(tmp_path, "fig4.csv"), keep_default_na=False)
     assert len(table) == 4 * 2 * 20 * 5
-    assert "10 heads knocked out" in (tmp_path / "fig4-n18.html").read_text()
+    assert "10 heads knocked out" in written(tmp_path, "fig4.html").read_text()
 
 
 def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel) -> None:
@@ -121,18 +122,18 @@ def test_table_4_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixtu
     looks = al.Effects.from_arrays(run.load_arrays("attention-generated"))
     assert looks.mean().sum(-1).tolist() == pytest.approx([1.0] * len(looks.mean()), abs=1e-5)
     table4.main(TableOptions(root=tmp_path, out=tmp_path))
-    table = rows(tmp_path / "table4-n18.csv", "set")
+    table = rows(written(tmp_path, "table4.csv"), "set")
     heads = {name: {*row["heads"].split()} for name, row in table.items()}
     assert heads["overlap"] == heads["generated"] & heads["word_problems"]
     assert float(table["generated"]["generated_before"]) == 1
-    assert len(rows(tmp_path / "table4_heads-n18.csv", "head")) == len(looks.mean())
+    assert len(rows(written(tmp_path, "table4_heads.csv"), "head")) == len(looks.mean())
 
 
 def test_transfer_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = what_else_breaks.Config(n=18, controls=1, limit=12)
     what_else_breaks.main(config, root=tmp_path)
     transfer.main(TableOptions(root=tmp_path, out=tmp_path))
-    table = rows(tmp_path / "transfer-n18.csv", "task")
+    table = rows(written(tmp_path, "transfer.csv"), "task")
     assert table["all word problems"]["questions"] == "48"
     assert table["all generic tasks"]["questions"] == "60"
     assert float(table["all generic tasks"]["before"]) > 0.8

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -114,6 +114,7 @@ def test_each_half_of_the_null_check_fails_by_itself(
 
     def otherwise(*args: Any, **options: Any) -> Any:
         once, repeated = right(*args, **options)
+        assert repeated is not None
         return once, replace(repeated, **{part: 1.01 * getattr(repeated, part)})
 
     monkeypatch.setattr(engines, "record_pairs", otherwise)
@@ -164,7 +165,7 @@ def test_what_the_model_returns_counts_and_not_what_the_unembedding_gives(
     class Capped(LlamaForCausalLM):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output = super().forward(*args, **kwargs)
-            output.logits = torch.tanh(output.logits)
+            output.logits = torch.tanh(cast(Tensor, output.logits))
             return output
 
     hf = make_hf("llama")
@@ -256,6 +257,7 @@ def test_the_counterfactual_run_is_checked_by_itself(
 
     def wrong(*args: Any, **options: Any) -> Any:
         once, repeated = right(*args, **options)
+        assert once.logits is not None
         logits = once.logits * torch.tensor([1, 1.1])[:, None, None]
         return replace(once, logits=logits), repeated
 

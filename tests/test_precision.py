@@ -12,6 +12,7 @@ from oracles import make_pairs
 from torch import Tensor
 
 import arith_lens as al
+from arith_lens.hooks import Edit
 from arith_lens.model import HookedModel, load_model
 from arith_lens.path_patching import engines, path_patch
 from arith_lens.path_patching.trunk import Trunk
@@ -53,8 +54,12 @@ def test_rows_and_readout_are_float32_whatever_the_model(
 
     monkeypatch.setattr(Trunk, "add_mlp", watched_add)
     monkeypatch.setattr(Trunk, "read", watched_read)
-    hook = ("blocks.0.hook_mlp_out", lambda value, hook: seen["mlp"].add(value.dtype))
-    with model.hooks([hook]):
+
+    def noted(value: Tensor) -> Tensor:
+        seen["mlp"].add(value.dtype)
+        return value
+
+    with model.hooks([("blocks.0.hook_mlp_out", Edit(noted))]):
         path_patch(model, pairs, metric="logit")
     assert seen == {"mlp": {dtype}, "rows": {torch.float32}, "logits": {torch.float32}}
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas
 import pytest
+from drawings import written
 
 from arith_lens.runs import find_runs, load_run
 from experiments import what_do_mlps_add
@@ -34,12 +35,12 @@ def test_the_report_says_where_curves_turn_and_who_wins(
 
 def test_figure_6_shows_the_probes_and_one_prompt(results: Path, tmp_path: Path) -> None:
     fig6.main(fig6.Options(root=results, out=tmp_path, formats=()))
-    table = pandas.read_csv(tmp_path / "fig6.csv")
+    table = pandas.read_csv(written(tmp_path, "fig6.csv"))
     assert {*table["read"]} == {"mlp_in", "write"} and {*table["layer"]} == {*range(12)}
     last = table[(table["read"] == "write") & (table["layer"] == 11)]
     end = dict(zip(last["token"].tolist(), last["mean"].tolist(), strict=True))
     assert end["C"] > end["others without C"] + 0.3
-    page = (tmp_path / "fig6.html").read_text(encoding="utf-8")
+    page = written(tmp_path, "fig6.html").read_text(encoding="utf-8")
     (run,) = find_runs("what_do_mlps_add", model="reference", root=results)
     case = run.facts("addition-digits")["case"]
     assert f"framed: the answer, {case['c']}." in page and case["a"] + case["b"] == case["c"]
@@ -52,7 +53,7 @@ def test_figures_13_and_14_set_models_side_by_side(
     options = ModelOptions(root=results, out=tmp_path, formats=())
     figure.main(options)  # pyright: ignore[reportAttributeAccessIssue]
     name = figure.__name__.rpartition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
-    table = pandas.read_csv(tmp_path / f"{name}.csv")
+    table = pandas.read_csv(written(tmp_path, f"{name}.csv"))
     assert {*table["model"]} == {"reference", "reference-mistral"}
     assert not table["start"].isna().to_numpy().any()
 

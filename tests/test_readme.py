@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -50,8 +51,8 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         pd.read_csv(gallery / f"{name}.csv")
         for name in ("fig2", "fig3", "transfer", "table1", "table5")
     )
-    heads = maps[maps.component == "head"]
-    key = heads[heads["mean"] < -0.05]
+    heads: Any = maps[maps.component == "head"]
+    key: Any = heads[heads["mean"] < -0.05]
     addition = fig3[fig3.operation == "addition"].set_index(["curve", "k"]).accuracy
     matched = addition[addition.index.get_level_values("curve").str.startswith("matched")]
     tasks = transfer.set_index("task")

@@ -388,7 +388,7 @@ def test_shards_of_any_kind_are_kept_with_their_notes(tmp_path: Path) -> None:
 def test_a_result_takes_no_other_results_shards_away(llama: Any, tmp_path: Path) -> None:
     """A name may begin like another's."""
     tokens = random_tokens(llama, 2, 6)
-    result = compute(None, llama, PromptPairs.from_tokens(tokens, tokens, tokens[:, 2]))
+    result = compute(None, llama, PromptPairs.from_tokens(tokens, tokens.flip(0), tokens[:, 2]))
     with opened(tmp_path) as run:
         for name in ("curve", "curve-random"):
             run.shards(name, {}).save(0, {"x": torch.ones(2)})

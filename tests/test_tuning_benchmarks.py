@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas
 import pytest
+from drawings import written
 
 from arith_lens.fine_tuning.base import load_base
 from experiments.does_tuning_help import __main__ as command
@@ -82,7 +83,7 @@ def share(answers: list[dict[str, str]], mathematics: bool) -> float:
 
 def rows_of(run: Path, out: Path) -> Iterator[tuple[str, Any]]:
     table1.main(TableOptions(run=run, out=out))
-    for row in pandas.read_csv(out / "table1.csv").to_dict("records"):
+    for row in pandas.read_csv(written(out, "table1.csv")).to_dict("records"):
         end = "" if row["method"] == "full" else f"-{row['heads']}-0"
         yield f"{row['method']}{end}-rate-0p003-seed-0", row
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawings import written
 
 import arith_lens as al
 from arith_lens.paper import paper_model
@@ -52,7 +53,7 @@ def test_a_run_is_saved_reported_and_drawn(
     assert record["provenance"]["model"]["attn_implementation"]
     assert len(record["provenance"]["model"]["weights_sha256"]) == 64
     fig2.main(fig2.Options(run=run.path, out=tmp_path / "out", formats=()))
-    assert (tmp_path / "out" / "fig2.html").exists()
+    assert written(tmp_path / "out", "fig2.html").exists()
 
 
 def test_key_heads_are_reported_with_intervals_and_q_values(

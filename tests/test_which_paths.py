@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawings import written
 from pandas import read_csv
 
 from arith_lens.runs import find_runs
@@ -34,7 +35,7 @@ def test_the_parts_of_the_table_add_up_to_the_total(
     assert {str(head) for head in total.top(3)} == {str(head) for head in via_mlps.top(3)}
     paths.main(paths.TableOptions(run=run.path, out=tmp_path))
     assert "heads add" in capsys.readouterr().out
-    table: Any = read_csv(tmp_path / "paths.csv", dtype={"head": str})
+    table: Any = read_csv(written(tmp_path, "paths.csv"), dtype={"head": str})
     parts = table["direct"] + table["MLPs add"] + table["heads add"]
     assert np.allclose(parts, table["total"], atol=1e-6) and table["MLPs add"].abs().max() > 1e-3
     assert table["direct"].between(table["direct low"], table["direct high"]).all()
@@ -62,16 +63,16 @@ def test_stability_and_templates_are_drawn_from_a_run_of_heads(
     (run,) = find_runs("which_heads", root=tmp_path / "results")
     stability.main(stability.StabilityOptions(run=run.path, out=tmp_path, formats=(), k=3))
     templates.main(templates.Options(run=run.path, out=tmp_path, formats=()))
-    settled: Any = read_csv(tmp_path / "stability.csv")
+    settled: Any = read_csv(written(tmp_path, "stability.csv"))
     assert settled["n"].max() == 18 and set(settled["set"]) == {"top 3"}
     heads = run.load("addition").heads
-    table: Any = read_csv(tmp_path / "templates.csv", dtype={"head": str})
+    table: Any = read_csv(written(tmp_path, "templates.csv"), dtype={"head": str})
     assert table["head"].tolist() == list(map(str, heads.top(12)))
     first = heads.by_template()[sorted(set(heads.template or ()))[0]]
     best = heads.top(1)[0]
     expected = float(first.mean()[best.layer, best.index])  # pyright: ignore[reportAttributeAccessIssue]
     assert table["0"].iloc[0] == pytest.approx(expected, rel=1e-5)
-    assert (tmp_path / "templates.html").exists() and (tmp_path / "stability.html").exists()
+    assert all(written(tmp_path, f"{name}.html").exists() for name in ("templates", "stability"))
 
 
 def test_a_run_of_another_kind_is_refused_with_the_command(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def mean_overlap(*maps: np.ndarray) -> float:
 def rank_correlation(*maps: np.ndarray) -> float:
     """Spearman's correlation of all heads' effects, mean over the pairs of maps."""
     ranks = [np.argsort(np.argsort(one.ravel())) for one in maps]
-    between = np.corrcoef(ranks)[np.triu_indices(len(ranks), 1)]
+    between = np.asarray(np.corrcoef(ranks))[np.triu_indices(len(ranks), 1)]
     return float(between.mean())
 
 
