@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -10,6 +11,7 @@ from drawings import written
 
 import arith_lens as al
 from arith_lens.knockout import KnockoutCurves
+from arith_lens.problems import FOUR
 from arith_lens.runs import find_runs
 from experiments import (
     are_they_needed,
@@ -92,7 +94,15 @@ def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel
         what_comes_instead.first_tokens(reference_model, [("281 + 135 = ", "")])
 
 
-def test_table_3_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_3_from_its_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = al.sample_pairs
+
+    def some(model: al.HookedModel, operation: str, **options: Any) -> al.PromptPairs:
+        return whole(model, operation, 18 if operation in FOUR else None, **options)
+
+    monkeypatch.setattr(al, "sample_pairs", some)
     do_powers_use_them.main(do_powers_use_them.Config(controls=1, draws=1), root=tmp_path)
     table3.main(TableOptions(root=tmp_path, out=tmp_path))
     printed = capsys.readouterr().out
