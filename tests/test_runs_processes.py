@@ -1,5 +1,6 @@
 """Several processes, or machines, fill one run: the same bits as one process alone."""
 
+import socket
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ import arith_lens as al
 from arith_lens.runs import PartDone, Shards, processes
 
 checkpoint, root = sys.argv[1:]
-processes.JOIN = processes.timedelta(seconds=3)
+processes.JOIN = processes.timedelta(seconds=int(os.environ.get("JOIN", "90")))
 rank, kill = os.environ.get("RANK"), os.environ.get("KILL", "")
 save, computed = Shards.save, []
 def save_and_die(shards, index, *given):
@@ -121,6 +122,13 @@ def test_a_killed_worker_is_resumed(
     assert same(contents(tmp_path), alone)
 
 
+def free_port() -> str:
+    """One that nothing listens at now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
 def test_a_worker_that_never_starts_is_waited_for_and_named(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -132,7 +140,8 @@ def test_a_worker_that_never_starts_is_waited_for_and_named(
         LOCAL_RANK="0",
         WORLD_SIZE="2",
         MASTER_ADDR="127.0.0.1",
-        MASTER_PORT="29611",
+        MASTER_PORT=free_port(),
+        JOIN="3",
     )
     assert "expected 2 processes, found that some did not start" in said
 
