@@ -19,6 +19,7 @@ SIZE ?=
 TASKS ?=
 LIMIT ?=
 TUNED ?=
+PROCESSES ?=
 
 # Idle OpenMP threads sleep: spinning, they take the processor from other work. Yours wins.
 OMP_WAIT_POLICY ?= PASSIVE
@@ -49,6 +50,9 @@ TUNE = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) $(if $(LIMIT),--
 PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_mlps_add \
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
 
+# On a CPU several processes of one thread share the work of small models better than threads do.
+SHARED = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc_per_node $(PROCESSES) -m,$(BIN)/python -m)
+
 LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
 
 # Prompts of one's own work with these alone; the other targets would answer another question.
@@ -64,7 +68,7 @@ endif
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= KEEP= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= KEEP= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= PROCESSES= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 
@@ -82,8 +86,8 @@ fig9: $(STAMP) ## what does the model say with the calculation, and without it?
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments.template_tables --figure 10 --tokenizers $(TOKENIZER)
 
-fig3: $(STAMP) ## are the key heads needed? accuracy as heads are knocked out (some minutes)
-	$(BIN)/python -m experiments.are_they_needed $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
+fig3: $(STAMP) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
+	$(SHARED) experiments.are_they_needed $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
 	$(BIN)/python -m figures.fig3 $(SHOW)
 
 fig4: $(STAMP) ## what does the model say without them? next tokens before and after

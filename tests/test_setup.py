@@ -94,6 +94,17 @@ def test_help_lists_every_target(tmp_path: Path) -> None:
 
 
 @needs_make
+def test_processes_share_the_knockouts_of_figure_3(tmp_path: Path) -> None:
+    alone, shared = (
+        next(line for line in make(tmp_path, "-n", "fig3", *more).stdout.splitlines()
+             if "experiments.are_they_needed" in line)
+        for more in ([], ["PROCESSES=2"])
+    )  # fmt: skip
+    assert "torch.distributed.run" not in alone
+    assert shared.startswith("OMP_NUM_THREADS=1 ") and "--nproc_per_node 2 -m experiments" in shared
+
+
+@needs_make
 def test_variables_become_options(tmp_path: Path) -> None:
     given = ["N=7", "OPERATIONS=addition division", "DTYPE=bfloat16", "DEVICE=cuda"]
     given.append("KEEP=all")
