@@ -115,3 +115,9 @@ def _logprob(readout: Readout) -> Float[Tensor, "*row pair"]:
 def _over_foil(readout: Readout) -> Float[Tensor, "*row pair"]:
     assert readout.foil is not None, "logit_difference needs the foil's logit"
     return readout.answer - readout.foil
+
+
+def logit_tolerance(dtype: torch.dtype) -> float:
+    """How far two ways to one logit of a model of this dtype may differ, as a share of the largest:
+    more is no rounding."""
+    return {torch.bfloat16: 5e-2, torch.float16: 1e-2}.get(dtype, 1e-4)

@@ -117,13 +117,15 @@ class TreeWalk:
             for layer in self._in_order(stage):
                 rows = self.ends if layer == top else self.nodes
                 inputs = self._inputs(layer, self.nodes)
-                whole = TreeAttention(self.tree, self.inputs.masks[layer])
+                attention = TreeAttention(self.tree, self.inputs.masks[layer])
                 for index, states in enumerate(chunks):
                     edits = _edits(stage, layer, states, replacements, rows)
                     if layer == top:
                         streams[index] = self._end_of(layer, streams[index], edits)
                     else:
-                        streams[index] = self.layers[layer](streams[index], inputs, whole, **edits)
+                        streams[index] = self.layers[layer](
+                            streams[index], inputs, attention, **edits
+                        )
             stream = torch.cat(streams)
         return stream
 
@@ -220,13 +222,13 @@ def _edits(
     if layer != stage.start:
         return {}
     out = stage.out[states].to(rows.chosen.device)[:, None] & rows.chosen[:, None]
-    places = {"z": (z_name(layer), out[..., :-1]), "mlp_out": (mlp_out_name(layer), out[..., -1:])}
+    points = {"z": (z_name(layer), out[..., :-1]), "mlp_out": (mlp_out_name(layer), out[..., -1:])}
     return {
-        place: Replacement(where, _by_slot(rows.values(replacements[name]), place))
-        for place, (name, where) in places.items()
+        point: Replacement(where, _by_slot(rows.values(replacements[name]), point))
+        for point, (name, where) in points.items()
         if name in replacements
     }
 
 
-def _by_slot(value: Tensor, place: str) -> Float[Tensor, "row slot_or_1 d_or_1"]:
-    return value if place == "z" else value[:, None]
+def _by_slot(value: Tensor, point: str) -> Float[Tensor, "row slot_or_1 d_or_1"]:
+    return value if point == "z" else value[:, None]

@@ -17,13 +17,11 @@ from arith_lens.components import (
 )
 from arith_lens.knockout.stages import Stage, Variant, stages_of
 from arith_lens.knockout.tree_walk import TreeWalk
+from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike, run_layers
 from arith_lens.pairs import PromptPairs
 
 N_TOP = 5
-TOLERANCE = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
-"""By how much of the largest logit a walk may differ; `TOLERANCE_FLOAT32` for wider types."""
-TOLERANCE_FLOAT32 = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +108,7 @@ def walk_agrees(
     """Whether a walk gives the logits that hooks give. Arguments as `run_variants`."""
     common = (model, pairs, [variant], values, chosen, 1)
     found, expected = (run_variants(*common, way, _float_logits) for way in (walk, None))
-    allowed = TOLERANCE.get(walk.inputs.stream.dtype, TOLERANCE_FLOAT32)
+    allowed = logit_tolerance(walk.inputs.stream.dtype)
     return float((found - expected).abs().max()) <= allowed * float(expected.abs().max())
 
 

@@ -12,15 +12,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.recording import Batch, Recording, joined_runs, record_batch
 from arith_lens.path_patching.sweep import Senders
 from arith_lens.path_patching.trunk import Trunk
 
-TOLERANCE = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
-"""Largest relative difference by the model's dtype; `TOLERANCE_FLOAT32` for wider ones."""
-TOLERANCE_FLOAT32 = 1e-4
 ROUNDING = 1e-6
 """Of the largest value; a sender that changes less than that changes nothing."""
 TINY = torch.finfo(torch.float32).tiny
@@ -120,7 +118,7 @@ def certificate_of(
                 logit, own[1, chosen], scale
             ),
         },
-        allowed=TOLERANCE.get(recording.z.dtype, TOLERANCE_FLOAT32),
+        allowed=logit_tolerance(recording.z.dtype),
         n_pairs=len(chosen),
         vacuous=_is_vacuous(recording, pairs, senders),
     )
