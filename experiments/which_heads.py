@@ -19,11 +19,12 @@ from torch import Tensor
 import arith_lens as al
 from arith_lens.effects import KEY
 from arith_lens.model import empty_model
+from arith_lens.operations import FOUR, OPERATIONS, OperationName
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.trunk import trunk_of
-from arith_lens.problems import FOUR, OPERATIONS, check_operands
+from arith_lens.problems import check_operands
 from arith_lens.runs import Run, RunError
 from experiments.command import command, parts_said
 
@@ -35,9 +36,7 @@ BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left
 """What a dry run says: without weights, nobody knows which prompts the model answers right."""
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None
-Operation: TypeAlias = Literal[
-    "addition", "subtraction", "multiplication", "division", "exponentiation"
-]
+Operation: TypeAlias = OperationName
 
 
 @dataclass(frozen=True)
