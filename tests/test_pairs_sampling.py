@@ -234,7 +234,7 @@ def test_an_impossible_range_is_refused_and_explained(toy):
 @pytest.mark.parametrize(
     "choice, message",
     [
-        ({"operation": "modulo"}, "unknown operation 'modulo': expected one of addition"),
+        ({"operation": "modulus"}, "unknown operation 'modulus': expected one of addition"),
         ({"answer_token": "second"}, "answer_token='second' .*: 'whole', 'first', 'last'"),
         ({"counterfactual": "swap"}, "counterfactual='swap' .*: 'word', 'operands', 'operator'"),
         ({"keep": "wrong"}, "keep='wrong' is not one of .*: 'correct', 'all'"),
