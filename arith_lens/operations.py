@@ -233,6 +233,19 @@ OPERATIONS: Mapping[str, Operation] = table(
         ),
         paper_heads="exponent_heads",
     ),
+    Operation(
+        name="modulo",
+        symbol="%",
+        sign="mod",
+        words={
+            "infix": ("mod", "modulo"),
+            "noun": ("remainder", "residue"),
+            "question noun": ("remainder",),
+        },
+        value=lambda a, b: a % b if b else None,
+        exact=lambda a, b: a >= 0 and b > 0,
+        counterfactuals=("addition", "subtraction", "multiplication", "division"),
+    ),
 )
 """All operations, by name."""
 

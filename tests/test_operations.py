@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import LlamaTokenizer
 
 from arith_lens.operations import FOUR, IN_PAPER, OPERATIONS, Operation, Pattern, table
 from arith_lens.pairs import sample_pairs
 from arith_lens.paper import MODELS
 from arith_lens.problems import Problem, all_problems
 from arith_lens.templates import TEMPLATES, other_operators
+from experiments.template_tables import tokenizer_of as shipped_tokenizer
 
 WORDS = {"infix": ("or",), "noun": ("maximum",), "question noun": ("greater",)}
 
@@ -134,3 +137,47 @@ def test_an_unknown_operation_is_named(tokenizer: Any) -> None:
         sample_pairs(tokenizer, "modulus", keep="all")
     with pytest.raises(ValueError, match="unknown operation 'modulus'"):
         Problem("modulus", 7, 3)
+
+
+@pytest.mark.parametrize("a, b, remainder", [(7, 3, 1), (9, 4, 1), (8, 2, 0), (2, 5, 2), (6, 6, 0)])
+def test_modulo_is_what_repeated_subtraction_leaves(a: int, b: int, remainder: int) -> None:
+    problem = Problem("modulo", a, b)
+    assert (problem.answer, problem.value, str(problem)) == (remainder, remainder, f"{a} % {b}")
+    while a >= b:
+        a -= b
+    assert a == remainder
+
+
+def test_modulo_needs_a_positive_divisor_and_no_negative_number() -> None:
+    assert not Problem("modulo", 5, 0).is_exact and Problem("modulo", 5, 0).value is None
+    assert not Problem("modulo", -5, 3).is_exact and not Problem("modulo", 5, -3).is_exact
+
+
+def test_modulo_is_sampled_from_the_shipped_tokenizer() -> None:
+    """81 problems, of which 36 (A < B) have the answer A; nine sentences for each problem."""
+    tokenizer = shipped_tokenizer("reference")
+    pairs = sample_pairs(tokenizer, "modulo", keep="all")
+    assert len(pairs) == pairs.n_distinct == 9 * 81
+    assert pairs.computed is not None and pairs.operands is not None
+    assert int(pairs.computed.sum()) == 9 * (81 - 36)
+    digits = tokenizer.convert_ids_to_tokens(pairs.answer.tolist())
+    assert digits == [str(a - b * (a // b)) for a, b in pairs.operands.tolist()]
+    assert pairs.reference_text is not None and pairs.counterfactual_text is not None
+    assert {"7 % 3 = ", "7 mod 3 equals to ", "The remainder of 7 and 3 is "} <= {
+        *pairs.reference_text
+    }
+    assert not any(word in text for text in pairs.counterfactual_text for word in ("%", "mod"))
+
+
+@pytest.mark.parametrize("name", ["llama2", "mistral"])
+@pytest.mark.parametrize("kind", ["word", "operands", "operator"])
+def test_modulo_aligns_under_published_tokenizers(
+    data_directory: Path, name: str, kind: str
+) -> None:
+    folder = data_directory / "tokenizers" / name
+    if not (folder / "tokenizer.model").is_file():
+        pytest.skip(f"needs {folder}/tokenizer.model")
+    tokenizer = LlamaTokenizer.from_pretrained(folder, add_bos_token=True)
+    pairs = sample_pairs(tokenizer, "modulo", keep="all", counterfactual=kind)
+    assert len(pairs) == 9 * 81
+    assert set(tokenizer.convert_ids_to_tokens(pairs.reference[:, -1].tolist())) == {"▁"}
