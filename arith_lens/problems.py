@@ -4,9 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from arith_lens.operations import FOUR as FOUR
-from arith_lens.operations import OPERATIONS as OPERATIONS
-from arith_lens.operations import operation_of
+from arith_lens.operations import OPERATIONS, operation_of
 
 MOST_PROBLEMS = 1_000_000
 """All pairs of numbers from 1 to 1000; more take minutes and gigabytes to list."""
