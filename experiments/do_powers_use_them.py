@@ -11,7 +11,7 @@ from typing import Any
 
 import arith_lens as al
 from arith_lens.knockout import knockout_curves, random_order
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments.command import Experiment, command, continue_after_part, exit_on_user_error

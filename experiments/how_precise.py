@@ -16,9 +16,9 @@ import tyro
 
 import arith_lens as al
 from arith_lens.model import empty_model
+from arith_lens.operations import FOUR
 from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.settings import BEFORE_FILTER, Operation

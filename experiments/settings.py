@@ -10,9 +10,10 @@ import torch
 
 import arith_lens as al
 from arith_lens.model import empty_model
+from arith_lens.operations import FOUR, OPERATIONS, OperationName
 from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.trunk import trunk_of
-from arith_lens.problems import FOUR, OPERATIONS, check_operands
+from arith_lens.problems import check_operands
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 
@@ -23,9 +24,7 @@ Engine: TypeAlias = Literal["auto", "sweep", "hooks"]
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None
 Metric: TypeAlias = Literal["relative_logit", "logit", "logprob", "probability"]
 Keep: TypeAlias = Literal["correct", "all"]
-Operation: TypeAlias = Literal[
-    "addition", "subtraction", "multiplication", "division", "exponentiation"
-]
+Operation: TypeAlias = OperationName
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import torch
 
 import arith_lens as al
 from arith_lens.next_tokens import next_tokens
+from arith_lens.operations import FOUR
 from arith_lens.pairs.correctness import answer, keep_correct
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 from experiments.command import Experiment, command, exit_on_user_error
 from experiments.settings import Keep, ModelSettings

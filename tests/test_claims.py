@@ -14,7 +14,7 @@ from arith_lens.claims import CLAIMS, Number
 from arith_lens.claims.claim import Found, Within
 from arith_lens.claims.evidence import Evidence
 from arith_lens.claims.verdicts import verdict_on
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 from arith_lens.runs.record import write_record
 from figures import claims as figure
 

@@ -11,7 +11,7 @@ from drawings import written
 
 import arith_lens as al
 from arith_lens.knockout import KnockoutCurves
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 from arith_lens.runs import find_runs
 from experiments import (
     are_they_needed,
