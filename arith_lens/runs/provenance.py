@@ -5,7 +5,9 @@ import json
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
@@ -17,6 +19,8 @@ from torch import Tensor
 from arith_lens.runs.files import RunError, plain
 
 _PACKAGES = ("arith-lens", "torch", "transformers", "transformer-lens", "numpy", "safetensors")
+
+version = cache(installed_version)  # reading the packages' metadata takes milliseconds
 
 
 @runtime_checkable
