@@ -1,5 +1,6 @@
 """Tiny random models and a toy tokenizer with LLaMA-2's conventions; no network needed."""
 
+import functools
 import os
 import re
 
@@ -154,6 +155,14 @@ def deep(make_model: Callable[..., HookedModel]) -> HookedModel:
 def model(request: pytest.FixtureRequest) -> HookedModel:
     """Each of the two families in turn. Hooks leave no trace, so that tests share them."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def empty_models() -> Callable[..., HookedModel]:
+    """`empty_model`, which makes each model once: dry runs leave it as it is."""
+    from arith_lens.model import empty_model
+
+    return functools.cache(empty_model)
 
 
 def random_tokens(model: Any, *shape: int, seed: int = 0) -> torch.Tensor:
