@@ -190,7 +190,7 @@ def counterfactual(reference: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="session")
 def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> FreshPython:
     """What a fresh Python has imported, step after step."""
-    return take_steps(tmp_path_factory.mktemp("fresh"))
+    return take_steps(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")
