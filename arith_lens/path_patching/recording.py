@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,30 +24,27 @@ class Recording:
     z: Float[Tensor, "run layer pair n_heads d_head"]
     attn_out: Float[Tensor, "run layer pair d_model"]
     mlp_out: Float[Tensor, "run layer pair d_model"]
-    logits: Float[Tensor, "run pair d_vocab"] | None
-    """What the model returned; None where it was not computed."""
+    logits: Float[Tensor, "run returned d_vocab"] | None = None
+    """What the model returned for all pairs, or for those whose logits were wanted; None where
+    none were."""
 
     def pairs(self, chosen: slice | list[int]) -> "Recording":
-        """The recording of some of the pairs."""
+        """The recording of some of the pairs, without logits."""
         return Recording(
             stream=self.stream[:, chosen],
             z=self.z[:, :, chosen],
             attn_out=self.attn_out[:, :, chosen],
             mlp_out=self.mlp_out[:, :, chosen],
-            logits=None if self.logits is None else self.logits[:, chosen],
         )
 
 
 def joined_runs(runs: Sequence[Recording]) -> Recording:
-    """Several runs of the same pairs as one recording."""
+    """Several runs of the same pairs as one recording, without logits."""
     return Recording(
         stream=torch.cat([run.stream for run in runs]),
         z=torch.cat([run.z for run in runs]),
         attn_out=torch.cat([run.attn_out for run in runs]),
         mlp_out=torch.cat([run.mlp_out for run in runs]),
-        logits=torch.cat([run.logits for run in runs if run.logits is not None])
-        if runs[0].logits is not None
-        else None,
     )
 
 
@@ -98,7 +95,7 @@ def record_pairs(
     model: HookedLike,
     pairs: PromptPairs,
     *,
-    logits: bool = False,
+    logits: bool | Sequence[int] = False,
     hooked: bool = False,
     repeated: int | None = None,
 ) -> tuple[Recording, Recording | None]:
@@ -107,7 +104,8 @@ def record_pairs(
     Args:
         model: HookedModel or TransformerBridge
         pairs: padded on the left
-        logits: keep what the model returns at END too
+        logits: keep what the model returns at END too: of both runs of all pairs, or of the pairs
+            of these indices
         hooked: hooks are in place and must act. Else the model's own modules run, which is faster.
         repeated: the pair whose reference runs once more, in a row of its own
 
@@ -117,20 +115,32 @@ def record_pairs(
     Raises:
         FloatingPointError: an activation is not finite; its layer is named
     """
-    batch = Batch.of(pairs)
+    n_pairs, batch = len(pairs), Batch.of(pairs)
     if repeated is not None:
         batch = batch.with_repeated(repeated)
-    prompts = record_batch(model, batch, logits=logits, hooked=hooked)
-    n_pairs = len(pairs)
+    wanted = range(n_pairs) if logits is True else logits or ()
+    rows = [run * n_pairs + pair for run in (0, 1) for pair in wanted]
+    rows += range(2 * n_pairs, len(batch)) if logits is True else ()
+    prompts = record_batch(model, batch, logits=torch.tensor(rows) if rows else None, hooked=hooked)
     both = [prompts.pairs(slice(start, start + n_pairs)) for start in (0, n_pairs)]
+    recording = joined_runs(both)
     once_more = None if repeated is None else prompts.pairs(slice(2 * n_pairs, None))
-    return joined_runs(both), once_more
+    if prompts.logits is not None:
+        runs, others = prompts.logits[0].tensor_split([2 * len(wanted)])
+        recording = replace(recording, logits=runs.unflatten(0, (2, -1)))
+        if once_more is not None and len(others):
+            once_more = replace(once_more, logits=others[None])
+    return recording, once_more
 
 
 def record_batch(
-    model: HookedLike, batch: Batch, *, logits: bool = False, hooked: bool = False
+    model: HookedLike,
+    batch: Batch,
+    *,
+    logits: Int[Tensor, "row"] | None = None,
+    hooked: bool = False,
 ) -> Recording:
-    """The same of any prompts, as one run. Errors as `record_pairs`."""
+    """The same of any prompts, as one run, with some rows' logits. Errors as `record_pairs`."""
     by_name = _record_by_hook_points if hooked else _record_by_own_modules
     seen, returned = by_name(model, batch, logits)
     home, layers = home_of(model.unembed), range(len(model.blocks))
@@ -154,12 +164,12 @@ Seen = dict[str, Tensor]
 
 
 def _record_by_own_modules(
-    model: HookedLike, batch: Batch, logits: bool
+    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None
 ) -> tuple[Seen, Tensor | None]:
     """With PyTorch's own hooks on the model's own modules.
 
-    The last layer's output projection and MLP compute END alone: nothing reads their other
-    positions.
+    The last layer's output projection and MLP compute END alone, and the unembedding the rows whose
+    logits are wanted: nothing reads the others.
     """
     seen: Seen = {}
     blocks = list(model.blocks)  # the bridge's, which are not in place inside
@@ -184,12 +194,14 @@ def _record_by_own_modules(
                     partial(_as_wide, batch), prepend=True, with_kwargs=True
                 ).remove
             )
+        if logits is not None:
+            watch(model.unembed.original_component.register_forward_pre_hook, _rows_alone, logits)
         returned = _run(model, batch, logits)
     return seen, returned
 
 
 def _record_by_hook_points(
-    model: HookedLike, batch: Batch, logits: bool
+    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None
 ) -> tuple[Seen, Tensor | None]:
     """With the bridge's hook points, behind the hooks that are in place."""
     seen: Seen = {}
@@ -205,19 +217,29 @@ def _record_by_hook_points(
     return seen, returned
 
 
-def _run(model: HookedLike, batch: Batch, logits: bool) -> Tensor | None:
-    """What the model returns at END [prompt d_vocab]; None where it is not wanted, and then no
-    logits are computed where the model can leave them out."""
+def _run(model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None) -> Tensor | None:
+    """What the model returns at END of some rows [row d_vocab]; None where it is not wanted, and
+    then no logits are computed where the model can leave them out."""
     device = torch.device(model.cfg.device)
-    kept = batch.end.unique().to(device) if logits else torch.empty(0, dtype=torch.long).to(device)
-    options = accepted_options(model, logits_to_keep=kept, use_cache=False)
+    columns = torch.empty(0, dtype=torch.long) if logits is None else batch.end.unique()
+    options = accepted_options(model, logits_to_keep=columns.to(device), use_cache=False)
     returned = model(batch.tokens.to(device), attention_mask=batch.mask.to(device), **options)
-    if not logits:
+    if logits is None:
         return None
-    if returned.shape[1] == batch.tokens.shape[1]:
-        return batch.at_end(returned)
-    columns = torch.searchsorted(kept, batch.end.to(device))
-    return returned[torch.arange(len(batch), device=device), columns]
+    if returned.shape[:2] == (len(logits), 1):  # the unembedding was given these rows alone
+        return returned[:, 0]
+    return _ends_of(batch, logits, returned)[:, 0]
+
+
+def _ends_of(
+    batch: Batch, rows: Int[Tensor, "row"], value: Float[Tensor, "prompt kept_pos *rest"]
+) -> Float[Tensor, "row 1 *rest"]:
+    """END of some rows, from the values at all positions, or at those where some prompt ends."""
+    rows, end = rows.to(value.device), batch.end.to(value.device)
+    columns = (
+        end if value.shape[1] == batch.tokens.shape[1] else torch.searchsorted(end.unique(), end)
+    )
+    return value[rows, columns[rows]][:, None]
 
 
 def _keep_input(batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any) -> None:
@@ -228,6 +250,12 @@ def _keep_output(
     batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any, output: Any
 ) -> None:
     seen[name] = batch.at_end(output[0] if isinstance(output, tuple) else output)
+
+
+def _rows_alone(
+    batch: Batch, rows: Int[Tensor, "row"], module: Any, args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    return (_ends_of(batch, rows, args[0]), *args[1:]), kwargs
 
 
 def _end_alone(batch: Batch, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
