@@ -150,7 +150,7 @@ def test_padding_that_is_not_masked_is_found_out(
     """As a model that ignores its mask."""
     right = recording._run
 
-    def unmasked(model: Any, batch: Batch, logits: bool) -> Any:
+    def unmasked(model: Any, batch: Batch, logits: Any) -> Any:
         return right(model, replace(batch, mask=torch.ones_like(batch.mask)), logits)
 
     monkeypatch.setattr(recording, "_run", unmasked)

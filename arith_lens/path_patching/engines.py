@@ -128,6 +128,7 @@ class SweepEngine:
             logits=self._pairs_with_logits(pairs) if uncertified else False,
             hooked=self.hooked,
             repeated=shortest if self.certify and not self.hooked else None,
+            own_tokens=self.question.own_tokens,
         )
         ends = torch.empty(len(pairs), recording.stream.shape[-1])
 

@@ -1,7 +1,7 @@
 """What both runs of some pairs put out at END: all that the sweep and its certificate read."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -53,7 +53,8 @@ class Batch:
     """Prompts that run together, and the column at which each one ends."""
 
     tokens: Int[Tensor, "prompt pos"]
-    mask: Bool[Tensor, "prompt pos"]
+    mask: Bool[Tensor, "prompt mask_pos"]
+    """Of the tokens, and before them of those whose keys and values are known."""
     end: Int[Tensor, "prompt"]
 
     def __len__(self) -> int:
@@ -79,6 +80,25 @@ class Batch:
             torch.cat([self.end, torch.tensor([length - 1])]),
         )
 
+    def alone(self, prompt: int) -> "Batch":
+        """One prompt, without padding."""
+        tokens = self.tokens[prompt][self.mask[prompt]][None]
+        return Batch(tokens, torch.ones_like(tokens).bool(), torch.tensor([tokens.shape[1] - 1]))
+
+    def in_two(self, n_own: int) -> tuple["Batch", "Batch", Int[Tensor, "prompt"]]:
+        """The different beginnings; the last `n_own` columns of each prompt, with the mask of all;
+        and each prompt's beginning."""
+        n_shared = self.tokens.shape[1] - n_own
+        start = torch.stack([self.tokens, self.mask.to(self.tokens)], -1)[:, :n_shared]
+        rows, of_prompt = start.flatten(1).unique(dim=0, return_inverse=True)
+        tokens, mask = rows.unflatten(1, (-1, 2)).unbind(-1)
+        beginnings = Batch(tokens, mask.bool(), torch.full((len(rows),), n_shared - 1))
+        return (
+            beginnings,
+            Batch(self.tokens[:, n_shared:], self.mask, self.end - n_shared),
+            of_prompt,
+        )
+
     def rows(self, chosen: Int[Tensor, "chosen"]) -> "Batch":
         """Some of the prompts."""
         return Batch(self.tokens[chosen], self.mask[chosen], self.end[chosen])
@@ -98,6 +118,7 @@ def record_pairs(
     logits: bool | Sequence[int] = False,
     hooked: bool = False,
     repeated: int | None = None,
+    own_tokens: int | None = None,
 ) -> tuple[Recording, Recording | None]:
     """Run references and counterfactuals as one batch and keep what they put out at END.
 
@@ -108,6 +129,9 @@ def record_pairs(
             of these indices
         hooked: hooks are in place and must act. Else the model's own modules run, which is faster.
         repeated: the pair whose reference runs once more, in a row of its own
+        own_tokens: how many tokens at the end of each prompt are computed for it alone; what stands
+            before them is computed once for all prompts that have it, and the repeated prompt runs
+            as a whole. None, or while hooks must act: every prompt is computed as a whole.
 
     Returns:
         The recording of both runs, and that of the repeated prompt, if there is one.
@@ -116,15 +140,21 @@ def record_pairs(
         FloatingPointError: an activation is not finite; its layer is named
     """
     n_pairs, batch = len(pairs), Batch.of(pairs)
-    if repeated is not None:
+    own = None if hooked else own_tokens
+    if repeated is not None and own is None:
         batch = batch.with_repeated(repeated)
     wanted = range(n_pairs) if logits is True else logits or ()
     rows = [run * n_pairs + pair for run in (0, 1) for pair in wanted]
     rows += range(2 * n_pairs, len(batch)) if logits is True else ()
-    prompts = record_batch(model, batch, logits=torch.tensor(rows) if rows else None, hooked=hooked)
+    with_logits = torch.tensor(rows) if rows else None
+    prompts = record_batch(model, batch, logits=with_logits, hooked=hooked, own_tokens=own)
     both = [prompts.pairs(slice(start, start + n_pairs)) for start in (0, n_pairs)]
     recording = joined_runs(both)
-    once_more = None if repeated is None else prompts.pairs(slice(2 * n_pairs, None))
+    once_more = None
+    if repeated is not None and own is not None:
+        once_more = record_batch(model, batch.alone(repeated))
+    elif repeated is not None:
+        once_more = prompts.pairs(slice(2 * n_pairs, None))
     if prompts.logits is not None:
         runs, others = prompts.logits[0].tensor_split([2 * len(wanted)])
         recording = replace(recording, logits=runs.unflatten(0, (2, -1)))
@@ -139,10 +169,13 @@ def record_batch(
     *,
     logits: Int[Tensor, "row"] | None = None,
     hooked: bool = False,
+    own_tokens: int | None = None,
 ) -> Recording:
     """The same of any prompts, as one run, with some rows' logits. Errors as `record_pairs`."""
-    by_name = _record_by_hook_points if hooked else _record_by_own_modules
-    seen, returned = by_name(model, batch, logits)
+    if hooked:
+        seen, returned = _record_by_hook_points(model, batch, logits)
+    else:
+        seen, returned = _record_by_own_modules(model, batch, logits, own_tokens)
     home, layers = home_of(model.unembed), range(len(model.blocks))
 
     def by_layer(name: Callable[[int], str]) -> Tensor:
@@ -164,7 +197,7 @@ Seen = dict[str, Tensor]
 
 
 def _record_by_own_modules(
-    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None
+    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None, own_tokens: int | None
 ) -> tuple[Seen, Tensor | None]:
     """With PyTorch's own hooks on the model's own modules.
 
@@ -175,6 +208,11 @@ def _record_by_own_modules(
     blocks = list(model.blocks)  # the bridge's, which are not in place inside
     with ExitStack() as stack:
         stack.enter_context(without_bridge(model))
+        before: dict[str, Any] = {}
+        if own_tokens is not None:
+            beginnings, batch, of_prompt = batch.in_two(own_tokens)
+            before["past"] = _keys_and_values(model, blocks[-1], beginnings)
+            before["past"].batch_select_indices(of_prompt.to(torch.device(model.cfg.device)))
 
         def watch(register: Callable[..., Any], function: Callable[..., Any], *args: Any) -> None:
             stack.callback(register(partial(function, batch, *args), with_kwargs=True).remove)
@@ -187,17 +225,43 @@ def _record_by_own_modules(
             watch(reads_z.register_forward_pre_hook, _keep_input, seen, z_name(layer))
             for module, name in ((attention, attn_out_name), (mlp, mlp_out_name)):
                 watch(module.register_forward_hook, _keep_output, seen, name(layer))
-        for module in (blocks[-1].attn.o.original_component, blocks[-1].mlp.original_component):
-            watch(module.register_forward_pre_hook, _end_alone)
+        stack.enter_context(_end_alone_in_last_layer(blocks[-1], batch))
+        if logits is not None:
+            watch(model.unembed.original_component.register_forward_pre_hook, _rows_alone, logits)
+        returned = _run(model, batch, logits, **before)
+    return seen, returned
+
+
+@contextmanager
+def _end_alone_in_last_layer(block: Any, batch: Batch) -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (block.attn.o.original_component, block.mlp.original_component):
+            stack.callback(
+                module.register_forward_pre_hook(
+                    partial(_end_alone, batch), with_kwargs=True
+                ).remove
+            )
             stack.callback(
                 module.register_forward_hook(
                     partial(_as_wide, batch), prepend=True, with_kwargs=True
                 ).remove
             )
-        if logits is not None:
-            watch(model.unembed.original_component.register_forward_pre_hook, _rows_alone, logits)
-        returned = _run(model, batch, logits)
-    return seen, returned
+        yield
+
+
+def _keys_and_values(model: HookedLike, last: Any, batch: Batch) -> Any:
+    """Transformers' cache of some prompts; `last` is the bridge's last block."""
+    device = torch.device(model.cfg.device)
+    columns = torch.empty(0, dtype=torch.long, device=device)
+    options = accepted_options(model, logits_to_keep=columns)
+    with _end_alone_in_last_layer(last, batch):
+        return model(
+            batch.tokens.to(device),
+            attention_mask=batch.mask.to(device),
+            use_cache=True,
+            return_type="logits_and_cache",
+            **options,
+        )[1]
 
 
 def _record_by_hook_points(
@@ -217,12 +281,19 @@ def _record_by_hook_points(
     return seen, returned
 
 
-def _run(model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None) -> Tensor | None:
+def _run(
+    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None, past: Any = None
+) -> Tensor | None:
     """What the model returns at END of some rows [row d_vocab]; None where it is not wanted, and
-    then no logits are computed where the model can leave them out."""
+    then no logits are computed where the model can leave them out.
+
+    Args:
+        past: keys and values of what stands before the tokens of the batch
+    """
     device = torch.device(model.cfg.device)
     columns = torch.empty(0, dtype=torch.long) if logits is None else batch.end.unique()
     options = accepted_options(model, logits_to_keep=columns.to(device), use_cache=False)
+    options |= {} if past is None else {"past_key_values": past, "use_cache": True}
     returned = model(batch.tokens.to(device), attention_mask=batch.mask.to(device), **options)
     if logits is None:
         return None
