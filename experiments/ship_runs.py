@@ -12,7 +12,7 @@ from pathlib import Path
 import tyro
 
 from arith_lens.runs import RunError, load_run
-from experiments.which_heads import said_plainly
+from experiments.command import exit_on_user_error
 
 
 def main(
@@ -29,7 +29,7 @@ def main(
         to: where runs are shipped.
     """
     for path in runs:
-        with said_plainly():
+        with exit_on_user_error():
             size, copy = _shipped(path, leave_out, to)
         print(f"{copy}: {size / 1e6:.2f} MB")
 

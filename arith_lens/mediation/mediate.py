@@ -23,8 +23,8 @@ from arith_lens.path_patching.patch import (
     warn_of_ratios,
 )
 from arith_lens.path_patching.question import Question, ask
-from arith_lens.path_patching.shards import Place, by_shards
-from arith_lens.runs import Run
+from arith_lens.path_patching.shards import by_shards
+from arith_lens.runs import ResultSlot, Run
 
 
 @torch.no_grad()
@@ -70,30 +70,25 @@ def mediators(
     question = _asked(model, pairs, chosen, metric, foil)
     compute = _engine(engine, model, question, certify=certify)
     size = shard_size(batch_size)
-    asked = {"engine": engine, "metric": metric, "shard_size": size}
-    order = [str(head) for head in chosen]
-    decides = question_details(question, foil) | asked | {"certify": certify, "order": order}
-    decides["method"] = "mediators"
-    place = run and Place(run, name, run.identity(model, pairs, **decides))
-    if place and (saved := place.saved(progress)):
-        return Mediation.from_arrays(saved)
-    kept = place and place.shards
+    settings = {"engine": engine, "metric": metric, "shard_size": size}
+    details = question_details(question, foil) | settings | {"certify": certify}
+    details |= {"method": "mediators", "order": [str(head) for head in chosen]}
+    slot = ResultSlot.of(run, name, model, pairs, **details)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return Mediation.from_arrays(arrays)
     values, notes = by_shards(
-        compute, pairs, foil, size, kept=kept, progress=progress, title="mediators"
+        compute, pairs, foil, size, slot=slot, progress=progress, title="mediators"
     )
     warn_of_ratios(values[0], metric)
     computation = {
-        **asked,
+        **settings,
         "n_pairs": len(pairs),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         "device": str(home_of(model.unembed)),
         "threads": torch.get_num_threads(),
         **notes,
     }
-    result = _mediation(values, chosen, pairs, question, computation)
-    if place:
-        place.save(result, pairs)
-    return result
+    return slot.save(_mediation(values, chosen, pairs, question, computation))
 
 
 def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) -> int:

@@ -37,14 +37,14 @@ def from_bytes(data: bytes) -> Arrays:
         ) from error
 
 
-def sealed(arrays: Arrays) -> bytes:
+def with_digest(arrays: Arrays) -> bytes:
     """The file's contents with their own digest in the header, for a file that stands alone."""
     header = {**arrays.header, "sha256": digest(to_bytes(arrays))}
     return to_bytes(Arrays(arrays.tensors, header))
 
 
-def unsealed(data: bytes) -> Arrays:
-    """Read `sealed` back. Raises RunError where anything has changed since."""
+def check_digest(data: bytes) -> Arrays:
+    """Read `with_digest` back. Raises RunError where anything has changed since."""
     arrays = from_bytes(data)
     header = dict(arrays.header)
     written = header.pop("sha256", None)
