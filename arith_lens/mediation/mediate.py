@@ -22,6 +22,7 @@ from arith_lens.path_patching.patch import (
     shard_size,
     warn_of_ratios,
 )
+from arith_lens.path_patching.prefixes import shard_recording_flops
 from arith_lens.path_patching.question import Question, ask
 from arith_lens.path_patching.shards import by_shards
 from arith_lens.runs import ResultSlot, Run
