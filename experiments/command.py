@@ -54,6 +54,8 @@ class Experiment(Generic[Config]):
             inputs = self.inputs(config)
             run = open_run(self.name, config, model=model, inputs=inputs, root=root, again=again)
         is_complete = run.complete and not again
+        if is_complete:
+            print(f"saved before in {run.path}, not computed again\n")
         with run:
             if not is_complete:
                 self.compute(run, model, config)

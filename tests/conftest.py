@@ -1,5 +1,6 @@
 """Tiny random models and a toy tokenizer with LLaMA-2's conventions; no network needed."""
 
+import functools
 import os
 import re
 
@@ -156,6 +157,14 @@ def model(request: pytest.FixtureRequest) -> HookedModel:
     return request.getfixturevalue(request.param)
 
 
+@pytest.fixture(scope="session")
+def empty_models() -> Callable[..., HookedModel]:
+    """`empty_model`, which makes each model once: dry runs leave it as it is."""
+    from arith_lens.model import empty_model
+
+    return functools.cache(empty_model)
+
+
 def random_tokens(model: Any, *shape: int, seed: int = 0) -> torch.Tensor:
     """BOS, then random ids that are not special, Int[Tensor, "batch pos"]."""
     generator = torch.Generator().manual_seed(seed)
@@ -181,7 +190,7 @@ def counterfactual(reference: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(scope="session")
 def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> FreshPython:
     """What a fresh Python has imported, step after step."""
-    return take_steps(tmp_path_factory.mktemp("fresh"))
+    return take_steps(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")

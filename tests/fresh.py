@@ -1,11 +1,13 @@
 """What a fresh Python has imported after each of a few steps: one process for all tests of that."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock
 from made_runs import make_run
 
 import arith_lens
@@ -81,8 +83,25 @@ class FreshPython:
     """The page that it drew last."""
 
 
-def take_steps(folder: Path) -> FreshPython:
-    """Run the steps in a fresh Python; `folder` gets a run and its Figure 2."""
+def take_steps(root: Path) -> FreshPython:
+    """Run the steps in a fresh Python, once for all workers; `root` gets a run and its Figure 2."""
+    shared = "PYTEST_XDIST_WORKER" in os.environ
+    folder = (root.parent if shared else root) / "fresh"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "done").exists():
+            folder.mkdir(exist_ok=True)
+            _take_steps(folder)
+            (folder / "done").touch()
+    lines = (folder / "steps.jsonl").read_text("utf-8").splitlines()
+    after = {
+        step: Imported(frozenset(modules), sum(sizes))
+        for step, modules, sizes in map(json.loads, lines)
+    }
+    (run,) = (folder / "results" / "which_heads").iterdir()
+    return FreshPython(after, run, folder / "fig2.html")
+
+
+def _take_steps(folder: Path) -> None:
     methods = {path.relative_to(PACKAGE).with_suffix("").parts[0] for path in PACKAGE.rglob("*.py")}
     run = make_run(folder / "results", "reference")
     names = {
@@ -97,9 +116,3 @@ def take_steps(folder: Path) -> FreshPython:
     with printed.open("w") as out, errors.open("w") as err:
         done = subprocess.run(command, cwd=ROOT, stdout=out, stderr=err)
     assert done.returncode == 0, errors.read_text("utf-8")
-    lines = (folder / "steps.jsonl").read_text("utf-8").splitlines()
-    after = {
-        step: Imported(frozenset(modules), sum(sizes))
-        for step, modules, sizes in map(json.loads, lines)
-    }
-    return FreshPython(after, run.path, folder / "fig2.html")

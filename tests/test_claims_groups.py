@@ -15,6 +15,12 @@ PLUS = {(4, 6): -0.15, (5, 1): -0.08}
 TIMES = {**PLUS, (5, 2): -0.1, (6, 0): -0.1}
 
 
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of the usual: the planted truths are far from where a verdict changes."""
+    monkeypatch.setattr("arith_lens.claims.estimate.N_RESAMPLES", 200)
+
+
 def test_mlps_are_measured_below_and_from_the_first_key_head_on(tmp_path: Path) -> None:
     later = {layer: -0.1 if layer % 2 else 0.1 for layer in range(4, 12)}
     made.which_heads(tmp_path / "a", PLUS, {0: 0.005, **later})

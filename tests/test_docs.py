@@ -21,7 +21,9 @@ import pytest
 import tyro
 
 from arith_lens.benchmarks.mmlu import HUMANITIES
+from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
+from experiments import which_heads
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -212,7 +214,11 @@ def test_examples_run_as_they_stand(
 
 @pytest.mark.parametrize("command", sorted(asked()))
 def test_commands_are_understood_and_plan(
-    command: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    desk: Path,
+    empty_models: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     module, *words = shlex.split(command)
     monkeypatch.syspath_prepend(str(ROOT))
@@ -228,6 +234,9 @@ def test_commands_are_understood_and_plan(
         arguments["config"] = replace(config, n=4)
     monkeypatch.chdir(desk)
     monkeypatch.setattr("arith_lens.reference.pairs.load_set", lambda name: load_set(name)[::50])
+    for names in (vars(which_heads), call.__globals__):  # of the command, run as a script
+        if names.get("empty_model") is empty_model:
+            monkeypatch.setitem(names, "empty_model", empty_models)
     refused = pytest.raises(SystemExit, match=LACKS[command]) if command in LACKS else nullcontext()
     with refused:
         call(**arguments | {"dry_run": True})

@@ -1,6 +1,7 @@
 """A dry run needs no weights: config.json and the tokenizer are enough for every experiment."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import arith_lens as al
-from experiments import do_word_problems_use_them, what_tuning_changes
+from arith_lens.model import HookedModel
+from experiments import do_word_problems_use_them, what_tuning_changes, which_heads
 
 EXPERIMENTS = (
     "are_they_needed",
@@ -41,6 +43,7 @@ def without_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_dry_run_needs_no_weights(
     name: str,
     without_weights: Path,
+    empty_models: Callable[..., HookedModel],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -52,6 +55,9 @@ def test_a_dry_run_needs_no_weights(
         lambda model, _: al.sample_pairs(model, n=4, keep="all"),
     )
     experiment = import_module(f"experiments.{name}")
+    for module in (which_heads, experiment):
+        if hasattr(module, "empty_model"):
+            monkeypatch.setattr(module, "empty_model", empty_models)
     small = {"n": 4} if "n" in {field.name for field in fields(experiment.Config)} else {}
     config = experiment.Config(model=str(without_weights), **small)
     experiment.main(config, root=tmp_path / "results", dry_run=True)

@@ -3,21 +3,22 @@
 import os
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from kernels import start_kernel
+
+from arith_lens.plotting import browser_path
+from notebooks.generate import HERE, converted, environment, executed, sources
 
 for needed in ("jupytext", "nbclient", "ipykernel"):
-    pytest.importorskip(needed, reason=f"{needed} is not installed: pip install -e '.[dev]'")
+    if find_spec(needed) is None:  # imported in the tests alone, as it takes seconds
+        pytest.skip(f"{needed} is not installed: pip install -e '.[dev]'", allow_module_level=True)
 
-import nbformat  # noqa: E402
-from nbclient.exceptions import CellExecutionError  # noqa: E402
-
-from arith_lens.plotting import browser_path  # noqa: E402
-from notebooks.generate import HERE, converted, environment, executed, sources  # noqa: E402
-
+LAUNCH = "jupyter_client.provisioning.local_provisioner.launch_kernel"
 NAMES = [source.stem for source in sources()]
 SOURCES = pytest.mark.parametrize("source", sources(), ids=NAMES)
 
@@ -41,7 +42,8 @@ def runs() -> dict[str, Any]:
     browsers = {"tutorial": "none", "your_own_task": browser_path() or "none"}
     executions = {}
     for source in sources():
-        with patch.dict(os.environ, {"BROWSER_PATH": browsers[source.stem]}):
+        forked = patch(LAUNCH, start_kernel)
+        with forked, patch.dict(os.environ, {"BROWSER_PATH": browsers[source.stem]}):
             executions[source.stem] = executed(source, timeout=300)
     return executions
 
@@ -85,6 +87,8 @@ def test_the_task_shows_both_errors_and_other_heads_than_additions(runs: dict[st
 
 @SOURCES
 def test_a_stored_notebook_is_of_its_source_small_and_names_no_machine(source: Path) -> None:
+    import nbformat
+
     path = source.with_suffix(".ipynb")
     stored: Any = nbformat.read(path, as_version=4)
     assert cells(stored) == cells(converted(source)), "run: make notebooks"
@@ -120,6 +124,9 @@ def test_a_changed_source_would_be_seen(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_fails_is_an_error_with_its_traceback(tmp_path: Path) -> None:
+    """In a kernel that is a Python of its own."""
+    from nbclient.exceptions import CellExecutionError
+
     source = tmp_path / "broken.py"
     source.write_text("# %%\nimport arith_lens as al\n\n# %%\nal.Head(-1, 0)\n")
     with pytest.raises(CellExecutionError, match="counted from 0, found -1"):

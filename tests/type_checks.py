@@ -5,8 +5,11 @@ checks them twice. A signature without a shape needs beartype alone, a fraction 
 """
 
 import dataclasses
+import functools
+import inspect
 import re
 from collections.abc import Callable
+from types import CellType, CodeType, FunctionType
 from typing import Any, get_args
 
 import jaxtyping
@@ -31,9 +34,61 @@ def check_types(function: Any, typechecker: Callable[..., Any]) -> Any:
         return function
     if isinstance(function, (classmethod, staticmethod)):
         return type(function)(check_types(function.__func__, typechecker))
-    if isinstance(function, property) or _has_shapes(function):
+    if isinstance(function, property):
+        return check_shapes(function, typechecker=typechecker)
+    if "<locals>" in function.__qualname__ and not inspect.isgeneratorfunction(function):
+        return _check_inner(function, typechecker)
+    return _check_function(function, typechecker)
+
+
+def _check_function(function: Any, typechecker: Callable[..., Any]) -> Any:
+    if _has_shapes(function):
         return check_shapes(function, typechecker=typechecker)
     return typechecker(function)
+
+
+_inner_checks: dict[CodeType, tuple[Callable[..., Any], list[Any]]] = {}
+"""By the code of an inner function: its check, and the functions of that code in progress."""
+
+
+def _check_inner(function: Any, typechecker: Callable[..., Any]) -> Any:
+    """An inner function with its calls checked.
+
+    Python makes an inner function anew in each call of the outer one, and a check takes a
+    thousand times as long to write. So the functions of one code share one check.
+    """
+    code = function.__code__
+    if code not in _inner_checks:
+        calls: list[Any] = []
+
+        @functools.wraps(_without_closure(function))
+        def newest(*args: Any, **kwargs: Any) -> Any:
+            return calls[-1](*args, **kwargs)
+
+        _inner_checks[code] = _check_function(newest, typechecker), calls
+    check, calls = _inner_checks[code]
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        calls.append(function)
+        try:
+            return check(*args, **kwargs)
+        finally:
+            calls.pop()
+
+    return checked
+
+
+def _without_closure(function: Any) -> FunctionType:
+    """A function of the same code and signature, which keeps no object of the outer call alive."""
+    cells = tuple(CellType() for _ in function.__closure__ or ())
+    bare = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+    )
+    bare.__kwdefaults__ = function.__kwdefaults__
+    bare.__annotations__, bare.__qualname__ = function.__annotations__, function.__qualname__
+    bare.__module__ = function.__module__
+    return bare
 
 
 def _has_shapes(function: Any) -> bool:

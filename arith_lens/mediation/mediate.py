@@ -15,15 +15,15 @@ from arith_lens.mediation.rows import mediated_rows, rows_of, rows_through_mlps
 from arith_lens.model import HookedLike, home_of
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, Propagation, SweepEngine
-from arith_lens.path_patching.flops import flops_of_rows, recording_flops
+from arith_lens.path_patching.flops import flops_of_rows
 from arith_lens.path_patching.patch import (
     n_left_out,
     question_details,
     shard_size,
     warn_of_ratios,
 )
+from arith_lens.path_patching.prefixes import shard_recording_flops
 from arith_lens.path_patching.question import Question, ask
-from arith_lens.path_patching.recording import both_runs
 from arith_lens.path_patching.shards import by_shards
 from arith_lens.runs import ResultSlot, Run
 
@@ -99,9 +99,8 @@ def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) ->
     senders = question.senders
     n_rows = 1 + len(rows_of(senders))
     per_pair = flops_of_rows(model, question, rows_through_mlps(senders), n_rows)
-    recording = 0
-    for shard in pairs.batches(shard_size(None)):
-        recording += 2 * len(shard) * recording_flops(model, both_runs(shard)[0].shape[1])
+    shards = pairs.batches(shard_size(None))
+    recording = sum(shard_recording_flops(model, one, question.own_tokens) for one in shards)
     return recording + len(pairs) * per_pair
 
 

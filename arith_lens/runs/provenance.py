@@ -2,7 +2,9 @@
 
 import platform
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,6 +13,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 _PACKAGES = ("arith-lens", "torch", "transformers", "transformer-lens", "numpy", "safetensors")
+
+version = cache(installed_version)  # reading the packages' metadata takes milliseconds
 
 
 @runtime_checkable

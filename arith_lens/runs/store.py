@@ -130,8 +130,11 @@ class Store:
         except (OSError, ValueError) as error:
             raise _damaged(file, str(error)) from error
 
-    def copy(self, source: "Store", identity: str) -> None:
+    def copy(self, source: "Store", identity: str, *, arrays_only: bool = False) -> None:
         """Take a whole result over from another store.
+
+        Args:
+            arrays_only: leave the table and the prompts behind, which are for people.
 
         Raises:
             RunError: it is damaged, or this store has another result of the same identity.
@@ -148,10 +151,16 @@ class Store:
                     f"{source.place(identity)}. Keep one of the two."
                 )
             return
-        with self._writing(identity, source.question(identity)) as folder:
+        if arrays_only:
+            files = {name: key for name, key in entry["sha256"].items() if _is_arrays(name)}
+            entry = {**entry, "sha256": files}
+        with self._writing(identity, None) as folder:
+            question = source.place(identity) / IDENTITY
+            if question.exists() and not arrays_only:
+                write(folder / IDENTITY, question.read_bytes())
             for file in entry["sha256"]:
                 write(folder / file, (source.place(identity) / file).read_bytes())
-            write(folder / ENTRY, json.dumps(entry, indent=2).encode())
+            write(folder / ENTRY, json.dumps(entry, indent=1).encode())
             shutil.rmtree(folder / SHARDS, ignore_errors=True)
 
     def copy_shards(self, source: "Store", identity: str) -> None:
@@ -182,17 +191,17 @@ class Store:
             "the experiment again."
         )
 
-    def _prepare(self, key: str, identity: Mapping[str, Any]) -> Path:
-        """The folder of a result, with `identity.json`."""
+    def _prepare(self, key: str, identity: Mapping[str, Any] | None) -> Path:
+        """The folder of a result, with `identity.json` where the identity is given."""
         folder = self.place(key)
         make_folder(folder)
-        if not (folder / IDENTITY).exists():
+        if identity is not None and not (folder / IDENTITY).exists():
             write(folder / IDENTITY, json.dumps(plain(identity), indent=2).encode())
         remove_partials(folder)
         return folder
 
     @contextmanager
-    def _writing(self, key: str, identity: Mapping[str, Any]) -> Iterator[Path]:
+    def _writing(self, key: str, identity: Mapping[str, Any] | None) -> Iterator[Path]:
         """The folder of a result, for this process alone."""
         folder = self._prepare(key, identity)
         lock = FileLock(folder / LOCK, timeout=WRITING)
@@ -262,7 +271,11 @@ def without_pairs(arrays: Arrays) -> Arrays:
 
 
 def _arrays_digest(entry: Mapping[str, Any]) -> str:
-    return next(value for file, value in entry["sha256"].items() if file.endswith(".safetensors"))
+    return next(value for file, value in entry["sha256"].items() if _is_arrays(file))
+
+
+def _is_arrays(file: str) -> bool:
+    return file.endswith(".safetensors")
 
 
 def _damaged(file: Path, why: str) -> RunError:

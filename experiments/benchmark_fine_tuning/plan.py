@@ -8,6 +8,7 @@ docs/performance.md) this gives 97% to 114%.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -89,6 +90,7 @@ def fitting(peak: int, available: int | None) -> str:
     return f"fits in {there}" if lacks <= 0 else f"does not fit in {there}: {lacks / GIB:.1f} short"
 
 
+@cache
 def needed(method: str, shape: Shape, dtype: str, *, recompute: bool = False) -> Need:
     """What a step of `steps.tuner_of` with the same arguments takes."""
     half = dtype == "bfloat16"
