@@ -7,6 +7,7 @@ template begin alike, so that a shard of them has about a third as many nodes as
 from dataclasses import dataclass
 
 import torch
+from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -110,22 +111,34 @@ class TreeAttention:
         scaling: float,
         softcap: float | None = None,
     ) -> Float[Tensor, "state node n_heads d_head"]:
-        n_states, n_heads, _, d_head = query.shape
-        n_kv, parts = key.shape[1], []
+        n_heads, n_kv, parts = query.shape[1], key.shape[1], []
         for branch in self.tree.branches:
-            n_rows, n_pos = len(branch.prompts), self.tree.node.shape[1]
+            n_rows = len(branch.prompts)
             known = self.tree.node[branch.prompts].flatten()
-            shape = (n_states, n_kv, n_rows, n_pos, d_head)
-            keys, values = (x.index_select(2, known).view(shape) for x in (key, value))
-            heads = query[:, :, branch.nodes].unflatten(2, (n_rows, -1)).unflatten(1, (n_kv, -1))
-            rows = heads.transpose(2, 3).flatten(3, 4)  # queries that share keys: one matrix
+            keys, values = (
+                rearrange(
+                    x.index_select(2, known),
+                    "state kv (row pos) d_head -> state kv row pos d_head",
+                    row=n_rows,
+                )
+                for x in (key, value)
+            )
+            rows = rearrange(  # queries that share keys: one matrix
+                query[:, :, branch.nodes],
+                "state (kv group) (row node) d_head -> state kv row (group node) d_head",
+                kv=n_kv,
+                row=n_rows,
+            )
             scores = _capped(rows @ keys.mT, scaling, softcap)
             mask = self.mask.expand(len(self.tree.node), -1, -1, -1)[branch.prompts]
             spread = scores.unflatten(3, (n_heads // n_kv, -1))
             spread += mask[:, :, branch.start :]
-            z = _softmax(scores) @ values
-            z = z.unflatten(3, (n_heads // n_kv, -1)).permute(0, 2, 4, 1, 3, 5)
-            parts.append(z.reshape(n_states, -1, n_heads, d_head))
+            z = rearrange(
+                _softmax(scores) @ values,
+                "state kv row (group node) d_head -> state (row node) (kv group) d_head",
+                group=n_heads // n_kv,
+            )
+            parts.append(z)
         return torch.cat(parts, dim=1)
 
 
@@ -149,24 +162,40 @@ class EndAttention:
         softcap: float | None = None,
     ) -> Float[Tensor, "state pair n_heads d_head"]:
         n_known, n_kv, n_pairs = len(self.keys), key.shape[1], key.shape[2]
-        n_rep = query.shape[1] // n_kv
-
-        def by_keys(x: Tensor) -> Tensor:
-            """[known kv pair state*head d_head]: all that reads the same keys is one matrix."""
-            split = x.unflatten(1, (n_kv, -1)).unflatten(0, (n_known, -1))
-            return split.expand(-1, -1, -1, n_rep, -1, -1).permute(0, 2, 4, 1, 3, 5).flatten(3, 4)
-
+        n_group = query.shape[1] // n_kv
         before = self.tree.node[:, :-1].flatten()
         keys, values = (
-            x.index_select(2, before).unflatten(2, (n_pairs, -1)) for x in (self.keys, self.values)
+            rearrange(
+                x.index_select(2, before),
+                "known kv (pair pos) d_head -> known kv pair pos d_head",
+                pair=n_pairs,
+            )
+            for x in (self.keys, self.values)
         )
-        rows, own, own_value = by_keys(query), by_keys(key), by_keys(value)
+        rows = rearrange(  # all that reads the same keys is one matrix
+            query,
+            "(known state) (kv group) pair d_head -> known kv pair (state group) d_head",
+            known=n_known,
+            kv=n_kv,
+        )
+        own, own_value = (
+            repeat(
+                x,
+                "(known state) kv pair d_head -> known kv pair (state group) d_head",
+                known=n_known,
+                group=n_group,
+            )
+            for x in (key, value)
+        )
         scores = torch.cat([rows @ keys.mT, (rows * own).sum(-1, keepdim=True)], dim=-1)
         mask = self.mask[:, :, -1:].expand(n_pairs, -1, -1, -1)[:, 0]
         weights = _softmax(_capped(scores, scaling, softcap) + mask)
         z = weights[..., :-1] @ values + weights[..., -1:] * own_value
-        split = z.unflatten(3, (-1, n_rep)).permute(0, 3, 2, 1, 4, 5)
-        return split.flatten(3, 4).flatten(0, 1)
+        return rearrange(
+            z,
+            "known kv pair (state group) d_head -> (known state) pair (kv group) d_head",
+            group=n_group,
+        )
 
 
 def _capped(scores: Tensor, scaling: float, softcap: float | None) -> Tensor:

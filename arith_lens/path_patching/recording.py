@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -183,7 +184,9 @@ def record_batch(
 
     recording = Recording(
         stream=seen[resid_pre_name(0)].to(home)[None],
-        z=by_layer(z_name).unflatten(-1, (int(model.cfg.n_heads), -1)),
+        z=rearrange(
+            by_layer(z_name), "... (head d_head) -> ... head d_head", head=int(model.cfg.n_heads)
+        ),
         attn_out=by_layer(attn_out_name),
         mlp_out=by_layer(mlp_out_name),
         logits=None if returned is None else returned.to(home)[None],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -110,8 +111,12 @@ class Trunk:
         if list(heads) != list(range(len(w_o))):  # indexing copies
             chosen = torch.as_tensor(heads, dtype=torch.long)
             z, w_o = z[:, chosen.to(z.device)], w_o[chosen.to(w_o.device)]
-        parts = z.transpose(0, 1).to(w_o.device).float()
-        return torch.bmm(parts, w_o.float()).to(z.device)
+        writes = einsum(
+            z.to(w_o.device).float(),
+            w_o.float(),
+            "pair head d_head, head d_head d_model -> head pair d_model",
+        )
+        return writes.to(z.device)
 
     def read(
         self,
@@ -146,7 +151,9 @@ class _Unembedding:
         self, final: Float[Tensor, "row pair d_model"], token: Int[Tensor, "pair"]
     ) -> Float[Tensor, "row pair"]:
         token = token.to(self.w_u.device)
-        logits = torch.einsum("rpd,dp->rp", final, self.w_u[:, token].float())
+        logits = einsum(
+            final, self.w_u[:, token].float(), "row pair d_model, d_model pair -> row pair"
+        )
         return logits if self.b_u is None else logits + self.b_u[token].float()
 
     def log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
