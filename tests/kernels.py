@@ -1,5 +1,6 @@
 """Kernels of notebooks that have the libraries already: forks, as `children` makes them."""
 
+import gc
 import os
 import signal
 from collections.abc import Sequence
@@ -56,6 +57,7 @@ def _run_kernel(arguments: list[str], environment: dict[str, str], cwd: str, rea
     from ipykernel.kernelapp import launch_new_instance
 
     os.setsid()  # jupyter_client signals a kernel's whole group
+    gc.freeze()
     os.environ.update(environment)
     os.chdir(cwd)
     ready.send("ready")
