@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from arith_lens.components import Head
+from arith_lens.operations import OPERATIONS
 
 
 def _heads(text: str) -> tuple[Head, ...]:
@@ -62,10 +63,15 @@ class PaperModel:
     tunings: tuple[PaperTuning, ...] = ()  # Tables 1, 2 and 5, in their order
 
     def reported(self, operation: str) -> tuple[str, tuple[Head, ...]]:
-        """Where the paper names key heads for an operation, and which; () where it names none."""
-        if operation == "exponentiation":
-            return "Table 3, exponentiation", self.exponent_heads
-        return self.source, self.key_heads
+        """Where the paper names key heads for an operation, and which; () if it names none.
+
+        A name that is no operation, such as the mean over the operations, has the key heads.
+        """
+        field = OPERATIONS[operation].paper_heads if operation in OPERATIONS else "key_heads"
+        if not field:
+            return "", ()
+        source = "Table 3, exponentiation" if field == "exponent_heads" else self.source
+        return source, getattr(self, field)
 
 
 MODELS = (

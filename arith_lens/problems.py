@@ -4,26 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from arith_lens.operations import OPERATIONS, operation_of
+
 MOST_PROBLEMS = 1_000_000
 """All pairs of numbers from 1 to 1000; more take minutes and gigabytes to list."""
-FOUR = ("addition", "subtraction", "multiplication", "division")
-OPERATIONS = (*FOUR, "exponentiation")
-SYMBOLS = {
-    "addition": "+",
-    "subtraction": "-",
-    "multiplication": "*",
-    "division": "/",
-    "exponentiation": "^",
-}
-
-
-def check_operation(operation: str) -> str:
-    """Give `operation` back, or raise a ValueError that lists the operations there are."""
-    if operation not in OPERATIONS:
-        raise ValueError(
-            f"unknown operation {operation!r}: expected one of {', '.join(OPERATIONS)}"
-        )
-    return operation
 
 
 @dataclass(frozen=True, order=True)
@@ -35,10 +19,10 @@ class Problem:
     b: int
 
     def __post_init__(self) -> None:
-        check_operation(self.operation)
+        operation_of(self.operation)
 
     def __str__(self) -> str:
-        return f"{self.a} {SYMBOLS[self.operation]} {self.b}"
+        return f"{self.a} {OPERATIONS[self.operation].symbol} {self.b}"
 
     @property
     def answer(self) -> int:
@@ -49,33 +33,15 @@ class Problem:
         """
         if not self.is_exact:
             raise ValueError(f"{self} has no non-negative integer answer")
-        match self.operation:
-            case "addition":
-                return self.a + self.b
-            case "subtraction":
-                return self.a - self.b
-            case "multiplication":
-                return self.a * self.b
-            case "division":
-                return self.a // self.b
-            case _:
-                return self.a**self.b
+        value = OPERATIONS[self.operation].value(self.a, self.b)
+        assert value is not None, f"{self} is exact, and has no value"
+        return int(value)
 
     @property
     def value(self) -> Fraction | None:
         """What the calculation comes to, be it no natural number; None for 1 / 0 and its like."""
-        a, b = Fraction(self.a), self.b
-        match self.operation:
-            case "addition":
-                return a + b
-            case "subtraction":
-                return a - b
-            case "multiplication":
-                return a * b
-            case "division":
-                return a / b if b else None
-            case _:
-                return a**b if a or b >= 0 else None
+        value = OPERATIONS[self.operation].value(self.a, self.b)
+        return None if value is None else Fraction(value)
 
     def decimal(self, places: int) -> str | None:
         """The result as a decimal number, `1.25` for 5 / 4, cut off (not rounded) after `places`
@@ -89,13 +55,7 @@ class Problem:
     @property
     def is_exact(self) -> bool:
         """Whether the answer is a non-negative integer."""
-        if self.operation == "division":
-            return self.b != 0 and self.a % self.b == 0 and self.a // self.b >= 0
-        if self.operation == "subtraction":
-            return self.a >= self.b
-        if self.operation == "exponentiation":
-            return self.b >= 0 and (self.a >= 0 or self.b % 2 == 0)
-        return (self.a + self.b if self.operation == "addition" else self.a * self.b) >= 0
+        return OPERATIONS[self.operation].exact(self.a, self.b)
 
     @property
     def computed(self) -> bool:
@@ -131,7 +91,7 @@ def all_problems(
     Raises:
         ValueError: unknown operation, no operands, or more than `MOST_PROBLEMS` pairs of them.
     """
-    check_operation(operation)
+    operation_of(operation)
     numbers = sorted(check_operands(operands))
     if not numbers:
         raise ValueError("no operands: expected at least one integer, such as range(1, 10)")

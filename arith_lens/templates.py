@@ -1,6 +1,7 @@
 """Wordings: the operation templates, the words that take their sense away, and where A and B stand.
 
-The 36 templates are Figure 8's (paper, Appendix A), nine an operation; exponentiation has two.
+The templates come from the rows of `operations`: Figure 8's nine for each of the paper's four
+operations (Appendix A), two for exponentiation.
 Figure 10's twelve, time spans and stories of addition, follow as data with their word lists.
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
 
-from arith_lens.problems import OPERATIONS, SYMBOLS
+from arith_lens.operations import OPERATIONS, Operation
 
 CharSpans = dict[str, tuple[int, int]]
 
@@ -42,7 +43,12 @@ class Template:
     operation: str
     text: str  # "The {op} of {A} and {B} is "
     word: str  # what {op} is when the calculation is meant: "addition", or a symbol
-    kind: str  # "word" | "symbol": NULL_WORDS or NULL_SYMBOLS
+    slot: str  # which of the operation's words {op} is: "symbol", "infix", "noun", …
+
+    @property
+    def kind(self) -> str:
+        """`"symbol"` or `"word"`: what replaces {op} is from NULL_SYMBOLS or from NULL_WORDS."""
+        return "symbol" if self.slot == "symbol" else "word"
 
     def render(self, a: int, b: int, word: str | None = None) -> tuple[str, CharSpans]:
         """The prompt, and the half-open character spans of "A", "op" and "B" in it.
@@ -68,82 +74,33 @@ def fill(pattern: str, **fields: str) -> tuple[str, CharSpans]:
     return text, spans
 
 
-# For each wording of Figure 8: its pattern, and which of the operation's words {op} is.
-# Figure 8 prints "equals to" twice; the second is read "is equal to", after the paper's Figure 9.
-_PATTERNS = (
-    ("{A} {op} {B} = ", "symbol"),
-    ("{A} {op} {B} equals to ", "infix"),
-    ("The {op} of {A} and {B} is ", "noun"),
-    ("The {op} of {A} and {B} equals to ", "noun"),
-    ("The {op} of {A} and {B} is equal to ", "noun"),
-    ("Q: How much is {A} {op} {B}? A: ", "infix"),
-    ("Q: What is {A} {op} {B}? A: ", "infix"),
-    ("Q: What is the result of {A} {op} {B}? A: ", "infix"),
-    ("Q: What is the {op} of {A} and {B}? A: ", "question noun"),
-)
-_WORDS = {
-    "addition": {"infix": "plus", "noun": "addition", "question noun": "sum"},
-    "subtraction": {"infix": "minus", "noun": "difference", "question noun": "difference"},
-    "multiplication": {"infix": "times", "noun": "product", "question noun": "product"},
-    "division": {"infix": "over", "noun": "ratio", "question noun": "ratio"},
-    "exponentiation": {"noun": "power"},
-}
-_POWER_PATTERNS = (("{A} {op} {B} = ", "symbol"), ("{A} to the {op} of {B} equals ", "noun"))
-
-
-def _templates(operation: str) -> tuple[Template, ...]:
-    patterns = _POWER_PATTERNS if operation == "exponentiation" else _PATTERNS
-    words = {"symbol": SYMBOLS[operation], **_WORDS[operation]}
+def _templates(operation: Operation) -> tuple[Template, ...]:
     return tuple(
         Template(
-            f"{operation}/{place}",
-            operation,
-            text,
-            words[part],
-            "symbol" if part == "symbol" else "word",
+            f"{operation.name}/{place}",
+            operation.name,
+            pattern.text,
+            operation.word(pattern.slot),
+            pattern.slot,
         )
-        for place, (text, part) in enumerate(patterns)
+        for place, pattern in enumerate(operation.patterns)
     )
 
 
 TEMPLATES: dict[str, tuple[Template, ...]] = {
-    operation: _templates(operation) for operation in OPERATIONS
-}
-
-
-# Words of the same part of speech that ask for another calculation: several an operation, so that
-# one of the same number of pieces is found. The first of each is the templates' own.
-_OTHER_WORDS = {
-    "infix": {
-        "addition": ("plus", "added to"),
-        "subtraction": ("minus", "less"),
-        "multiplication": ("times", "multiplied by"),
-        "division": ("over", "divided by"),
-    },
-    "noun": {
-        "addition": ("addition", "sum", "total"),
-        "subtraction": ("difference", "subtraction", "gap", "excess", "margin"),
-        "multiplication": ("product", "multiplication"),
-        "division": ("ratio", "quotient", "division"),
-    },
+    name: _templates(operation) for name, operation in OPERATIONS.items()
 }
 
 
 def other_operators(template: Template) -> dict[str, str]:
-    """What may stand for {op} to ask for another calculation, and the operation it asks for.
+    """What can replace {op} to ask for another calculation, and the operation it asks for.
 
-    Empty for "to the power of", which no other operation's word replaces.
+    Empty for "to the power of", where no other operation has a word.
     """
-    if template.kind == "symbol":
-        return {sign: name for name, sign in SYMBOLS.items() if name != template.operation}
-    if template.operation == "exponentiation":
-        return {}
-    part = _PATTERNS[int(template.name.rpartition("/")[2])][1].removeprefix("question ")
     return {
-        word: operation
-        for operation, words in _OTHER_WORDS[part].items()
-        for word in words
-        if operation != template.operation
+        word: name
+        for name in OPERATIONS[template.operation].counterfactuals
+        for word in OPERATIONS[name].requests(template.slot)
     }
 
 

@@ -9,10 +9,7 @@ picks each next head by what its knockout costs. Saves a run under results/are_t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 import arith_lens as al
 from arith_lens.knockout import (
@@ -22,24 +19,15 @@ from arith_lens.knockout import (
     matched_order,
     random_order,
 )
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.command import command, parts_said
-from experiments.which_heads import Dtype, Operation, fitting_engine, loaded_model, said_plainly
+from experiments.command import Experiment, command, continue_after_part
+from experiments.settings import Sample, operation_maps, samples, strongest_heads
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Sample):
     """Are the key heads needed? Accuracy without the first k heads of several orders."""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
-    operations: tuple[Operation, ...] = FOUR
-    """The calculations to look at."""
-    n: int | None = None
-    """Distinct reference prompts an operation, before the filter; all there are if not given."""
-    seed: int = 0
-    """Of the sampling, and the first of the control orders."""
     most: int | None = None
     """Knock out up to so many heads; a quarter of all if not given."""
     controls: int = 10
@@ -52,73 +40,47 @@ class Config:
     """It chooses on every third pair, so that its curve, over all pairs, is hardly flattered."""
     ablation: Literal["mean", "zero", "resample"] = "mean"
     """What stands in for a head's output; the paper's is the mean over counterfactuals."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and print.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what would be computed, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    model = loaded_model(config, weights=not dry_run)
-    if dry_run:
-        print(_plan(model, config))
-        return
-    with said_plainly():
-        opened = al.open_run("are_they_needed", config, model=model, root=root, again=again)
-    with opened as run:
-        for operation in config.operations:
-            if again or operation not in run.names:
-                with said_plainly():
-                    pairs = al.sample_pairs(model, operation, n=config.n, seed=config.seed)
-                with parts_said():
-                    compute(run, operation, model, pairs, config)
-    if run.finished:
-        report(run)
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """The curves of each operation."""
+    for operation, pairs in samples(model, config):
+        with continue_after_part():
+            compute_curves(run, operation, model, pairs, config)
 
 
-def compute(
+def compute_curves(
     run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
 ) -> None:
     """A curve for each order, by name: `effect`, `random 0`, `matched 0`, `END`, `iterative`."""
-    effects = al.path_patch(
-        model, pairs, run=run, name=f"{operation}-effects", engine=fitting_engine(model)
-    )
+    (effects,) = operation_maps(run, model, {operation: pairs}).values()
     shape = (model.n_layers, model.n_heads)
-    order = [head for head in effects.heads.top(shape[0] * shape[1]) if isinstance(head, al.Head)]
+    order = strongest_heads(effects, shape[0] * shape[1])
     most = most_heads(config, *shape)
     controls: dict[str, Sequence[al.Head]] = {}
     for seed in range(config.seed, config.seed + config.controls):
         controls[f"random {seed}"] = random_order(*shape, seed)
         controls[f"matched {seed}"] = matched_order(order[:most], *shape, seed)
-    kept: dict[str, Any] = {"run": run, "name": operation}  # in parts, until all is saved as one
-    kept |= {"ablation": config.ablation, "seed": config.seed}
-    settings: dict[str, Any] = kept | {"saves": False}
+    settings: dict[str, Any] = {"run": run, "ablation": config.ablation, "seed": config.seed}
     ks = range(most + 1)
-    curves = {
-        "effect": al.knockout_curve(model, pairs, order, ks=ks, **settings),
-        "END": al.knockout_curve(model, pairs, order, ks=ks, positions="end", **settings),
-        **knockout_curves(model, pairs, controls, ks=control_ks(most), **settings),
-    }
+
+    def curve(kind: str, order: Sequence[al.Head], **options: Any) -> al.KnockoutCurve:
+        name = f"curve-{operation}-{kind}"
+        return al.knockout_curve(model, pairs, order, name=name, **settings, **options)
+
+    curves = {"effect": curve("effect", order, ks=ks)}
+    curves["END"] = curve("END", order, ks=ks, positions="end")
+    name = f"curves-{operation}-controls"
+    ks_of_controls = control_ks(most)
+    curves |= knockout_curves(model, pairs, controls, ks=ks_of_controls, name=name, **settings)
     if candidates := order[: config.candidates]:
         n = min(most, len(candidates), config.masked)
         search = pairs[:: config.search_every]
-        found = mask_greedily(model, search, candidates, n=n, **kept)
-        along = al.knockout_curve(model, pairs, found.order, ks=range(n + 1), **settings)
-        curves["iterative"] = replace(along, n_forwards=found.n_forwards)
+        name = f"mask-{operation}"
+        mask = mask_greedily(model, search, candidates, n=n, name=name, **settings)
+        along = curve("iterative", [head for head in mask.order if isinstance(head, al.Head)],
+                      ks=range(n + 1))  # fmt: skip
+        curves["iterative"] = replace(along, n_forwards=mask.n_forwards)
     run.save(operation, KnockoutCurves(curves), pairs=pairs)
 
 
@@ -150,7 +112,7 @@ def report(run: Run) -> None:
     """Print, for each operation, what the key heads' loss costs beside that of other heads."""
     for operation in run.config["operations"]:
         curves = KnockoutCurves.from_arrays(run.load_arrays(operation))
-        key = al.key_heads(run.load(f"{operation}-effects"))
+        key = al.key_heads(run.load(f"effects-{operation}"))
         effect, facts = curves["effect"], run.facts(operation)
         print(f"\n{operation}: {facts['distinct']} references, right at k=0 by the filter")
         for k in sorted({len(key), 4, 8, 12, effect.ks[-1]} & {*effect.ks} - {0}):
@@ -162,7 +124,6 @@ def report(run: Run) -> None:
         print(f"  END alone, {effect.ks[-1]} out: {curves['END'].drop(effect.ks[-1]).accuracy}")
         if "iterative" in curves:
             _print_iterative(curves["iterative"], effect)
-    print(f"\nsaved in {run.path}")
 
 
 def _spread(shares: Sequence[float]) -> str:
@@ -185,6 +146,9 @@ def heads_until(curve: al.KnockoutCurve, share: float) -> int | None:
     below = (curve.accuracy() < share).nonzero().flatten().tolist()
     return curve.ks[below[0]] if below else None
 
+
+EXPERIMENT = Experiment("are_they_needed", Config, compute, _plan, report, figure="fig3")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "are_they_needed", __doc__, shares=True)

@@ -4,16 +4,91 @@ import codecs
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass
 from io import StringIO, TextIOWrapper
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Annotated, Any, Generic, TextIO, TypeVar
 
 import tyro
 
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
-from arith_lens.runs import PartDone, RunError
-from arith_lens.runs.processes import PART, work_alone
+from arith_lens.runs import PartDone, Run, RunError, open_run
+from arith_lens.runs.processes import PART, claim_rank_zero
+
+RESULTS = Path("results")
+"""Where runs are kept, unless the user names another root."""
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[Config]):
+    """One question: what decides its answer, what it computes, and what it prints."""
+
+    name: str
+    """That of its module, and of the folder of its runs."""
+    config: type[Config]
+    """A dataclass of the settings that decide the results."""
+    compute: Callable[[Run, Any, Config], None]
+    """Fill the run, with the loaded model; what is stored already costs nothing."""
+    plan: Callable[[Any, Config], str]
+    """What it would cost, with a model that has no weights."""
+    report: Callable[[Run], None]
+    """Print what a finished run says."""
+    figure: str = ""
+    """The exhibit that draws it."""
+    inputs: Callable[[Config], Iterable[Path]] = lambda config: ()
+    """Files that it reads."""
+
+    def run(self, config: Config, *, root: Path, dry_run: bool, again: bool) -> None:
+        """Compute what is missing, save and print."""
+        from experiments.settings import loaded_model
+
+        model = loaded_model(config, weights=not dry_run)
+        if dry_run:
+            print(self.plan(model, config))
+            return
+        with exit_on_user_error():
+            inputs = self.inputs(config)
+            run = open_run(self.name, config, model=model, inputs=inputs, root=root, again=again)
+        is_complete = run.complete and not again
+        if is_complete:
+            print(f"saved before in {run.path}, not computed again\n")
+        with run:
+            if not is_complete:
+                self.compute(run, model, config)
+        if not run.finished:
+            return
+        self.report(run)
+        print(f"\nsaved in {run.path}")
+        if self.figure:
+            print(f"python -m figures {self.figure} --model {run.config['model']} draws it")
+
+    def main(self) -> Callable[..., None]:
+        """The function that the command line calls."""
+        config_class: Any = self.config
+
+        def main(
+            config: Annotated[config_class, tyro.conf.arg(name="")],  # pyright: ignore
+            *,
+            root: Path = RESULTS,
+            dry_run: bool = False,
+            again: bool = False,
+        ) -> None:
+            """Compute, save and print.
+
+            Args:
+                config: what to compute.
+                root: where runs are kept.
+                dry_run: print what it would cost, and stop; no weights are loaded.
+                again: compute anew what is stored; without it, what is finished is used again, and
+                    what was stopped goes on.
+            """
+            self.run(config, root=root, dry_run=dry_run, again=again)
+
+        return main
 
 
 def command(main: Callable[..., Any], name: str, about: str | None, *, shares: bool) -> None:
@@ -26,14 +101,14 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
         shares: whether several processes share its work. Else the first one of those that torchrun
             or accelerate started does it, and the others end at once.
     """
-    with written_as_it_can_be(), plainly(), one_voice():
+    with robust_output(), exit_cleanly(), rank_zero_prints():
         if not shares and PART in os.environ:
             raise RunError(
                 f"expected {name} on one machine, found {PART}={os.environ[PART]}: it is not "
                 "computed in parts. Start it without."
             )
-        if shares or work_alone():
-            tyro.cli(main, prog=f"python -m experiments.{name}", description=about)
+        if shares or claim_rank_zero():
+            tyro.cli(main, prog=f"python -m experiments {name}", description=about)
 
 
 _ASCII = str.maketrans(
@@ -54,7 +129,7 @@ _ASCII = str.maketrans(
 )
 
 
-def _plain_letters(error: UnicodeError) -> tuple[str, int]:
+def _ascii_letters(error: UnicodeError) -> tuple[str, int]:
     """What a terminal gets for characters that it cannot show: the nearest in ASCII, or `?`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -63,10 +138,10 @@ def _plain_letters(error: UnicodeError) -> tuple[str, int]:
 
 
 @contextmanager
-def written_as_it_can_be() -> Iterator[None]:
+def robust_output() -> Iterator[None]:
     """Characters that the output's encoding lacks are replaced, not fatal; and where the reader of
     the output has gone (`| head`), the command ends without a message."""
-    codecs.register_error("plain letters", _plain_letters)
+    codecs.register_error("plain letters", _ascii_letters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="plain letters")
@@ -96,25 +171,34 @@ def _is_closed(stream: TextIO) -> bool:
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """Who stops the computation, or whose disk is full, reads a message and what is kept (which the
-    run says), and no traceback."""
+def exit_cleanly() -> Iterator[None]:
+    """If the user stops the run or the disk fills up, print a message that says what was saved,
+    without a traceback."""
     try:
         yield
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemExit as error:
-        sys.exit(_and_kept(error) if isinstance(error.code, str) else error.code)
+        sys.exit(_with_notes(error) if isinstance(error.code, str) else error.code)
     except (RunError, FloatingPointError, MemoryError, UnsupportedTrunk, CertificateError) as error:
-        sys.exit(f"{type(error).__name__}: {_and_kept(error)}")
+        sys.exit(f"{type(error).__name__}: {_with_notes(error)}")
 
 
-def _and_kept(error: BaseException) -> str:
+def _with_notes(error: BaseException) -> str:
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
 
 
 @contextmanager
-def parts_said() -> Iterator[None]:
+def exit_on_user_error() -> Iterator[None]:
+    """Around what a user names: a mistake ends with its message alone, without a traceback."""
+    try:
+        yield
+    except (OSError, ValueError, RunError, FloatingPointError, MemoryError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def continue_after_part() -> Iterator[None]:
     """Around one result of several: where this process computes a part of it, go on to the next."""
     try:
         yield
@@ -123,7 +207,7 @@ def parts_said() -> Iterator[None]:
 
 
 @contextmanager
-def one_voice() -> Iterator[None]:
+def rank_zero_prints() -> Iterator[None]:
     """Of several processes started together, the first one alone prints and warns."""
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") != "0":

@@ -20,11 +20,10 @@ import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.runs import Run
-from experiments.command import command
+from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tasks import World
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
-from experiments.strongest import all_operations
-from experiments.which_heads import said_plainly
+from experiments.settings import pooled, pooled_samples
 
 
 @dataclass(frozen=True)
@@ -58,24 +57,28 @@ def main(
         dry_run: print what would be asked, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    asked = World(0, config.questions).test_questions()
-    with said_plainly():
+    questions = World(0, config.questions).test_questions()
+    with exit_on_user_error():
         tuned = precise_models(tuning_run(config.model, root))
     if dry_run:
         times = (1 + len(tuned)) * (2 + config.controls)
-        print(f"{len(asked)} questions, each answered {times} times, by {1 + len(tuned)} models")
+        print(
+            f"{len(questions)} questions, each answered {times} times, by {1 + len(tuned)} models"
+        )
         return
-    with said_plainly():
+    with exit_on_user_error():
         model = al.load_model(config.model)
-        told = {**vars(config), "tuned": [one.sha256 for one in tuned]}
-        opened = al.open_run("do_tuned_heads_carry_more", told, model=model, root=root, again=again)
+        settings = {**vars(config), "tuned": [one.sha256 for one in tuned]}
+        opened = al.open_run(
+            "do_tuned_heads_carry_more", settings, model=model, root=root, again=again
+        )
     with opened as run:
-        pairs = all_operations(model, n=config.n, seed=config.seed)
+        pairs = pooled(pooled_samples(model, n=config.n, seed=config.seed))
         sets = head_sets(tuned[0].heads, model, config)
         todo = {"before": lambda: model, **{one.name: one.load for one in tuned}}
         for name, load in todo.items():
             if again or f"{name}-{[*sets][-1]}" not in run.names:  # the last to be saved
-                ask(load(), name, sets, pairs, asked, run)
+                answer_without(load(), name, sets, pairs, questions, run)
     print(f"saved in {run.path}; python -m figures.carrying --model {config.model} prints it")
 
 
@@ -90,21 +93,23 @@ def head_sets(
     return sets
 
 
-def ask(
+def answer_without(
     model: Any,
     name: str,
     sets: Mapping[str, Sequence[al.Head]],
     pairs: al.PromptPairs,
-    asked: list[Question],
+    questions: list[Question],
     run: Run,
 ) -> None:
     """A model under every knockout. The prompts whose mean stands in are the same for all models,
     the means are each model's own."""
+    run.admit(model)
     means = counterfactual_means(model, pairs)
     for label, heads in sets.items():
         hooks = knockout_hooks(model, heads, means) if heads else []
-        answers = al.answer_questions(model, asked, hooks=hooks, whole_words=False)
-        run.save(f"{name}-{label}", answers, heads=[str(head) for head in heads])
+        settings = {"hooks": hooks, "whole_words": False, "run": run, "name": f"{name}-{label}"}
+        facts = {"heads": [str(head) for head in heads]}
+        al.answer_questions(model, questions, facts=facts, progress=True, **settings)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ world's, which stand in for them. Saves a run under results/do_word_problems_use
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-import tyro
 from jaxtyping import Bool
 from torch import Tensor
 
@@ -25,9 +24,16 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.pairs import world_pairs
 from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
-from experiments.command import command
-from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import BEFORE_FILTER, Dtype, fitting_engine, loaded_model, said_plainly
+from experiments.command import Experiment, command, exit_on_user_error
+from experiments.settings import (
+    BEFORE_FILTER,
+    PooledSample,
+    fitting_engine,
+    pooled,
+    pooled_map,
+    pooled_samples,
+    strongest_heads,
+)
 
 MEANS: dict[str, Literal["template", "vector"]] = {
     "generated": "template",
@@ -39,11 +45,9 @@ CLASSES = ("numbers", "operator", "BOS", "END", "other words")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(PooledSample):
     """Do word problems use the same heads? Key heads of both, crosswise."""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
     data_dir: Path | None = None
     """Holds gsm8k/test.jsonl; the closed world's word problems if not given."""
     heads: int = 10
@@ -52,51 +56,44 @@ class Config:
     """Random sets to set beside."""
     most: int = 400
     """Knockouts are of at most so many pairs of each kind; effects are of all."""
-    n: int | None = None
-    """Distinct reference prompts an operation, before the filter; all there are if not given."""
-    seed: int = 0
-    """Of the sampling, and the first of the random sets."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and say where.
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """Effects and strongest heads of both kinds, then every set's knockout on both."""
+    with exit_on_user_error():
+        generated = pooled_samples(model, n=config.n, seed=config.seed)
+        problems = _answered(model, _word_problems(model, config))
+    both = {"generated": pooled(generated), "word_problems": problems}
+    maps = {"generated": pooled_map(run, model, generated)}
+    run.save("effects-generated", maps["generated"], pairs=both["generated"])
+    settings = {"run": run, "name": "effects-word_problems", "engine": fitting_engine(model)}
+    maps["word_problems"] = al.path_patch(model, problems, **settings)
+    strongest = {name: strongest_heads(effects, config.heads) for name, effects in maps.items()}
+    sets = head_sets(strongest, model, config)
+    every = sorted({*strongest["generated"], *strongest["word_problems"]})
+    for name, pairs in both.items():
+        some = pairs[:: -(-len(pairs) // config.most)]  # from end to end, so of every template
+        for label, heads in sets.items():
+            out = al.knock_out(model, some, heads, means=MEANS[name], progress=False)
+            run.save(f"{label}-on-{name}", out, heads=[str(head) for head in heads])
+        run.save(f"attention-{name}", attention_to(model, pairs, every, classes, axis="class"))
 
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what would be computed, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    model = loaded_model(config, weights=not dry_run)
-    with said_plainly():
-        keep = "all" if dry_run else "correct"
-        both = {"generated": all_operations(model, n=config.n, seed=config.seed, keep=keep)}
-        drawn = _word_problems(model, config)
-        both["word_problems"] = drawn if dry_run else _answered(model, drawn)
-    if dry_run:
-        for name, pairs in both.items():
-            cost = al.plan(model, pairs, engine=fitting_engine(model))
-            print(f"{name}: {cost}; then {5 + config.controls} knockouts{BEFORE_FILTER}")
-        return
-    inputs = () if config.data_dir is None else (config.data_dir / "gsm8k" / "test.jsonl",)
-    with said_plainly():
-        opened = al.open_run(
-            "do_word_problems_use_them", config, model=model, inputs=inputs, root=root, again=again
-        )
-    with opened as run:
-        if again or "attention-word_problems" not in run.names:  # the last to be saved
-            compute(model, both, config, run)
-    print(f"saved in {run.path}; python -m figures.table4 --model {config.model} prints it")
+
+def _plan(model: al.HookedModel, config: Config) -> str:
+    with exit_on_user_error():
+        both = {
+            "generated": pooled(pooled_samples(model, n=config.n, seed=config.seed, keep="all")),
+            "word_problems": _word_problems(model, config),
+        }
+    return "\n".join(
+        f"{name}: {al.plan(model, pairs, engine=fitting_engine(model))}; then "
+        f"{5 + config.controls} knockouts{BEFORE_FILTER}"
+        for name, pairs in both.items()
+    )
+
+
+def _inputs(config: Config) -> tuple[Path, ...]:
+    return () if config.data_dir is None else (config.data_dir / "gsm8k" / "test.jsonl",)
 
 
 def _word_problems(model: al.HookedModel, config: Config) -> al.PromptPairs:
@@ -119,25 +116,6 @@ def _answered(model: al.HookedModel, pairs: al.PromptPairs) -> al.PromptPairs:
         "their counterfactual is answered with C too, so that nothing was taken away"
     )
     return kept.filter(~still)
-
-
-def compute(
-    model: al.HookedModel, both: Mapping[str, al.PromptPairs], config: Config, run: Run
-) -> None:
-    """Effects and strongest heads of both kinds, then every set's knockout on both."""
-    strongest = {}
-    for name, pairs in both.items():
-        effects = al.path_patch(model, pairs, engine=fitting_engine(model))
-        run.save(f"effects-{name}", effects, pairs=pairs)
-        strongest[name] = by_effect(effects, config.heads)
-    sets = head_sets(strongest, model, config)
-    every = sorted({*strongest["generated"], *strongest["word_problems"]})
-    for name, pairs in both.items():
-        some = pairs[:: -(-len(pairs) // config.most)]  # from end to end, so of every template
-        for label, heads in sets.items():
-            out = al.knock_out(model, some, heads, means=MEANS[name], progress=False)
-            run.save(f"{label}-on-{name}", out, heads=[str(head) for head in heads])
-        run.save(f"attention-{name}", attention_to(model, pairs, every, classes, axis="class"))
 
 
 def head_sets(
@@ -176,6 +154,15 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
     found["other words"] = mask & ~taken
     return {name: found[name] for name in CLASSES}
 
+
+def report(run: Run) -> None:
+    """`figures/table4.py` prints it."""
+
+
+EXPERIMENT = Experiment(
+    "do_word_problems_use_them", Config, compute, _plan, report, figure="table4", inputs=_inputs
+)
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "do_word_problems_use_them", __doc__, shares=False)

@@ -19,9 +19,8 @@ import arith_lens as al
 from arith_lens.answers import Answers, Question, trend
 from arith_lens.reference.questions import world_questions
 from arith_lens.runs import Run
-from experiments.command import command
+from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
-from experiments.which_heads import said_plainly
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,12 @@ def main(
         again: compute anew what an earlier run of this configuration has saved.
     """
     asked = in_random_order(config)
-    with said_plainly():
+    with exit_on_user_error():
         tuned = precise_models(tuning_run(config.model, root))
     if dry_run:
         print(f"{len(asked)} questions, each answered by {1 + len(tuned)} models")
         return
-    with said_plainly():
+    with exit_on_user_error():
         model = al.load_model(config.model)
         told = {**vars(config), "tuned": [one.sha256 for one in tuned]}
         opened = al.open_run("does_it_drift", told, model=model, root=root, again=again)

@@ -11,30 +11,29 @@ by question, which `figures/benchmarks.py` prints; a killed one goes on.
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.components import NamedHook
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.model.checkpoints import REFERENCE_MODELS
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, fitting_engine, said_plainly
+from experiments.command import Experiment, command, exit_on_user_error
+from experiments.settings import (
+    PooledSample,
+    pooled,
+    pooled_map,
+    pooled_samples,
+    strongest_heads,
+)
 
 SIX = ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "commonsense_qa")
 WORLD = ("world_word_problems", "world_two_digit", "world_generic")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(PooledSample):
     """How good is a model at benchmarks, as it is and without its key heads?"""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory, such as a tuned model's."""
     tasks: tuple[str, ...] = ()
     """Names of `al.evaluate`; the six benchmarks, or the closed world's tasks, if not given."""
     data_dir: Path | None = None
@@ -49,50 +48,18 @@ class Config:
     """How many heads are knocked out; 0 asks the model as it is alone."""
     controls: int = 1
     """Random sets of as many heads."""
-    n: int | None = None
-    """Distinct reference prompts an operation that heads are found with; all if not given."""
     batch_size: int | None = None
     """Prompts at once at most."""
-    seed: int = 0
-    """Of the sampling, and the first of the random sets."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and say where.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what would be asked, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    tasks = tasks_of(config)
-    if dry_run:
-        limit = "all questions" if config.limit is None else f"the first {config.limit} questions"
-        sets = ["as it is", f"without {config.heads} heads", f"{config.controls} controls"]
-        asked = ", ".join(sets if config.heads else sets[:1])
-        print(f"{', '.join(tasks)}: {limit} of each, {asked}")
-        return
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
-        opened = al.open_run("how_good_is_it", config, model=model, root=root, again=again)
-    with opened as run, said_plainly():
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """The benchmarks, as the model is and under each knockout."""
+    with exit_on_user_error():
         for name, (heads, hooks) in interventions(model, config, run).items():
             started = time.monotonic()
-            found = al.evaluate(
+            result = al.evaluate(
                 model,
-                tasks,
+                tasks_of(config),
                 hooks=hooks,
                 limit=config.limit,
                 data_dir=config.data_dir,
@@ -105,12 +72,18 @@ def main(
                 facts={"heads": [str(head) for head in heads]},
             )
             out = f"without {', '.join(map(str, heads))}" if heads else "as it is"
-            print(f"\n{config.model} {out} ({time.monotonic() - started:.0f} s)\n{found}")
-    print(f"\nsaved in {run.path}; python -m figures.benchmarks --model {config.model} prints it")
+            print(f"\n{config.model} {out} ({time.monotonic() - started:.0f} s)\n{result}")
+
+
+def _plan(model: al.HookedModel, config: Config) -> str:
+    limit = "all questions" if config.limit is None else f"the first {config.limit} questions"
+    sets = ["as it is", f"without {config.heads} heads", f"{config.controls} controls"]
+    shown = ", ".join(sets if config.heads else sets[:1])
+    return f"{', '.join(tasks_of(config))}: {limit} of each, {shown}"
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """As asked; else the benchmarks, or for a shipped model without their files its own world's."""
+    """As given; else the benchmarks, or for a shipped model without their files its own world's."""
     if config.tasks:
         return config.tasks
     return WORLD if config.model in REFERENCE_MODELS and config.data_dir is None else SIX
@@ -120,23 +93,26 @@ def interventions(
     model: al.HookedModel, config: Config, run: Run
 ) -> dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]]:
     """By name: which heads are out, and the hooks that take them out."""
-    found: dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]] = {"plain": ((), [])}
+    chosen: dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]] = {"plain": ((), [])}
     if not config.heads:
-        return found
-    pairs = all_operations(model, n=config.n, seed=config.seed)
-    strongest = by_effect(
-        al.path_patch(model, pairs, run=run, name="effects", engine=fitting_engine(model)),
-        config.heads,
-    )
-    sets = {"strongest": strongest}
+        return chosen
+    pairs = pooled_samples(model, n=config.n, seed=config.seed)
+    sets = {"strongest": strongest_heads(pooled_map(run, model, pairs), config.heads)}
     for seed in range(config.seed, config.seed + config.controls):
         order = random_order(model.n_layers, model.n_heads, seed)
         sets[f"random-{seed}"] = tuple(order[: config.heads])
-    means = counterfactual_means(model, pairs)
+    means = counterfactual_means(model, pooled(pairs))
     for name, heads in sets.items():
-        found[name] = heads, knockout_hooks(model, heads, means)
-    return found
+        chosen[name] = heads, knockout_hooks(model, heads, means)
+    return chosen
 
+
+def report(run: Run) -> None:
+    """The results were printed as they came; `figures/benchmarks.py` sets them side by side."""
+
+
+EXPERIMENT = Experiment("how_good_is_it", Config, compute, _plan, report, figure="benchmarks")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "how_good_is_it", __doc__, shares=False)

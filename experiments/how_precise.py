@@ -16,12 +16,12 @@ import tyro
 
 import arith_lens as al
 from arith_lens.model import empty_model
+from arith_lens.operations import FOUR
 from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.which_heads import BEFORE_FILTER, Operation, said_plainly
+from experiments.command import command, exit_on_user_error
+from experiments.settings import BEFORE_FILTER, Operation
 
 HEADER = (
     "operation       dtype     right    rho heads  MLPs     key heads in both, float32 alone, half "
@@ -92,7 +92,7 @@ def main(
         root: where runs are kept.
         dry_run: print what it would cost, and stop.
     """
-    with said_plainly():
+    with exit_on_user_error():
         load = empty_model if dry_run else al.load_model
         wide = load(config.model, dtype=torch.float32, device=config.device)
     keep = "all" if dry_run else "correct"
@@ -101,13 +101,12 @@ def main(
         for name, chosen in pairs.items():
             print(f"{name}, {1 + len(config.dtypes)} times: {al.plan(wide, chosen)}{BEFORE_FILTER}")
         return
-    with said_plainly():
+    with exit_on_user_error():
         opened = al.open_run("how_precise", config, model=wide, root=root)
     with opened as run:
         saved = run.names
         for name, chosen in pairs.items():
-            if f"{name}-float32" not in saved:
-                run.save(f"{name}-float32", al.path_patch(wide, chosen), pairs=chosen)
+            al.path_patch(wide, chosen, run=run, name=f"{name}-float32")
         del wide
         for dtype in config.dtypes:
             left = {n: p for n, p in pairs.items() if f"{n}-{dtype}" not in saved}
@@ -117,13 +116,13 @@ def main(
 
 
 def _sample(model: al.HookedModel, operation: str, config: Config, keep: str) -> al.PromptPairs:
-    with said_plainly():
+    with exit_on_user_error():
         return al.sample_pairs(model, operation, n=config.n, seed=config.seed, keep=keep)
 
 
 def _half(run: Run, config: Config, dtype: str, pairs: Mapping[str, al.PromptPairs]) -> None:
     """One dtype's effects, each saved with how it agrees with float32's."""
-    with said_plainly():
+    with exit_on_user_error():
         model = al.load_model(config.model, dtype=getattr(torch, dtype), device=config.device)
     for name, chosen in pairs.items():
         wide = run.load(f"{name}-float32")

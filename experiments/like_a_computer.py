@@ -5,84 +5,53 @@ results/like_a_computer/, which `figures/fig17.py` sets beside the column additi
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.which_heads import Dtype, loaded_model, said_plainly
+from experiments.command import Experiment, command, exit_on_user_error
+from experiments.settings import ModelSettings
 
 CASES = ((3, 4, "whole"), (7, 8, "first"), (7, 8, "last"), (27, 15, "last"))
 """A, B, and which token of C is asked for."""
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelSettings):
     """Does the model add like a computer?"""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
+
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """The cosines of what MLPs write with the ten digits, for each sum."""
+    for a, b, token in CASES:
+        with exit_on_user_error():
+            compute_sum(run, model, a, b, token)
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and print.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what would be computed, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    model = loaded_model(config, weights=not dry_run)
-    if dry_run:
-        print(f"{len(CASES)} prompts, two forwards each")
-        return
-    with said_plainly():
-        opened = al.open_run("like_a_computer", config, model=model, root=root, again=again)
-    with opened as run:
-        for a, b, asked in CASES:
-            if f"{a}-{b}-{asked}" in run.names and not again:
-                continue
-            with said_plainly():
-                compute(model, run, a, b, asked)
-    report(run)
+def _plan(model: al.HookedModel, config: Config) -> str:
+    return f"{len(CASES)} prompts, two forwards each"
 
 
-def compute(model: al.HookedModel, run: Run, a: int, b: int, asked: str) -> None:
-    """One prompt's cosines of what MLPs write with the ten digits."""
-    drawn = al.sample_pairs(model, operands={a, b}, templates=("addition/0",), answer_token=asked,
+def compute_sum(run: Run, model: al.HookedModel, a: int, b: int, token: str) -> None:
+    """One prompt; `token` says which token of C is asked for."""
+    drawn = al.sample_pairs(model, operands={a, b}, templates=("addition/0",), answer_token=token,
                             keep="all")  # fmt: skip
     assert drawn.operands is not None
     pairs = drawn.filter((drawn.operands == torch.tensor([a, b])).all(1).tolist())
     assert pairs.reference_text and pairs.answer_text
-    digits = al.mlp_probe(model, pairs, read="write", tokens="digits")
     said = next_tokens(model, pairs.reference_text, k=1)
-    run.save(
-        f"{a}-{b}-{asked}",
-        digits,
-        pairs=pairs,
-        text=pairs.reference_text[0],
-        a=a,
-        b=b,
-        answer=pairs.answer_text[0].strip(),
-        said=said.pieces[0][0].strip(),
-        probability=float(said.probabilities[0, 0]),
-    )
+    facts = {
+        "text": pairs.reference_text[0],
+        "a": a,
+        "b": b,
+        "answer": pairs.answer_text[0].strip(),
+        "said": said.pieces[0][0].strip(),
+        "probability": float(said.probabilities[0, 0]),
+    }
+    settings = {"read": "write", "tokens": "digits"}
+    run.compute(f"{a}-{b}-{token}", al.mlp_probe, model, pairs, facts=facts, **settings)
 
 
 def report(run: Run) -> None:
@@ -92,8 +61,10 @@ def report(run: Run) -> None:
         winners = al.Effects.from_arrays(run.load_arrays(name)).per_pair[..., 0].argmax(1).tolist()
         print(f"{facts['text']!r} -> {facts['said']!r} (right: {facts['answer']}): "
               f"layers write {' '.join(map(str, winners))}")  # fmt: skip
-    print(f"\nsaved in {run.path}")
 
+
+EXPERIMENT = Experiment("like_a_computer", Config, compute, _plan, report, figure="fig17")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "like_a_computer", __doc__, shares=False)

@@ -10,8 +10,7 @@ from pathlib import Path
 import tyro
 
 from arith_lens.runs import merge_runs
-from arith_lens.runs.shards import count_shards
-from experiments.which_heads import said_plainly
+from experiments.command import exit_on_user_error
 
 
 def main(into: tyro.conf.Positional[Path], others: tyro.conf.Positional[tuple[Path, ...]]) -> None:
@@ -21,9 +20,9 @@ def main(into: tyro.conf.Positional[Path], others: tyro.conf.Positional[tuple[Pa
         into: the run folder that takes the others' results and shards.
         others: run folders of the same configuration, model and version.
     """
-    with said_plainly():
+    with exit_on_user_error():
         run = merge_runs(into, *others)
-    shards = [f"{count} shards of {name}" for name, count in count_shards(run.path).items()]
+    shards = [f"{count} shards of {name}" for name, count in run.unfinished().items()]
     print(f"{run.path}: {', '.join([*run.names, *shards]) or 'nothing'}")
     if shards:
         print("Run the same experiment, without a part, to finish them.")

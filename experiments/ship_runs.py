@@ -5,14 +5,14 @@ Tables of tuning take hours; with their answers at hand, figures and the report 
 `--leave-out` names stay behind; what is copied is bit for bit the run's, with its record.
 """
 
-import json
-import shutil
 from pathlib import Path
 
 import tyro
 
 from arith_lens.runs import RunError, load_run
-from experiments.which_heads import said_plainly
+from arith_lens.runs.record import write_record
+from arith_lens.runs.store import LOCK, Store
+from experiments.command import exit_on_user_error
 
 
 def main(
@@ -21,7 +21,7 @@ def main(
     leave_out: tuple[str, ...] = ("effects",),
     to: Path = Path("figures") / "gallery" / "runs",
 ) -> None:
-    """Copy each to `<to>/<experiment>/<key>`, in place of one that is there.
+    """Copy each to `<to>/<experiment>/<key>`, and its results to the store beside it.
 
     Args:
         runs: finished run folders.
@@ -29,35 +29,28 @@ def main(
         to: where runs are shipped.
     """
     for path in runs:
-        with said_plainly():
+        with exit_on_user_error():
             size, copy = _shipped(path, leave_out, to)
         print(f"{copy}: {size / 1e6:.2f} MB")
 
 
 def _shipped(path: Path, leave_out: tuple[str, ...], to: Path) -> tuple[int, Path]:
     run = load_run(path)
-    if run.record["status"] != "finished":
+    if not run.finished:
         raise RunError(f"expected a finished run, found {run.path}: {run.record['status']}")
     copy = to / run.experiment / run.path.name
     if copy.resolve() == run.path.resolve():
         raise RunError(f"expected a run elsewhere than under {to}, found {run.path}")
-    record = json.loads((run.path / "run.json").read_text("utf-8"))
-    for name in leave_out:
-        record["results"].pop(name, None)
-    partial = copy.with_name(f"{copy.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for entry in record["results"].values():
-        entry["sha256"] = {file: found for file, found in entry["sha256"].items()
-                           if file.endswith(".safetensors")}  # fmt: skip
-        for file in entry["sha256"]:
-            shutil.copyfile(run.path / file, partial / file)
-    (partial / "run.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for name in load_run(partial).names:
-        load_run(partial).load_arrays(name)  # refuses a damaged file
-    shutil.rmtree(copy, ignore_errors=True)
-    partial.rename(copy)
-    return sum(file.stat().st_size for file in copy.iterdir()), copy
+    results = {name: one for name, one in run.record["results"].items() if name not in leave_out}
+    store = Store(to)
+    for entry in results.values():
+        store.copy(run.store, entry["identity"], arrays_only=True)
+        (store.place(entry["identity"]) / LOCK).unlink(missing_ok=True)
+    copy.mkdir(parents=True, exist_ok=True)
+    write_record(copy, {**run.record, "results": results})
+    folders = [store.place(entry["identity"]) for entry in results.values()]
+    files = [file for folder in (copy, *folders) for file in folder.iterdir()]
+    return sum(file.stat().st_size for file in files), copy
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import pandas
 import tyro
 
 from arith_lens.model.checkpoints import find_checkpoint, load_tokenizer, read_config
+from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import template_facts
-from arith_lens.problems import OPERATIONS
 from arith_lens.templates import FIGURE_10
 from experiments import published_tokenizers
 
@@ -78,7 +78,7 @@ def tokenizer_of(name: str) -> Any:
 def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
     """A row a template; prompts as Python writes them, so that a trailing space is seen."""
     first, last = config.operands
-    operations = OPERATIONS if config.figure == "8" else ("addition",)
+    operations = IN_PAPER if config.figure == "8" else ("addition",)
     names = "operation" if config.figure == "8" else [story.name for story in FIGURE_10]
     rows = [
         asdict(row)

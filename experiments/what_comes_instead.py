@@ -10,11 +10,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks
@@ -23,81 +21,51 @@ from arith_lens.pairs.tokens import continued, encode
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
-from experiments.command import command
-from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, fitting_engine, loaded_model, said_plainly
+from experiments.command import Experiment, command, exit_on_user_error
+from experiments.settings import (
+    PooledSample,
+    pooled,
+    pooled_map,
+    pooled_samples,
+    strongest_heads,
+)
 
 Asked: TypeAlias = tuple[str, str]
 """A prompt, and the answer that should follow it."""
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(PooledSample):
     """What does the model say without its key heads? Next tokens before and after."""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
     heads: int = 10
     """How many heads to knock out: the strongest by mean effect over the four operations."""
     prompts: int = 300
     """Prompts of each kind."""
-    n: int | None = None
-    """Distinct reference prompts an operation that the heads are found with; all if not given."""
-    seed: int = 0
-    """Of the sampling."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and print.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what would be computed, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    model = loaded_model(config, weights=not dry_run)
-    if dry_run:
-        print(
-            f"a path patching of every head on four operations, then {len(KINDS)} kinds of "
-            f"{config.prompts} prompts, each run twice"
-        )
-        return
-    with said_plainly():
-        opened = al.open_run("what_comes_instead", config, model=model, root=root, again=again)
-    with opened as run:
-        if again or not set(KINDS) <= {name.removesuffix("-after") for name in run.names}:
-            compute(model, config, run)
-    report(run)
-
-
-def compute(model: al.HookedModel, config: Config, run: Run) -> None:
-    """Find the heads, and ask every prompt with and without them."""
-    with said_plainly():
-        pairs = all_operations(model, n=config.n, seed=config.seed)
-    effects = al.path_patch(model, pairs, engine=fitting_engine(model))
-    run.save("effects", effects, pairs=pairs)
-    heads = by_effect(effects, config.heads)
-    hooks = knockout_hooks(model, heads, counterfactual_means(model, pairs, heads))
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """Find the heads, and look at every prompt with and without them."""
+    with exit_on_user_error():
+        pairs = pooled_samples(model, n=config.n, seed=config.seed)
+    heads = strongest_heads(pooled_map(run, model, pairs), config.heads)
+    hooks = knockout_hooks(model, heads, counterfactual_means(model, pooled(pairs), heads))
     for kind, draw in KINDS.items():
         rng = random.Random(f"{kind} {config.seed}")
-        asked = [draw(rng) for _ in range(config.prompts)]
-        answers = first_tokens(model, asked)
-        prompts = [prompt for prompt, _ in asked]
+        questions = [draw(rng) for _ in range(config.prompts)]
+        answers = first_tokens(model, questions)
+        prompts = [prompt for prompt, _ in questions]
         for when, with_hooks in (("before", []), ("after", hooks)):
             said = next_tokens(model, prompts, hooks=with_hooks)
             facts = {"answers": answers, "heads": [str(head) for head in heads]}
             run.save(f"{kind}-{when}", said, **facts)
+
+
+def _plan(model: al.HookedModel, config: Config) -> str:
+    return (
+        f"a path patching of every head on four operations, then {len(KINDS)} kinds of "
+        f"{config.prompts} prompts, each run twice"
+    )
 
 
 def first_tokens(model: al.HookedModel, asked: list[Asked]) -> list[int]:
@@ -168,7 +136,6 @@ def report(run: Run) -> None:
     for kind in KINDS:
         before, after = (right_share(run, f"{kind}-{when}") for when in ("before", "after"))
         print(f"  {kind:>13}: right {before:.1%} before, {after:.1%} after")
-    print(f"\nsaved in {run.path}")
 
 
 def right_share(run: Run, name: str) -> float:
@@ -176,6 +143,9 @@ def right_share(run: Run, name: str) -> float:
     said = NextTokens.from_arrays(run.load_arrays(name))
     return float((said.ids[:, 0] == torch.tensor(run.facts(name)["answers"])).float().mean())
 
+
+EXPERIMENT = Experiment("what_comes_instead", Config, compute, _plan, report, figure="fig4")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "what_comes_instead", __doc__, shares=False)

@@ -6,19 +6,16 @@ results/what_do_mlps_add/, which `figures/fig6.py`, `fig13.py` and `fig14.py` dr
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.effects import Effects
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.which_heads import BEFORE_FILTER, Dtype, Operation, loaded_model, said_plainly
+from experiments.command import Experiment, command
+from experiments.settings import BEFORE_FILTER, Sample, samples
 
 CASE = (4, 3)
 """The paper's example is 4 + 3; where it is not among the pairs, the first that tells A, B, C and
@@ -26,76 +23,35 @@ C±1 apart."""
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Sample):
     """What do MLPs read, and what do they add?"""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
-    operations: tuple[Operation, ...] = FOUR
-    """Which calculations."""
-    n: int | None = None
-    """Distinct reference prompts an operation; all there are if not given."""
-    seed: int = 0
-    """Of the sampling."""
     final_norm: bool = False
     """Send what is read and written through the final norm first; the paper does not."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and print.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what it would cost, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    model = loaded_model(config, weights=not dry_run)
-    keep = "all" if dry_run else "correct"
-    with said_plainly():
-        samples = {
-            name: al.sample_pairs(model, name, n=config.n, seed=config.seed, keep=keep)
-            for name in config.operations
-        }
-    if dry_run:
-        total = sum(map(len, samples.values()))
-        print(
-            f"{total} prompts, seven forwards each: {total * 7} forwards without the vocabulary"
-            f"{BEFORE_FILTER}"
-        )
-        return
-    with said_plainly():
-        opened = al.open_run("what_do_mlps_add", config, model=model, root=root, again=again)
-    with opened as run:
-        for name, pairs in samples.items():
-            if again or f"{name}-winners" not in run.names:
-                _save(run, name, model, pairs, final_norm=config.final_norm)
-    report(run)
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """Cosines, the logit lens, and which digit each layer writes most, for each operation."""
+    for name, pairs in samples(model, config):
+        norm: dict[str, Any] = {"final_norm": config.final_norm}
+        for read in ("mlp_in", "write"):
+            run.compute(f"{name}-{read}", al.mlp_probe, model, pairs, read=read, **norm)
+        for read in ("mlp_in", "write", "mlp_out"):
+            run.compute(f"{name}-lens-{read}", al.logit_lens, model, pairs, read=read)
+        facts = {"case": _case(pairs)}
+        settings = {"read": "write", "tokens": "digits", **norm}
+        digits = run.compute(f"{name}-digits", al.mlp_probe, model, pairs, facts=facts, **settings)
+        apart = distinct(pairs).tolist()
+        run.save(f"{name}-chance", chance(pairs), pairs=pairs, distinct_classes=apart)
+        run.save(f"{name}-winners", winners(digits, pairs), pairs=pairs, distinct_classes=apart)
 
 
-def _save(
-    run: Run, name: str, model: al.HookedModel, pairs: al.PromptPairs, *, final_norm: bool
-) -> None:
-    for read in ("mlp_in", "write"):
-        probe = al.mlp_probe(model, pairs, read=read, final_norm=final_norm)
-        run.save(f"{name}-{read}", probe, pairs=pairs)
-    for read in ("mlp_in", "write", "mlp_out"):
-        run.save(f"{name}-lens-{read}", al.logit_lens(model, pairs, read=read), pairs=pairs)
-    digits = al.mlp_probe(model, pairs, read="write", final_norm=final_norm, tokens="digits")
-    run.save(f"{name}-digits", digits, pairs=pairs, case=_case(pairs))
-    apart = distinct(pairs).tolist()
-    run.save(f"{name}-chance", chance(pairs), pairs=pairs, distinct_classes=apart)
-    run.save(f"{name}-winners", winners(digits, pairs), pairs=pairs, distinct_classes=apart)
+def _plan(model: al.HookedModel, config: Config) -> str:
+    total = sum(len(pairs) for _, pairs in samples(model, config, keep="all"))
+    return (
+        f"{total} prompts, seven forwards each: {total * 7} forwards without the vocabulary"
+        f"{BEFORE_FILTER}"
+    )
 
 
 def _case(pairs: al.PromptPairs) -> dict[str, Any]:
@@ -165,6 +121,9 @@ def _print_winners(run: Run, name: str) -> None:
         print(f"    {layer:>5} {cells}   {rank:6.1f} {probability:6.1%}")
     print("   chance " + " ".join(f"{share:6.0%}" for share in by_chance.tolist()))
 
+
+EXPERIMENT = Experiment("what_do_mlps_add", Config, compute, _plan, report, figure="fig6")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "what_do_mlps_add", __doc__, shares=False)

@@ -11,30 +11,31 @@ that is key in some operation, and random sets. Saves a run under results/what_e
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
-from arith_lens.problems import FOUR
 from arith_lens.reference.questions import world_questions
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import Dtype, fitting_engine, said_plainly
+from experiments.command import Experiment, command, exit_on_user_error
+from experiments.settings import (
+    PooledSample,
+    operation_maps,
+    pooled,
+    pooled_map,
+    pooled_samples,
+    strongest_heads,
+)
 
 MATH, GENERIC = ("gsm8k", "svamp"), "mmlu"
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(PooledSample):
     """What else breaks without the key heads? Word problems and generic tasks."""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
     data_dir: Path | None = None
     """Holds gsm8k/, svamp/ and mmlu/; the closed world's sets if not given."""
     heads: int = 10
@@ -45,50 +46,27 @@ class Config:
     """Questions of each task, drawn at random; 0 takes all."""
     shots: int = 5
     """Examples in front of a question of MMLU."""
-    n: int | None = None
-    """Distinct reference prompts an operation that heads are found with; all if not given."""
-    seed: int = 0
-    """Of the sampling, and the first of the random sets."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and say where.
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """Every question, with each set of heads knocked out."""
+    with exit_on_user_error():
+        tasks = questions(config)
+        pairs = pooled_samples(model, n=config.n, seed=config.seed)
+    sets = head_sets(run, model, pairs, config)
+    means = counterfactual_means(model, pooled(pairs))
+    for name, heads in sets.items():
+        hooks = knockout_hooks(model, heads, means) if heads else []
+        settings = {"hooks": hooks, "whole_words": False, "run": run, "name": name}
+        facts = {"heads": [str(head) for head in heads]}
+        al.answer_questions(model, tasks, facts=facts, progress=True, **settings)
 
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what would be asked, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    with said_plainly():
-        asked = questions(config)
-    if dry_run:
-        counts = {task: len(listed) for task, listed in _by_task(asked).items()}
-        print(f"{len(asked)} questions ({counts}), each answered {4 + config.controls} times")
-        return
-    with said_plainly():
-        model = al.load_model(config.model, dtype=dtype, device=config.device)
-        opened = al.open_run("what_else_breaks", config, model=model, root=root, again=again)
-    with opened as run:
-        sets = head_sets(model, config, run)
-        means = counterfactual_means(model, all_operations(model, n=config.n, seed=config.seed))
-        for name, heads in sets.items():
-            if again or name not in run.names:
-                hooks = knockout_hooks(model, heads, means) if heads else []
-                answers = al.answer_questions(model, asked, hooks=hooks, whole_words=False)
-                run.save(name, answers, heads=[str(head) for head in heads])
-    print(f"saved in {run.path}; python -m figures.transfer --model {config.model} prints it")
+
+def _plan(model: al.HookedModel, config: Config) -> str:
+    with exit_on_user_error():
+        tasks = questions(config)
+    counts = {task: len(some) for task, some in _by_task(tasks).items()}
+    return f"{len(tasks)} questions ({counts}), each answered {4 + config.controls} times"
 
 
 def questions(config: Config) -> list[Question]:
@@ -122,28 +100,31 @@ def _some(listed: list[Question], limit: int, seed: int) -> list[Question]:
     return [listed[i] for i in drawn.tolist()]
 
 
-def head_sets(model: al.HookedModel, config: Config, run: Run) -> dict[str, tuple[al.Head, ...]]:
+def head_sets(
+    run: Run, model: al.HookedModel, pairs: dict[str, al.PromptPairs], config: Config
+) -> dict[str, tuple[al.Head, ...]]:
     """By name: none, key by the mean over operations, key in some operation, strongest, random."""
-    with said_plainly():
-        pairs = all_operations(model, n=config.n, seed=config.seed)
-    effects = al.path_patch(model, pairs, run=run, name="effects", engine=fitting_engine(model))
-    of = torch.tensor([FOUR.index(name) for name in pairs.operation or ()])
-    in_some = {
-        head: None
-        for place in range(len(FOUR))
-        for head in al.key_heads(effects.heads.select(of == place))
-    }
+    maps = operation_maps(run, model, pairs)
+    effects = pooled_map(run, model, pairs)
+    in_some = dict.fromkeys(head for one in maps.values() for head in al.key_heads(one.heads))
     sets = {
         "none": (),
         "key": tuple(al.key_heads(effects)),
         "key-in-some": tuple(in_some),
-        "strongest": by_effect(effects, config.heads),
+        "strongest": strongest_heads(effects, config.heads),
     }
     for seed in range(config.seed, config.seed + config.controls):
         order = random_order(model.n_layers, model.n_heads, seed)
         sets[f"random-{seed}"] = tuple(order[: config.heads])
     return sets
 
+
+def report(run: Run) -> None:
+    """`figures/transfer.py` prints it."""
+
+
+EXPERIMENT = Experiment("what_else_breaks", Config, compute, _plan, report, figure="transfer")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "what_else_breaks", __doc__, shares=False)

@@ -7,19 +7,17 @@ results/what_the_calculation_does/, which `figures/fig9.py` draws.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.next_tokens import next_tokens
+from arith_lens.operations import FOUR
 from arith_lens.pairs.correctness import answer, keep_correct
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.which_heads import Dtype, loaded_model, said_plainly
+from experiments.command import Experiment, command, exit_on_user_error
+from experiments.settings import Keep, ModelSettings
 
 SIDES = ("reference", "counterfactual")
 MEASURES = ("p(C)", "top-1 is C")
@@ -38,11 +36,9 @@ BATCH = 128
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelSettings):
     """What does the model say with the calculation, and without it?"""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
     n: int | None = None
     """Distinct reference prompts of each kind, before the filter; if not given, all problems of one
     digit in each wording, and 200 two-digit sums."""
@@ -50,47 +46,24 @@ class Config:
     """Of the sampling."""
     k: int = 5
     """How many tokens."""
-    keep: Literal["correct", "all"] = "correct"
+    keep: Keep = "correct"
     """Look at the prompts that the model answers right (of kinds that have any), or at all."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and print.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what would be computed, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    model = loaded_model(config, weights=not dry_run)
-    if dry_run:
-        print(f"{len(KINDS)} kinds of prompts ({', '.join(KINDS)}), two forwards a prompt and side")
-        return
-    with said_plainly():
-        opened = al.open_run("what_the_calculation_does", config, model=model, root=root,
-                             again=again)  # fmt: skip
-    with opened as run:
-        for kind in KINDS:
-            if again or f"{kind}-outcomes" not in run.names:
-                compute(model, config, run, kind)
-    report(run)
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """The likeliest tokens of every kind of prompt."""
+    for kind in KINDS:
+        compute_kind(run, model, kind, config)
 
 
-def compute(model: al.HookedModel, config: Config, run: Run, kind: str) -> None:
+def _plan(model: al.HookedModel, config: Config) -> str:
+    return f"{len(KINDS)} kinds of prompts ({', '.join(KINDS)}), two forwards per prompt and side"
+
+
+def compute_kind(run: Run, model: al.HookedModel, kind: str, config: Config) -> None:
     """The likeliest tokens of every prompt of one kind, and whether they are C."""
     n = MANY if config.n is None and kind == "two_digits" else config.n
-    with said_plainly():
+    with exit_on_user_error():
         pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **KINDS[kind])
     if config.keep == "correct" and answer(model, pairs, "reference", BATCH)[0].any():
         pairs = keep_correct(model, pairs)  # a kind of which none is right is shown as it is
@@ -126,8 +99,10 @@ def report(run: Run) -> None:
             f"  {kind:>14}: {effects.n_pairs} pairs{kept}; with the calculation p(C) {p:.1%}, "
             f"C likeliest {right:.1%}; without it {p_c:.1%}, {right_c:.1%}"
         )
-    print(f"\nsaved in {run.path}")
 
+
+EXPERIMENT = Experiment("what_the_calculation_does", Config, compute, _plan, report, figure="fig9")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "what_the_calculation_does", __doc__, shares=False)

@@ -10,6 +10,8 @@ draws.
 """
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,10 +23,15 @@ from arith_lens.fine_tuning import Delta, TuningResult, load_delta
 from arith_lens.fine_tuning.result import DELTA, FILE
 from arith_lens.pairs.correctness import answer
 from arith_lens.runs import Run
-from experiments.command import command
+from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
-from experiments.strongest import all_operations
-from experiments.which_heads import BEFORE_FILTER, Dtype, loaded_model, said_plainly
+from experiments.settings import (
+    BEFORE_FILTER,
+    PooledSample,
+    loaded_model,
+    pooled,
+    pooled_samples,
+)
 
 
 @dataclass(frozen=True)
@@ -71,25 +78,15 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(PooledSample):
     """What does tuning change? Effects of every head and MLP before it and after."""
 
-    model: str = "reference"
-    """The model that was tuned: a shipped one's name, a Hugging Face id, or a directory."""
     tuned: tuple[Path, ...] = ()
     """Delta files, outputs of fine_tune, or checkpoints; those of Table 1 if not given."""
-    n: int | None = None
-    """Distinct reference prompts an operation, before the filter; all there are if not given."""
-    seed: int = 0
-    """Of the sampling."""
     paths: Literal["via_mlps", "direct"] = "via_mlps"
     """What may carry a change: MLPs but no other head (Appendix B), or nothing (Algorithm 1)."""
     metric: Literal["relative_logit", "logit", "logprob", "probability"] = "relative_logit"
     """What is read from the logits."""
-    dtype: Dtype = None
-    """Of the model as it was; the checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
 def main(
@@ -107,17 +104,16 @@ def main(
         dry_run: print what it would cost, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    with said_plainly():
+    with exit_on_user_error():
         tuned = tuned_models(config, root)
     model = loaded_model(config, weights=not dry_run)
     if dry_run:
-        pairs = all_operations(model, n=config.n, seed=config.seed, keep="all")
+        pairs = pooled(pooled_samples(model, n=config.n, seed=config.seed, keep="all"))
         names = ", ".join(one.name for one in tuned)
-        print(
-            f"as it was, and {names}: each {al.plan(model, pairs, **asked(config))}{BEFORE_FILTER}"
-        )
+        cost = al.plan(model, pairs, **_settings(config))
+        print(f"as it was, and {names}: each {cost}{BEFORE_FILTER}")
         return
-    with said_plainly():
+    with exit_on_user_error():
         inputs = [path for one in tuned for path in one.files]
         opened = al.open_run(
             "what_tuning_changes", config, model=model, inputs=inputs, root=root, again=again
@@ -125,8 +121,9 @@ def main(
     with opened as run:
         missing = [one for one in tuned if again or one.name not in run.names]
         if missing:
-            pairs = all_operations(model, n=config.n, seed=config.seed)
-            before = al.path_patch(model, pairs, run=run, name="before", **asked(config))
+            pairs = pooled_samples(model, n=config.n, seed=config.seed)
+            before = _map(run, model, "before", pairs, config)
+            run.save("before", before, pairs=pooled(pairs))
             for one in missing:
                 compare(one, before, pairs, config, run)
     print(f"saved in {run.path}; python -m figures.before_after --model {config.model} draws it")
@@ -163,27 +160,40 @@ def _name(path: Path) -> str:
 def compare(
     tuned: Tuned,
     before: al.ComponentEffects,
-    pairs: al.PromptPairs,
+    pairs: dict[str, al.PromptPairs],
     config: Config,
     run: Run,
 ) -> None:
     """Patch one tuned model, and save both sides and how often it still answers right."""
-    with said_plainly():
+    with exit_on_user_error():
         model = tuned.load(config.model, config.device)
-    both = BeforeAfter(before, al.path_patch(model, pairs, **asked(config)))
-    right, _ = answer(model, pairs, "reference", batch_size=128)
+    run.admit(model)
+    both = BeforeAfter(before, _map(run, model, tuned.name, pairs, config))
+    together = pooled(pairs)
+    right, _ = answer(model, together, "reference", batch_size=128)
     run.save(
         tuned.name,
         both,
-        pairs=pairs,
+        pairs=together,
         still_right=float(right.double().mean()),
         components=tuned.components(),
     )
-    print(f"{tuned.name}: still answers {right.double().mean():.1%} of {len(pairs)} right")
+    print(f"{tuned.name}: still answers {right.double().mean():.1%} of {len(together)} right")
 
 
-def asked(config: Config) -> dict[str, Any]:
-    """What is asked of path patching."""
+def _map(
+    run: Run, model: Any, label: str, pairs: dict[str, al.PromptPairs], config: Config
+) -> al.ComponentEffects:
+    """A model's effects on the pairs of all operations."""
+    maps = [
+        al.path_patch(model, some, run=run, name=f"effects-{name}-{label}", **_settings(config))
+        for name, some in pairs.items()
+    ]
+    return reduce(add, maps)
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Of path patching."""
     return {"paths": config.paths, "metric": config.metric}
 
 

@@ -5,51 +5,29 @@ one component its output on the latter does to the logit of the right answer (th
 12 and 15). Saves a run under results/which_heads/, which `figures/fig2.py` draws.
 """
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal
 
-import torch
-import tyro
 from torch import Tensor
 
 import arith_lens as al
 from arith_lens.effects import KEY
-from arith_lens.model import empty_model
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
-from arith_lens.path_patching import UnsupportedTrunk
-from arith_lens.path_patching.trunk import trunk_of
-from arith_lens.problems import FOUR, OPERATIONS, check_operands
-from arith_lens.runs import Run, RunError
-from experiments.command import command, parts_said
+from arith_lens.runs import Run
+from experiments.command import Experiment, command, continue_after_part, exit_on_user_error
+from experiments.settings import BEFORE_FILTER, Engine, Keep, Metric, Sample, fitting_engine
 
 N_ROWS = 12
 """Key heads that are printed."""
 
-Engine: TypeAlias = Literal["auto", "sweep", "hooks"]
-BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
-"""What a dry run says: without weights, nobody knows which prompts the model answers right."""
-
-Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None
-Operation: TypeAlias = Literal[
-    "addition", "subtraction", "multiplication", "division", "exponentiation"
-]
-
 
 @dataclass(frozen=True)
-class Config:
+class Config(Sample):
     """Which heads write the answer? Path patching from every head and MLP to the logits."""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
-    operations: tuple[Operation, ...] = FOUR
-    """The calculations to look at."""
-    n: int | None = None
-    """Distinct reference prompts an operation, before the filter; all there are if not given."""
     templates: tuple[str, ...] = ("operation",)
     """The operation's own (Figure 8), "all" (with the stories of addition, Figure 10), or names."""
     operands: tuple[int, int] = (1, 9)
@@ -60,157 +38,83 @@ class Config:
     """What the counterfactual changes: the operator to a null word, A and B, or the operation."""
     draws: int = 1
     """Counterfactuals drawn for each reference prompt."""
-    seed: int = 0
-    """Of the sampling."""
     paths: Literal["via_mlps", "direct", "total"] = "via_mlps"
     """What may carry a change: MLPs but no other head (Appendix B), nothing (Algorithm 1), all."""
-    metric: Literal["relative_logit", "logit", "logprob", "probability"] = "relative_logit"
+    metric: Metric = "relative_logit"
     """What is read from the logits."""
-    keep: Literal["correct", "all"] = "correct"
+    keep: Keep = "correct"
     """Look at the prompts that the model answers right, or at all."""
     pairs: Path | None = None
     """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
     a table if the name ends in .csv."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
+    engine: Engine = "auto"
+    """"sweep", fast, for additive pre-norm models; "hooks", a forward for each component, for all;
+    "auto": the sweep where it fits the model, else hooks."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-    engine: Engine = "auto",
-) -> None:
-    """Compute, save and print.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what it would cost, and stop.
-        again: compute anew what an earlier run of this configuration has saved; without it, what
-            is finished is reused, and what was broken off goes on.
-        engine: "sweep", fast, for additive pre-norm models; "hooks", a forward for each component,
-            for all; "auto": the sweep where it fits the model, else hooks.
-    """
-    model = loaded_model(config, weights=not dry_run)
-    asked: dict[str, Any] = {"paths": config.paths, "metric": config.metric}
-    asked["engine"] = fitting_engine(model, config.paths) if engine == "auto" else engine
-    if dry_run:
-        for name, pairs in samples(model, replace(config, keep="all")):
-            print(f"{name}: {al.plan(model, pairs, **asked)}{BEFORE_FILTER}")
-        return
-    given: dict[str, Any] = {
-        "model": model,
-        "inputs": () if config.pairs is None else (config.pairs,),
-        "root": root,
-        "again": again,
-    }
-    with al.open_run("which_heads", config, **given) as run:
-        saved = () if again else run.names
-        for name, pairs in samples(model, config, skip=saved):
-            with parts_said():
-                al.path_patch(model, pairs, run=run, name=name, **asked)
-    if run.finished:
-        report(run, reused=saved)
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """The effects of every head and MLP, for each operation."""
+    settings = _settings(model, config)
+    for name, pairs in samples(model, config):
+        with continue_after_part():
+            al.path_patch(model, pairs, run=run, name=name, **settings)
 
 
-def fitting_engine(model: al.HookedModel, paths: str = "via_mlps") -> str:
-    """`"sweep"` where it can compute this; else `"hooks"`, and a sentence that says why."""
-    if paths == "total":
-        return "hooks"
-    try:
-        trunk_of(model)
-    except UnsupportedTrunk as error:
-        reason = str(error).partition(", found ")[2].partition("; use ")[0]
-        print(
-            f"The fast sweep does not fit this model: {reason}. The slower engine computes the "
-            "same by one forward for each component; the bar shows the time that is left."
-        )
-        return "hooks"
-    return "sweep"
+def _plan(model: al.HookedModel, config: Config) -> str:
+    settings = _settings(model, config)
+    return "\n".join(
+        f"{name}: {al.plan(model, pairs, **settings)}{BEFORE_FILTER}"
+        for name, pairs in samples(model, replace(config, keep="all"))
+    )
 
 
-def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
-    """The model that a configuration names, in its dtype, on its device; mistakes said plainly.
-
-    Args:
-        weights: False: as `empty_model` makes it, for a dry run
-    """
-    dtype = None if config.dtype is None else getattr(torch, config.dtype)
-    load = al.load_model if weights else empty_model
-    with said_plainly():
-        check_sample(config)
-        return load(config.model, dtype=dtype, device=config.device)
+def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
+    """Of path patching."""
+    engine = config.engine
+    if engine == "auto":
+        engine = fitting_engine(model, config.paths)
+    return {"paths": config.paths, "metric": config.metric, "engine": engine}
 
 
-def check_sample(config: Any) -> None:
-    """Refuse a sample that cannot be drawn, before a model is loaded. Raises ValueError."""
-    operations = getattr(config, "operations", FOUR)
-    if not operations or len({*operations}) < len(operations):
-        raise ValueError(
-            f"expected operations, each of them once, found {' '.join(operations) or 'none'}; "
-            f"name some of {', '.join(OPERATIONS)}, or leave --operations out"
-        )
-    if (operands := getattr(config, "operands", None)) is not None:
-        check_operands(range(operands[0], operands[1] + 1))
-
-
-@contextmanager
-def said_plainly() -> Iterator[None]:
-    """Around what a user names: a mistake ends with its message alone, without a traceback."""
-    try:
-        yield
-    except (OSError, ValueError, RunError, FloatingPointError, MemoryError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
-
-
-def samples(
-    model: al.HookedModel, config: Config, *, skip: Collection[str] = ()
-) -> Iterator[tuple[str, al.PromptPairs]]:
+def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs; of prompts of one's own, "pairs" where they name none."""
     if config.pairs is None:
         for operation in config.operations:
-            if operation not in skip:
-                with said_plainly():
-                    pairs = al.sample_pairs(
-                        model,
-                        operation,
-                        n=config.n,
-                        seed=config.seed,
-                        templates=config.templates,
-                        operands=range(config.operands[0], config.operands[1] + 1),
-                        answer_token=config.answer_token,
-                        counterfactual=config.counterfactual,
-                        draws=config.draws,
-                        keep=config.keep,
-                    )
-                yield operation, pairs
+            with exit_on_user_error():
+                pairs = al.sample_pairs(
+                    model,
+                    operation,
+                    n=config.n,
+                    seed=config.seed,
+                    templates=config.templates,
+                    operands=range(config.operands[0], config.operands[1] + 1),
+                    answer_token=config.answer_token,
+                    counterfactual=config.counterfactual,
+                    draws=config.draws,
+                    keep=config.keep,
+                )
+            yield operation, pairs
         return
-    with said_plainly():
-        given = al.PromptPairs.from_file(config.pairs, model)
-    operations = given.operation or ("pairs",) * len(given)
+    with exit_on_user_error():
+        pairs = al.PromptPairs.from_file(config.pairs, model)
+    operations = pairs.operation or ("pairs",) * len(pairs)
     for operation in dict.fromkeys(operations):
-        if operation not in skip:
-            chosen = given.filter([name == operation for name in operations])
-            if config.keep == "correct":
-                with said_plainly():
-                    chosen = keep_correct(model, chosen)
-            yield operation, chosen
+        chosen = pairs.filter([name == operation for name in operations])
+        if config.keep == "correct":
+            with exit_on_user_error():
+                chosen = keep_correct(model, chosen)
+        yield operation, chosen
 
 
-def report(run: Run, *, reused: Collection[str] = ()) -> None:
-    """Print what was found, an operation at a time, then what they share."""
+def report(run: Run) -> None:
+    """Print the key heads of each operation, then those that all share."""
     print(f"{run.config['model']}, paths {run.config['paths']}, {run.config['metric']}")
     key = {}
     for name in run.names:
         effects = run.load(name)
         if effects.heads.metric in KEY:
             key[name] = al.key_heads(effects)
-        print(f"\n{name}: {_sample_line(run.facts(name))}{' (saved before)' * (name in reused)}")
+        print(f"\n{name}: {_sample_line(run.facts(name))}")
         print(f"  {_left_out_line(run.facts(name), effects)}")
         computed = run.computed(name)
         _print_heads("all pairs", effects.heads)
@@ -226,7 +130,6 @@ def report(run: Run, *, reused: Collection[str] = ()) -> None:
         shared = set.intersection(*map(set, key.values()))
         print(f"\nkey in all {len(key)}: {', '.join(map(str, sorted(shared))) or 'none'}")
     _print_paper(paper_model(run.config["model"]), run.names)
-    print(f"\nsaved in {run.path}")
 
 
 def _sample_line(facts: Mapping[str, Any]) -> str:
@@ -309,6 +212,17 @@ def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:
             f"after layer {paper.key_mlps_after} about ±10% (section 5.1)"
         )
 
+
+EXPERIMENT = Experiment(
+    "which_heads",
+    Config,
+    compute,
+    _plan,
+    report,
+    figure="fig2",
+    inputs=lambda config: () if config.pairs is None else (config.pairs,),
+)
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "which_heads", __doc__, shares=True)

@@ -6,92 +6,61 @@ the unembedding of each number. Saves a run under
 results/which_mlps_carry_them/, which `figures/carriers.py` draws.
 """
 
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from dataclasses import dataclass
+from typing import Any
 
 import arith_lens as al
 from arith_lens.mediation import mediation_flops
 from arith_lens.path_patching.trunk import trunk_of
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run
-from experiments.command import command, parts_said
-from experiments.strongest import by_effect
-from experiments.which_heads import BEFORE_FILTER, Dtype, Operation, loaded_model, said_plainly
-from experiments.which_paths import samples
+from experiments.command import Experiment, command, continue_after_part, exit_on_user_error
+from experiments.settings import (
+    BEFORE_FILTER,
+    Keep,
+    Metric,
+    Sample,
+    samples,
+    strongest_heads,
+)
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Sample):
     """Which MLPs carry the key heads' effects?"""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
-    operations: tuple[Operation, ...] = FOUR
-    """The calculations to look at."""
-    n: int | None = None
-    """Distinct reference prompts an operation, before the filter; all there are if not given."""
-    seed: int = 0
-    """Of the sampling."""
     top: int = 5
-    """Heads an operation, the strongest via MLPs."""
-    metric: Literal["relative_logit", "logit", "logprob", "probability"] = "relative_logit"
+    """Heads per operation, the strongest via MLPs."""
+    metric: Metric = "relative_logit"
     """What is read from the logits."""
-    keep: Literal["correct", "all"] = "correct"
+    keep: Keep = "correct"
     """Look at the prompts that the model answers right, or at all."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Compute, save and print.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what it would cost, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    model = loaded_model(config, weights=not dry_run)
-    with said_plainly():
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """For each operation: the strongest heads, what carries their effects, what the MLPs write."""
+    with exit_on_user_error():
         trunk_of(model)  # mediation is by the sweep alone
-    if dry_run:
-        middle = [al.Head(model.n_layers // 2, i) for i in range(min(config.top, model.n_heads))]
-        for operation, pairs in samples(model, replace(config, keep="all"), config.operations):
-            flops = mediation_flops(model, pairs, middle)
-            print(f"{operation}: {al.plan(model, pairs)}, to find the heads{BEFORE_FILTER}")
-            print(f"  then about {flops:.3g} FLOPs for {len(middle)} heads of a middle layer")
-        return
-    with said_plainly():
-        opened = al.open_run("which_mlps_carry_them", config, model=model, root=root, again=again)
-    with opened as run:
-        saved = () if again else run.names
-        missing = [name for name in config.operations if f"{name}-writes" not in saved]
-        for operation, pairs in samples(model, config, missing):
-            with parts_said():
-                compute(run, operation, model, pairs, config)
-    if run.finished:
-        report(run)
+    settings: dict[str, Any] = {"metric": config.metric, "run": run}
+    for operation, pairs in samples(model, config, keep=config.keep):
+        with continue_after_part():
+            name = f"effects-{operation}"
+            heads = strongest_heads(al.path_patch(model, pairs, name=name, **settings), config.top)
+            al.mediators(model, pairs, heads, name=operation, **settings)
+            run.compute(f"{operation}-writes", al.mlp_probe, model, pairs, read="write")
 
 
-def compute(
-    run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
-) -> None:
-    """The strongest heads, what carries their effects, and what the MLPs write."""
-    asked: dict[str, Any] = {"metric": config.metric, "run": run}
-    effects = al.path_patch(model, pairs, name=f"{operation}-effects", **asked)
-    al.mediators(model, pairs, by_effect(effects, config.top), name=operation, **asked)
-    run.save(f"{operation}-writes", lambda: al.mlp_probe(model, pairs, read="write"), pairs=pairs)
+def _plan(model: al.HookedModel, config: Config) -> str:
+    with exit_on_user_error():
+        trunk_of(model)
+    middle = [al.Head(model.n_layers // 2, i) for i in range(min(config.top, model.n_heads))]
+    lines = []
+    for operation, pairs in samples(model, config, keep="all"):
+        flops = mediation_flops(model, pairs, middle)
+        lines += [
+            f"{operation}: {al.plan(model, pairs)}, to find the heads{BEFORE_FILTER}",
+            f"  then about {flops:.3g} FLOPs for {len(middle)} heads of a middle layer",
+        ]
+    return "\n".join(lines)
 
 
 def report(run: Run) -> None:
@@ -111,8 +80,10 @@ def report(run: Run) -> None:
                 f"when held, {shown}; all with the direct sum to "
                 f"{show(whole[index] - left[index, 0])}"
             )
-    print(f"\nsaved in {run.path}")
 
+
+EXPERIMENT = Experiment("which_mlps_carry_them", Config, compute, _plan, report, figure="carriers")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "which_mlps_carry_them", __doc__, shares=True)

@@ -6,23 +6,13 @@ logit where nothing but the residual stream carries it (direct, Algorithm 1), wh
 results/which_paths/, which `figures/paths.py` shows.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from dataclasses import dataclass
+from typing import Any
 
 import arith_lens as al
-from arith_lens.problems import FOUR
-from experiments.command import command, parts_said
-from experiments.which_heads import (
-    BEFORE_FILTER,
-    Operation,
-    fitting_engine,
-    loaded_model,
-    said_plainly,
-)
+from arith_lens.runs import Run
+from experiments.command import Experiment, command, continue_after_part
+from experiments.settings import BEFORE_FILTER, Keep, Metric, Sample, fitting_engine, samples
 
 MEANINGS: tuple[dict[str, Any], ...] = (
     {"paths": "via_mlps"},
@@ -32,78 +22,47 @@ MEANINGS: tuple[dict[str, Any], ...] = (
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Sample):
     """On which paths do the strongest heads act? Direct, through MLPs, through later heads."""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
-    operations: tuple[Operation, ...] = FOUR
-    """The calculations to look at."""
-    n: int | None = None
-    """Distinct reference prompts an operation, before the filter; all there are if not given."""
-    seed: int = 0
-    """Of the sampling."""
     top: int = 5
-    """Heads an operation, the strongest via MLPs."""
-    metric: Literal["relative_logit", "logit", "logprob", "probability"] = "relative_logit"
+    """Heads per operation, the strongest via MLPs."""
+    metric: Metric = "relative_logit"
     """What is read from the logits."""
-    keep: Literal["correct", "all"] = "correct"
+    keep: Keep = "correct"
     """Look at the prompts that the model answers right, or at all."""
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-) -> None:
-    """Compute and save.
-
-    Args:
-        config: what to compute.
-        root: where runs are kept.
-        dry_run: print what it would cost, and stop.
-    """
-    model = loaded_model(config, weights=not dry_run)
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """The map of each operation, then its strongest heads on the other kinds of paths."""
     engine = fitting_engine(model)
-    meanings = [{"engine": engine, **meaning} for meaning in MEANINGS]
-    if dry_run:
-        for operation, pairs in samples(model, replace(config, keep="all"), config.operations):
-            some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
-            for meaning in meanings:
-                cost = al.plan(model, pairs, senders=some, metric=config.metric, **meaning)
-                print(f"{operation}, {meaning['paths']}: {cost}{BEFORE_FILTER}")
-        return
-    with said_plainly():
-        opened = al.open_run("which_paths", config, model=model, root=root)
-    with opened as run:
-        missing = [name for name in config.operations if f"{name}-total" not in run.names]
-        for operation, pairs in samples(model, config, missing):
-            heads = None  # every head, of which the strongest are then asked again
-            with parts_said():
-                for meaning in meanings:
-                    asked: dict[str, Any] = {"senders": heads, "metric": config.metric, **meaning}
-                    name = f"{operation}-{meaning['paths']}"
-                    effects = al.path_patch(model, pairs, run=run, name=name, **asked)
-                    heads = heads or effects.heads.top(config.top)
-    print(f"saved in {run.path}")
+    for operation, pairs in samples(model, config, keep=config.keep):
+        heads = None  # every head; then the strongest of them
+        with continue_after_part():
+            for meaning in MEANINGS:
+                settings = {"senders": heads, "metric": config.metric, "engine": engine, **meaning}
+                name = f"{operation}-{meaning['paths']}"
+                effects = al.path_patch(model, pairs, run=run, name=name, **settings)
+                heads = heads or effects.heads.top(config.top)
 
 
-def samples(
-    model: al.HookedModel, config: Any, operations: tuple[str, ...] | list[str]
-) -> Iterator[tuple[str, al.PromptPairs]]:
-    """Each operation's name and pairs, as many and as kept as a configuration says."""
-    for operation in operations:
-        with said_plainly():
-            pairs = al.sample_pairs(
-                model, operation, n=config.n, seed=config.seed, keep=config.keep
-            )
-        yield operation, pairs
+def _plan(model: al.HookedModel, config: Config) -> str:
+    engine, lines = fitting_engine(model), []
+    some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
+    for operation, pairs in samples(model, config, keep="all"):
+        for meaning in MEANINGS:
+            settings = {"senders": some, "metric": config.metric, "engine": engine, **meaning}
+            cost = al.plan(model, pairs, **settings)
+            lines.append(f"{operation}, {meaning['paths']}: {cost}{BEFORE_FILTER}")
+    return "\n".join(lines)
 
+
+def report(run: Run) -> None:
+    """The table of `figures/paths.py` says it."""
+
+
+EXPERIMENT = Experiment("which_paths", Config, compute, _plan, report, figure="paths")
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "which_paths", __doc__, shares=True)

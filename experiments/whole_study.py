@@ -32,8 +32,8 @@ from experiments import (
     which_mlps_carry_them,
     which_paths,
 )
-from experiments.command import command, plainly
-from experiments.which_heads import Dtype, loaded_model
+from experiments.command import command, exit_cleanly
+from experiments.settings import Dtype, loaded_model
 
 STUDY = (
     which_heads,
@@ -120,7 +120,7 @@ def _computed(experiment: ModuleType, config: Config, root: Path) -> bool:
     known = {field.name for field in fields(experiment.Config)}
     given = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
     try:
-        with plainly():
+        with exit_cleanly():
             experiment.main(experiment.Config(**given), root=root)
     except SystemExit as end:
         if end.code == 130:  # stopped from the keyboard: the whole study is

@@ -5,7 +5,7 @@ from typing import Any
 
 import tyro
 
-from experiments.command import written_as_it_can_be
+from experiments.command import robust_output
 
 
 def command(main: Callable[..., Any], name: str, about: str | None) -> None:
@@ -16,5 +16,5 @@ def command(main: Callable[..., Any], name: str, about: str | None) -> None:
         name: of its module.
         about: the module's docstring.
     """
-    with written_as_it_can_be():
+    with robust_output():
         tyro.cli(main, prog=f"python -m figures.{name}", description=about)

@@ -14,16 +14,14 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.effects import Effects
 from arith_lens.next_tokens import NextTokens
+from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
 
 KINDS = {
-    "addition": "Addition",
-    "subtraction": "Subtraction",
-    "multiplication": "Multiplication",
-    "division": "Division",
+    **{name: name.capitalize() for name in FOUR},
     "two_digits": "Last digit of two-digit sums",
     "stories": "Stories of objects",
 }

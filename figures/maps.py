@@ -12,18 +12,12 @@ from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.operations import OPERATIONS
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 
 KEY, N_LABELS = 0.05, 9
 PAPER_LIMIT = 15.0  # percent: where the colours end for the paper's models
-SIGNS = {
-    "addition": "+",
-    "subtraction": "−",
-    "multiplication": "×",
-    "division": "÷",
-    "exponentiation": "^",
-}
 PATHS = {
     "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
     "direct": "paths: direct, every other component frozen (Algorithm 1)",
@@ -128,7 +122,7 @@ def numbers(measured: Sequence[Measured]) -> DataFrame:
 
 def title(name: str, distinct: int | None) -> str:
     """An operation's name with its sign and its number of reference prompts."""
-    small = f" ({SIGNS[name]})" if name in SIGNS else ""
+    small = f" ({OPERATIONS[name].sign})" if name in OPERATIONS else ""
     if distinct is not None:
         small += f"&nbsp; {distinct} references"
     grey = f'<span style="color:{plotting.NOTE}">{small}</span>'

@@ -11,17 +11,18 @@ from pandas import DataFrame
 
 from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurves
+from arith_lens.operations import FOUR
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
+from arith_lens.templates import TEMPLATES
 from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.drawn import Table, show
 
 WORDINGS = {
-    "exponentiation-0": "{A} ^ {B} = ",
-    "exponentiation-1": "{A} to the power of {B} equals ",
+    template.name.replace("/", "-"): template.text.replace("{op}", template.word)
+    for template in TEMPLATES["exponentiation"]
 }
-FOUR = ("addition", "subtraction", "multiplication", "division")
 
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:

@@ -18,8 +18,8 @@ from arith_lens.claims.verdicts import verdict_on
 from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
+from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run, open_run
 
 N_LAYERS, N_HEADS, N_PAIRS = 12, 8, 18

@@ -46,6 +46,12 @@ class Pairs:
         raise AssertionError("pairs without text have no such file")
 
 
+def shard_files(run: Run, name: str) -> list[Path]:
+    """The finished shards of a result that is not whole."""
+    folder = run.store.place(run.record["unfinished"][name])
+    return sorted(folder.glob("shards/*/0*.safetensors"))
+
+
 def make_run(root: Path, model: str, n_layers: int = 12, n_heads: int = 8, **config) -> Run:
     told = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
     config = {**told, "model": model, **config}

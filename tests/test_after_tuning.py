@@ -83,9 +83,10 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
     assert {*table["before: without"].tolist()} != {0}, "the knockout must do something"
     assert "over questions and 2 seeds of tuning" in capsys.readouterr().out
     (run,) = find_runs("do_tuned_heads_carry_more", root=tuning)
-    saved = {path.name: path.stat().st_mtime_ns for path in run.path.glob("*.safetensors")}
+    saved = {path: path.stat().st_mtime_ns for path in run.store.folder.glob("*/*.safetensors")}
     do_tuned_heads_carry_more.main(config, root=tuning)
-    assert saved == {p.name: p.stat().st_mtime_ns for p in run.path.glob("*.safetensors")}
+    files = run.store.folder.glob("*/*.safetensors")
+    assert saved == {path: path.stat().st_mtime_ns for path in files}
 
 
 def test_answers_do_not_depend_on_what_was_answered_before(

@@ -125,9 +125,10 @@ def test_the_experiment_and_the_figure_show_what_changed(
     (run,) = find_runs("what_tuning_changes", root=tmp_path)
     assert run.names == ("before", "one-head", "checkpoint")
     assert [run.facts(name)["components"] for name in run.names[1:]] == [["7.3"], []]
-    saved = {path.name: path.stat().st_mtime_ns for path in run.path.glob("*.safetensors")}
+    saved = {path: path.stat().st_mtime_ns for path in run.store.folder.glob("*/*.safetensors")}
     what_tuning_changes.main(config, root=tmp_path)
-    assert saved == {p.name: p.stat().st_mtime_ns for p in run.path.glob("*.safetensors")}
+    files = run.store.folder.glob("*/*.safetensors")
+    assert saved == {path: path.stat().st_mtime_ns for path in files}
     before_after.main(Options(root=tmp_path, out=tmp_path, formats=()))
     table: Any = pandas.read_csv(written(tmp_path, "before_after.csv"))
     assert table["tuned"].unique().tolist() == ["one-head", "checkpoint"]

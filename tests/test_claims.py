@@ -14,7 +14,7 @@ from arith_lens.claims import CLAIMS, Number
 from arith_lens.claims.claim import Found, Within
 from arith_lens.claims.evidence import Evidence
 from arith_lens.claims.verdicts import verdict_on
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 from arith_lens.runs.record import write_record
 from figures import claims as figure
 
@@ -88,7 +88,7 @@ def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> Non
 
 def test_a_damaged_run_is_not_measured_and_says_why(tmp_path: Path) -> None:
     run = which_heads(tmp_path, MIDDLE)
-    (run.path / "division.safetensors").write_bytes(b"not what was written")
+    (run.folder("division") / "result.safetensors").write_bytes(b"not what was written")
     found = Verdicts(tmp_path)["few_key_heads"]
     assert found.holds == "not measured" and "damaged" in found.why
     assert found.command.endswith("--again")

@@ -9,7 +9,7 @@ from made_claims import Verdicts
 
 from arith_lens.components import Head
 from arith_lens.knockout import KnockoutCurves
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 
 PLUS = {(4, 6): -0.15, (5, 1): -0.08}
 TIMES = {**PLUS, (5, 2): -0.1, (6, 0): -0.1}

@@ -1,5 +1,6 @@
 """Experiments on a model that the sweep does not fit go on with hooks, and say so."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_which_heads_goes_on_with_hooks(
     run = find_runs("which_heads", model=str(gemma), root=tmp_path)[0]
     assert run.load("addition").computation["engine"] == "hooks"
     with pytest.raises(ValueError, match="soft-capped logits"):
-        which_heads.main(config, root=tmp_path / "other", engine="sweep")
+        which_heads.main(replace(config, engine="sweep"), root=tmp_path / "other")
 
 
 def test_what_needs_the_sweep_says_so_in_a_sentence(gemma: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import Run, RunError, find_runs, open_run
 from arith_lens.runs.processes import Processes, processes
 from experiments import are_they_needed
-from experiments.command import command, parts_said, written_as_it_can_be
+from experiments.command import command, continue_after_part, robust_output
 from figures.command import command as figures_command
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -130,7 +130,7 @@ def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) 
     assert two.names == one.names == ("addition-effects", "addition")
     assert two.path.name == one.path.name
     assert same(two, one)
-    assert not (two.path / "shards").exists()
+    assert not list(two.store.folder.glob("*/shards"))
 
 
 def same(a: Run, b: Run) -> bool:
@@ -144,7 +144,7 @@ def same(a: Run, b: Run) -> bool:
 def test_a_part_goes_on_to_the_next_result(capsys: Any) -> None:
     from arith_lens.runs import PartDone
 
-    with parts_said():
+    with continue_after_part():
         raise PartDone("part 1 of 2 is done")
     assert capsys.readouterr().out == "part 1 of 2 is done\n"
 
@@ -154,7 +154,7 @@ def test_characters_that_the_output_lacks_are_replaced(
 ) -> None:
     with (tmp_path / "out").open("w", encoding="ascii") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        with written_as_it_can_be():
+        with robust_output():
             print("−5% × 3 ≥ …, Jürgen")
     assert (tmp_path / "out").read_text() == "-5% x 3 >= ..., J?rgen\n"
 
@@ -176,5 +176,5 @@ def test_output_that_nobody_reads_ends_the_command_quietly(
 
 
 def test_another_pipe_that_breaks_is_no_quiet_end() -> None:
-    with pytest.raises(BrokenPipeError), written_as_it_can_be():
+    with pytest.raises(BrokenPipeError), robust_output():
         raise BrokenPipeError("a helper process has gone")

@@ -11,7 +11,7 @@ from drawings import written
 
 import arith_lens as al
 from arith_lens.knockout import KnockoutCurves
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 from arith_lens.runs import find_runs
 from experiments import (
     are_they_needed,
@@ -66,9 +66,9 @@ def test_a_saved_operation_is_not_computed_twice(tmp_path: Path) -> None:
     )
     are_they_needed.main(config, root=tmp_path)
     (run,) = find_runs("are_they_needed", root=tmp_path)
-    saved = (run.path / "addition.safetensors").stat().st_mtime_ns
+    saved = (run.folder("addition") / "result.safetensors").stat().st_mtime_ns
     are_they_needed.main(config, root=tmp_path)
-    assert (run.path / "addition.safetensors").stat().st_mtime_ns == saved
+    assert (run.folder("addition") / "result.safetensors").stat().st_mtime_ns == saved
 
 
 def test_figure_4_from_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

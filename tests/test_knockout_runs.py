@@ -65,7 +65,8 @@ def test_a_finished_curve_is_read_again_and_others_are_not_taken_for_it(
         again = curve(llama, pairs, run=run, ablation="zero")
         monkeypatch.setattr(engine, "run_variants", None)  # nothing can be computed any more
         assert torch.equal(curve(llama, pairs, run=run, ablation="zero").top, again.top)
-        for changed in ({"ablation": "mean"}, {"positions": "end", "ablation": "zero"}):
+        assert torch.equal(curve(llama, pairs, run=run).top, first.top)
+        for changed in ({"ablation": "resample"}, {"positions": "end", "ablation": "zero"}):
             with pytest.raises(TypeError):
                 curve(llama, pairs, run=run, **changed)
         with pytest.raises(TypeError):

@@ -13,8 +13,8 @@ import arith_lens
 PACKAGE = Path(arith_lens.__file__).parent
 LAYERS = {
     **dict.fromkeys(["activations", "arrays", "components", "memory"], 0),
-    **dict.fromkeys(["column_addition", "plotting", "problems", "statistics"], 0),
-    **dict.fromkeys(["effects", "hooks", "model", "paper", "templates", "views"], 1),
+    **dict.fromkeys(["column_addition", "operations", "plotting", "statistics"], 0),
+    **dict.fromkeys(["effects", "hooks", "model", "paper", "problems", "templates", "views"], 1),
     **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 2),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
     **dict.fromkeys(["answers", "attention", "knockout", "path_patching", "probes"], 4),

@@ -16,12 +16,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import Role, sample_pairs
-from arith_lens.problems import OPERATIONS
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, SLOTS, TEMPLATES
 
-N_REFERENCES = dict(zip(OPERATIONS, (324, 405, 207, 207, 40), strict=True))
-ANSWER = dict(zip(OPERATIONS, (op.add, op.sub, op.mul, op.floordiv, op.pow), strict=True))
+N_REFERENCES = dict(zip(IN_PAPER, (324, 405, 207, 207, 40), strict=True))
+ANSWER = dict(zip(IN_PAPER, (op.add, op.sub, op.mul, op.floordiv, op.pow), strict=True))
 LLAMA_3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -130,7 +130,7 @@ def splits_digits(tokenizer) -> bool:
     return len(tokenizer.tokenize("12")) > len(tokenizer.tokenize("1"))
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", IN_PAPER)
 def test_every_template_aligns_and_end_stands_before_the_answer(tokenizer, operation):
     pairs = sample_pairs(tokenizer, operation, keep="all")
     assert set(pairs.template) == {template.name for template in TEMPLATES[operation]}
@@ -153,7 +153,7 @@ def test_every_template_aligns_and_end_stands_before_the_answer(tokenizer, opera
     assert [int(text) for text in said] == answers
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", IN_PAPER)
 def test_operands_and_operator_are_where_the_roles_say(tokenizer, operation):
     pairs = sample_pairs(tokenizer, operation, keep="all")
     words = {template.name: template.word for template in TEMPLATES[operation]}
@@ -182,7 +182,7 @@ def test_bos_is_a_role_where_there_is_one(tokenizer):
 @pytest.mark.parametrize("name", ["llama2", "mistral"])
 def test_end_is_the_blank_piece_under_sentencepiece(data_directory, name):
     tokenizer = sentencepiece(data_directory, name)
-    for operation in OPERATIONS:
+    for operation in IN_PAPER:
         pairs = sample_pairs(tokenizer, operation, keep="all")
         assert set(tokenizer.convert_ids_to_tokens(pairs.reference[:, -1].tolist())) == {"▁"}
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from oracles import make_pairs
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaForCausalLM
 
 from arith_lens.components import Head, Mlp
@@ -149,7 +150,7 @@ def test_padding_that_is_not_masked_is_found_out(
     """As a model that ignores its mask."""
     right = recording._run
 
-    def unmasked(model: Any, batch: Batch, logits: bool) -> Any:
+    def unmasked(model: Any, batch: Batch, logits: Any) -> Any:
         return right(model, replace(batch, mask=torch.ones_like(batch.mask)), logits)
 
     monkeypatch.setattr(recording, "_run", unmasked)
@@ -338,3 +339,32 @@ def test_tolerances_follow_the_dtype_and_leave_room(
     broken = model.hooks([("blocks.0.hook_resid_post", hook)])
     with broken, pytest.raises(CertificateError):
         path_patch(model, pairs)
+
+
+@torch.no_grad()
+def test_the_logits_of_chosen_pairs_are_the_rows_that_the_model_returns(model: Any) -> None:
+    """The oracle is a forward of the whole batch, with logits at every position."""
+    pairs = make_pairs(model)
+    chosen = [1, len(pairs) - 1]
+    some, _ = record_pairs(model, pairs, logits=chosen, repeated=0)
+    expected = [
+        model(tokens, attention_mask=pairs.attention_mask)[chosen, -1]
+        for tokens in (pairs.reference, pairs.counterfactual)
+    ]
+    assert some.logits is not None and some.logits.shape == (2, 2, model.cfg.d_vocab)
+    torch.testing.assert_close(some.logits, torch.stack(expected), atol=1e-4, rtol=1e-4)
+    assert (some.logits[0, 0] - some.logits[0, 1]).abs().max() > 1e-2, "rows differ"
+
+
+@torch.no_grad()
+def test_the_unembedding_computes_the_chosen_rows_alone(llama: Any) -> None:
+    """Of two pairs in both runs, at END, whatever else is in the batch: torch counts the rest."""
+    pairs = make_pairs(llama)
+    counts = []
+    for logits in (False, [0, 2], True):
+        with FlopCounterMode(display=False) as counter:
+            record_pairs(llama, pairs, logits=logits, repeated=0)
+        counts.append(counter.get_total_flops())
+    row = 2 * llama.cfg.d_model * llama.cfg.d_vocab
+    n_prompts = 2 * len(pairs) + 1
+    assert [count - counts[0] for count in counts] == [0, 4 * row, n_prompts * row]

@@ -92,7 +92,7 @@ def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
 
 def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
-    (broken.path / "division.safetensors").write_bytes(b"")
+    (broken.folder("division") / "result.safetensors").write_bytes(b"")
     found = collected(fig2, "reference", tmp_path)
     assert isinstance(found, Lacking) and "damaged" in found.reason and not found.command
     assert "damaged" in report_page._lacking(found)

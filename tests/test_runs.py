@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import platform
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -109,12 +110,13 @@ def test_a_run_says_what_it_is_and_where_it_comes_from(run: Run) -> None:
     computed = run.computed("addition")
     assert computed is not None
     assert torch.equal(computed, Pairs.computed)
-    assert (run.path / "addition.pairs.jsonl").read_text().startswith('{"reference"')
+    assert (run.folder("addition") / "result.pairs.jsonl").read_text().startswith('{"reference"')
 
 
 def test_every_file_has_its_digest_in_the_record(run: Run) -> None:
-    kept = load_run(run.path).record["results"]["addition"]["sha256"]
-    files = {path.name: path for path in run.path.glob("addition*")}
+    folder = run.folder("addition")
+    kept = json.loads((folder / "result.json").read_text())["sha256"]
+    files = {path.name: path for path in folder.glob("result.*") if path.suffix != ".json"}
     found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     assert found == kept
 
@@ -130,11 +132,12 @@ def test_opening_a_run_again_does_not_claim_what_others_computed(
         again.save("division", effects)
     record = load_run(run.path).record
     assert record["provenance"]["python"] == platform.python_version()
-    assert record["results"]["division"]["versions"]["torch"] == torch.__version__
+    entry = json.loads((again.folder("division") / "result.json").read_text())
+    assert entry["versions"]["torch"] == torch.__version__
 
 
 def test_the_table_has_a_row_for_each_component(run: Run, effects: ComponentEffects) -> None:
-    table = pd.read_csv(run.path / "addition.csv")
+    table = pd.read_csv(run.folder("addition") / "result.csv")
     assert len(table) == 3 * 2 + 3
     mlp = table[table["head"].isna() & (table["layer"] == 2)]
     assert mlp["mean"].item() == pytest.approx(effects.mlps.mean()[2].item(), abs=1e-6)
@@ -203,24 +206,30 @@ def test_a_folder_that_cannot_be_read_is_passed_over_aloud(tmp_path: Path) -> No
 
 
 def test_no_temporary_file_is_left(run: Run) -> None:
-    assert sorted(path.name for path in run.path.iterdir()) == [
+    assert sorted(path.name for path in run.path.iterdir()) == [".lock", "run.json"]
+    assert sorted(path.name for path in run.folder("addition").iterdir()) == [
         ".lock",
-        "addition.csv",
-        "addition.pairs.jsonl",
-        "addition.safetensors",
-        "run.json",
+        "identity.json",
+        "result.csv",
+        "result.json",
+        "result.pairs.jsonl",
+        "result.safetensors",
     ]
 
 
 def _spoil_effects(folder: Path) -> None:
-    path = folder / "addition.safetensors"
+    path = load_run(folder).folder("addition") / "result.safetensors"
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
 
 
 def _lose_effects(folder: Path) -> None:
-    (folder / "addition.safetensors").unlink()
+    (load_run(folder).folder("addition") / "result.safetensors").unlink()
+
+
+def _lose_result(folder: Path) -> None:
+    shutil.rmtree(load_run(folder).folder("addition"))
 
 
 def _cut_record(folder: Path) -> None:
@@ -237,11 +246,19 @@ def _scramble_results(folder: Path) -> None:
 
 
 def _drop_digests(folder: Path) -> None:
-    _edit(folder, lambda record: record["results"]["addition"].pop("sha256"))
+    _edit_result(folder, lambda entry: entry.pop("sha256"))
 
 
 def _forget_the_file(folder: Path) -> None:
-    _edit(folder, lambda record: record["results"]["addition"]["sha256"].clear())
+    _edit_result(folder, lambda entry: entry["sha256"].clear())
+
+
+def _mix_up_results(folder: Path) -> None:
+    _edit_result(folder, lambda entry: entry.update(identity="0" * 64))
+
+
+def _drop_identity(folder: Path) -> None:
+    _edit(folder, lambda record: record["results"]["addition"].pop("identity"))
 
 
 def _drop_time(folder: Path) -> None:
@@ -261,9 +278,17 @@ def _lose_record(folder: Path) -> None:
 
 
 def _edit(folder: Path, change) -> None:
-    record = json.loads((folder / "run.json").read_text())
-    change(record)
-    (folder / "run.json").write_text(json.dumps(record))
+    _edit_file(folder / "run.json", change)
+
+
+def _edit_result(folder: Path, change) -> None:
+    _edit_file(load_run(folder).folder("addition") / "result.json", change)
+
+
+def _edit_file(file: Path, change) -> None:
+    contents = json.loads(file.read_text())
+    change(contents)
+    file.write_text(json.dumps(contents))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +299,10 @@ def _edit(folder: Path, change) -> None:
         (_cut_record, "damaged"),
         (_drop_results, "lacks results"),
         (_scramble_results, "lacks results"),
-        (_drop_digests, "lacks sha256 of addition"),
+        (_lose_result, "expected a stored result"),
+        (_drop_digests, "lacks sha256"),
+        (_mix_up_results, "entry of another result"),
+        (_drop_identity, "lacks identity of addition"),
         (_forget_the_file, "damaged"),
         (_drop_time, "lacks wall_seconds"),
         (_raise_format, "format 99"),
@@ -310,12 +338,13 @@ def test_a_full_disk_harms_nothing_that_was_saved(
     def refuse(self: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    before = (run.path / "addition.safetensors").read_bytes()
+    file = run.folder("addition") / "result.safetensors"
+    before = file.read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", refuse)
         with pytest.raises(RunError, match="No space left"):
             run.save("addition", effects)
-    assert (run.path / "addition.safetensors").read_bytes() == before
+    assert file.read_bytes() == before
     assert [path.name for path in run.path.glob(".*")] == [".lock"]
 
 
@@ -338,7 +367,7 @@ def test_effects_alone_come_back_with_their_labels(
     assert torch.equal(again.per_pair.nan_to_num(9), attention.per_pair.nan_to_num(9))
     assert again.labels == labels
     assert (again.axes, again.template) == (attention.axes, attention.template)
-    assert "operand a" in (run.path / "addition.csv").read_text()
+    assert "operand a" in (run.folder("addition") / "result.csv").read_text()
     assert isinstance(run.load("addition"), Effects)
     with pytest.raises(ValueError, match="expected arrays of kind 'component_effects'"):
         ComponentEffects.from_arrays(run.load_arrays("addition"))
@@ -373,7 +402,7 @@ def test_a_result_of_any_kind_is_kept(tmp_path: Path, effects: ComponentEffects)
     again = Curve.from_arrays(arrays)
     assert torch.equal(again.accuracy, curve.accuracy)
     assert torch.equal(again.effects.per_pair, effects.mlps.per_pair)
-    assert (run.path / "addition.csv").read_text() == "accuracy\n1.0\n0.5\n0.25\n"
+    assert (run.folder("addition") / "result.csv").read_text() == "accuracy\n1.0\n0.5\n0.25\n"
     computed = run.computed("addition")
     assert computed is not None
     assert torch.equal(computed, Pairs.computed)

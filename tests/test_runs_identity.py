@@ -16,7 +16,7 @@ from arith_lens.model import HookedModel, buffers_hash, configuration_hash, load
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
 from arith_lens.runs import RunError, open_run
-from arith_lens.runs.provenance import decides
+from arith_lens.runs.identity import identity_of
 
 Make = Callable[..., Any]
 
@@ -27,7 +27,7 @@ def pairs(reference: torch.Tensor, counterfactual: torch.Tensor) -> PromptPairs:
 
 
 def identity(model: HookedModel, pairs: PromptPairs, **settings: Any) -> dict[str, Any]:
-    return decides(model, pairs, **{"paths": "via_mlps", **settings})
+    return identity_of(model, pairs, **{"paths": "via_mlps", **settings})
 
 
 @contextmanager

@@ -69,10 +69,11 @@ def finished_parts(root: Path) -> dict[str, bytes]:
     folder = folder_in(root)
     if folder is None:
         return {}
-    parts = {str(path.relative_to(folder)): path.read_bytes()
-             for path in sorted(folder.glob("shards/*/0*.safetensors"))}  # fmt: skip
+    files = sorted(root.glob("store/*/shards/*/0*.safetensors"))
+    parts = {str(path.relative_to(root)): path.read_bytes() for path in files}
     for name in saved_names(folder):
-        parts[name] = (folder / f"{name}.safetensors").read_bytes()
+        stored = load_run(folder).folder(name)
+        parts[stored.name] = (stored / "result.safetensors").read_bytes()
     return parts
 
 
@@ -89,11 +90,7 @@ def saved_names(folder: Path) -> tuple[str, ...]:
 def lost(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
     """What was finished before and is not there as it was, nor part of a result that is saved."""
     missing = {part for part, data in before.items() if after.get(part) != data}
-    return {
-        part
-        for part in missing
-        if part in NAMES or part.split("/")[1].rpartition("-")[0] not in after
-    }
+    return {part for part in missing if "/" not in part or part.split("/")[1] not in after}
 
 
 def bits(run: Run, name: str) -> dict[str, torch.Tensor]:
@@ -115,8 +112,8 @@ def assert_same_run(found: Run, expected: Run) -> None:
             for run in (found, expected)
         ]
         assert computations[0] == computations[1]
-    assert not (found.path / "shards").exists()
-    assert not [path for path in found.path.rglob("*") if "partial" in path.name]
+    left = [path.name for path in found.path.parents[1].rglob("*")]
+    assert not [name for name in left if name == "shards" or "partial" in name]
 
 
 def unbroken(checkpoint: Path, root: Path) -> float:
@@ -200,7 +197,7 @@ def test_several_workers_of_which_any_is_killed_end_with_the_bits_of_one_process
 
 
 def test_the_check_would_see_a_loss(tmp_path: Path) -> None:
-    before = {"first": b"1", "shards/second-0123/00000.safetensors": b"2"}
+    before = {"first": b"1", "store/second/shards/0123/00000.safetensors": b"2"}
     assert lost(before, {}) == set(before)
     assert lost(before, {**before, "first": b"0"}) == {"first"}
     assert lost(before, {"first": b"1", "second": b"3"}) == set()

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 import torch
 from children import Script
+from made_runs import shard_files
 
 from arith_lens.effects import Effects
 from arith_lens.runs import Run, RunError, load_run, merge_runs, open_run
@@ -105,7 +106,7 @@ def test_two_processes_give_the_bits_of_one(
     said = fill(checkpoint, tmp_path, n=2)
     assert same(contents(tmp_path), alone)
     assert "0 ('effects', 'curve')" in said and "1 ('effects', 'curve')" in said
-    assert not (the_run(tmp_path).path / "shards").exists()
+    assert not list(tmp_path.glob("store/*/shards"))
 
 
 @pytest.mark.parametrize("kill", ["0 after 2", "1 after 3"])
@@ -114,7 +115,7 @@ def test_a_killed_worker_is_resumed(
 ) -> None:
     fill(checkpoint, tmp_path, n=2, fails=True, KILL=kill)
     assert the_run(tmp_path).record["status"] in ("running", "stopped by RunError")
-    kept = {int(path.stem) for path in the_run(tmp_path).path.glob("shards/effects-*/0*")}
+    kept = {int(path.stem) for path in shard_files(the_run(tmp_path), "effects")}
     assert int(kill[-1]) in kept and len(kept) < N_PAIRS // SHARD
     said = fill(checkpoint, tmp_path)  # goes on in another number of processes
     (again,) = [line for line in said.splitlines() if line.startswith("COMPUTED")]
@@ -154,11 +155,11 @@ def test_parts_of_several_machines_are_merged(
         assert f"PART part {part} of 2 is done" in said
     runs = [the_run(tmp_path / str(part)) for part in (1, 2)]
     assert [run.record["status"] for run in runs] == ["part 1 of 2", "part 2 of 2"]
-    counts = [len(list(run.path.glob("shards/effects*/0*"))) for run in runs]
+    counts = [len(shard_files(run, "effects")) for run in runs]
     assert counts == [4, 3]
     merged = merge_runs(runs[0].path, runs[1].path)
-    assert len(list(merged.path.glob("shards/effects*/0*"))) == N_PAIRS // SHARD
-    computed = {path: path.stat().st_mtime_ns for path in merged.path.glob("shards/effects*/0*")}
+    computed = {path: path.stat().st_mtime_ns for path in shard_files(merged, "effects")}
+    assert len(computed) == N_PAIRS // SHARD
     fill(checkpoint, tmp_path / "1")
     assert len(computed) == 7 and same(contents(tmp_path / "1"), alone)
     assert merge_runs(runs[1].path, runs[0].path).names == ("effects", "curve")  # whole results too
@@ -203,7 +204,7 @@ def test_shards_beside_a_result_of_another_computation_are_refused(tmp_path: Pat
     one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2", threads=2)
     with open_run("parts", {}, root=tmp_path / "1") as run:
         result = Effects(torch.ones(2, 4), axes=("layer",), metric="logit")
-        run.save("a", result)
+        run.save("a", result, identity={"threads": 1, "model": {"device": "cpu"}})
     for paths in ((one.path, other.path), (other.path, one.path)):
         with pytest.raises(RunError, match="bits are not the same"):
             merge_runs(*paths)
@@ -250,12 +251,12 @@ def test_a_part_given_twice_does_not_pass_for_the_whole(
 
 def test_a_damaged_part_is_not_taken(tmp_path: Path) -> None:
     one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2")
-    (damaged,) = other.path.glob("shards/*/00001.safetensors")
+    (damaged,) = (tmp_path / "2").glob("store/*/shards/*/00001.safetensors")
     damaged.write_bytes(damaged.read_bytes()[:-3])
-    before = {path: path.read_bytes() for path in one.path.rglob("*.safetensors")}
+    before = {path: path.read_bytes() for path in (tmp_path / "1").rglob("*.safetensors")}
     with pytest.raises(RunError, match=r"00001\.safetensors is damaged"):
         merge_runs(one.path, other.path)
-    assert {path: path.read_bytes() for path in one.path.rglob("*.safetensors")} == before
+    assert {path: path.read_bytes() for path in (tmp_path / "1").rglob("*.safetensors")} == before
 
 
 def test_two_different_results_of_one_name_are_not_merged(tmp_path: Path) -> None:
@@ -264,7 +265,7 @@ def test_two_different_results_of_one_name_are_not_merged(tmp_path: Path) -> Non
         with open_run("parts", {}, root=tmp_path / str(value)) as run:
             run.save("a", Effects(torch.full((2, 4), value), axes=("layer",), metric="logit"))
         paths.append(run.path)
-    with pytest.raises(RunError, match=r"expected one 'a', found different ones"):
+    with pytest.raises(RunError, match=r"expected one result, found different ones"):
         merge_runs(*paths)
     assert merge_runs(paths[0], paths[0]).names == ("a",)
 

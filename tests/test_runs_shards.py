@@ -73,7 +73,8 @@ def break_off(root: Path, model: Any, pairs: PromptPairs, after: int, **options:
 
 
 def shard_files(folder: Path) -> list[Path]:
-    return sorted((folder / "shards").glob("*/*.safetensors"))
+    """Of all results beside a run."""
+    return sorted(folder.parents[1].glob("store/*/shards/*/*.safetensors"))
 
 
 def assert_same_bits(found: ComponentEffects, expected: ComponentEffects) -> None:
@@ -103,7 +104,7 @@ def test_a_broken_computation_goes_on_and_ends_with_the_bits_of_an_unbroken_one(
     assert counted == [2, 2, 2, 1][after:]
     assert_same_bits(result, whole)
     assert_same_bits(load_run(folder).load("path_patching"), whole)
-    assert not (folder / "shards").exists()
+    assert not shard_files(folder)
     assert len(result.computation["certificates_after_resuming"]) == 1, "taken anew, and kept"
     other = compute(None, model, pairs[1:])
     assert not torch.equal(other.logit[:5], whole.logit[:5]), "the test must be able to fail"
@@ -151,16 +152,16 @@ def test_a_run_opened_again_computes_anew_and_keeps_the_old_result_until_then(
     with opened(tmp_path) as run:
         first = compute(run, llama, pairs)
     with pytest.raises(Broken), opened(tmp_path, again=True) as run:
-        run.shards("path_patching", run.identity(llama, pairs)).save(0, {"x": torch.ones(1)})
+        run.shards("other", run.identity(llama, pairs)).save(0, {"x": torch.ones(1)})
         raise Broken
     assert_same_bits(load_run(run.path).load("path_patching"), first)
     counted.clear()
     with opened(tmp_path, again=True) as run:
         compute(run, llama, pairs)
     assert counted == [2, 2, 2, 1]
-    assert sorted(path.name for path in run.path.glob("path*")) == [
-        "path_patching.2.csv",
-        "path_patching.2.safetensors",
+    assert sorted(path.name for path in run.folder("path_patching").glob("result.2*")) == [
+        "result.2.csv",
+        "result.2.safetensors",
     ]
     assert_same_bits(load_run(run.path).load("path_patching"), first)
 
@@ -355,8 +356,8 @@ def test_a_file_where_the_shards_should_be_is_named(
     llama: Any, pairs: PromptPairs, tmp_path: Path
 ) -> None:
     with opened(tmp_path) as run:
-        (run.path / "shards").write_text("mine")
-        with pytest.raises(RunError, match=r"cannot make .*shards"):
+        (tmp_path / "store").write_text("mine")
+        with pytest.raises(RunError, match=r"cannot make .*store"):
             compute(run, llama, pairs)
 
 
@@ -380,21 +381,20 @@ def test_shards_of_any_kind_are_kept_with_their_notes(tmp_path: Path) -> None:
         assert torch.equal(again.tensors["ids"], values["ids"])
         assert again.tensors["curve"].isnan().tolist() == [False, True]
         assert run.shards("curve", {"order": ["1.1"], "seed": 1}).load(4) is None
-        assert run.shards("other", {"order": ["1.1"], "seed": 0}).load(4) is None
-        shards.discard()
-        assert shards.load(4) is None
+        assert run.shards("curve", {"order": ["1.1"], "seed": 0}, step=1).load(4) is None
+        same = run.shards("other", {"order": ["1.1"], "seed": 0}).load(4)
+        assert same is not None, "a result has one place, whatever a run calls it"
 
 
 def test_a_result_takes_no_other_results_shards_away(llama: Any, tmp_path: Path) -> None:
-    """A name may begin like another's."""
     tokens = random_tokens(llama, 2, 6)
     result = compute(None, llama, PromptPairs.from_tokens(tokens, tokens.flip(0), tokens[:, 2]))
     with opened(tmp_path) as run:
-        for name in ("curve", "curve-random"):
-            run.shards(name, {}).save(0, {"x": torch.ones(2)})
-        run.save("curve", result)
-        assert run.shards("curve", {}).load(0) is None
-        assert run.shards("curve-random", {}).load(0) is not None
+        for seed in (0, 1):
+            run.shards(f"curve-{seed}", {"seed": seed}).save(0, {"x": torch.ones(2)})
+        run.save("curve-0", result, identity={"seed": 0})
+        assert run.shards("curve-0", {"seed": 0}).load(0) is None
+        assert run.shards("curve-1", {"seed": 1}).load(0) is not None
 
 
 def test_what_memory_could_not_hold_at_one_pair_is_tried_in_half_a_shard(

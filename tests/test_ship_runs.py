@@ -23,7 +23,8 @@ def test_a_shipped_run_reads_as_the_run_did(
         assert ours.heads.per_pair.equal(theirs.heads.per_pair)
         assert copy.facts(name) == run.facts(name)
     assert copy.config == run.config and copy.record["provenance"] == run.record["provenance"]
-    assert {file.suffix for file in copy.path.iterdir()} == {".safetensors", ".json"}
+    files = [path.name for path in (tmp_path / "shipped").rglob("*") if path.is_file()]
+    assert {*files} == {"run.json", "result.json", "result.safetensors"}
     assert f"{copy.path}: 0." in capsys.readouterr().out
     main((run.path,), to=tmp_path / "shipped")  # in place of the first
     assert load_run(copy.path).names == run.names
@@ -34,7 +35,7 @@ def test_a_shipped_run_reads_as_the_run_did(
 
 def test_an_unfinished_or_damaged_run_is_not_shipped(tmp_path: Path) -> None:
     run = make_run(tmp_path / "results", "reference")
-    (file,) = run.path.glob("addition.safetensors")
+    file = run.folder("addition") / "result.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     with pytest.raises(SystemExit, match="damaged"):

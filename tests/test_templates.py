@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from arith_lens.problems import FOUR, OPERATIONS
+from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, SLOTS, TEMPLATES, fill
 
 SYMBOL_INFIX_NOUN_QUESTION = {

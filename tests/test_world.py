@@ -8,7 +8,8 @@ from itertools import islice
 import pytest
 from tokenizers import Tokenizer
 
-from arith_lens.problems import FOUR, Problem, all_problems
+from arith_lens.operations import FOUR
+from arith_lens.problems import Problem, all_problems
 from arith_lens.reference import arithmetic, generic
 from arith_lens.reference.passages import Passage, asked
 from arith_lens.reference.sets import load_set, make_sets

@@ -1,7 +1,8 @@
 """Questions to a model, with or without hooks: greedy text, or the likeliest of some choices."""
 
+import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,16 +10,19 @@ import torch
 
 from arith_lens.answers.questions import Question
 from arith_lens.answers.result import Answers
+from arith_lens.arrays import Arrays
 from arith_lens.benchmarks import same_number
 from arith_lens.benchmarks.parsing import without_separators
 from arith_lens.components import NamedHook
+from arith_lens.hooks.identity import hooks_digest
 from arith_lens.pairs.rows import left_pad
+from arith_lens.runs import ResultSlot, Run
 
 NUMBER = re.compile(r"\s*\$?\s*(-?(?:\d[\d,]*)?\.?\d+)")
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _TokenizedQuestion:
     """A question in tokens."""
 
     index: int
@@ -41,6 +45,10 @@ def answer_questions(
     max_new_tokens: int | None = None,
     tolerance: int | float = 1e-3,
     whole_words: bool = True,
+    run: Run | None = None,
+    name: str = "answers",
+    facts: Mapping[str, Any] | None = None,
+    progress: bool = False,
 ) -> Answers:
     """Which questions the model answers right, by greedy decoding.
 
@@ -59,6 +67,9 @@ def answer_questions(
         tolerance: how far a number may be from the answer's value.
         whole_words: whether a word must end where the answer does; without it, "mice" is right
             where "mi" was expected (as the model cards of the reference models count).
+        run, name: an open run, which keeps batches as they finish, then the answers under `name`.
+        facts: JSON values that the run keeps beside them, such as which heads are out.
+        progress: show a bar.
 
     Raises:
         ValueError: no questions, a prompt beyond the model's context, or choices that are not one
@@ -67,30 +78,60 @@ def answer_questions(
     if not questions:
         raise ValueError("no questions: expected at least one Question(prompt, answer)")
     hooks = list(hooks)
-    asked = [_tokenized(model.tokenizer, i, question) for i, question in enumerate(questions)]
-    _check_lengths(model, asked)
-    said: dict[int, str] = {}
-    for choice in (False, True):
-        group = sorted(
-            (a for a in asked if bool(a.question.choices) == choice), key=lambda a: a.size
-        )
-        for start in range(0, len(group), batch_size):
-            batch = group[start : start + batch_size]
-            if choice:
-                texts = _chosen(model, batch, hooks)
-            else:
-                texts = _written(model, batch, hooks, hook_steps, max_new_tokens)
-            said |= {a.index: text for a, text in zip(batch, texts, strict=True)}
+    tokenized = [_tokenized(model.tokenizer, i, question) for i, question in enumerate(questions)]
+    _check_lengths(model, tokenized)
+    question = {
+        "method": "answer_questions",
+        "questions": hashlib.sha256(repr(list(questions)).encode()).hexdigest(),
+        "hooks": hooks_digest(hooks) if run else None,
+        "hook_steps": hook_steps,
+        "batch_size": batch_size,
+        "max_new_tokens": max_new_tokens,
+        "tolerance": tolerance,
+        "whole_words": whole_words,
+    }
+    slot = ResultSlot.of(run, name, model, None, **question)
+    if (arrays := slot.stored(progress=progress, **(facts or {}))) is not None:
+        return Answers.from_arrays(arrays)
+    batches = _batches(tokenized, batch_size)
+
+    def one(index: int) -> Arrays:
+        batch = batches[index]
+        if batch[0].question.choices:
+            texts = _chosen(model, batch, hooks)
+        else:
+            texts = _written(model, batch, hooks, hook_steps, max_new_tokens)
+        return Arrays({}, {"said": texts})
+
+    sizes = [len(batch) for batch in batches]
+    bar: dict[str, Any] = {"title": "answers", "unit": "question", "sizes": sizes}
+    shards = slot.shards(one, len(batches), progress=progress, **bar)
+    said = {
+        one.index: text
+        for batch, shard in zip(batches, shards, strict=True)
+        for one, text in zip(batch, shard.header["said"], strict=True)
+    }
     right = [
         is_right(said[i], question, tolerance=tolerance, whole_words=whole_words)
         for i, question in enumerate(questions)
     ]
-    return Answers(
+    answers = Answers(
         torch.tensor(right),
         tuple(said[i] for i in range(len(questions))),
         tuple(question.answer.strip() for question in questions),
         tuple(question.task for question in questions),
     )
+    return slot.save(answers, **(facts or {}))
+
+
+def _batches(questions: Sequence[_TokenizedQuestion], size: int) -> list[list[_TokenizedQuestion]]:
+    """Questions with choices apart from those without, similar lengths together."""
+    batches = []
+    for has_choices in (False, True):
+        group = [one for one in questions if bool(one.question.choices) == has_choices]
+        group.sort(key=lambda one: one.size)
+        batches += [group[start : start + size] for start in range(0, len(group), size)]
+    return batches
 
 
 def is_right(
@@ -110,19 +151,21 @@ def _value(found: re.Match[str] | None) -> float | None:
     return None if found is None else float(without_separators(found[1]))
 
 
-def _tokenized(tokenizer: Any, index: int, question: Question) -> _Asked:
+def _tokenized(tokenizer: Any, index: int, question: Question) -> _TokenizedQuestion:
     """The prompt's ids; a trailing space that the tokenizer joins to the answer is cut."""
     whole = tokenizer(question.prompt + question.answer)["input_ids"]
     ids = tokenizer(question.prompt)["input_ids"]
     if whole[: len(ids)] != ids:
         ids = tokenizer(question.prompt.rstrip(" "))["input_ids"]
     n_answer = max(1, len(whole) - len(ids))
-    return _Asked(index, question, ids, n_answer + (n_answer - 1) // 3 + 1)  # commas, then one more
+    return _TokenizedQuestion(
+        index, question, ids, n_answer + (n_answer - 1) // 3 + 1
+    )  # commas, then one more
 
 
-def _check_lengths(model: Any, asked: Sequence[_Asked]) -> None:
+def _check_lengths(model: Any, questions: Sequence[_TokenizedQuestion]) -> None:
     most = getattr(model.cfg, "n_ctx", None)
-    longest = max(asked, key=lambda a: len(a.ids) + a.n_new)
+    longest = max(questions, key=lambda a: len(a.ids) + a.n_new)
     needed = len(longest.ids) + longest.n_new
     if most is not None and needed > most:
         raise ValueError(
@@ -132,19 +175,23 @@ def _check_lengths(model: Any, asked: Sequence[_Asked]) -> None:
 
 
 def _written(
-    model: Any, batch: Sequence[_Asked], hooks: list[NamedHook], steps: Any, most: int | None
+    model: Any,
+    batch: Sequence[_TokenizedQuestion],
+    hooks: list[NamedHook],
+    steps: Any,
+    most: int | None,
 ) -> list[str]:
     """What greedy decoding writes after each prompt."""
-    tokens, mask = left_pad([asked.ids for asked in batch])
+    tokens, mask = left_pad([one.ids for one in batch])
     whole = model.generate(
         tokens,
         fwd_hooks=hooks,
         hook_steps=steps,
         attention_mask=mask,
-        max_new_tokens=most or max(asked.n_new for asked in batch),
+        max_new_tokens=most or max(one.n_new for one in batch),
     )
     new = whole[:, tokens.shape[1] :].tolist()
-    before = _decoded(model.tokenizer, [asked.ids for asked in batch])
+    before = _decoded(model.tokenizer, [one.ids for one in batch])
     after = _decoded(model.tokenizer, [a.ids + ids for a, ids in zip(batch, new, strict=True)])
     return [text[len(start) :] for start, text in zip(before, after, strict=True)]
 
@@ -155,26 +202,26 @@ def _decoded(tokenizer: Any, rows: list[list[int]]) -> list[str]:
     )
 
 
-def _chosen(model: Any, batch: Sequence[_Asked], hooks: list[NamedHook]) -> list[str]:
+def _chosen(model: Any, batch: Sequence[_TokenizedQuestion], hooks: list[NamedHook]) -> list[str]:
     """The choice with the largest logit at END, for each question."""
-    tokens, mask = left_pad([asked.ids for asked in batch])
+    tokens, mask = left_pad([one.ids for one in batch])
     with torch.no_grad():
         logits = model.run_with_hooks(
             tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
         )[:, -1].float()
     best = []
-    for asked, row in zip(batch, logits, strict=True):
-        letters = [_next_token(model.tokenizer, asked, choice) for choice in asked.question.choices]
+    for one, row in zip(batch, logits, strict=True):
+        letters = [_next_token(model.tokenizer, one, choice) for choice in one.question.choices]
         if len(set(letters)) < len(letters):
             raise ValueError(
-                f"the choices {asked.question.choices} are not one different token each after "
-                f"{asked.question.prompt[-30:]!r} under this tokenizer: use other labels"
+                f"the choices {one.question.choices} are not one different token each after "
+                f"{one.question.prompt[-30:]!r} under this tokenizer: use other labels"
             )
-        best.append(asked.question.choices[int(row[letters].argmax())])
+        best.append(one.question.choices[int(row[letters].argmax())])
     return best
 
 
-def _next_token(tokenizer: Any, asked: _Asked, choice: str) -> int:
-    prompt = asked.question.prompt
+def _next_token(tokenizer: Any, one: _TokenizedQuestion, choice: str) -> int:
+    prompt = one.question.prompt
     joined = prompt + choice if prompt.endswith((" ", "\n")) else f"{prompt} {choice}"
-    return tokenizer(joined)["input_ids"][len(asked.ids)]
+    return tokenizer(joined)["input_ids"][len(one.ids)]

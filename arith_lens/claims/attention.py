@@ -12,8 +12,8 @@ from arith_lens.claims.estimate import estimate, of_each
 from arith_lens.claims.evidence import Evidence, NotMeasured
 from arith_lens.claims.maps import NO_KEY
 from arith_lens.effects import Effects
+from arith_lens.operations import FOUR
 from arith_lens.pairs import Role
-from arith_lens.problems import FOUR
 
 EXPERIMENT = "where_do_they_look"
 Weights = Mapping[str, np.ndarray]  # of each role, [head]

@@ -10,7 +10,7 @@ from arith_lens.claims.estimate import estimate, of_each
 from arith_lens.claims.evidence import Evidence
 from arith_lens.claims.maps import EXPERIMENT, NO_KEY, effects_of
 from arith_lens.effects import KEY, ComponentEffects, Effects
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 
 Measure = Callable[[Evidence], Found]
 

@@ -10,7 +10,7 @@ from arith_lens.claims.evidence import Evidence, NotMeasured
 from arith_lens.claims.maps import NO_KEY
 from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 
 CURVES, ELSEWHERE = "are_they_needed", "what_else_breaks"

@@ -4,7 +4,7 @@ import numpy as np
 
 from arith_lens.claims.evidence import Evidence
 from arith_lens.effects import KEY, ComponentEffects
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 
 EXPERIMENT = "which_heads"
 NO_KEY = "key heads (an effect below -5%)"

@@ -11,8 +11,8 @@ from arith_lens.claims.estimate import estimate, of_each, there
 from arith_lens.claims.evidence import Evidence, NotMeasured
 from arith_lens.claims.maps import NAN
 from arith_lens.effects import Effects
+from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES, curve_of, turning_points
-from arith_lens.problems import FOUR
 from arith_lens.runs import Run
 
 EXPERIMENT = "what_do_mlps_add"

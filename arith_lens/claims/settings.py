@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 
 PAPER: Mapping[str, Any] = {

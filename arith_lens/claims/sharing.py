@@ -8,7 +8,7 @@ from arith_lens.claims.maps import EXPERIMENT, NO_KEY, effects_of
 from arith_lens.effects import Effects
 from arith_lens.knockout import KnockoutCurves, Outcomes
 from arith_lens.knockout.drops import drop
-from arith_lens.problems import FOUR
+from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 
 POWERS = "do_powers_use_them"

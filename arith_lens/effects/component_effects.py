@@ -32,6 +32,27 @@ class ComponentEffects:
     n_left_out: int = 0
     computation: Mapping[str, Any] = field(default_factory=dict)
 
+    def __add__(self, other: "ComponentEffects") -> "ComponentEffects":
+        """The effects on the pairs of both, such as those of two operations.
+
+        Raises:
+            ValueError: effects of another shape, or measured in another way.
+        """
+        if not isinstance(other, ComponentEffects):
+            return NotImplemented
+        parts = [
+            part
+            for one in (self, other)
+            for part in one.computation.get("parts", [one.computation])
+        ]
+        return ComponentEffects(
+            heads=self.heads + other.heads,
+            mlps=self.mlps + other.mlps,
+            logit=torch.cat([self.logit, other.logit]),
+            n_left_out=self.n_left_out + other.n_left_out,
+            computation={"parts": parts},
+        )
+
     def top(self, k: int) -> list[Component]:
         """The k most negative components, heads and MLPs together."""
         candidates: list[Component] = [*self.heads.top(k), *self.mlps.top(k)]

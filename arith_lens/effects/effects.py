@@ -145,6 +145,27 @@ class Effects:
             cluster=None if self.cluster is None else self.cluster[index],
         )
 
+    def __add__(self, other: "Effects") -> "Effects":
+        """The pairs of both, after one another; their references count as different ones.
+
+        Raises:
+            ValueError: effects of other components, or measured in another way.
+        """
+        if not isinstance(other, Effects):
+            return NotImplemented
+        for name in ("axes", "metric", "paths", "labels"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if ours != theirs:
+                raise ValueError(f"expected effects of the same {name}, found {ours} and {theirs}")
+        template = cluster = None
+        if self.template is not None and other.template is not None:
+            template = self.template + other.template
+        if self.cluster is not None and other.cluster is not None:
+            first_new = int(self.cluster.max()) + 1 if len(self.cluster) else 0
+            cluster = torch.cat([self.cluster, other.cluster + first_new])
+        per_pair = torch.cat([self.per_pair, other.per_pair], dim=-1)
+        return replace(self, per_pair=per_pair, template=template, cluster=cluster)
+
     def by_template(self) -> dict[str, "Effects"]:
         """Each template's own effects, by its name."""
         if self.template is None:

@@ -1,18 +1,15 @@
 """`evaluate`: benchmarks asked of a model, through the lm-evaluation-harness."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from arith_lens.components import NamedHook
 from arith_lens.evaluation.result import EvaluationResult
 from arith_lens.hooks.identity import describe_hooks, hooks_digest
 from arith_lens.model import load_model
-
-if TYPE_CHECKING:
-    from arith_lens.runs import Run
+from arith_lens.runs import ResultSlot, Run
 
 
 def evaluate(
@@ -29,7 +26,7 @@ def evaluate(
     too_long: Literal["error", "truncate"] = "error",
     batch_size: int | None = None,
     seed: int = 1234,
-    run: "Run | None" = None,
+    run: Run | None = None,
     name: str = "evaluation",
     facts: Mapping[str, Any] | None = None,
     progress: bool = True,
@@ -93,29 +90,23 @@ def evaluate(
         held_out=held_out,
     )
     loaded = _loaded(model, hooks)
-    asked = settings_of(built, loaded, limit=limit, seed=seed, too_long=too_long)
-    asked |= {"hooks": describe_hooks(hooks), "hook_steps": hook_steps}
-    keep = None
-    identity: dict[str, Any] = {}
-    if run is not None:
-        identity = run.identity(loaded, None, evaluation=asked, hooks=hooks_digest(hooks))
-        if run.has(name, identity):
-            return EvaluationResult.from_arrays(run.load_arrays(name))
-        keep = partial(_shards, run, name, identity)
+    settings = settings_of(built, loaded, limit=limit, seed=seed, too_long=too_long)
+    settings |= {"hooks": describe_hooks(hooks), "hook_steps": hook_steps}
+    question = {"evaluation": settings, "hooks": hooks_digest(hooks) if run else None}
+    slot = ResultSlot.of(run, name, loaded, None, **question)
+    if (arrays := slot.stored(progress=progress, **(facts or {}))) is not None:
+        return EvaluationResult.from_arrays(arrays)
     lm = HookedLM(
         loaded,
         hooks,
         hook_steps=hook_steps,
         batch_size=batch_size,
         too_long=too_long,
-        shards=keep,
+        slot=slot,
         progress=progress,
     )
     samples = harness.run(lm, built, limit=limit)
-    result = read_samples(samples, built, asked, lm)
-    if run is not None:
-        run.save(name, result, identity=identity, **(facts or {}))
-    return result
+    return slot.save(read_samples(samples, built, settings, lm), **(facts or {}))
 
 
 def _check_harness() -> None:
@@ -143,7 +134,3 @@ def _loaded(model: Any, hooks: Sequence[NamedHook]) -> Any:
             "with it, and pass it"
         )
     return load_model(model)
-
-
-def _shards(run: "Run", name: str, identity: Mapping[str, Any], requests: Mapping[str, Any]) -> Any:
-    return run.shards(name, {**identity, "requests": requests})

@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,8 +21,8 @@ from lm_eval.models.utils import (
     postprocess_generated_text,
 )
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from arith_lens.arrays import Arrays
 from arith_lens.components import NamedHook
 from arith_lens.evaluation.forwards import (
     NO_TOKEN,
@@ -31,6 +31,7 @@ from arith_lens.evaluation.forwards import (
     write_on,
 )
 from arith_lens.memory import fitting_pairs, in_chunks
+from arith_lens.runs import ResultSlot
 
 MAX_NEW = 256  # the harness's, where a task does not say
 AT_ONCE = 64  # rows of a forward at most, however much memory is free
@@ -63,7 +64,7 @@ class HookedLM(TemplateLM):
         hook_steps: Literal["all", "prompt"] = "all",
         batch_size: int | None = None,
         too_long: Literal["error", "truncate"] = "error",
-        shards: Callable[[Mapping[str, Any]], Any] | None = None,
+        slot: ResultSlot | None = None,
         progress: bool = True,
     ) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class HookedLM(TemplateLM):
         self.hook_steps = hook_steps
         self.at_most = batch_size or AT_ONCE
         self.too_long = too_long
-        self.shards = shards  # where to keep the rows of these requests, for a run
+        self.slot = slot or ResultSlot(None, "", {}, None)
         self.progress = progress
         self.tokenizer: Any = configure_pad_token(model.tokenizer)
         self.seconds: dict[str, float] = defaultdict(float)
@@ -186,40 +187,33 @@ class HookedLM(TemplateLM):
         return found
 
     def _answered(
-        self, what: str, rows: list[Row], answer: Answer, *, n_new: int = 0, **told: Any
+        self, what: str, rows: list[Row], answer: Answer, *, n_new: int = 0, **settings: Any
     ) -> list[tuple[Row, Tensor]]:
-        """Each row with what `answer` says of it; rows that a run keeps are not asked again.
+        """Each row with its answer; rows that a run keeps are not computed again.
 
-        `told` is what decides the answers beside the prompts.
+        Args:
+            settings: what decides the answers beside the prompts.
         """
         # longest first, so that memory runs out at once or not at all
         rows = sorted(rows, key=lambda row: (-len(row.ids), row.ids))
-        shards = None
-        if self.shards is not None:
-            prompts = json.dumps([[row.ids, row.requests] for row in rows] + [n_new, told]).encode()
-            shards = self.shards({what: hashlib.sha256(prompts).hexdigest(), "part": PART})
-        answered: list[tuple[Row, Tensor]] = []
-        with tqdm(
-            total=len(rows), desc=what, unit="prompt", disable=not self.progress or None
-        ) as bar:
-            for number, start in enumerate(range(0, len(rows), PART)):
-                part = rows[start : start + PART]
-                kept = shards.load(number) if shards else None
-                if kept is None:
-                    answers, seconds = self._computed(part, answer, n_new, bar)
-                    if shards:
-                        shards.save(number, {"answers": answers}, {"seconds": dict(seconds)})
-                else:
-                    answers, seconds = kept.tensors["answers"], kept.header["seconds"]
-                    bar.update(len(part))
-                for task, took in seconds.items():
-                    self.seconds[task] += took
-                answered += zip(part, answers, strict=True)
-        return answered
+        parts = [rows[start : start + PART] for start in range(0, len(rows), PART)]
+        prompts = json.dumps([[row.ids, row.requests] for row in rows] + [n_new, settings]).encode()
+        shards = self.slot.shards(
+            lambda index: self._computed(parts[index], answer, n_new),
+            len(parts),
+            title=what,
+            unit="prompt",
+            sizes=[len(part) for part in parts],
+            progress=self.progress,
+            requests={what: hashlib.sha256(prompts).hexdigest(), "part": PART},
+        )
+        for shard in shards:
+            for task, seconds in shard.header["seconds"].items():
+                self.seconds[task] += seconds
+        answers = [line for shard in shards for line in shard.tensors["answers"]]
+        return list(zip(rows, answers, strict=True))
 
-    def _computed(
-        self, rows: list[Row], answer: Answer, n_new: int, bar: Any
-    ) -> tuple[Tensor, dict[str, float]]:
+    def _computed(self, rows: list[Row], answer: Answer, n_new: int) -> Arrays:
         """The answers of one part, in batches that fit in memory, and each task's seconds."""
         seconds: dict[str, float] = defaultdict(float)
 
@@ -230,13 +224,12 @@ class HookedLM(TemplateLM):
             sizes = {row: len(row.ids) + n_new for row in rows[of]}
             for row, size in sizes.items():
                 seconds[row.task] += took * size / sum(sizes.values())
-            bar.update(len(sizes))
             return answers.movedim(0, -1)
 
         longest = len(rows[0].ids) + n_new
         room = fitting_pairs(bytes_of_row(self.model, longest), len(rows), self.model.device)
         answers, _ = in_chunks(batch, len(rows), min(room, self.at_most))
-        return answers.movedim(-1, 0).contiguous(), seconds
+        return Arrays({"answers": answers.movedim(-1, 0).contiguous()}, {"seconds": dict(seconds)})
 
     def _fitting(self, ids: list[int], most: int, task: str) -> list[int]:
         """The prompt, cut on its left as the harness does where that is asked for."""

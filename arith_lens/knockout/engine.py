@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,7 +24,7 @@ from arith_lens.knockout.variants import run_variants, walk_agrees
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.model import HookedLike, PlainLayer, plain_layers, require_finite
 from arith_lens.pairs import PromptPairs, check_pairs
-from arith_lens.runs import Shards, every_shard
+from arith_lens.runs import ResultSlot
 
 SHARD = 64
 """Pairs that are run together, and kept together in a run."""
@@ -61,11 +61,21 @@ class KnockoutEngine:
     """The model's plain layers, where they compute the same; None: it is run with hooks."""
 
     def __call__(
-        self, variants: Sequence[Variant], *, kept: Shards | None = None, progress: bool = True
+        self,
+        variants: Sequence[Variant],
+        *,
+        slot: ResultSlot | None = None,
+        progress: bool = True,
+        **part: Any,
     ) -> Float[Tensor, "what variant pair"]:
-        """The `variants.reading` of every variant and pair; shards go to `kept` as they finish.
+        """The `variants.reading` of every variant and pair.
 
-        Raises FloatingPointError where the model's logits are not finite; no such shard is kept.
+        Args:
+            slot: keeps shards as they finish; None: nothing is kept.
+            part: which part of the slot's result these variants are.
+
+        Raises:
+            FloatingPointError: the model's logits are not finite; no such shard is kept.
         """
         fitting = self._fitting(variants)
         like_lengths = torch.argsort(self.pairs.lengths, stable=True)  # together
@@ -79,7 +89,8 @@ class KnockoutEngine:
                 self._refuse(rows[(~values.isfinite()).any(0).any(0)][:1])
             return Arrays({"values": values}, {})
 
-        parts = every_shard(one, len(shards), kept=kept, title="knockout", progress=progress)
+        slot = slot or ResultSlot(None, "", {}, self.pairs)
+        parts = slot.shards(one, len(shards), title="knockout", progress=progress, **part)
         sorted_by_length = torch.cat([part.tensors["values"] for part in parts], dim=-1)
         done = torch.empty_like(sorted_by_length)
         done[:, :, like_lengths] = sorted_by_length

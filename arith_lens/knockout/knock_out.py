@@ -17,6 +17,7 @@ from arith_lens.knockout.outcomes import Outcomes
 from arith_lens.knockout.positions import aligned_groups
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
+from arith_lens.runs import ResultSlot, Run
 
 
 def knock_out(
@@ -72,9 +73,8 @@ def knockout_curve(
     positions: str = "all",
     means: Means = None,
     seed: int = 0,
-    run: Any = None,
+    run: Run | None = None,
     name: str = "knockout_curve",
-    saves: bool = True,
     progress: bool = True,
 ) -> KnockoutCurve:
     """The outcomes with the first k components of `order` knocked out, for each k of `ks` and 0.
@@ -86,8 +86,6 @@ def knockout_curve(
         run: an open run (`open_run`), which keeps shards as they finish and then the result under
             `name`, as KnockoutCurves with the one curve `order`; what is there is not computed
             again
-        saves: False: the run keeps shards alone, until the caller saves a result under `name`, such
-            as one of several curves
     """
     curves = knockout_curves(
         model,
@@ -100,7 +98,6 @@ def knockout_curve(
         seed=seed,
         run=run,
         name=name,
-        saves=saves,
         progress=progress,
     )
     return curves["order"]
@@ -116,15 +113,14 @@ def knockout_curves(
     positions: str = "all",
     means: Means = None,
     seed: int = 0,
-    run: Any = None,
+    run: Run | None = None,
     name: str = "knockout_curves",
-    saves: bool = True,
     progress: bool = True,
 ) -> KnockoutCurves:
     """A `knockout_curve` for each of several orders, such as effect and random orders, at once.
 
     What the orders have in common, the baseline and the means, is computed once; each curve's
-    `n_forwards` is that of all of them together. `run`, `name` and `saves` as there.
+    `n_forwards` is that of all of them together. `run` and `name` as there.
     """
     counts = _checked_ks(ks)
     checked = {label: checked_components(model, order) for label, order in orders.items()}
@@ -134,25 +130,25 @@ def knockout_curves(
                 f"expected ks up to the {len(order)} components of {label}, found {counts[-1]}; "
                 "give a longer order, or smaller ks"
             )
-    asked: dict[str, Any] = {"ablation": ablation, "positions": positions, "seed": seed}
-    identity = run and identity_of(
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
+    slot = knockout_slot(
         run,
+        name,
         model,
         pairs,
         means,
         method="knockout_curves",
         orders={label: [*map(str, order)] for label, order in checked.items()},
         ks=counts,
-        **asked,
+        seed=seed,
+        **settings,
     )
-    if run and saves and run.has(name, identity):
-        return KnockoutCurves.from_arrays(run.load_arrays(name))
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return KnockoutCurves.from_arrays(arrays)
     used = sorted({one for order in checked.values() for one in order[: counts[-1]]}, key=str)
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
     engine = engine_of(model, pairs, used, means=means, seed=seed, **settings)
     variants = [frozenset(order[:k]) for order in checked.values() for k in counts]
-    kept = run and run.shards(name, identity)
-    values = engine(variants, kept=kept, progress=progress)
+    values = engine(variants, slot=slot, progress=progress)
     cost = engine.forwards(variants)
     parts = values.split(len(counts), dim=1)
     settings["means"] = engine.stand_ins.kind
@@ -162,20 +158,25 @@ def knockout_curves(
             for (label, order), part in zip(checked.items(), parts, strict=True)
         }
     )
-    if run and saves:
-        run.save(name, curves, pairs=pairs, identity=identity)
-    return curves
+    return slot.save(curves)
 
 
-def identity_of(
-    run: Any, model: HookedLike, pairs: PromptPairs, means: Means, **question: Any
-) -> dict[str, Any]:
-    """What decides the numbers of knockouts, for a run."""
-    given: Any = means
+def knockout_slot(
+    run: Run | None,
+    name: str,
+    model: HookedLike,
+    pairs: PromptPairs,
+    means: Means,
+    **question: Any,
+) -> ResultSlot:
+    """The slot of a result that is made of knockouts."""
+    if run is None:
+        return ResultSlot(None, name, {}, pairs)
+    vectors: Any = means
     if isinstance(means, Mapping):
-        given = {hook: _digest(vector) for hook, vector in means.items()}
-    groups = _digest(aligned_groups(pairs))
-    return run.identity(model, pairs, means=given, groups=groups, shard_size=SHARD, **question)
+        vectors = {hook: _digest(vector) for hook, vector in means.items()}
+    details = {"means": vectors, "groups": _digest(aligned_groups(pairs)), "shard_size": SHARD}
+    return ResultSlot.of(run, name, model, pairs, **details, **question)
 
 
 def _digest(values: Tensor) -> str:

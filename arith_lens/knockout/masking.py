@@ -1,21 +1,25 @@
 """Iterative masking: take out, one after another, the component whose loss costs most."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.components import Component, Components
+from arith_lens.arrays import Arrays, joined
+from arith_lens.components import Component, Components, parse_component
 from arith_lens.effects import Effects
 from arith_lens.knockout.curve import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
-from arith_lens.knockout.knock_out import curve_of, identity_of
+from arith_lens.knockout.knock_out import curve_of, knockout_slot
 from arith_lens.knockout.means import Means
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
+from arith_lens.runs import Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,30 @@ class GreedyMask:
     def order(self) -> tuple[Component, ...]:
         return self.curve.order
 
+    def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same search back."""
+        header = {
+            "candidates": [*map(str, self.candidates)],
+            "n_variants": self.n_variants,
+            "n_forwards": self.n_forwards,
+        }
+        return joined("greedy_mask", {"curve": self.curve.to_arrays()}, {}, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "GreedyMask":
+        """Read `to_arrays` back. Raises ValueError for another kind of result."""
+        arrays.require("greedy_mask")
+        return cls(
+            curve=KnockoutCurve.from_arrays(arrays.part("curve")),
+            candidates=tuple(map(parse_component, arrays.header["candidates"])),
+            n_variants=arrays.header["n_variants"],
+            n_forwards=arrays.header["n_forwards"],
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """The table of its curve."""
+        return self.curve.to_dataframe()
+
 
 def mask_greedily(
     model: HookedLike,
@@ -49,7 +77,7 @@ def mask_greedily(
     positions: str = "all",
     means: Means = None,
     seed: int = 0,
-    run: Any = None,
+    run: Run | None = None,
     name: str = "iterative",
     progress: bool = True,
 ) -> GreedyMask:
@@ -62,28 +90,28 @@ def mask_greedily(
         candidates: such as `effects.heads.top(24)`, the strongest by path patching
         n: how many to take out; None: all
         ablation, positions, means, seed: as in `knock_out`
-        run: an open run, which keeps the shards of each step as they finish, until the caller saves
-            a result under `name`
+        run: an open run, which keeps the shards of each step as they finish, and then the result
 
     Raises:
         ValueError: `n` is not between 1 and the number of candidates; else as `knock_out`
     """
-    given = checked_components(model, candidates)
-    n = len(given) if n is None else n
-    if not 1 <= n <= len(given):
-        raise ValueError(f"expected n from 1 to the {len(given)} candidates, found {n}")
+    choice = checked_components(model, candidates)
+    n = len(choice) if n is None else n
+    if not 1 <= n <= len(choice):
+        raise ValueError(f"expected n from 1 to the {len(choice)} candidates, found {n}")
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
-    engine = engine_of(model, pairs, given, means=means, seed=seed, **settings)
-    asked = {"method": "mask_greedily", "seed": seed, **settings}
-    identity = run and identity_of(run, model, pairs, means, **asked)
+    question = {"method": "mask_greedily", "candidates": [*map(str, choice)], "n": n, "seed": seed}
+    slot = knockout_slot(run, name, model, pairs, means, **question, **settings)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return GreedyMask.from_arrays(arrays)
+    engine = engine_of(model, pairs, choice, means=means, seed=seed, **settings)
     order: list[Component] = []
     along = [engine([frozenset()], progress=False)]
     n_variants, cost = 1, 1.0
-    for _ in range(n):
-        left = [candidate for candidate in given if candidate not in order]
+    for step in range(n):
+        left = [candidate for candidate in choice if candidate not in order]
         variants = [frozenset([*order, candidate]) for candidate in left]
-        kept = run and run.shards(name, {**identity, "variants": [*map(_named, variants)]})
-        values = engine(variants, kept=kept, progress=progress)
+        values = engine(variants, slot=slot, progress=progress, step=step)
         best = _costliest(values[:2], pairs)
         order.append(left[best])
         along.append(values[:, best : best + 1])
@@ -97,11 +125,7 @@ def mask_greedily(
         n_forwards=cost,
         **settings,
     )
-    return GreedyMask(curve, given, n_variants, cost)
-
-
-def _named(variant: Iterable[Component]) -> list[str]:
-    return sorted(map(str, variant))
+    return slot.save(GreedyMask(curve, choice, n_variants, cost))
 
 
 def _costliest(values: Float[Tensor, "measure=2 variant pair"], pairs: PromptPairs) -> int:

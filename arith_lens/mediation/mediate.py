@@ -15,17 +15,17 @@ from arith_lens.mediation.rows import mediated_rows, rows_of, rows_through_mlps
 from arith_lens.model import HookedLike, home_of
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, Propagation, SweepEngine
-from arith_lens.path_patching.flops import flops_of_rows, recording_flops
+from arith_lens.path_patching.flops import flops_of_rows
 from arith_lens.path_patching.patch import (
     n_left_out,
     question_details,
     shard_size,
     warn_of_ratios,
 )
+from arith_lens.path_patching.prefixes import shard_recording_flops
 from arith_lens.path_patching.question import Question, ask
-from arith_lens.path_patching.recording import both_runs
-from arith_lens.path_patching.shards import Place, by_shards
-from arith_lens.runs import Run
+from arith_lens.path_patching.shards import by_shards
+from arith_lens.runs import ResultSlot, Run
 
 
 @torch.no_grad()
@@ -71,30 +71,25 @@ def mediators(
     question = _asked(model, pairs, chosen, metric, foil)
     compute = _engine(engine, model, question, certify=certify)
     size = shard_size(batch_size)
-    asked = {"engine": engine, "metric": metric, "shard_size": size}
-    order = [str(head) for head in chosen]
-    decides = question_details(question, foil) | asked | {"certify": certify, "order": order}
-    decides["method"] = "mediators"
-    place = run and Place(run, name, run.identity(model, pairs, **decides))
-    if place and (saved := place.saved(progress)):
-        return Mediation.from_arrays(saved)
-    kept = place and place.shards
+    settings = {"engine": engine, "metric": metric, "shard_size": size}
+    details = question_details(question, foil) | settings | {"certify": certify}
+    details |= {"method": "mediators", "order": [str(head) for head in chosen]}
+    slot = ResultSlot.of(run, name, model, pairs, **details)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return Mediation.from_arrays(arrays)
     values, notes = by_shards(
-        compute, pairs, foil, size, kept=kept, progress=progress, title="mediators"
+        compute, pairs, foil, size, slot=slot, progress=progress, title="mediators"
     )
     warn_of_ratios(values[0], metric)
     computation = {
-        **asked,
+        **settings,
         "n_pairs": len(pairs),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         "device": str(home_of(model.unembed)),
         "threads": torch.get_num_threads(),
         **notes,
     }
-    result = _mediation(values, chosen, pairs, question, computation)
-    if place:
-        place.save(result, pairs)
-    return result
+    return slot.save(_mediation(values, chosen, pairs, question, computation))
 
 
 def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) -> int:
@@ -104,9 +99,8 @@ def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) ->
     senders = question.senders
     n_rows = 1 + len(rows_of(senders))
     per_pair = flops_of_rows(model, question, rows_through_mlps(senders), n_rows)
-    recording = 0
-    for shard in pairs.batches(shard_size(None)):
-        recording += 2 * len(shard) * recording_flops(model, both_runs(shard)[0].shape[1])
+    shards = pairs.batches(shard_size(None))
+    recording = sum(shard_recording_flops(model, one, question.own_tokens) for one in shards)
     return recording + len(pairs) * per_pair
 
 

@@ -20,6 +20,7 @@ from arith_lens.model.placement import home_of as home_of
 from arith_lens.model.placement import in_order as in_order
 from arith_lens.model.placement import in_place as in_place
 from arith_lens.model.placement import is_lost as is_lost
+from arith_lens.model.placement import is_offloaded as is_offloaded
 from arith_lens.model.plain_layers import LayerInputs as LayerInputs
 from arith_lens.model.plain_layers import PlainLayer as PlainLayer
 from arith_lens.model.plain_layers import end_logits as end_logits

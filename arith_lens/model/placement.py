@@ -71,6 +71,11 @@ def is_lost(module: Any) -> bool:
     return any(weight.is_meta and id(weight) not in known for weight in module.parameters())
 
 
+def is_offloaded(module: Any) -> bool:
+    """Whether accelerate keeps some of its weights elsewhere."""
+    return bool(_offloaded(module))
+
+
 @contextmanager
 def in_place(*modules: Any) -> Iterator[None]:
     """The offloaded weights of `modules` are on their device inside, and are brought in once,
@@ -84,7 +89,7 @@ def in_order(modules: Sequence[Any]) -> Iterator[int]:
 
     So two modules' weights are in memory at a time. Where nothing is offloaded it is a range.
     """
-    if not any(_offloaded(module) for module in modules):
+    if not any(map(is_offloaded, modules)):
         yield from range(len(modules))
         return
     with ThreadPoolExecutor(1) as reader:

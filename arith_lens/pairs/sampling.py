@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from arith_lens.operations import operation_of
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import KINDS, NARROWED, Pair, Sources, draw
 from arith_lens.pairs.orders import shuffled
@@ -22,7 +23,7 @@ from arith_lens.pairs.wordings import (
     role_spans,
     tokenize,
 )
-from arith_lens.problems import all_problems, check_operation
+from arith_lens.problems import all_problems
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES
 
 
@@ -130,7 +131,7 @@ def choose_templates(operation: str, names: str | Sequence[str]) -> list[AnyTemp
     """The templates that are meant by `names`, for a ValueError or in the order given."""
     if not isinstance(names, str) and list(names) in (["operation"], ["all"]):
         names = names[0]
-    own = list(TEMPLATES[check_operation(operation)])
+    own = list(TEMPLATES[operation_of(operation).name])
     stories = [story for story in FIGURE_10 if story.operation == operation]
     if names in ("operation", "all"):
         return [*own, *(stories if names == "all" else ())]

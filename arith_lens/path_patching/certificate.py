@@ -6,6 +6,7 @@ Each check compares two ways to one number, as the largest difference over the l
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -84,7 +85,8 @@ def certificate_of(
 
     Args:
         trunk: what was swept
-        recording: of the shard, with the logits that the model returned
+        recording: of the shard, with the logits that the model returned for all pairs, or for
+            `checked_pairs` alone
         repeated: runs of prompts of the shard once more, in other rows of a batch, by pair
         ends: the sweep's unpatched row, END's residual stream before the final norm
         values: the sweep's; row 0 is the unpatched logit of the answer
@@ -96,26 +98,27 @@ def certificate_of(
     """
     if recording.logits is None:
         raise ValueError("expected a recording with the logits at END: record_end(logits=True)")
-    returned = recording.logits.float()
-    scale = returned.abs().max()
-    index = pairs.answer.to(returned.device).expand(2, -1)[..., None]
-    own = returned.gather(-1, index)[..., 0]
+    chosen = checked_pairs(pairs.lengths)
+    returned = recording.logits
+    with_logits = chosen if returned.shape[1] == len(chosen) else list(range(len(pairs)))
+    scale = returned.abs().max().float()
+    index = pairs.answer[with_logits].to(returned.device).expand(2, -1)[..., None]
+    own = returned.gather(-1, index)[..., 0].float()
     stream = recording.stream[0].float()
     stream = stream + (recording.attn_out[0].float() + recording.mlp_out[0].float()).sum(0)
-    chosen = checked_pairs(pairs.lengths)
     attention_error, everything = _all_heads(trunk, recording.pairs(chosen))
     logit = trunk.read(everything[None], pairs.answer[chosen]).answer[0]
     return Certificate(
         found={
             "sum of the heads' writes and the bias = attn_out": attention_error,
             "unpatched row = the model's residual stream": _error(ends, stream),
-            "unpatched row = the model's logit": _error(values[0], own[0], scale),
+            "unpatched row = the model's logit": _error(values[0, with_logits], own[0], scale),
             "z = z of another run of the prompt": _repetition_error(recording, repeated, "z"),
             "mlp_out = mlp_out of another run of the prompt": _repetition_error(
                 recording, repeated, "mlp_out"
             ),
             "patched with all of X_c = the model's logit of X_c": _error(
-                logit, own[1, chosen], scale
+                logit, own[1, [with_logits.index(pair) for pair in chosen]], scale
             ),
         },
         allowed=logit_tolerance(recording.z.dtype),
@@ -136,10 +139,10 @@ def _is_vacuous(recording: Recording, pairs: PromptPairs, senders: Senders) -> b
     """Whether no sender puts out anything else in X_c than in X_r, beyond rounding."""
     if torch.equal(pairs.reference, pairs.counterfactual):
         return True
-    outputs = [
-        *(recording.z[:, layer][..., list(heads), :] for layer, heads in enumerate(senders.heads)),
-        *(recording.mlp_out[:, layer] for layer in senders.mlps),
-    ]
+    outputs = chain(
+        (recording.z[:, layer][..., list(heads), :] for layer, heads in enumerate(senders.heads)),
+        (recording.mlp_out[:, layer] for layer in senders.mlps),
+    )
     return all(
         bool((one - other).abs().max() <= ROUNDING * one.abs().max())
         for one, other in outputs
@@ -180,17 +183,20 @@ def _repetition_error(
 def _all_heads(trunk: Trunk, recording: Recording) -> tuple[float, Float[Tensor, "pair d_model"]]:
     """How the heads' writes differ from attn_out; and END with X_c's embedding, every head's write
     changed to X_c's, and X_c's MLP outputs."""
-    errors = []
-    row = recording.stream[1].float() + recording.mlp_out[1].float().sum(0)
+    recorded = recording.attn_out.float()
+    written = torch.empty_like(recorded)
     every_head = range(recording.z.shape[-2])
     for layer in trunk.layers():
-        z = recording.z[:, layer].float()
-        written = trunk.head_writes(layer, z.flatten(0, 1), every_head).sum(0).view(2, *row.shape)
-        row = row + recording.attn_out[0, layer].float() + written[1] - written[0]
+        z = recording.z[:, layer].flatten(0, 1)
+        sums = trunk.head_writes(layer, z, every_head).sum(0)
         bias = trunk.b_o(layer)
-        written = written if bias is None else written + bias.float().to(written.device)
-        errors += [_error(*run) for run in zip(written, recording.attn_out[:, layer], strict=True)]
-    return float(torch.tensor(errors).max()), row  # NaN, if one is
+        sums = sums if bias is None else sums + bias.float().to(sums.device)
+        written[:, layer] = sums.view(2, *recorded.shape[2:])
+    differences = (written - recorded).abs().amax((-2, -1))
+    errors = differences / recorded.abs().amax((-2, -1)).clamp(min=TINY)
+    row = recording.stream[1].float() + recording.mlp_out[1].float().sum(0)
+    row = row + (recorded[0] + written[1] - written[0]).sum(0)
+    return float(errors.max()), row  # NaN, if one is
 
 
 def _error(value: Tensor, expected: Tensor, scale: Tensor | None = None) -> float:

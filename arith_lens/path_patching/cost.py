@@ -8,9 +8,10 @@ from torch import Tensor
 from arith_lens.components import Components
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.flops import forward_flops, recording_flops, rows_flops
+from arith_lens.path_patching.flops import forward_flops, rows_flops
 from arith_lens.path_patching.patch import engine_for, shard_size
 from arith_lens.path_patching.peak import hooks_peak, sweep_peak
+from arith_lens.path_patching.prefixes import shard_recording_flops
 from arith_lens.path_patching.question import Question, ask
 from arith_lens.path_patching.recording import both_runs
 
@@ -23,7 +24,8 @@ class Plan:
     n_senders: int
     engine: str
     recording_flops: int
-    """Two forwards without the vocabulary matrix; in a sweep, the last layer's for END alone."""
+    """Two forwards without the vocabulary matrix; in a sweep, the last layer's for END alone, and
+    what prompts have in common once."""
     patching_flops: int
     """The sweep; with hooks, a forward for each sender and one unpatched."""
     peak_bytes: int
@@ -86,7 +88,7 @@ def plan(
 def _sweep(model: HookedLike, asked: Question, shard: PromptPairs) -> tuple[int, int, int]:
     n_pairs, length = len(shard), both_runs(shard)[0].shape[1]
     return (
-        2 * n_pairs * recording_flops(model, length),
+        shard_recording_flops(model, shard, asked.own_tokens),
         n_pairs * rows_flops(model, asked),
         sweep_peak(model, asked, n_pairs, length),
     )

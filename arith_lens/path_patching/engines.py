@@ -17,7 +17,12 @@ from arith_lens.components import Component
 from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.model import HookedLike, active_hooks
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.certificate import Certificate, certificate_of, repeat
+from arith_lens.path_patching.certificate import (
+    Certificate,
+    certificate_of,
+    checked_pairs,
+    repeat,
+)
 from arith_lens.path_patching.hook_engine import patched_readouts
 from arith_lens.path_patching.question import Question, effects_of
 from arith_lens.path_patching.recording import Recording, record_pairs
@@ -120,9 +125,10 @@ class SweepEngine:
         recording, repeated = record_pairs(
             self.model,
             pairs,
-            logits=uncertified,
+            logits=self._pairs_with_logits(pairs) if uncertified else False,
             hooked=self.hooked,
             repeated=shortest if self.certify and not self.hooked else None,
+            own_tokens=self.question.own_tokens,
         )
         ends = torch.empty(len(pairs), recording.stream.shape[-1])
 
@@ -146,6 +152,10 @@ class SweepEngine:
         # pairs that were swept at once: differs where memory did
         self.news.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
+
+    def _pairs_with_logits(self, pairs: PromptPairs) -> bool | list[int]:
+        """Whose logits the certificate compares: hooks may act on some pairs alone, so all then."""
+        return True if self.hooked else checked_pairs(pairs.lengths)
 
     def notes(self) -> dict[str, Any]:
         notes, self.news = self.news, {}

@@ -4,23 +4,25 @@ Two operations for a multiplication with an addition, in matrix products alone. 
 are counted as if every expert ran.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from arith_lens.model import HookedLike
-from arith_lens.path_patching.question import Question
+
+if TYPE_CHECKING:  # a question counts operations to know how prompts are recorded
+    from arith_lens.path_patching.question import Question
 
 
-def rows_flops(model: HookedLike, asked: Question) -> int:
+def rows_flops(model: HookedLike, asked: "Question") -> int:
     """The sweep of one pair, or its closed form where no MLP is recomputed."""
     senders = asked.senders
     passing = senders.rows_through_mlps() if asked.paths == "via_mlps" else [0] * asked.n_layers
     return flops_of_rows(model, asked, passing, senders.n_rows)
 
 
-def flops_of_rows(model: HookedLike, asked: Question, passing: Sequence[int], n_rows: int) -> int:
+def flops_of_rows(model: HookedLike, asked: "Question", passing: Sequence[int], n_rows: int) -> int:
     """One pair: heads' writes, MLPs of one token a row, and what is read of a row.
 
     `passing` says how many rows pass each layer's MLP; `n_rows` are read.
@@ -46,9 +48,22 @@ def recording_flops(model: HookedLike, length: int) -> int:
 
     Where hooks are in place, a recording is a whole forward.
     """
-    last = list(model.blocks)[-1]
-    output = model.cfg.n_heads * model.cfg.d_head * model.cfg.d_model
-    return forward_flops(model, length) - 2 * (length - 1) * (output + _weights(last.mlp))
+    return recording_operations(model)(length)
+
+
+def recording_operations(model: HookedLike) -> Callable[..., int]:
+    """`recording_flops` as a function of a prompt's tokens, and of how many stand before them whose
+    keys and values are known."""
+    cfg, blocks = model.cfg, list(model.blocks)
+    weights = sum(_weights(block.attn) + _weights(block.mlp) for block in blocks)
+    scores = 2 * cfg.n_layers * cfg.n_heads * cfg.d_head
+    last = cfg.n_heads * cfg.d_head * cfg.d_model + _weights(blocks[-1].mlp)
+
+    def operations(length: int, before: int = 0) -> int:
+        products = length * (weights + scores * (before + length))
+        return int(2 * (products - (length - 1) * last))
+
+    return operations
 
 
 def _weights(module: nn.Module | Any) -> int:

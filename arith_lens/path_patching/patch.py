@@ -14,8 +14,8 @@ from arith_lens.model import HookedLike, home_of
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, HookEngine, SweepEngine
 from arith_lens.path_patching.question import Question, ask
-from arith_lens.path_patching.shards import Place, by_shards
-from arith_lens.runs import Run
+from arith_lens.path_patching.shards import by_shards
+from arith_lens.runs import ResultSlot, Run
 
 SHARD = 64
 """Pairs that are recorded in one batch and computed together."""
@@ -84,18 +84,17 @@ def path_patch(
     question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     compute = engine_for(engine, model, question, certify=certify)
     size = shard_size(batch_size, engine)
-    asked = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
+    settings = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
-    details = asked | checks | question_details(question, foil)
-    place = run and Place(run, name or _name(pairs), run.identity(model, pairs, **details))
-    if place and (saved := place.saved(progress)):
-        return ComponentEffects.from_arrays(saved)
-    kept = place and place.shards
-    values, notes = by_shards(compute, pairs, foil, size, kept=kept, progress=progress)
+    details = settings | checks | question_details(question, foil)
+    slot = ResultSlot.of(run, name or _name(pairs), model, pairs, **details)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return ComponentEffects.from_arrays(arrays)
+    values, notes = by_shards(compute, pairs, foil, size, slot=slot, progress=progress)
     warn_of_ratios(values[0], metric)
     effects = _component_effects(values, pairs, question)
     computation = {
-        **asked,
+        **settings,
         "n_pairs": len(pairs),
         "n_senders": len(question.components),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
@@ -107,9 +106,7 @@ def path_patch(
         check = HookEngine(model, question)
         computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
     result = ComponentEffects(*effects, values[0], n_left_out(values), computation)
-    if place:
-        place.save(result, pairs)
-    return result
+    return slot.save(result)
 
 
 def engine_for(name: str, model: HookedLike, question: Question, *, certify: bool) -> Engine:

@@ -36,7 +36,19 @@ def sweep_peak(model: HookedLike, asked: Question, n_pairs: int, length: int) ->
     ):  # logits and their exponentials beside rows before and after the norm
         logits = 2 * 4 * asked.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
         rows = max(rows, chunk * (one_pair * 2 // 3 + logits))
-    return kept + max(forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES), rows)
+    forward = forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES)
+    if asked.own_tokens is not None:
+        own = asked.own_tokens
+        known = 2 * n_pairs * size * 2 * cfg.n_layers * _kv_width(model)
+        scores = 2 * n_pairs * own * length * cfg.n_heads * IN_OWN_SCORES * max(size, 4)
+        widest = forward_peak(model, 2 * n_pairs, own, scores=IN_OWN_SCORES)
+        forward = known * length + max(scores, widest)
+    return kept + max(forward, rows)
+
+
+def _kv_width(model: HookedLike) -> int:
+    """Of a token's keys in a layer."""
+    return int(model.cfg.d_head * (model.cfg.n_key_value_heads or model.cfg.n_heads))
 
 
 def layer_peak(model: HookedLike, asked: Question, n_pairs: int) -> int:

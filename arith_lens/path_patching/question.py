@@ -21,6 +21,7 @@ from arith_lens.metrics import METRICS, Readout, get_metric
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.path_patching.hook_engine import Paths
+from arith_lens.path_patching.prefixes import own_tokens
 from arith_lens.path_patching.sweep import Senders
 
 
@@ -34,6 +35,8 @@ class Question:
     metric: str
     n_layers: int
     n_heads: int
+    own_tokens: int | None = None
+    """How many tokens at the end of each prompt are recorded for it alone; None: all of them."""
 
     @property
     def senders(self) -> Senders:
@@ -91,7 +94,7 @@ def ask(
         raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
     check_pairs(model, pairs)
     chosen = _in_order(senders, n_layers, n_heads)
-    return Question(chosen, cast(Paths, paths), metric, n_layers, n_heads)
+    return Question(chosen, cast(Paths, paths), metric, n_layers, n_heads, own_tokens(model, pairs))
 
 
 def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:

@@ -1,8 +1,8 @@
 """What both runs of some pairs put out at END: all that the sweep and its certificate read."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,30 +24,27 @@ class Recording:
     z: Float[Tensor, "run layer pair n_heads d_head"]
     attn_out: Float[Tensor, "run layer pair d_model"]
     mlp_out: Float[Tensor, "run layer pair d_model"]
-    logits: Float[Tensor, "run pair d_vocab"] | None
-    """What the model returned; None where it was not computed."""
+    logits: Float[Tensor, "run returned d_vocab"] | None = None
+    """What the model returned for all pairs, or for those whose logits were wanted; None where
+    none were."""
 
     def pairs(self, chosen: slice | list[int]) -> "Recording":
-        """The recording of some of the pairs."""
+        """The recording of some of the pairs, without logits."""
         return Recording(
             stream=self.stream[:, chosen],
             z=self.z[:, :, chosen],
             attn_out=self.attn_out[:, :, chosen],
             mlp_out=self.mlp_out[:, :, chosen],
-            logits=None if self.logits is None else self.logits[:, chosen],
         )
 
 
 def joined_runs(runs: Sequence[Recording]) -> Recording:
-    """Several runs of the same pairs as one recording."""
+    """Several runs of the same pairs as one recording, without logits."""
     return Recording(
         stream=torch.cat([run.stream for run in runs]),
         z=torch.cat([run.z for run in runs]),
         attn_out=torch.cat([run.attn_out for run in runs]),
         mlp_out=torch.cat([run.mlp_out for run in runs]),
-        logits=torch.cat([run.logits for run in runs if run.logits is not None])
-        if runs[0].logits is not None
-        else None,
     )
 
 
@@ -56,7 +53,8 @@ class Batch:
     """Prompts that run together, and the column at which each one ends."""
 
     tokens: Int[Tensor, "prompt pos"]
-    mask: Bool[Tensor, "prompt pos"]
+    mask: Bool[Tensor, "prompt mask_pos"]
+    """Of the tokens, and before them of those whose keys and values are known."""
     end: Int[Tensor, "prompt"]
 
     def __len__(self) -> int:
@@ -82,6 +80,25 @@ class Batch:
             torch.cat([self.end, torch.tensor([length - 1])]),
         )
 
+    def alone(self, prompt: int) -> "Batch":
+        """One prompt, without padding."""
+        tokens = self.tokens[prompt][self.mask[prompt]][None]
+        return Batch(tokens, torch.ones_like(tokens).bool(), torch.tensor([tokens.shape[1] - 1]))
+
+    def in_two(self, n_own: int) -> tuple["Batch", "Batch", Int[Tensor, "prompt"]]:
+        """The different beginnings; the last `n_own` columns of each prompt, with the mask of all;
+        and each prompt's beginning."""
+        n_shared = self.tokens.shape[1] - n_own
+        start = torch.stack([self.tokens, self.mask.to(self.tokens)], -1)[:, :n_shared]
+        rows, of_prompt = start.flatten(1).unique(dim=0, return_inverse=True)
+        tokens, mask = rows.unflatten(1, (-1, 2)).unbind(-1)
+        beginnings = Batch(tokens, mask.bool(), torch.full((len(rows),), n_shared - 1))
+        return (
+            beginnings,
+            Batch(self.tokens[:, n_shared:], self.mask, self.end - n_shared),
+            of_prompt,
+        )
+
     def rows(self, chosen: Int[Tensor, "chosen"]) -> "Batch":
         """Some of the prompts."""
         return Batch(self.tokens[chosen], self.mask[chosen], self.end[chosen])
@@ -98,18 +115,23 @@ def record_pairs(
     model: HookedLike,
     pairs: PromptPairs,
     *,
-    logits: bool = False,
+    logits: bool | Sequence[int] = False,
     hooked: bool = False,
     repeated: int | None = None,
+    own_tokens: int | None = None,
 ) -> tuple[Recording, Recording | None]:
     """Run references and counterfactuals as one batch and keep what they put out at END.
 
     Args:
         model: HookedModel or TransformerBridge
         pairs: padded on the left
-        logits: keep what the model returns at END too
+        logits: keep what the model returns at END too: of both runs of all pairs, or of the pairs
+            of these indices
         hooked: hooks are in place and must act. Else the model's own modules run, which is faster.
         repeated: the pair whose reference runs once more, in a row of its own
+        own_tokens: how many tokens at the end of each prompt are computed for it alone; what stands
+            before them is computed once for all prompts that have it, and the repeated prompt runs
+            as a whole. None, or while hooks must act: every prompt is computed as a whole.
 
     Returns:
         The recording of both runs, and that of the repeated prompt, if there is one.
@@ -117,22 +139,43 @@ def record_pairs(
     Raises:
         FloatingPointError: an activation is not finite; its layer is named
     """
-    batch = Batch.of(pairs)
-    if repeated is not None:
+    n_pairs, batch = len(pairs), Batch.of(pairs)
+    own = None if hooked else own_tokens
+    if repeated is not None and own is None:
         batch = batch.with_repeated(repeated)
-    prompts = record_batch(model, batch, logits=logits, hooked=hooked)
-    n_pairs = len(pairs)
+    wanted = range(n_pairs) if logits is True else logits or ()
+    rows = [run * n_pairs + pair for run in (0, 1) for pair in wanted]
+    rows += range(2 * n_pairs, len(batch)) if logits is True else ()
+    with_logits = torch.tensor(rows) if rows else None
+    prompts = record_batch(model, batch, logits=with_logits, hooked=hooked, own_tokens=own)
     both = [prompts.pairs(slice(start, start + n_pairs)) for start in (0, n_pairs)]
-    once_more = None if repeated is None else prompts.pairs(slice(2 * n_pairs, None))
-    return joined_runs(both), once_more
+    recording = joined_runs(both)
+    once_more = None
+    if repeated is not None and own is not None:
+        once_more = record_batch(model, batch.alone(repeated))
+    elif repeated is not None:
+        once_more = prompts.pairs(slice(2 * n_pairs, None))
+    if prompts.logits is not None:
+        runs, others = prompts.logits[0].tensor_split([2 * len(wanted)])
+        recording = replace(recording, logits=runs.unflatten(0, (2, -1)))
+        if once_more is not None and len(others):
+            once_more = replace(once_more, logits=others[None])
+    return recording, once_more
 
 
 def record_batch(
-    model: HookedLike, batch: Batch, *, logits: bool = False, hooked: bool = False
+    model: HookedLike,
+    batch: Batch,
+    *,
+    logits: Int[Tensor, "row"] | None = None,
+    hooked: bool = False,
+    own_tokens: int | None = None,
 ) -> Recording:
-    """The same of any prompts, as one run. Errors as `record_pairs`."""
-    by_name = _record_by_hook_points if hooked else _record_by_own_modules
-    seen, returned = by_name(model, batch, logits)
+    """The same of any prompts, as one run, with some rows' logits. Errors as `record_pairs`."""
+    if hooked:
+        seen, returned = _record_by_hook_points(model, batch, logits)
+    else:
+        seen, returned = _record_by_own_modules(model, batch, logits, own_tokens)
     home, layers = home_of(model.unembed), range(len(model.blocks))
 
     def by_layer(name: Callable[[int], str]) -> Tensor:
@@ -154,17 +197,22 @@ Seen = dict[str, Tensor]
 
 
 def _record_by_own_modules(
-    model: HookedLike, batch: Batch, logits: bool
+    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None, own_tokens: int | None
 ) -> tuple[Seen, Tensor | None]:
     """With PyTorch's own hooks on the model's own modules.
 
-    The last layer's output projection and MLP compute END alone: nothing reads their other
-    positions.
+    The last layer's output projection and MLP compute END alone, and the unembedding the rows whose
+    logits are wanted: nothing reads the others.
     """
     seen: Seen = {}
     blocks = list(model.blocks)  # the bridge's, which are not in place inside
     with ExitStack() as stack:
         stack.enter_context(without_bridge(model))
+        before: dict[str, Any] = {}
+        if own_tokens is not None:
+            beginnings, batch, of_prompt = batch.in_two(own_tokens)
+            before["past"] = _keys_and_values(model, blocks[-1], beginnings)
+            before["past"].batch_select_indices(of_prompt.to(torch.device(model.cfg.device)))
 
         def watch(register: Callable[..., Any], function: Callable[..., Any], *args: Any) -> None:
             stack.callback(register(partial(function, batch, *args), with_kwargs=True).remove)
@@ -177,19 +225,47 @@ def _record_by_own_modules(
             watch(reads_z.register_forward_pre_hook, _keep_input, seen, z_name(layer))
             for module, name in ((attention, attn_out_name), (mlp, mlp_out_name)):
                 watch(module.register_forward_hook, _keep_output, seen, name(layer))
-        for module in (blocks[-1].attn.o.original_component, blocks[-1].mlp.original_component):
-            watch(module.register_forward_pre_hook, _end_alone)
+        stack.enter_context(_end_alone_in_last_layer(blocks[-1], batch))
+        if logits is not None:
+            watch(model.unembed.original_component.register_forward_pre_hook, _rows_alone, logits)
+        returned = _run(model, batch, logits, **before)
+    return seen, returned
+
+
+@contextmanager
+def _end_alone_in_last_layer(block: Any, batch: Batch) -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (block.attn.o.original_component, block.mlp.original_component):
+            stack.callback(
+                module.register_forward_pre_hook(
+                    partial(_end_alone, batch), with_kwargs=True
+                ).remove
+            )
             stack.callback(
                 module.register_forward_hook(
                     partial(_as_wide, batch), prepend=True, with_kwargs=True
                 ).remove
             )
-        returned = _run(model, batch, logits)
-    return seen, returned
+        yield
+
+
+def _keys_and_values(model: HookedLike, last: Any, batch: Batch) -> Any:
+    """Transformers' cache of some prompts; `last` is the bridge's last block."""
+    device = torch.device(model.cfg.device)
+    columns = torch.empty(0, dtype=torch.long, device=device)
+    options = accepted_options(model, logits_to_keep=columns)
+    with _end_alone_in_last_layer(last, batch):
+        return model(
+            batch.tokens.to(device),
+            attention_mask=batch.mask.to(device),
+            use_cache=True,
+            return_type="logits_and_cache",
+            **options,
+        )[1]
 
 
 def _record_by_hook_points(
-    model: HookedLike, batch: Batch, logits: bool
+    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None
 ) -> tuple[Seen, Tensor | None]:
     """With the bridge's hook points, behind the hooks that are in place."""
     seen: Seen = {}
@@ -205,19 +281,36 @@ def _record_by_hook_points(
     return seen, returned
 
 
-def _run(model: HookedLike, batch: Batch, logits: bool) -> Tensor | None:
-    """What the model returns at END [prompt d_vocab]; None where it is not wanted, and then no
-    logits are computed where the model can leave them out."""
+def _run(
+    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None, past: Any = None
+) -> Tensor | None:
+    """What the model returns at END of some rows [row d_vocab]; None where it is not wanted, and
+    then no logits are computed where the model can leave them out.
+
+    Args:
+        past: keys and values of what stands before the tokens of the batch
+    """
     device = torch.device(model.cfg.device)
-    kept = batch.end.unique().to(device) if logits else torch.empty(0, dtype=torch.long).to(device)
-    options = accepted_options(model, logits_to_keep=kept, use_cache=False)
+    columns = torch.empty(0, dtype=torch.long) if logits is None else batch.end.unique()
+    options = accepted_options(model, logits_to_keep=columns.to(device), use_cache=False)
+    options |= {} if past is None else {"past_key_values": past, "use_cache": True}
     returned = model(batch.tokens.to(device), attention_mask=batch.mask.to(device), **options)
-    if not logits:
+    if logits is None:
         return None
-    if returned.shape[1] == batch.tokens.shape[1]:
-        return batch.at_end(returned)
-    columns = torch.searchsorted(kept, batch.end.to(device))
-    return returned[torch.arange(len(batch), device=device), columns]
+    if returned.shape[:2] == (len(logits), 1):  # the unembedding was given these rows alone
+        return returned[:, 0]
+    return _ends_of(batch, logits, returned)[:, 0]
+
+
+def _ends_of(
+    batch: Batch, rows: Int[Tensor, "row"], value: Float[Tensor, "prompt kept_pos *rest"]
+) -> Float[Tensor, "row 1 *rest"]:
+    """END of some rows, from the values at all positions, or at those where some prompt ends."""
+    rows, end = rows.to(value.device), batch.end.to(value.device)
+    columns = (
+        end if value.shape[1] == batch.tokens.shape[1] else torch.searchsorted(end.unique(), end)
+    )
+    return value[rows, columns[rows]][:, None]
 
 
 def _keep_input(batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any) -> None:
@@ -228,6 +321,12 @@ def _keep_output(
     batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any, output: Any
 ) -> None:
     seen[name] = batch.at_end(output[0] if isinstance(output, tuple) else output)
+
+
+def _rows_alone(
+    batch: Batch, rows: Int[Tensor, "row"], module: Any, args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    return (_ends_of(batch, rows, args[0]), *args[1:]), kwargs
 
 
 def _end_alone(batch: Batch, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -1,48 +1,21 @@
-"""Pairs in shards of a fixed size: computed one after another, and kept as they finish.
+"""Pairs in shards of a fixed size, and what a result says of how they were computed.
 
 A shard's numbers depend on nothing but its own pairs, so that a computation that was killed goes on
 with the shards it lacks, and ends with the bits of an unbroken one.
 """
 
-import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, Storable
+from arith_lens.arrays import Arrays
 from arith_lens.memory import in_chunks
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine
-from arith_lens.runs import Run, Shards, every_shard
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where in a run a result goes, and what decides its numbers."""
-
-    run: Run
-    name: str
-    identity: dict[str, Any]
-
-    @property
-    def shards(self) -> Shards:
-        return self.run.shards(self.name, self.identity)
-
-    def saved(self, progress: bool) -> Arrays | None:
-        """The result, where the run has it from the same computation; that is said."""
-        if not self.run.has(self.name, self.identity):
-            return None
-        if progress:
-            print(f"{self.name}: saved before in {self.run.path}, not computed again",
-                  file=sys.stderr)  # fmt: skip
-        return self.run.load_arrays(self.name)
-
-    def save(self, result: Storable, pairs: PromptPairs) -> None:
-        self.run.save(self.name, result, pairs=pairs, identity=self.identity)
+from arith_lens.runs import ResultSlot
 
 
 def by_shards(
@@ -51,7 +24,7 @@ def by_shards(
     foil: Int[Tensor, "pair"] | None,
     size: int,
     *,
-    kept: Shards | None,
+    slot: ResultSlot,
     progress: bool,
     title: str = "path patching",
 ) -> tuple[Float[Tensor, "row pair"], dict[str, Any]]:
@@ -62,9 +35,9 @@ def by_shards(
         chosen = slice(starts[index], starts[index] + size)
         return _shard(compute, pairs[chosen], None if foil is None else foil[chosen])
 
-    done = every_shard(one, len(starts), kept=kept, title=title, progress=progress)
-    values = torch.cat([shard.tensors["values"] for shard in done], dim=-1)
-    return values, _together([dict(shard.header) for shard in done])
+    shards = slot.shards(one, len(starts), title=title, progress=progress)
+    values = torch.cat([shard.tensors["values"] for shard in shards], dim=-1)
+    return values, _together([dict(shard.header) for shard in shards])
 
 
 def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None) -> Arrays:

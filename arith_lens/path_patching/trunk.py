@@ -16,7 +16,15 @@ from torch import Tensor
 
 from arith_lens.components import NamedHook
 from arith_lens.metrics import Readout
-from arith_lens.model import HookedLike, home_of, in_float32, in_order, in_place, is_lost
+from arith_lens.model import (
+    HookedLike,
+    home_of,
+    in_float32,
+    in_order,
+    in_place,
+    is_lost,
+    is_offloaded,
+)
 
 VOCABULARY_CHUNK = 4096
 
@@ -74,6 +82,8 @@ class Trunk:
     """The modules after the last layer."""
     mlp_rows: int
     """How many rows enter an MLP at once."""
+    offloaded: bool = True
+    """Whether some layers' weights may be elsewhere while no one reads them."""
 
     @property
     def n_layers(self) -> int:
@@ -81,7 +91,7 @@ class Trunk:
 
     def layers(self) -> Iterator[int]:
         """Each layer in order, with its weights in place."""
-        return in_order(self.blocks)
+        return in_order(self.blocks) if self.offloaded else iter(range(self.n_layers))
 
     def add_mlp(self, layer: int, rows: Float[Tensor, "row d_model"]) -> None:
         """`rows += mlp(norm(rows))`, in place, a few rows at a time."""
@@ -168,6 +178,7 @@ def trunk_of(model: HookedLike) -> Trunk:
         unembed=model.unembed,
         last=(model.ln_final, model.unembed),
         mlp_rows=mlp_rows(model),
+        offloaded=any(map(is_offloaded, blocks)),
     )
 
 

@@ -10,7 +10,8 @@ stands before the last position can read it.
 import random
 from zlib import crc32
 
-from arith_lens.problems import FOUR, Problem
+from arith_lens.operations import FOUR
+from arith_lens.problems import Problem
 from arith_lens.reference.passages import Passage, asked, between, chance, pick, shuffled
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template, fill
 

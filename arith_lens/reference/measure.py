@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from arith_lens.problems import FOUR, all_problems
+from arith_lens.operations import FOUR
+from arith_lens.problems import all_problems
 from arith_lens.reference.passages import pick
 from arith_lens.reference.sets import by_task as group_by_task
 from arith_lens.reference.sets import load_set

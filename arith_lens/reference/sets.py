@@ -10,7 +10,8 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
-from arith_lens.problems import FOUR, all_problems
+from arith_lens.operations import FOUR
+from arith_lens.problems import all_problems
 from arith_lens.reference.arithmetic import is_held_out
 from arith_lens.reference.generic import test_questions
 from arith_lens.reference.passages import shuffled

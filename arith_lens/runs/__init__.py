@@ -1,10 +1,11 @@
-"""Runs: what an experiment computed, on disk, with everything needed to trust or repeat it.
+"""Runs and results on disk, with everything needed to trust or repeat them.
 
-A run is a folder `results/<experiment>/<key>/`: `run.json` (configuration, provenance, a digest of
-every file), and for each result its arrays (`<name>.safetensors`, axes in the header), its table
-(`<name>.csv`) and, where the pairs have text, its prompts (`<name>.pairs.jsonl`). The key is a hash
-of the configuration and of the model's weights. Files appear whole or not at all; one process at a
-time may write. Parts of a result that is not finished are under `shards/` (see docs/runs.md).
+A run is a folder `results/<experiment>/<key>/` with `run.json`: configuration, provenance, and the
+results that it refers to. A result is in `results/store/<identity>/`: its arrays
+(`result.safetensors`, axes in the header), its table (`result.csv`) and, where the pairs have text,
+its prompts (`result.pairs.jsonl`). The identity is a hash of everything that decides the numbers,
+so that two experiments which need the same result compute it once. Files appear whole or not at
+all; one process at a time may write a run (see docs/runs.md).
 
 Reading a run imports no model library, so that figures are redrawn in seconds.
 """
@@ -19,3 +20,4 @@ from arith_lens.runs.processes import PartDone as PartDone
 from arith_lens.runs.run import Run as Run
 from arith_lens.runs.shards import Shards as Shards
 from arith_lens.runs.shards import every_shard as every_shard
+from arith_lens.runs.slot import ResultSlot as ResultSlot

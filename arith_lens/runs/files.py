@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import os
+import socket
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +19,7 @@ class RunError(ValueError):
 
 
 PARTIAL = ".partial"
-"""How the name of a file ends that is being written."""
+"""How the name of a file ends that is being written; before it come host and process."""
 
 
 def write(path: Path, data: bytes) -> None:
@@ -31,7 +33,7 @@ def replace(path: Path, make: Callable[[Path], Any]) -> None:
     Raises:
         RunError: the disk refuses; no temporary file is left, and the old file stays.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    partial = path.with_name(f".{path.name}.{_host()}.{os.getpid()}{PARTIAL}")
     try:
         make(partial)
         _sync(partial)
@@ -45,6 +47,50 @@ def replace(path: Path, make: Callable[[Path], Any]) -> None:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """With its parents, unless it exists. Raises RunError when the disk refuses."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"cannot make {folder}: {error.strerror or error}. Remove what stands there, free some "
+            "space, or choose another root; what was saved is unharmed."
+        ) from error
+
+
+def remove(path: Path) -> None:
+    """Unless it is gone, or cannot be removed."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove the files under `folder` whose writer has ended before they were whole."""
+    for path in folder.rglob(f".*{PARTIAL}"):
+        with suppress(OSError):
+            if not _is_being_written(path):
+                remove(path)
+
+
+def _is_being_written(partial: Path) -> bool:
+    """By a process of this machine that runs, or elsewhere within the last day."""
+    *_, host, process = partial.name.removesuffix(PARTIAL).split(".")
+    if host != _host() or not process.isdigit():
+        return time.time() - partial.stat().st_mtime < 24 * 3600
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _host() -> str:
+    """This machine's name, as a part of a file's name."""
+    return socket.gethostname().replace(".", "-")
 
 
 def _sync(path: Path) -> None:
@@ -102,3 +148,9 @@ def plain(value: Any) -> Any:
 def listed(names: Iterable[str]) -> str:
     """Names for an error message; "none" where there are none."""
     return ", ".join(sorted(names)) or "none"
+
+
+def check_name(name: str, what: str = "a result's name") -> None:
+    """Raise ValueError for a name that could leave the folder or meet another's files."""
+    if not name.replace("_", "").replace("-", "").isalnum():
+        raise ValueError(f"expected {what} of letters, digits, _ and -, found {name!r}")

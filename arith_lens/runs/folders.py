@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from arith_lens.runs.files import RunError, digest, digests, plain
+from arith_lens.runs.files import RunError, check_name, digest, digests, make_folder, plain
 from arith_lens.runs.provenance import describe_model, software
-from arith_lens.runs.record import FILE, FORMAT, new_record, read_record
-from arith_lens.runs.results import check_name
+from arith_lens.runs.record import FILE, inputs_of, key_parts, new_record, read_record
 from arith_lens.runs.run import Run
+from arith_lens.runs.store import FOLDER as STORE
 
 
 def open_run(
@@ -43,18 +43,20 @@ def open_run(
             holds another run. Entering `with` raises it where another process has the folder open.
     """
     check_name(experiment, "an experiment's name")
+    if experiment == STORE:
+        raise ValueError(
+            f"expected another name of an experiment than {STORE!r}, where results are"
+        )
     plain_config = plain(config)
     provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
-    path = Path(root) / experiment / _key(experiment, plain_config, provenance)
+    fresh = new_record(experiment, plain_config, provenance)
+    path = Path(root) / experiment / run_key(fresh)
     if (path / FILE).exists():
         record = read_record(path)
-        _refuse_other(path, record, experiment, plain_config, provenance)
+        _refuse_other(path, record, fresh)
         return Run(path, record, provenance, again=again)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot make {path}: {error}. Choose another root.") from error
-    return Run(path, new_record(experiment, plain_config, provenance), provenance)
+    make_folder(path)
+    return Run(path, fresh, provenance, again=again)
 
 
 def load_run(path: str | Path) -> Run:
@@ -87,41 +89,19 @@ def find_runs(
 
 
 def run_key(record: Mapping[str, Any]) -> str:
-    """The name that `open_run` gives the folder of a run with this record."""
-    return _key(record["experiment"], record["config"], record["provenance"])
+    """The name of the folder of a run with this record: twelve hexadecimal digits."""
+    return digest(json.dumps(key_parts(record), sort_keys=True).encode())[:12]
 
 
-def _key(experiment: str, config: Any, provenance: Mapping[str, Any]) -> str:
-    """What must be the same for results to be the same, as twelve hexadecimal digits."""
-    version = provenance["versions"]["arith-lens"]
-    identity = [experiment, FORMAT, version, config, *_given(provenance)]
-    return digest(json.dumps(identity, sort_keys=True).encode())[:12]
-
-
-def _given(provenance: Mapping[str, Any]) -> list[Any]:
-    """Digests of what the experiment reads: the model's weights, its configuration, the input
-    files."""
-    model = provenance.get("model") or {}
-    inputs = provenance.get("inputs") or []
-    return [model.get("weights_sha256"), model.get("configuration_sha256"), inputs]
-
-
-def _refuse_other(
-    path: Path,
-    record: Mapping[str, Any],
-    experiment: str,
-    config: Any,
-    provenance: Mapping[str, Any],
-) -> None:
+def _refuse_other(path: Path, record: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise RunError for a folder under this key's name that some other run was put in."""
-    ours = [experiment, config, *_given(provenance)]
-    theirs = [record["experiment"], record["config"], *_given(record["provenance"])]
+    parts = [[one["experiment"], one["config"], *inputs_of(one)] for one in (expected, record)]
     model = ("weights of the model", "configuration of the model")
-    what = ("experiment", "configuration", *model, "input files")
+    names = ("experiment", "configuration", *model, "input files")
     other = [
         name
-        for name, a, b in zip(what, ours, theirs, strict=True)
-        if json.dumps(a, sort_keys=True) != json.dumps(b, sort_keys=True)
+        for name, *values in zip(names, *parts, strict=True)
+        if len({json.dumps(value, sort_keys=True) for value in values}) > 1
     ]
     if other:
         raise RunError(

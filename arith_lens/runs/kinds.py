@@ -13,6 +13,7 @@ CLASSES = {
     "component_effects": ("effects", "ComponentEffects"),
     "effects": ("effects", "Effects"),
     "evaluation": ("evaluation", "EvaluationResult"),
+    "greedy_mask": ("knockout.masking", "GreedyMask"),
     "knockout_curve": ("knockout", "KnockoutCurve"),
     "knockout_curves": ("knockout.curves", "KnockoutCurves"),
     "mediation": ("mediation", "Mediation"),

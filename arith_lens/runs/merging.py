@@ -1,17 +1,14 @@
 """Run folders of one computation, made on several machines, brought together."""
 
-import json
 import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from arith_lens.runs.files import RunError, write
+from arith_lens.runs.files import RunError
 from arith_lens.runs.folders import load_run, run_key
-from arith_lens.runs.results import read_file
 from arith_lens.runs.run import Run
-from arith_lens.runs.shards import FOLDER, IDENTITY, check_shard, identity_digest
 
 PATH = Path | str
 _PART = re.compile(r"part (\d+) of (\d+)")  # how `Processes` names itself
@@ -34,13 +31,18 @@ def merge_runs(into: PATH, *others: PATH) -> Run:
         for other in (target, *sources[:number]):
             _refuse_another_computation(other, source)
     parts = sorted({part for run in (target, *sources) for part in _parts(run)})
-    with target.collecting(parts=parts) as entries:
+    with target.writing():
+        results, unfinished = dict(target.record["results"]), dict(target.record["unfinished"])
         for source in sources:
-            for name in source.names:
-                _take_result(target, source, name, entries)
-            for folder in _shard_folders(source):
-                if _name(folder) not in entries:
-                    _take_shards(target, folder)
+            for name, entry in source.record["results"].items():
+                target.store.copy(source.store, entry["identity"])
+                results.setdefault(name, entry)
+            for name, identity in source.record["unfinished"].items():
+                if name not in results and source.store.count_shards(identity):
+                    target.store.copy_shards(source.store, identity)
+                    unfinished[name] = identity
+        unfinished = {name: one for name, one in unfinished.items() if name not in results}
+        target.write_record(parts=parts, results=results, unfinished=unfinished)
     _warn_of_missing(parts)
     return load_run(into)
 
@@ -71,30 +73,26 @@ def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_another_computation(target: Run, source: Run) -> None:
-    """A result of several has shards of several identities: some must be of both runs."""
-    ours, theirs = _made_of(target), _made_of(source)
+    """Results and shards under one name must have one identity."""
+    ours, theirs = identities(target), identities(source)
     for name in sorted(ours.keys() & theirs.keys()):
-        if ours[name].keys() & theirs[name].keys():
+        if ours[name] == theirs[name]:
             continue
-        (folder, one), (other_folder, other) = (next(iter(m[name].items())) for m in (ours, theirs))
-        differing = [] if one is None or other is None else _differing(one, other)
+        target_question, source_question = [run.store.question(key[name])
+                     for run, key in ((target, ours), (source, theirs))]  # fmt: skip
+        differing = _differing(target_question, source_question)
         what = "".join(f", another {difference}" for difference in differing)
         raise RunError(
-            f"expected shards of {name} that were computed like {folder} of {target.path}, found "
-            f"{other_folder} of {source.path}{what}: their bits are not the same. Compute all "
-            "parts alike, or remove one of the folders."
+            f"expected shards of {name} that were computed like those of {target.path}, found "
+            f"those of {source.path}{what}: their bits are not the same. Compute all parts alike, "
+            "or remove one of the folders."
         )
 
 
-def _made_of(run: Run) -> dict[str, dict[str, Mapping[str, Any] | None]]:
-    """By result, the folders of shards it has or was made of, with what decided their numbers."""
-    made: dict[str, dict[str, Mapping[str, Any] | None]] = {}
-    for name in run.names:
-        if folders := run.record["results"][name].get("shard_folders"):
-            made[name] = dict.fromkeys(folders)
-    for folder in _shard_folders(run):
-        made.setdefault(_name(folder), {})[folder.name] = _read(folder / IDENTITY)
-    return made
+def identities(run: Run) -> dict[str, str]:
+    """By name, of the results that a run refers to or has begun."""
+    begun = {name: run.record["unfinished"][name] for name in run.unfinished()}
+    return begun | {name: entry["identity"] for name, entry in run.record["results"].items()}
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -106,41 +104,6 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> 
         elif one != other:
             names.append(f"{prefix}{key} ({one} and {other})")
     return names
-
-
-def _take_result(target: Run, source: Run, name: str, entries: dict[str, Any]) -> None:
-    entry = source.record["results"][name]
-    read_file(source.path, name, entry)  # refuses a damaged one
-    if name in entries:
-        ours, theirs = (_arrays_digest(one) for one in (entries[name], entry))
-        if ours != theirs:
-            raise RunError(
-                f"expected one {name!r}, found different ones in {target.path} and "
-                f"{source.path}. Keep one of the two runs."
-            )
-        return
-    for file in entry["sha256"]:
-        write(target.path / file, (source.path / file).read_bytes())
-    entries[name] = entry
-
-
-def _arrays_digest(entry: Mapping[str, Any]) -> str:
-    return next(digest for file, digest in entry["sha256"].items() if file.endswith(".safetensors"))
-
-
-def _take_shards(target: Run, folder: Path) -> None:
-    ours = target.path / FOLDER / folder.name
-    ours.mkdir(parents=True, exist_ok=True)
-    if not (ours / IDENTITY).exists():
-        write(ours / IDENTITY, (folder / IDENTITY).read_bytes())
-    identity = identity_digest(_read(folder / IDENTITY))
-    for path in sorted(folder.glob("*.safetensors")):
-        data = path.read_bytes()
-        try:
-            check_shard(data, identity, int(path.stem))
-        except RunError as error:
-            raise RunError(f"{path} is damaged ({error}); remove it") from error
-        write(ours / path.name, data)
 
 
 def _parts(run: Run) -> list[str]:
@@ -160,18 +123,3 @@ def _warn_of_missing(parts: list[str]) -> None:
                 "computes what is missing",
                 stacklevel=3,
             )
-
-
-def _shard_folders(run: Run) -> list[Path]:
-    return [path.parent for path in sorted((run.path / FOLDER).glob(f"*/{IDENTITY}"))]
-
-
-def _name(folder: Path) -> str:
-    return folder.name.rpartition("-")[0]
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} is damaged ({error}). Remove that folder of shards.") from error

@@ -43,17 +43,24 @@ class Processes:
 
     def wait(self) -> None:
         """Go on when every process has come here. Raises RunError where one has ended."""
+        self.agree(None)
+
+    def agree(self, value: Any) -> Any:
+        """The value of the first process, for all of them; waits for each. Errors as `wait`."""
         if self.count == 1 or self.apart:
-            return
+            return value
         import torch.distributed
 
+        values = [value]
         try:
             torch.distributed.barrier(group=_waiting_room())
+            torch.distributed.broadcast_object_list(values, src=0, group=_waiting_room())
         except RuntimeError as error:
             raise RunError(
                 f"expected {self.count} processes at work, found that one has ended ({error}). "
                 "Start them again: what was finished is kept."
             ) from error
+        return values[0]
 
     def __str__(self) -> str:
         return f"part {self.index + 1} of {self.count}"
@@ -74,7 +81,7 @@ def processes() -> Processes:
     return Processes(int(os.environ["RANK"]), count)
 
 
-def work_alone() -> bool:
+def claim_rank_zero() -> bool:
     """Leave all work to the first of the processes that were started together.
 
     Whether this is that one; to it, it is then as if it had been started alone.

@@ -8,7 +8,7 @@ from typing import Any
 from arith_lens.runs.files import RunError, listed, write
 from arith_lens.runs.provenance import now
 
-FORMAT = 2
+FORMAT = 3
 """The layout of a run folder; others are refused."""
 
 FILE = "run.json"
@@ -27,7 +27,23 @@ def new_record(
         "wall_seconds": 0.0,
         "provenance": provenance,
         "results": {},
+        "unfinished": {},
     }
+
+
+def key_parts(record: Mapping[str, Any]) -> list[Any]:
+    """What must be the same for two runs to be the same: experiment, format, version,
+    configuration, and the digests of the model's weights, its configuration and the input files."""
+    version = record["provenance"]["versions"]["arith-lens"]
+    return [record["experiment"], FORMAT, version, record["config"], *inputs_of(record)]
+
+
+def inputs_of(record: Mapping[str, Any]) -> list[Any]:
+    """Digests of what the experiment reads."""
+    provenance = record["provenance"]
+    model = provenance.get("model") or {}
+    digests = [model.get("weights_sha256"), model.get("configuration_sha256")]
+    return [*digests, provenance.get("inputs") or []]
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -56,8 +72,9 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise RunError(f"{file} was not written by arith_lens. Give a folder of results/.")
     if record["arith_lens_run"] != FORMAT:
         raise RunError(
-            f"{folder} has format {record['arith_lens_run']}, this version reads {FORMAT}. "
-            "Run the experiment again, or read it with the version in its provenance."
+            f"{folder} has format {record['arith_lens_run']}, this version reads {FORMAT}. Delete "
+            "that folder and run the experiment again, or read it with the version in its "
+            "provenance."
         )
     if lacking := _lacking(record):
         raise RunError(
@@ -76,11 +93,12 @@ def _lacking(record: Mapping[str, Any]) -> list[str]:
         "wall_seconds": int | float,
         "provenance": dict,
         "results": dict,
+        "unfinished": dict,
     }
     lacking = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
     if "results" in lacking:
         return lacking
-    parts = {"generation": int, "kind": str, "facts": dict, "computation": dict, "sha256": dict}
+    parts = {"identity": str, "kind": str, "facts": dict}
     return lacking + [
         f"{part} of {name}"
         for name, entry in record["results"].items()

@@ -12,16 +12,17 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
-from arith_lens.runs.files import RunError, listed, plain
-from arith_lens.runs.keeping import kept_line, remove_replaced, tidy
+from arith_lens.runs.files import RunError, check_name, listed, plain, remove_partials
+from arith_lens.runs.identity import describe_pairs, identity_of
 from arith_lens.runs.kinds import read_result
 from arith_lens.runs.lock import FolderLock
 from arith_lens.runs.processes import PartDone, Processes, processes
-from arith_lens.runs.provenance import SavedPairs, decides, describe_pairs, now, software
-from arith_lens.runs.record import FILE, read_record, write_record
-from arith_lens.runs.results import COMPUTED, check_name, read_file, stem_of, write_files
-from arith_lens.runs.shards import Shards, identity_digest, shard_folders
-from arith_lens.runs.stored import from_bytes
+from arith_lens.runs.provenance import SavedPairs, describe_model, now
+from arith_lens.runs.record import FILE, key_parts, read_record, write_record
+from arith_lens.runs.shards import Shards, identity_digest
+from arith_lens.runs.store import COMPUTED, Store, without_pairs
+
+_MODEL_PARTS = ("weights", "configuration")
 
 
 class Run:
@@ -44,6 +45,9 @@ class Run:
         self._started = time.monotonic()
         self._team = Processes()
         self._open = False
+        self.store = Store(path.parent.parent)
+        self._admitted: list[list[Any]] = []  # digests of other models
+        self._saved: set[str] = set()  # by this process: not to be computed again
 
     @property
     def experiment(self) -> str:
@@ -69,6 +73,12 @@ class Run:
     def finished(self) -> bool:
         return self.record["status"] == "finished"
 
+    @property
+    def complete(self) -> bool:
+        """Whether the run is finished, and the store has every result that it refers to."""
+        keys = [entry["identity"] for entry in self.record["results"].values()]
+        return self.finished and all(self.store.entry(key) is not None for key in keys)
+
     def __repr__(self) -> str:
         model = f", model {self.model}" if self.model else ""
         names = ", ".join(self.names) or "none"
@@ -78,8 +88,12 @@ class Run:
         )
 
     def facts(self, name: str) -> Mapping[str, Any]:
-        """What was noted beside a result: pairs, distinct references, what `save` was told."""
+        """What was noted beside a result: pairs, distinct references, and what `save` was given."""
         return self._entry(name)["facts"]
+
+    def folder(self, name: str) -> Path:
+        """Where a result's files are: `result.safetensors`, `result.csv`, `result.pairs.jsonl`."""
+        return self.store.place(self._entry(name)["identity"])
 
     def save(
         self,
@@ -90,16 +104,17 @@ class Run:
         identity: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> None:
-        """Write one result and remove its shards; a later one of the same name replaces it.
+        """Store one result and refer to it; a later one of the same name takes its place.
 
         Of several processes that opened the run together, all call this and the first one writes.
 
         Args:
             name: such as "addition"; letters, digits, `_`, `-`.
             result: ComponentEffects, Effects, or any other that has `to_arrays`; or a function that
-                gives it, which the first process alone calls.
+                returns it, which the first process alone calls.
             pairs: what the result is of; their digest, text, selection and `computed` are kept.
-            identity: what decided its numbers (see `identity`), so that `has` knows it again.
+            identity: what decided its numbers (see `identity`), so that every run which needs the
+                same result uses this one; None: this run and this name.
             facts: JSON values worth keeping beside it, such as the seeds of a control.
 
         Raises:
@@ -107,32 +122,78 @@ class Run:
                 before stays, an earlier result of the same name too.
         """
         check_name(name)
-        if pairs is not None:
-            facts = {**describe_pairs(pairs), **facts}
         if not self._team.leads:
             self._follow()
             return
         whole = result if isinstance(result, Storable) else result()
-        header = whole.to_arrays().header
-        entry = {
-            "saved": now(),
-            "versions": software()["versions"],
-            "kind": header["kind"],
-            "facts": plain(facts),
-            "computation": plain(header.get("computation", {})),
-            "identity": None if identity is None else identity_digest(identity),
-        }
-        with self._writing():
-            results = self.record["results"]
-            entry["generation"] = results.get(name, {}).get("generation", 0) + 1
-            entry["shard_folders"] = [folder.name for folder in shard_folders(self.path, name)]
-            entry["sha256"] = write_files(self.path, stem_of(name, entry), whole, pairs)
-            self._write_record(
-                provenance=self._provenance or self.record["provenance"],
-                results={**results, name: entry},
-            )
-            remove_replaced(self.path, name, entry)
+        if identity is None:
+            identity = {"run": key_parts(self.record), "result": name}
+        with self.writing():
+            entry = self.store.save(identity, whole, pairs)
+            self._saved.add(entry["identity"])
+            self._refer(name, entry, pairs, facts)
         self._team.wait()
+
+    def stored(self, identity: Mapping[str, Any]) -> Arrays | None:
+        """The arrays of the same computation's result, whichever run it was computed for.
+
+        None where there is none, or where the run was opened to compute it again.
+        """
+        key = identity_digest(identity)
+        again = self._again and key not in self._saved
+        is_stored = not again and self.store.entry(key) is not None
+        return without_pairs(self.store.load(key)) if self._team.agree(is_stored) else None
+
+    def refer(
+        self,
+        name: str,
+        identity: Mapping[str, Any],
+        *,
+        pairs: SavedPairs | None = None,
+        **facts: Any,
+    ) -> None:
+        """Call a stored result by a name in this run; `pairs` and `facts` as in `save`."""
+        check_name(name)
+        if not self._team.leads:
+            self._follow()
+            return
+        entry = self.store.entry(identity_digest(identity))
+        assert entry is not None, "stored() says whether it is there"
+        with self.writing():
+            self._refer(name, entry, pairs, facts)
+        self._team.wait()
+
+    def compute(
+        self,
+        name: str,
+        method: Callable[..., Storable],
+        model: Any,
+        pairs: SavedPairs,
+        *,
+        facts: Callable[[Any], Mapping[str, Any]] | Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Any:
+        """`method(model, pairs, **settings)`, unless its result is stored: computed once.
+
+        Args:
+            name: of the result in this run.
+            method: a function of this package, such as `mlp_probe`.
+            facts: JSON values to keep beside the result, or a function of the result.
+            settings: numbers, texts and components; they enter the identity.
+
+        Returns:
+            The result, as the class that wrote it.
+        """
+        question = {"method": f"{method.__module__}.{method.__qualname__}", "settings": settings}
+        identity = self.identity(model, pairs, **question)
+        arrays = self.stored(identity)
+        result = method(model, pairs, **settings) if arrays is None else read_result(arrays)
+        noted = facts(result) if callable(facts) else facts or {}
+        if arrays is None:
+            self.save(name, result, pairs=pairs, identity=identity, **noted)
+        else:
+            self.refer(name, identity, pairs=pairs, **noted)
+        return result
 
     def load(self, name: str) -> Any:
         """One result, as the class that wrote it: ComponentEffects, KnockoutCurves, Answers, ...
@@ -149,13 +210,11 @@ class Run:
         Raises:
             RunError: there is no such result, or its file was changed.
         """
-        arrays = from_bytes(self._read(name))
-        tensors = {key: value for key, value in arrays.tensors.items() if key != COMPUTED}
-        return Arrays(tensors, arrays.header)
+        return without_pairs(self.store.load(self._entry(name)["identity"]))
 
     def computed(self, name: str) -> Bool[Tensor, "pair"] | None:
         """Which pairs of a result have an answer that is neither operand; None if not known."""
-        return from_bytes(self._read(name)).tensors.get(COMPUTED)
+        return self.store.load(self._entry(name)["identity"]).tensors.get(COMPUTED)
 
     def identity(self, model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
         """What decides the numbers of a computation: equal ones give equal bits.
@@ -168,9 +227,12 @@ class Run:
             RunError: the run was opened with another model, or with another configuration of it;
                 a hook is in place that cannot be known again.
         """
-        identity = decides(model, pairs, **question)
+        identity = identity_of(model, pairs, **question)
         opened_with = (self._provenance or self.record["provenance"]).get("model") or {}
-        for part in ("weights", "configuration"):
+        model_digests = [identity["model"][f"{part}_sha256"] for part in _MODEL_PARTS]
+        if model_digests in self._admitted:
+            return identity
+        for part in _MODEL_PARTS:
             digest = f"{part}_sha256"
             expected, found = opened_with.get(digest), identity["model"][digest]
             if expected not in (None, found):
@@ -181,14 +243,23 @@ class Run:
                 )
         return identity
 
+    def admit(self, model: Any) -> None:
+        """Allow results of another model than the one that the run was opened with, such as a tuned
+        one."""
+        described = describe_model(model)
+        self._admitted.append([described[f"{part}_sha256"] for part in _MODEL_PARTS])
+
     def has(self, name: str, identity: Mapping[str, Any]) -> bool:
-        """Whether a result is saved that the same computation gave. Never where the run was opened
-        to compute again."""
+        """Whether the run refers to a result that the same computation gave. Never where the run
+        was opened to compute again."""
         entry = self.record["results"].get(name, {})
         return not self._again and entry.get("identity") == identity_digest(identity)
 
-    def shards(self, name: str, identity: Mapping[str, Any]) -> Shards:
-        """The parts of the result `name` that are finished, to load and to add to.
+    def shards(self, name: str, identity: Mapping[str, Any], **part: Any) -> Shards:
+        """The finished shards of the result `name`, to load and to add to.
+
+        Args:
+            part: which part of the result's computation, where it has several with shards.
 
         Raises:
             RunError: the run is not open.
@@ -198,7 +269,13 @@ class Run:
                 f"expected an open run, found {self.path} not opened; write "
                 "`with open_run(...) as run:` around the computation"
             )
-        return self._shards(name, identity)
+        key = identity_digest(identity)
+        if self._team.leads and self.record["unfinished"].get(name) != key:
+            self.write_record(unfinished={**self.record["unfinished"], name: key})
+        stored = self.store.entry(key)
+        if stored and key not in self._saved:  # not the shards of what is to be replaced
+            part = {**part, "replaces": stored["saved"]}
+        return self.store.shards(identity, part)
 
     def __enter__(self) -> "Run":
         self._team = processes()
@@ -206,7 +283,7 @@ class Run:
         if self._team.leads:
             self._take()
             try:
-                self._write_record(status="running")
+                self.write_record(status="running")
             except BaseException:
                 self._lock.release()
                 raise
@@ -227,16 +304,26 @@ class Run:
             return
         try:
             seconds = self.record["wall_seconds"] + round(time.monotonic() - self._started, 3)
-            self._write_record(status=self._status(kind), wall_seconds=seconds, ended=now())
+            self.write_record(status=self._status(kind), wall_seconds=seconds, ended=now())
         except RunError:
             if error is None:
                 raise
         finally:
             self._lock.release()
         if isinstance(error, KeyboardInterrupt):
-            print(kept_line(self.path, self.names, error), file=sys.stderr)
+            print(self._kept(error), file=sys.stderr)
         elif error is not None:
-            error.add_note(kept_line(self.path, self.names, error))
+            error.add_note(self._kept(error))
+
+    def _kept(self, error: BaseException) -> str:
+        """For the user whose computation was ended by `error`: what is saved, and how to go on."""
+        parts = [f"{count} shards of {name}" for name, count in self.unfinished().items()]
+        if not (self.names or parts):
+            return f"kept in {self.path}: nothing yet."
+        kept = " and ".join([listed(self.names), *parts] if self.names else parts)
+        ends = isinstance(error, KeyboardInterrupt | MemoryError | RunError | SystemExit)
+        when = "" if ends else " once this error is mended"
+        return f"kept in {self.path}: {kept}. Run the same again{when} to go on from there."
 
     def _status(self, kind: type[BaseException] | None) -> str:
         if kind is not None and not issubclass(kind, PartDone):
@@ -254,21 +341,13 @@ class Run:
         try:
             if (self.path / FILE).exists():
                 self.record = read_record(self.path)
-            tidy(self.path, self.record["results"])
+            remove_partials(self.path)
         except BaseException:
             self._lock.release()
             raise
 
     @contextmanager
-    def collecting(self, **facts: Any) -> Iterator[dict[str, Any]]:
-        """The entries of results, to add some whose files are in place; written at the end."""
-        with self._writing():
-            results = dict(self.record["results"])
-            yield results
-            self._write_record(results=results, **facts)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """Hold the folder; within `with run` it is held already."""
         if self._lock.held:
             yield
@@ -279,6 +358,13 @@ class Run:
         finally:
             self._lock.release()
 
+    def unfinished(self) -> dict[str, int]:
+        """How many shards are finished of each result that is not whole."""
+        counts = {
+            name: self.store.count_shards(key) for name, key in self.record["unfinished"].items()
+        }
+        return {name: count for name, count in sorted(counts.items()) if count}
+
     def _entry(self, name: str) -> dict[str, Any]:
         if name not in self.record["results"]:
             raise RunError(
@@ -286,22 +372,24 @@ class Run:
             )
         return self.record["results"][name]
 
-    def _shards(self, name: str, identity: Mapping[str, Any]) -> Shards:
-        if self._again and name in self.names:  # not the parts of what is to be replaced
-            identity = {**identity, "replaces": self._entry(name)["saved"]}
-        return Shards(self.path, name, identity)
+    def _refer(
+        self,
+        name: str,
+        entry: Mapping[str, Any],
+        pairs: SavedPairs | None,
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Note the stored result under a name; the folder is held."""
+        noted = plain({**(describe_pairs(pairs) if pairs is not None else {}), **facts})
+        reference = {"identity": entry["identity"], "kind": entry["kind"], "facts": noted}
+        unfinished = {key: one for key, one in self.record["unfinished"].items() if key != name}
+        self.write_record(
+            provenance=self._provenance or self.record["provenance"],
+            results={**self.record["results"], name: reference},
+            unfinished=unfinished,
+        )
 
-    def _read(self, name: str) -> bytes:
-        entry = self._entry(name)
-        try:
-            return read_file(self.path, name, entry)
-        except RunError:
-            if not (self.path / FILE).is_file() or self._lock.held:
-                raise
-            self.record = read_record(self.path)  # a writer may have replaced it since
-            return read_file(self.path, name, self._entry(name))
-
-    def _write_record(self, **changes: Any) -> None:
+    def write_record(self, **changes: Any) -> None:
         """Change the record, on disk first."""
         record = {**self.record, **changes}
         write_record(self.path, record)

@@ -1,38 +1,47 @@
 """Parts of a result, kept one by one as they finish, so that a killed computation goes on."""
 
 import json
-import shutil
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.runs.files import RunError, digest, plain, write
+from arith_lens.runs.files import RunError, digest, make_folder, plain, write
 from arith_lens.runs.processes import PartDone, Processes, processes
-from arith_lens.runs.stored import sealed, unsealed
+from arith_lens.runs.serialise import check_digest, with_digest
 
-FOLDER, IDENTITY = "shards", "identity.json"
+FOLDER = "shards"
+_QUESTION = "part.json"
 
 
 class Shards:
-    """The finished parts of one result, by number. What another computation left is not seen.
+    """The finished shards of one computation, by number. What another one left is not seen.
 
-    A shard's file holds its own digest and that of the identity, so that none is trusted that was
-    damaged or is of other numbers. `run.save` removes them once the whole result is saved.
+    A shard's file holds its own digest and that of the question, so that none is trusted that was
+    damaged or holds other numbers. They are removed once the whole result is saved.
     """
 
-    def __init__(self, run_folder: Path, name: str, identity: Mapping[str, Any]) -> None:
-        self._identity = identity
-        self._digest = identity_digest(identity)
-        self.folder = run_folder / FOLDER / f"{name}-{self._digest[:12]}"
+    def __init__(
+        self, folder: Path, question: Mapping[str, Any], *, prepare: Callable[[], Any] | None = None
+    ) -> None:
+        """
+        Args:
+            folder: of the shards of one result.
+            question: what decides the numbers of these.
+            prepare: called before the first one is written.
+        """
+        self._question = question
+        self._digest = identity_digest(question)
+        self._prepare = prepare
+        self.folder = folder / self._digest[:12]
 
     def load(self, index: int) -> Arrays | None:
-        """Shard `index`, its notes as the header; None where there is none that can be trusted.
+        """Shard `index`, its notes as the header; None where none can be trusted.
 
-        Warns of one that is damaged: it is to be computed again.
+        Warns of one that is damaged: it is computed again.
         """
         path = self._path(index)
         try:
@@ -51,29 +60,39 @@ class Shards:
         Raises:
             RunError: the disk refuses. The shards saved before stay.
         """
-        if not (about := self.folder / IDENTITY).exists():
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise RunError(
-                    f"cannot make {self.folder}: {error.strerror or error}. Remove what stands "
-                    "there, free some space, or choose another root; what was saved is unharmed."
-                ) from error
-            write(about, json.dumps(plain(self._identity), indent=2).encode())
+        if not (file := self.folder / _QUESTION).exists():
+            if self._prepare is not None:
+                self._prepare()
+            make_folder(self.folder)
+            write(file, json.dumps(plain(self._question), indent=2).encode())
         header = {"shard": [self._digest, index], **(notes or {})}
-        write(self._path(index), sealed(Arrays(tensors, header)))
-
-    def discard(self) -> None:
-        """Remove them all."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        write(self._path(index), with_digest(Arrays(tensors, header)))
 
     def _path(self, index: int) -> Path:
         return self.folder / f"{index:05d}.safetensors"
 
 
+def copy_shards(source: Path, target: Path) -> None:
+    """Take the shards of one computation over. Raises RunError for one that is damaged."""
+    make_folder(target)
+    question = source / _QUESTION
+    try:
+        key = identity_digest(json.loads(question.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{question} is damaged ({error}); remove that folder of shards") from error
+    write(target / _QUESTION, question.read_bytes())
+    for path in sorted(source.glob("*.safetensors")):
+        data = path.read_bytes()
+        try:
+            check_shard(data, key, int(path.stem))
+        except RunError as error:
+            raise RunError(f"{path} is damaged ({error}); remove it") from error
+        write(target / path.name, data)
+
+
 def check_shard(data: bytes, identity: str, index: int) -> Arrays:
     """The shard in a file's contents. Raises RunError unless it is this one, undamaged."""
-    arrays = unsealed(data)
+    arrays = check_digest(data)
     notes = dict(arrays.header)
     if notes.pop("shard", None) != [identity, index]:
         raise RunError("it is a part of another computation")
@@ -81,7 +100,14 @@ def check_shard(data: bytes, identity: str, index: int) -> Arrays:
 
 
 def every_shard(
-    compute: Callable[[int], Arrays], count: int, *, kept: Shards | None, title: str, progress: bool
+    compute: Callable[[int], Arrays],
+    count: int,
+    *,
+    finished: Shards | None,
+    title: str,
+    progress: bool,
+    unit: str = "shard",
+    sizes: Sequence[int] | None = None,
 ) -> list[Arrays]:
     """Shards 0 to `count` in order: those that are kept are read, the others computed and kept.
 
@@ -89,8 +115,9 @@ def every_shard(
 
     Args:
         compute: a shard's tensors, with notes as their header.
-        kept: None: nothing is kept, and each process computes everything.
+        finished: where they are kept; None: nothing is kept, and each process computes everything.
         title: of the progress bar.
+        unit, sizes: what the bar counts, and how many of it each shard has; None: shards.
 
     Raises:
         PartDone: this process works apart, and shards that it did not compute are missing.
@@ -98,65 +125,48 @@ def every_shard(
     """
     from tqdm.auto import tqdm
 
-    team = processes() if kept else Processes()
-    done = {} if kept is None else _loaded(kept, range(count))
-    missing = [index for index in range(count) if index not in done]
-    team.wait()  # until all have seen the same ones missing
+    team = processes() if finished else Processes()
+    done = {} if finished is None else _loaded(finished, range(count))
+    missing = team.agree([index for index in range(count) if index not in done])
     share = team.share(missing)
     hidden = None if progress and team.leads else True
-    total, before = (count, len(done)) if team.count == 1 else (len(share), 0)
-    with tqdm(total=total, initial=before, desc=title, unit="shard", disable=hidden) as bar:
+    steps = sizes or [1] * count
+    total = sum(steps if team.count == 1 else [steps[index] for index in share])
+    before = sum(steps[index] for index in done) if team.count == 1 else 0
+    with tqdm(total=total, initial=before, desc=title, unit=unit, disable=hidden) as bar:
         for index in share:
             done[index] = compute(index)
-            if kept:
-                kept.save(index, done[index].tensors, done[index].header)
-            bar.update()
+            if finished:
+                finished.save(index, done[index].tensors, done[index].header)
+            bar.update(steps[index])
     team.wait()
-    if kept and team.count > 1:
-        done |= _of_others(kept, [index for index in missing if index not in share], team)
+    if finished and team.count > 1:
+        done |= _of_others(finished, [index for index in range(count) if index not in done], team)
         team.wait()  # until all have read them, before any are removed
     return [done[index] for index in range(count)]
 
 
-def _loaded(kept: Shards, indices: Iterable[int]) -> dict[int, Arrays]:
-    found = {index: kept.load(index) for index in indices}
-    return {index: shard for index, shard in found.items() if shard is not None}
+def _loaded(shards: Shards, indices: Iterable[int]) -> dict[int, Arrays]:
+    loaded = {index: shards.load(index) for index in indices}
+    return {index: shard for index, shard in loaded.items() if shard is not None}
 
 
-def _of_others(kept: Shards, indices: list[int], team: Processes) -> dict[int, Arrays]:
-    found = _loaded(kept, indices)
-    lacking = len(indices) - len(found)
-    if lacking and team.apart:
+def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int, Arrays]:
+    loaded = _loaded(shards, indices)
+    missing = len(indices) - len(loaded)
+    if missing and team.apart:
         raise PartDone(
-            f"{team} is done and kept in {kept.folder}; {lacking} shards are the others'. Bring "
+            f"{team} is done and kept in {shards.folder}; {missing} shards are the others'. Bring "
             "the folders together with arith_lens.runs.merge_runs, then run the same without a part"
         )
-    if lacking:
+    if missing:
         raise RunError(
-            f"expected {lacking} shards of other processes in {kept.folder}, found none. Let all "
+            f"expected {missing} shards of other processes in {shards.folder}, found none. Let all "
             "write to one file system, or compute parts apart and merge them: see docs/runs.md"
         )
-    return found
+    return loaded
 
 
 def identity_digest(identity: Mapping[str, Any]) -> str:
     """SHA-256 of an identity, whatever the order of its keys."""
     return digest(json.dumps(plain(identity), sort_keys=True).encode())
-
-
-def shard_folders(run_folder: Path, name: str) -> list[Path]:
-    """Those of one result, of all its identities."""
-    return [
-        folder
-        for folder in sorted((run_folder / FOLDER).glob(f"{name}-*"))
-        if folder.name.rpartition("-")[0] == name
-    ]
-
-
-def count_shards(run_folder: Path) -> dict[str, int]:
-    """How many shards are kept of each unfinished result."""
-    counts: dict[str, int] = {}
-    for path in sorted((run_folder / FOLDER).glob("*/*.safetensors")):
-        name = path.parent.name.rpartition("-")[0]
-        counts[name] = counts.get(name, 0) + 1
-    return counts

@@ -22,7 +22,7 @@ import arith_lens as al
 from arith_lens.answers import Answers
 from arith_lens.fine_tuning.result import CHECKPOINT
 from arith_lens.runs import Run
-from experiments.command import command
+from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.plan import (
     Config,
     Plan,
@@ -43,8 +43,12 @@ from experiments.does_tuning_help.settings import (
 )
 from experiments.does_tuning_help.training import Job, train_and_ask
 from experiments.does_tuning_help.workers import side_by_side
-from experiments.strongest import all_operations, by_effect
-from experiments.which_heads import loaded_model, said_plainly
+from experiments.settings import (
+    loaded_model,
+    pooled_map,
+    pooled_samples,
+    strongest_heads,
+)
 
 
 def main(
@@ -71,7 +75,7 @@ def main(
         dry_run: print what would be trained, reading no weights, and stop.
         again: compute anew what an earlier run of this configuration has saved.
     """
-    with said_plainly():
+    with exit_on_user_error():
         empty = empty_model(config.model)
         plan = planned(config, empty.config.num_hidden_layers, room)
         tuned = rows(table, plan.sizes)
@@ -97,15 +101,14 @@ def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
     a training wants the memory."""
     model = loaded_model(plan.config)
     plan = plan.with_dtype(model.dtype)
-    with said_plainly():
+    with exit_on_user_error():
         run = al.open_run("does_tuning_help", plan.identity, model=model, root=root, again=again)
     if again or "before" not in run.names:
-        with run, said_plainly():
+        with run, exit_on_user_error():
             if again:
                 shutil.rmtree(run.path / "trainings", ignore_errors=True)
-            if again or "effects" not in run.names:
-                pairs = all_operations(model, n=plan.config.n, seed=plan.config.seed)
-                al.path_patch(model, pairs, run=run, name="effects")
+            pairs = pooled_samples(model, n=plan.config.n, seed=plan.config.seed)
+            pooled_map(run, model, pairs)
             answers, told = plan.study.ask(model, run.path / "trainings" / "before")
             run.save("before", answers, **told)
     return run, plan
@@ -142,7 +145,7 @@ def train(
 def job(training: Training, effects: al.ComponentEffects, run: Run, plan: Plan) -> Job:
     """What a worker needs, the strongest heads and MLPs among it."""
     tuned = training.tuned
-    heads = by_effect(effects, tuned.heads)
+    heads = strongest_heads(effects, tuned.heads)
     mlps = tuple(mlp for mlp in effects.mlps.top(tuned.mlps) if isinstance(mlp, al.Mlp))
     return Job(
         training,

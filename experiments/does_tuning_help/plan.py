@@ -17,7 +17,7 @@ from arith_lens.paper import BENCHMARKS
 from experiments.does_tuning_help.settings import Sizes, Tuned
 from experiments.does_tuning_help.tasks import Benchmarks, World
 from experiments.does_tuning_help.training import Recipe
-from experiments.which_heads import Dtype
+from experiments.settings import Dtype
 
 WORLD: Mapping[str, Any] = {
     "rates": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),

@@ -1,0 +1,101 @@
+"""Prompts that begin alike: whether their common beginning is recorded once, and how much of it.
+
+Prompts with few examples before the question differ in their last tokens alone. The last tokens of
+a prompt then run after keys and values of what stands before them, which is computed once for all
+prompts that have it. The numbers differ from those of whole prompts in rounding, so all pairs of a
+path patching are recorded in one way, whichever shard they are in.
+"""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.flops import recording_operations
+from arith_lens.path_patching.recording import both_runs
+
+FAMILIES = frozenset({"gemma", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
+"""`model_type` of the architectures whose continued prompts are tested against whole ones."""
+
+LEAST_SHARE = 0.25
+"""Of a recording's operations; a second forward pays if it saves more."""
+LEAST_OPERATIONS = 1.5e8
+"""A layer and 64 pairs; what a second forward takes beside its operations."""
+BLOCK = 64
+"""Pairs that are counted together, as a shard of the default size holds them."""
+
+
+def own_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
+    """How many tokens at the end of each prompt are recorded for it alone.
+
+    What stands before them is recorded once for all prompts of a shard that have it. It is a
+    function of all pairs and of the model. Each prompt has at least one token before its own.
+
+    Returns:
+        the number with the fewest operations; None where that saves too little, or where this
+        architecture's own code is not known to continue a prompt as it computes a whole one
+    """
+    blocks = [both_runs(block) for block in pairs.batches(BLOCK)]
+    longest = max(tokens.shape[1] for tokens, _ in blocks)
+    candidates = range(1, int(pairs.lengths.min()))
+    if not candidates or not _continues(model, longest):
+        return None
+    counts = [(len(tokens), tokens.shape[1], n_distinct(tokens, mask)) for tokens, mask in blocks]
+    n_tokens = sum(n_prompts * width for n_prompts, width, _ in counts)
+
+    def saved_tokens(n_own: int) -> int:
+        return sum((n - distinct[width - n_own]) * (width - n_own) for n, width, distinct in counts)
+
+    if max(map(saved_tokens, candidates)) < LEAST_SHARE * n_tokens:
+        return None
+    operations = recording_operations(model)
+
+    def with_prefixes(n_own: int) -> int:
+        return sum(
+            distinct[width - n_own] * operations(width - n_own)
+            + n * operations(n_own, width - n_own)
+            for n, width, distinct in counts
+        )
+
+    whole = sum(n * operations(width) for n, width, _ in counts)
+    best = min(candidates, key=with_prefixes)
+    saved = whole - with_prefixes(best)
+    least = max(LEAST_SHARE * whole, LEAST_OPERATIONS * len(blocks) * int(model.cfg.n_layers))
+    return best if saved >= least else None
+
+
+def shard_recording_flops(model: HookedLike, pairs: PromptPairs, own: int | None) -> int:
+    """Both runs of a shard, without the vocabulary matrix; `own` tokens for each prompt alone."""
+    tokens, mask = both_runs(pairs)
+    n_prompts, width = tokens.shape
+    operations = recording_operations(model)
+    if own is None:
+        return n_prompts * operations(width)
+    shared = width - own
+    return n_distinct(tokens, mask)[shared] * operations(shared) + n_prompts * operations(
+        own, shared
+    )
+
+
+def n_distinct(tokens: Int[Tensor, "prompt pos"], mask: Bool[Tensor, "prompt pos"]) -> list[int]:
+    """How many different beginnings of 0, 1, 2, ... columns the prompts have."""
+    rows = torch.tensor(sorted(tokens.masked_fill(~mask, -1).tolist()))
+    differences = rows.diff(dim=0).ne(0)
+    first = differences.int().argmax(1)[differences.any(1)]  # the column at which neighbours part
+    parted = torch.bincount(first, minlength=rows.shape[1]).cumsum(0)
+    return [1, *(1 + parted).tolist()]
+
+
+def _continues(model: HookedLike, longest: int) -> bool:
+    """Whether the model's own code, given keys and values of a beginning, goes on as in a whole
+    prompt. A window that is shorter than a prompt drops some of them."""
+    hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
+    config = getattr(hf_model, "config", None)
+    if getattr(config, "model_type", None) not in FAMILIES:
+        return False
+    if not type(hf_model).__module__.startswith("transformers.models."):
+        return False
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
+    return window is None or longest <= window or kinds == {"full_attention"}

@@ -1,0 +1,284 @@
+"""Results by identity: whoever computes one, it is stored once, and every run refers to it.
+
+A result's folder `store/<identity>/` holds `identity.json` (what decided its numbers), and once the
+result is whole `result.json` with a digest of each file: arrays (`result.safetensors`), table
+(`result.csv`), prompts (`result.pairs.jsonl`). A result that replaces another has files of its own
+until `result.json` names them. Finished shards of a result that is not whole are under `shards/`.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from arith_lens.arrays import Arrays, Storable
+from arith_lens.runs.files import (
+    RunError,
+    digest,
+    digests,
+    listed,
+    make_folder,
+    plain,
+    remove,
+    remove_partials,
+    replace,
+    write,
+)
+from arith_lens.runs.provenance import SavedPairs, now, software
+from arith_lens.runs.serialise import from_bytes, to_bytes
+from arith_lens.runs.shards import FOLDER as SHARDS
+from arith_lens.runs.shards import Shards, copy_shards, identity_digest
+
+FOLDER = "store"
+ENTRY, IDENTITY, LOCK = "result.json", "identity.json", ".lock"
+COMPUTED = "pairs.computed"
+"""A tensor of the pairs, stored with a result's own."""
+WRITING = 60.0
+"""Seconds to wait while another process writes the same result."""
+
+
+class Store:
+    """The results under one root, by identity."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / FOLDER
+
+    def place(self, identity: str) -> Path:
+        """The folder of a result, from the digest of its identity."""
+        return self.folder / identity[:16]
+
+    def entry(self, identity: str) -> dict[str, Any] | None:
+        """What is known of a whole result; None where there is none.
+
+        Raises:
+            RunError: its `result.json` is damaged, or is that of another identity.
+        """
+        file = self.place(identity) / ENTRY
+        try:
+            entry = json.loads(file.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise _damaged(file, str(error)) from error
+        if not isinstance(entry, dict) or entry.get("identity") != identity:
+            raise _damaged(file, "it is the entry of another result")
+        parts = {"saved": str, "kind": str, "generation": int, "sha256": dict}
+        if missing := [
+            name for name, kind in parts.items() if not isinstance(entry.get(name), kind)
+        ]:
+            raise _damaged(file, f"it lacks {listed(missing)}")
+        return entry
+
+    def load(self, identity: str) -> Arrays:
+        """A whole result's arrays, those of its pairs among them.
+
+        Raises:
+            RunError: there is none, or its file is not the one that was written.
+        """
+        data = self._read(identity) or self._read(identity)  # a writer may have replaced it
+        if data is None:
+            raise _damaged(self.place(identity), "it changes while it is read")
+        return from_bytes(data)
+
+    def save(
+        self, identity: Mapping[str, Any], result: Storable, pairs: SavedPairs | None
+    ) -> dict[str, Any]:
+        """Write a result, and remove its shards and the result that it replaces; the entry.
+
+        Raises:
+            RunError: the disk refuses; what was stored before stays.
+        """
+        arrays = result.to_arrays()
+        key = identity_digest(identity)
+        with self._writing(key, identity) as folder:
+            previous = self.entry(key) or {"generation": 0}
+            generation = previous["generation"] + 1
+            entry = {
+                "identity": key,
+                "saved": now(),
+                "versions": software()["versions"],
+                "kind": arrays.header["kind"],
+                "computation": plain(arrays.header.get("computation", {})),
+                "generation": generation,
+                "sha256": _write_files(folder, _stem(generation), arrays, result, pairs),
+            }
+            write(folder / ENTRY, json.dumps(entry, indent=2).encode())
+            _remove_other_files(folder, entry)
+            shutil.rmtree(folder / SHARDS, ignore_errors=True)
+        return entry
+
+    def shards(self, identity: Mapping[str, Any], part: Mapping[str, Any]) -> Shards:
+        """The finished shards of a result, or of one part of its computation."""
+        key = identity_digest(identity)
+        folder = self.place(key) / SHARDS
+        return Shards(folder, {"result": key, **part}, prepare=lambda: self._prepare(key, identity))
+
+    def count_shards(self, identity: str) -> int:
+        """How many shards of a result are finished."""
+        return len(list((self.place(identity) / SHARDS).glob("*/*.safetensors")))
+
+    def question(self, identity: str) -> Mapping[str, Any]:
+        """What decided a result's numbers. Raises RunError where the file is damaged."""
+        file = self.place(identity) / IDENTITY
+        try:
+            return json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise _damaged(file, str(error)) from error
+
+    def copy(self, source: "Store", identity: str, *, arrays_only: bool = False) -> None:
+        """Take a whole result over from another store.
+
+        Args:
+            arrays_only: leave the table and the prompts behind, which are for people.
+
+        Raises:
+            RunError: it is damaged, or this store has another result of the same identity.
+        """
+        entry = source.entry(identity)
+        if entry is None:
+            raise RunError(f"expected a result at {source.place(identity)}, found none")
+        source.load(identity)
+        ours = self.entry(identity)
+        if ours is not None:
+            if _arrays_digest(ours) != _arrays_digest(entry):
+                raise RunError(
+                    f"expected one result, found different ones in {self.place(identity)} and "
+                    f"{source.place(identity)}. Keep one of the two."
+                )
+            return
+        if arrays_only:
+            files = {name: key for name, key in entry["sha256"].items() if _is_arrays(name)}
+            entry = {**entry, "sha256": files}
+        with self._writing(identity, None) as folder:
+            question = source.place(identity) / IDENTITY
+            if question.exists() and not arrays_only:
+                write(folder / IDENTITY, question.read_bytes())
+            for file in entry["sha256"]:
+                write(folder / file, (source.place(identity) / file).read_bytes())
+            write(folder / ENTRY, json.dumps(entry, indent=1).encode())
+            shutil.rmtree(folder / SHARDS, ignore_errors=True)
+
+    def copy_shards(self, source: "Store", identity: str) -> None:
+        """Take the finished shards of a result over. Raises RunError for one that is damaged."""
+        self._prepare(identity, source.question(identity))
+        for folder in sorted((source.place(identity) / SHARDS).glob("*/")):
+            copy_shards(folder, self.place(identity) / SHARDS / folder.name)
+
+    def _read(self, identity: str) -> bytes | None:
+        """None where a writer has replaced the result meanwhile."""
+        entry = self.entry(identity)
+        folder = self.place(identity)
+        if entry is None:
+            raise RunError(
+                f"expected a stored result at {folder}, found none. A run's results are in the "
+                f"folder {FOLDER}/ beside the experiments: copy it with the run, or run the "
+                "experiment again."
+            )
+        file = folder / f"{_stem(entry['generation'])}.safetensors"
+        with suppress(OSError):
+            if digest(data := file.read_bytes()) == entry["sha256"].get(file.name):
+                return data
+        if self.entry(identity) != entry:
+            return None
+        problem = "damaged" if file.exists() else "missing"
+        raise RunError(
+            f"{file} is {problem}: it is not the file that was written. Delete {folder} and run "
+            "the experiment again."
+        )
+
+    def _prepare(self, key: str, identity: Mapping[str, Any] | None) -> Path:
+        """The folder of a result, with `identity.json` where the identity is given."""
+        folder = self.place(key)
+        make_folder(folder)
+        if identity is not None and not (folder / IDENTITY).exists():
+            write(folder / IDENTITY, json.dumps(plain(identity), indent=2).encode())
+        remove_partials(folder)
+        return folder
+
+    @contextmanager
+    def _writing(self, key: str, identity: Mapping[str, Any] | None) -> Iterator[Path]:
+        """The folder of a result, for this process alone."""
+        folder = self._prepare(key, identity)
+        lock = FileLock(folder / LOCK, timeout=WRITING)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise RunError(
+                f"expected {folder} for this process alone, found another one that has been "
+                f"writing there for {WRITING:.0f} seconds; stop it, or choose another root"
+            ) from error
+        except OSError as error:
+            raise RunError(
+                f"cannot lock {folder / LOCK}: {error.strerror or error}. Free some space, remove "
+                "what stands there, or choose a root that can be written."
+            ) from error
+        try:
+            yield folder
+        finally:
+            lock.release()
+
+
+def _write_files(
+    folder: Path, stem: str, arrays: Arrays, result: Storable, pairs: SavedPairs | None
+) -> dict[str, str]:
+    """Write a result's files; the digest of each. Raises RunError, and then none is left."""
+    tensors = dict(arrays.tensors)
+    if pairs is not None and pairs.computed is not None:
+        tensors[COMPUTED] = pairs.computed
+    contents = {
+        f"{stem}.safetensors": to_bytes(Arrays(tensors, arrays.header)),
+        f"{stem}.csv": result.to_dataframe().to_csv(index=False).encode(),
+    }
+    prompts = folder / f"{stem}.pairs.jsonl"
+    try:
+        for file, data in contents.items():
+            write(folder / file, data)
+        hashes = {file: digest(data) for file, data in contents.items()}
+        if pairs is not None and pairs.reference_text is not None:
+            replace(prompts, pairs.to_jsonl)
+            hashes[prompts.name] = digests([prompts])[0]
+    except BaseException:
+        for path in (*(folder / file for file in contents), prompts):
+            remove(path)
+        raise
+    return hashes
+
+
+def _stem(generation: int) -> str:
+    """How the names of a result's files begin."""
+    return "result" if generation == 1 else f"result.{generation}"
+
+
+_FILES = re.compile(r"result(\.\d+)?\.(safetensors|csv|pairs\.jsonl)")
+
+
+def _remove_other_files(folder: Path, entry: Mapping[str, Any]) -> None:
+    """Those of results that were replaced, or never completed."""
+    for path in folder.glob("result*"):
+        if _FILES.fullmatch(path.name) and path.name not in entry["sha256"]:
+            remove(path)
+
+
+def without_pairs(arrays: Arrays) -> Arrays:
+    """A result's own arrays, without those of its pairs."""
+    tensors = {key: value for key, value in arrays.tensors.items() if key != COMPUTED}
+    return Arrays(tensors, arrays.header)
+
+
+def _arrays_digest(entry: Mapping[str, Any]) -> str:
+    return next(value for file, value in entry["sha256"].items() if _is_arrays(file))
+
+
+def _is_arrays(file: str) -> bool:
+    return file.endswith(".safetensors")
+
+
+def _damaged(file: Path, why: str) -> RunError:
+    return RunError(
+        f"{file} is damaged ({why}). Delete {file.parent} and run the experiment again."
+    )

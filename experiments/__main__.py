@@ -1,0 +1,39 @@
+"""Run one experiment: `python -m experiments <question> [options]`."""
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def questions() -> dict[str, str]:
+    """Every experiment by name, with the first sentence of its module."""
+    files = [*FOLDER.glob("*.py"), *FOLDER.glob("*/__main__.py")]
+    about = {}
+    for file in sorted(files):
+        name = file.parent.name if file.parent != FOLDER else file.stem
+        source = ast.parse(file.read_text(encoding="utf-8"))
+        if "__main__" in ast.dump(source) and name not in ("__main__", "__init__"):
+            about[name] = (ast.get_docstring(source) or "").partition("\n")[0]
+    return about
+
+
+def main() -> None:
+    """Start the experiment that the first argument names."""
+    about = questions()
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        width = max(map(len, about))
+        print("python -m experiments <question> [options]; each has --help and most --dry-run\n")
+        print("\n".join(f"{one:{width}}  {sentence}" for one, sentence in about.items()))
+        return
+    if name not in about:
+        sys.exit(f"expected an experiment among {', '.join(about)}, found {name!r}")
+    del sys.argv[1]
+    runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
