@@ -9,8 +9,8 @@ from typing import Any
 
 import children
 
-SHOWN = 60
-"""Seconds in which a kernel begins."""
+LONGEST_START = 60
+"""Seconds that a kernel may take to begin."""
 
 
 class Kernel:
@@ -49,7 +49,7 @@ def start_kernel(command: Sequence[str], *, env: dict[str, str], cwd: str, **_: 
     with here, there:
         arguments = list(command[command.index("ipykernel_launcher") + 1 :])
         process = children.start(_run_kernel, arguments, env, cwd, there)
-        assert here.poll(SHOWN), "no kernel began"
+        assert here.poll(LONGEST_START), "no kernel began"
     return Kernel(process)
 
 
