@@ -18,9 +18,6 @@ Activations: TypeAlias = Mapping[str, Tensor]
 NamedHook: TypeAlias = tuple[str, Callable[..., Any]]
 """A hook point's name and its function: `function(activation, hook) -> activation | None`."""
 
-LOGITS = "logits"
-"""The receiver of every path that ends at the output."""
-
 _HEAD = re.compile(r"(\d+)\.(\d+)")
 _MLP = re.compile(r"(?:MLP|mlp)[ .]?(\d+)")
 _LAYER = re.compile(r"blocks\.(\d+)\.")
@@ -175,19 +172,6 @@ def every_head(n_layers: int, n_heads: int) -> list[Head]:
 def every_mlp(n_layers: int) -> list[Mlp]:
     """All MLPs of a model, in order."""
     return [Mlp(layer) for layer in range(n_layers)]
-
-
-def is_upstream(sender: Component, receiver: Component | str) -> bool:
-    """Whether what `sender` writes can reach `receiver` (a component, or `LOGITS`).
-
-    Heads of one layer do not read each other; an MLP reads the heads of its own layer (as in every
-    model whose blocks run attention, then MLP).
-    """
-    if receiver == LOGITS:
-        return True
-    if isinstance(receiver, str):
-        raise ValueError(f"expected a Head, an Mlp or {LOGITS!r} as receiver, found {receiver!r}")
-    return (sender.layer, isinstance(sender, Mlp)) < (receiver.layer, isinstance(receiver, Mlp))
 
 
 def check_components(components: Iterable[Component], n_layers: int, n_heads: int) -> None:

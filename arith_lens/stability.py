@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+class StabilityError(ValueError):
+    """The effects are too few, or the settings do not fit them."""
+
+
 def stability_of(
     effects: Effects,
     *,
@@ -43,7 +47,7 @@ def stability_of(
         percentile).
 
     Raises:
-        ValueError: k, a size or n_draws that cannot be.
+        StabilityError: `k`, a size or `n_draws` does not fit, or there are too few references.
     """
     from pandas import DataFrame
 
@@ -74,16 +78,16 @@ def _checked(
     sizes: Sequence[int] | None, total: int, k: int, n_components: int, n_draws: int
 ) -> list[int]:
     if not 0 < k <= n_components or n_draws < 1:
-        raise ValueError(
+        raise StabilityError(
             f"expected k from 1 to {n_components} components and at least one draw, found k={k} "
             f"and n_draws={n_draws}"
         )
     if total < 2:
-        raise ValueError(f"expected at least 2 distinct references, found {total}; sample more")
+        raise StabilityError(f"expected at least 2 distinct references, found {total}; sample more")
     if sizes is None:
         return [int(size) for size in np.unique(np.geomspace(min(4, total), total, 10).round())]
     if not sizes or min(sizes) < 1 or max(sizes) > total:
-        raise ValueError(f"expected sizes from 1 to {total} distinct references, found {sizes}")
+        raise StabilityError(f"expected sizes from 1 to {total} distinct references, found {sizes}")
     return list(sizes)
 
 

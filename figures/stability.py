@@ -13,7 +13,7 @@ from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
-from arith_lens.stability import stability_of
+from arith_lens.stability import StabilityError, stability_of
 from figures.command import command
 from figures.common import Options, chosen_run
 from figures.drawn import Chart, show
@@ -44,7 +44,7 @@ def drawn(options: StabilityOptions) -> list[Chart]:
             name: stability_of(run.load(name).heads, k=options.k, n_draws=options.draws)
             for name in run.names
         }
-    except ValueError as error:
+    except StabilityError as error:
         raise RunError(str(error)) from error
     return [
         Chart(

@@ -13,7 +13,7 @@ import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.effects import Effects, key_heads, template_agreement
+from arith_lens.effects import Effects, NoTemplates, key_heads, template_agreement
 from arith_lens.runs import Run, RunError
 from figures.command import command
 from figures.common import Options, chosen_run
@@ -44,7 +44,7 @@ def drawn(options: Options) -> list[Chart]:
     run = chosen_run(options, "which_heads")
     try:
         found = {name: wordings(run.load(name).heads) for name in run.names}
-    except ValueError as error:
+    except NoTemplates as error:
         raise RunError(str(error)) from error
     return [
         Chart(
@@ -62,7 +62,7 @@ def drawn(options: Options) -> list[Chart]:
 
 
 def wordings(effects: Effects) -> Wordings:
-    """The strongest heads by template. Raises ValueError where the pairs have no templates."""
+    """The strongest heads by template. Raises NoTemplates if the pairs have none."""
     relative = effects.metric == "relative_logit"
     chosen = effects.top(N_HEADS)
     at = tuple(np.array([(head.layer, head.index) for head in chosen]).T)  # pyright: ignore[reportAttributeAccessIssue]

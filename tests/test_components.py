@@ -7,7 +7,6 @@ import torch
 
 from arith_lens.activations import mean_activations, position_mask, take_positions
 from arith_lens.components import (
-    LOGITS,
     Head,
     Mlp,
     as_components,
@@ -17,7 +16,6 @@ from arith_lens.components import (
     check_components,
     every_head,
     every_mlp,
-    is_upstream,
     layer_of,
     mlp_out_name,
     parse_component,
@@ -100,16 +98,6 @@ def test_components_are_named_in_several_ways():
 def test_a_model_lists_its_components():
     assert every_head(2, 2) == [Head(0, 0), Head(0, 1), Head(1, 0), Head(1, 1)]
     assert every_mlp(2) == [Mlp(0), Mlp(1)]
-
-
-def test_upstream_follows_the_order_of_computation():
-    assert is_upstream(Head(1, 0), Mlp(1)), "an MLP reads the heads of its layer"
-    assert not is_upstream(Mlp(1), Head(1, 0))
-    assert not is_upstream(Head(1, 0), Head(1, 1)), "heads of a layer run side by side"
-    assert is_upstream(Mlp(1), Head(2, 0))
-    assert is_upstream(Mlp(31), LOGITS)
-    with pytest.raises(ValueError, match="receiver"):
-        is_upstream(Mlp(1), "logit")
 
 
 @pytest.mark.parametrize("component", [Head(3, 0), Head(0, 4), Mlp(3)], ids=str)

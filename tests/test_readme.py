@@ -34,7 +34,7 @@ def test_the_tree_names_every_module() -> None:
     modules = {
         path.name
         for path in (ROOT / "arith_lens").iterdir()
-        if path.name not in ("__init__.py", "__pycache__", "py.typed")
+        if path.name not in ("__init__.py", "__init__.pyi", "__pycache__", "py.typed")
     }
     assert {name for name in modules if name not in tree} == set()
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pandas import DataFrame
 
-from arith_lens.claims import CLAIMS
 from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from arith_lens.runs.record import write_record
 from experiments import whole_study
 from figures import collection, fig2, gallery, report, report_claims, report_page, templates
+from figures.claims import CLAIMS
 from figures.collection import QUESTIONS, Lacking, collected
 from figures.common import NotComputed, Options, newest_run
 from figures.drawn import Chart, Table, named_by_settings, write

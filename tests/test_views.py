@@ -3,7 +3,7 @@
 import html
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,11 @@ from arith_lens.plotting import browser_path
 from arith_lens.views import (
     View,
     attention_heads,
-    attention_pattern,
-    coloured_tokens,
     page,
     safe_token,
     save_head_map,
     save_page,
     script_json,
-    top_tokens,
 )
 from arith_lens.views.circuits import _Shown
 from arith_lens.views.safety import JOINER
@@ -44,13 +41,21 @@ HOSTILE = [
 N = len(HOSTILE)
 WEIGHTS = np.tril(np.random.default_rng(0).random((2, N, N)))
 
+
+def coloured_tokens(tokens: Sequence[str] = HOSTILE) -> View:
+    """A component of circuitsvis that writes all tokens into the page as HTML."""
+    props = {
+        "tokens": [safe_token(token) for token in tokens],
+        "values": [0.5] * len(tokens),
+        "minValue": -1,
+        "maxValue": 1,
+    }
+    return View("ColoredTokens", props)
+
+
 KINDS: dict[str, Callable[[], View]] = {
     "AttentionHeads": lambda: attention_heads(WEIGHTS, HOSTILE, HOSTILE[:2], title=HOSTILE[1]),
-    "AttentionPattern": lambda: attention_pattern(WEIGHTS[0], HOSTILE),
-    "ColoredTokens": lambda: coloured_tokens(WEIGHTS[0, -1] - 0.5, HOSTILE),
-    "TopkTokens": lambda: top_tokens(
-        WEIGHTS.transpose(1, 0, 2)[:, :, :3], HOSTILE, k=5, unit=HOSTILE[2]
-    ),
+    "ColoredTokens": coloured_tokens,
 }
 
 
@@ -105,21 +110,19 @@ def test_every_kind_of_view_shows_hostile_tokens_and_runs_nothing(tmp_path: Path
 
 def theirs(kind: str, token: str) -> str:
     """A page with the HTML that circuitsvis itself makes."""
-    from circuitsvis import attention, tokens, topk_tokens
+    from circuitsvis import attention, tokens
 
     weights = np.tril(np.ones((2, 2, 2)) / 2)
     made = {
         "AttentionHeads": lambda: attention.attention_heads(weights, [token, "b"]),
-        "AttentionPattern": lambda: attention.attention_pattern([token, "b"], weights[0]),
         "ColoredTokens": lambda: tokens.colored_tokens([token, "b"], [0.5, 0.1]),
-        "TopkTokens": lambda: topk_tokens.topk_tokens([[token, "b"]], [weights], max_k=2),
     }[kind]()
     return f"<!doctype html><title>safe</title>{made.local_src}"
 
 
 @pytest.mark.parametrize(
     ("kind", "which"),
-    [("AttentionHeads", 1), ("AttentionPattern", 1), ("ColoredTokens", 2), ("TopkTokens", 2)],
+    [("AttentionHeads", 1), ("ColoredTokens", 2)],
 )
 def test_circuitsvis_own_page_would_run_them(tmp_path: Path, kind: str, which: int) -> None:
     """What the safety is for: some draw tokens as HTML, and all put them into a script."""
@@ -172,8 +175,8 @@ def test_a_page_carries_the_bundle_once_and_fetches_nothing() -> None:
 
 def test_a_notebook_gets_the_bundle_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Shown, "first", "")
-    first, second = (KINDS[kind]()._repr_html_() for kind in ("AttentionPattern", "ColoredTokens"))
-    again = KINDS["AttentionPattern"]()._repr_html_()  # its cell run once more
+    first, second = (KINDS[kind]()._repr_html_() for kind in ("AttentionHeads", "ColoredTokens"))
+    again = KINDS["AttentionHeads"]()._repr_html_()  # its cell run once more
     assert len(again) > 300_000, "the new output takes the place of the one with the bundle"
     assert 300_000 < len(first) < 600_000 and len(second) < 20_000
     assert "Run this notebook from the top" in second
@@ -200,15 +203,11 @@ def test_what_cannot_be_shown_is_refused() -> None:
     with pytest.raises(ValueError, match=r"at most 64 heads in a view, found 65.*head_map"):
         attention_heads(many, ["a", "b"], ["1.1"] * 65)
     with pytest.raises(ValueError, match="patterns over 3 tokens, found"):
-        attention_pattern(np.zeros((2, 2)), ["a", "b", "c"])
+        attention_heads(np.zeros((1, 2, 2)), ["a", "b", "c"], ["1.1"])
     with pytest.raises(ValueError, match="name for each head"):
         attention_heads(np.zeros((2, 2, 2)), ["a", "b"], ["1.1"])
     with pytest.raises(ValueError, match="finite numbers"):
-        coloured_tokens(np.array([np.nan]), ["a"])
-    with pytest.raises(ValueError, match="a value for each of 2 tokens"):
-        coloured_tokens(np.zeros(3), ["a", "b"])
-    with pytest.raises(ValueError, match=r"values \[token layer unit\] of 1 tokens"):
-        top_tokens(np.zeros((2, 1, 1)), ["a"])
+        attention_heads(np.full((1, 1, 1), np.nan), ["a"], ["1.1"])
     with pytest.raises(ValueError, match="a view at least"):
         page([], title="x")
     with pytest.raises(ValueError, match="finite values and weights"):

@@ -5,6 +5,7 @@ from arith_lens.effects.component_effects import ComponentEffects as ComponentEf
 from arith_lens.effects.effects import HEADS as HEADS
 from arith_lens.effects.effects import MLPS as MLPS
 from arith_lens.effects.effects import Effects as Effects
+from arith_lens.effects.effects import NoTemplates as NoTemplates
 from arith_lens.effects.ranking import KEY as KEY
 from arith_lens.effects.ranking import compare as compare
 from arith_lens.effects.ranking import contrast as contrast

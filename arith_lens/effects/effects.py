@@ -33,6 +33,10 @@ HEADS = ("layer", "head")
 MLPS = ("layer",)
 
 
+class NoTemplates(ValueError):
+    """The pairs were not made from templates."""
+
+
 @dataclass(frozen=True)
 class Effects:
     """One number for each component and prompt pair; NaN where a pair or a component was left out.
@@ -167,9 +171,13 @@ class Effects:
         return replace(self, per_pair=per_pair, template=template, cluster=cluster)
 
     def by_template(self) -> dict[str, "Effects"]:
-        """Each template's own effects, by its name."""
+        """Each template's own effects, by its name.
+
+        Raises:
+            NoTemplates: The pairs were not made from templates.
+        """
         if self.template is None:
-            raise ValueError(
+            raise NoTemplates(
                 "expected the template of each pair, found none; make the pairs with sample_pairs, "
                 "because pairs from bare tokens have no templates"
             )

@@ -1,15 +1,12 @@
 """Where a knockout acts: every token but BOS, or END; and which prompts are aligned."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from arith_lens.pairs import PromptPairs
-
-KnockoutPositions: TypeAlias = Literal["all", "end"]
-"""All tokens but BOS and padding (the paper's; the default), or END alone."""
 
 
 def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:

@@ -7,9 +7,6 @@ map of all heads that opens one pattern at a time.
 from arith_lens.views.circuits import MOST_HEADS as MOST_HEADS
 from arith_lens.views.circuits import View as View
 from arith_lens.views.circuits import attention_heads as attention_heads
-from arith_lens.views.circuits import attention_pattern as attention_pattern
-from arith_lens.views.circuits import coloured_tokens as coloured_tokens
-from arith_lens.views.circuits import top_tokens as top_tokens
 from arith_lens.views.head_map import HeadMap as HeadMap
 from arith_lens.views.head_map import head_map as head_map
 from arith_lens.views.head_map import save_head_map as save_head_map

@@ -1,0 +1,57 @@
+"""The public names. `__init__.py` reads this file and imports each name on its first use."""
+
+from .answers import Answers as Answers
+from .answers import Question as Question
+from .answers import answer_questions as answer_questions
+from .answers import load_questions as load_questions
+from .attention import attention_by_role as attention_by_role
+from .attention import attention_view as attention_view
+from .benchmarks import load_records as load_records
+from .benchmarks import parse_number as parse_number
+from .benchmarks import refuse_overlap as refuse_overlap
+from .benchmarks import training_set as training_set
+from .components import Head as Head
+from .components import Mlp as Mlp
+from .effects import ComponentEffects as ComponentEffects
+from .effects import Effects as Effects
+from .effects import compare as compare
+from .effects import contrast as contrast
+from .effects import key_heads as key_heads
+from .effects import template_agreement as template_agreement
+from .evaluation import EvaluationResult as EvaluationResult
+from .evaluation import evaluate as evaluate
+from .fine_tuning import Delta as Delta
+from .fine_tuning import TuningResult as TuningResult
+from .fine_tuning import fine_tune as fine_tune
+from .fine_tuning import load_delta as load_delta
+from .hooks import ablate_heads as ablate_heads
+from .hooks import ablate_mlps as ablate_mlps
+from .hooks import capture as capture
+from .hooks import freeze as freeze
+from .hooks import patch_heads as patch_heads
+from .hooks import patch_mlps as patch_mlps
+from .hooks import scale_heads as scale_heads
+from .hooks import scale_mlps as scale_mlps
+from .knockout import KnockoutCurve as KnockoutCurve
+from .knockout import Outcomes as Outcomes
+from .knockout import knock_out as knock_out
+from .knockout import knockout_curve as knockout_curve
+from .mediation import Mediation as Mediation
+from .mediation import mediators as mediators
+from .model import HookedModel as HookedModel
+from .model import load_model as load_model
+from .model import record as record
+from .pairs import PromptPairs as PromptPairs
+from .pairs import Role as Role
+from .pairs import sample_pairs as sample_pairs
+from .path_patching import path_patch as path_patch
+from .path_patching import plan as plan
+from .probes import logit_lens as logit_lens
+from .probes import mlp_probe as mlp_probe
+from .runs import load_run as load_run
+from .runs import open_run as open_run
+from .runs import run_table as run_table
+from .stability import stability_of as stability_of
+from .word_problems import gsm8k_pairs as gsm8k_pairs
+
+__all__: list[str]
