@@ -272,7 +272,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@cp constraints.txt $(VENV)/constraints.txt
 	@! $(BIN)/python -c 'import torch; print("keeping torch", torch.__version__)' 2>/dev/null || \
 		sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,evaluation,tuning]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[commands,views,dev,evaluation,tuning]'
 	@test -x $(BIN)/ruff -a -x $(BIN)/pyright || $(BIN)/python -m pip install --quiet --no-deps \
 		--ignore-installed --constraint $(VENV)/constraints.txt ruff pyright
 	@touch $@

@@ -10,9 +10,6 @@ from .benchmarks import load_records as load_records
 from .benchmarks import parse_number as parse_number
 from .benchmarks import refuse_overlap as refuse_overlap
 from .benchmarks import training_set as training_set
-from .claims import Claim as Claim
-from .claims import Verdict as Verdict
-from .claims import check_claims as check_claims
 from .components import Head as Head
 from .components import Mlp as Mlp
 from .effects import ComponentEffects as ComponentEffects

@@ -21,6 +21,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.runs import Run
 from experiments.command import Experiment, command, continue_after_part
+from experiments.results import CURVE, CURVES, MAP, MASK
 from experiments.settings import Sample, operation_maps, samples, strongest_heads
 
 
@@ -65,23 +66,23 @@ def compute_curves(
     ks = range(most + 1)
 
     def curve(kind: str, order: Sequence[al.Head], **options: Any) -> al.KnockoutCurve:
-        name = f"curve-{operation}-{kind}"
+        name = CURVE.name(operation, kind)
         return al.knockout_curve(model, pairs, order, name=name, **settings, **options)
 
     curves = {"effect": curve("effect", order, ks=ks)}
     curves["END"] = curve("END", order, ks=ks, positions="end")
-    name = f"curves-{operation}-controls"
+    name = CURVE.name(operation, "controls")
     ks_of_controls = control_ks(most)
     curves |= knockout_curves(model, pairs, controls, ks=ks_of_controls, name=name, **settings)
     if candidates := order[: config.candidates]:
         n = min(most, len(candidates), config.masked)
         search = pairs[:: config.search_every]
-        name = f"mask-{operation}"
+        name = MASK.name(operation)
         mask = mask_greedily(model, search, candidates, n=n, name=name, **settings)
         along = curve("iterative", [head for head in mask.order if isinstance(head, al.Head)],
                       ks=range(n + 1))  # fmt: skip
         curves["iterative"] = replace(along, n_forwards=mask.n_forwards)
-    run.save(operation, KnockoutCurves(curves), pairs=pairs)
+    CURVES.save(run, KnockoutCurves(curves), operation, pairs=pairs)
 
 
 def control_ks(most: int) -> tuple[int, ...]:
@@ -111,9 +112,9 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 def report(run: Run) -> None:
     """Print, for each operation, what the key heads' loss costs beside that of other heads."""
     for operation in run.config["operations"]:
-        curves = KnockoutCurves.from_arrays(run.load_arrays(operation))
-        key = al.key_heads(run.load(f"effects-{operation}"))
-        effect, facts = curves["effect"], run.facts(operation)
+        curves = CURVES.load(run, operation)
+        key = al.key_heads(MAP.load(run, operation))
+        effect, facts = curves["effect"], CURVES.facts(run, operation)
         print(f"\n{operation}: {facts['distinct']} references, right at k=0 by the filter")
         for k in sorted({len(key), 4, 8, 12, effect.ks[-1]} & {*effect.ks} - {0}):
             named = " (the key heads)" if k == len(key) else ""

@@ -15,6 +15,7 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments.command import Experiment, command, continue_after_part, exit_on_user_error
+from experiments.results import CURVES, MAP
 from experiments.settings import ModelSettings, fitting_engine
 
 POWERS = tuple(template.name for template in TEMPLATES["exponentiation"])
@@ -39,7 +40,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         with exit_on_user_error():
             pairs = al.sample_pairs(model, operation, seed=config.seed)
         with continue_after_part():
-            al.path_patch(model, pairs, run=run, name=operation, engine=engine)
+            al.path_patch(model, pairs, run=run, name=MAP.name(operation), engine=engine)
     for template in POWERS:
         with continue_after_part():
             compute_wording(run, model, template, config)
@@ -52,24 +53,19 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     )
 
 
-def result_name(template: str) -> str:
-    """What a template's results are called in a run."""
-    return template.replace("/", "-")
-
-
 def compute_wording(run: Run, model: al.HookedModel, template: str, config: Config) -> None:
     """One wording: effects, and curves over the key heads and as many random heads."""
     with exit_on_user_error():
         pairs = al.sample_pairs(
             model, "exponentiation", templates=[template], draws=config.draws, seed=config.seed
         )
-    name = result_name(template)
-    settings = {"run": run, "name": f"{name}-effects", "engine": fitting_engine(model)}
+    settings = {"run": run, "name": MAP.name(template), "engine": fitting_engine(model)}
     key = al.key_heads(al.path_patch(model, pairs, **settings))
     orders: dict[str, Any] = {"effect": key}
     for seed in range(config.seed, config.seed + config.controls):
         orders[f"random {seed}"] = random_order(model.n_layers, model.n_heads, seed)
-    knockout_curves(model, pairs, orders, ks=range(len(key) + 1), run=run, name=name)
+    ks = range(len(key) + 1)
+    knockout_curves(model, pairs, orders, ks=ks, run=run, name=CURVES.name(template))
 
 
 def report(run: Run) -> None:

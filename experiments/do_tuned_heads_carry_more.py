@@ -23,6 +23,7 @@ from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tasks import World
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
+from experiments.results import CARRYING
 from experiments.settings import pooled, pooled_samples
 
 
@@ -77,7 +78,7 @@ def main(
         sets = head_sets(tuned[0].heads, model, config)
         todo = {"before": lambda: model, **{one.name: one.load for one in tuned}}
         for name, load in todo.items():
-            if again or f"{name}-{[*sets][-1]}" not in run.names:  # the last to be saved
+            if again or not CARRYING.is_in(run, name, [*sets][-1]):  # the last to be saved
                 answer_without(load(), name, sets, pairs, questions, run)
     print(f"saved in {run.path}; python -m figures.carrying --model {config.model} prints it")
 
@@ -107,7 +108,12 @@ def answer_without(
     means = counterfactual_means(model, pairs)
     for label, heads in sets.items():
         hooks = knockout_hooks(model, heads, means) if heads else []
-        settings = {"hooks": hooks, "whole_words": False, "run": run, "name": f"{name}-{label}"}
+        settings = {
+            "hooks": hooks,
+            "whole_words": False,
+            "run": run,
+            "name": CARRYING.name(name, label),
+        }
         facts = {"heads": [str(head) for head in heads]}
         al.answer_questions(model, questions, facts=facts, progress=True, **settings)
 

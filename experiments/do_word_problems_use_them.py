@@ -25,6 +25,7 @@ from arith_lens.reference.pairs import world_pairs
 from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import Experiment, command, exit_on_user_error
+from experiments.results import CLASS_ATTENTION, MAP, OUTCOMES
 from experiments.settings import (
     BEFORE_FILTER,
     PooledSample,
@@ -65,8 +66,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         problems = _answered(model, _word_problems(model, config))
     both = {"generated": pooled(generated), "word_problems": problems}
     maps = {"generated": pooled_map(run, model, generated)}
-    run.save("effects-generated", maps["generated"], pairs=both["generated"])
-    settings = {"run": run, "name": "effects-word_problems", "engine": fitting_engine(model)}
+    settings = {"run": run, "name": MAP.name("word_problems"), "engine": fitting_engine(model)}
     maps["word_problems"] = al.path_patch(model, problems, **settings)
     strongest = {name: strongest_heads(effects, config.heads) for name, effects in maps.items()}
     sets = head_sets(strongest, model, config)
@@ -75,8 +75,9 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         some = pairs[:: -(-len(pairs) // config.most)]  # from end to end, so of every template
         for label, heads in sets.items():
             out = al.knock_out(model, some, heads, means=MEANS[name], progress=False)
-            run.save(f"{label}-on-{name}", out, heads=[str(head) for head in heads])
-        run.save(f"attention-{name}", attention_to(model, pairs, every, classes, axis="class"))
+            OUTCOMES.save(run, out, label, name, heads=[str(head) for head in heads])
+        looks = attention_to(model, pairs, every, classes, axis="class")
+        CLASS_ATTENTION.save(run, looks, name)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:

@@ -21,6 +21,7 @@ from arith_lens.reference.questions import world_questions
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
+from experiments.results import DRIFT
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,13 @@ def ask(model: Any, asked: list[Question], config: Config, run: Run, name: str) 
         torch.cat([part.correct for part in kept]),
         *(sum((getattr(part, text) for part in kept), ()) for text in ("said", "expected", "task")),
     )
-    run.save(name, whole, repeated=len(repeated), same=same)
+    DRIFT.save(run, whole, name, repeated=len(repeated), same=same)
 
 
 def report(run: Run) -> None:
     """Print each model's trend."""
-    for name in run.names:
-        answers, facts = Answers.from_arrays(run.load_arrays(name)), run.facts(name)
+    for name in DRIFT.labels(run):
+        answers, facts = DRIFT.load(run, name), DRIFT.facts(run, name)
         found = trend(answers.correct)
         low, high = (100 * end for end in found.ci())
         print(

@@ -18,6 +18,7 @@ from arith_lens.knockout import counterfactual_means, knockout_hooks, random_ord
 from arith_lens.model.checkpoints import REFERENCE_MODELS
 from arith_lens.runs import Run
 from experiments.command import Experiment, command, exit_on_user_error
+from experiments.results import EVALUATION
 from experiments.settings import (
     PooledSample,
     pooled,
@@ -68,7 +69,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                 too_long="truncate",
                 batch_size=config.batch_size,
                 run=run,
-                name=name,
+                name=EVALUATION.name(name),
                 facts={"heads": [str(head) for head in heads]},
             )
             out = f"without {', '.join(map(str, heads))}" if heads else "as it is"

@@ -16,6 +16,7 @@ from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.problems import check_operands
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
+from experiments.results import MAP, POOLED_MAP
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
 """What a dry run says: without weights, nobody knows which prompts the model answers right."""
@@ -133,7 +134,7 @@ def operation_maps(
     """
     engine = fitting_engine(model)
     return {
-        name: al.path_patch(model, some, run=run, name=f"effects-{name}", engine=engine)
+        name: al.path_patch(model, some, run=run, name=MAP.name(name), engine=engine)
         for name, some in pairs.items()
     }
 
@@ -144,7 +145,7 @@ def pooled_map(
     """The effects on the pairs of all operations together, saved as `effects`."""
     maps = operation_maps(run, model, pairs)
     together = reduce(add, maps.values())
-    run.save("effects", together, pairs=pooled(pairs))
+    POOLED_MAP.save(run, together, pairs=pooled(pairs))
     return together
 
 

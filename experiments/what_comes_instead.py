@@ -16,12 +16,13 @@ import torch
 
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks
-from arith_lens.next_tokens import NextTokens, next_tokens
+from arith_lens.next_tokens import next_tokens
 from arith_lens.pairs.tokens import continued, encode
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
 from experiments.command import Experiment, command, exit_on_user_error
+from experiments.results import NEXT_TOKENS
 from experiments.settings import (
     PooledSample,
     pooled,
@@ -58,7 +59,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         for when, with_hooks in (("before", []), ("after", hooks)):
             said = next_tokens(model, prompts, hooks=with_hooks)
             facts = {"answers": answers, "heads": [str(head) for head in heads]}
-            run.save(f"{kind}-{when}", said, **facts)
+            NEXT_TOKENS.save(run, said, kind, when, **facts)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
@@ -131,17 +132,17 @@ def _word_problems() -> list[dict[str, str]]:
 
 def report(run: Run) -> None:
     """Print how often the first token is right before and after, kind by kind."""
-    heads = run.facts(f"{next(iter(KINDS))}-before")["heads"]
+    heads = NEXT_TOKENS.facts(run, next(iter(KINDS)), "before")["heads"]
     print(f"{run.config['model']}: next token without {', '.join(heads)}")
     for kind in KINDS:
-        before, after = (right_share(run, f"{kind}-{when}") for when in ("before", "after"))
+        before, after = (right_share(run, kind, when) for when in ("before", "after"))
         print(f"  {kind:>13}: right {before:.1%} before, {after:.1%} after")
 
 
-def right_share(run: Run, name: str) -> float:
+def right_share(run: Run, kind: str, when: str) -> float:
     """How often the likeliest token is the one that the answer begins with."""
-    said = NextTokens.from_arrays(run.load_arrays(name))
-    return float((said.ids[:, 0] == torch.tensor(run.facts(name)["answers"])).float().mean())
+    said, facts = NEXT_TOKENS.load(run, kind, when), NEXT_TOKENS.facts(run, kind, when)
+    return float((said.ids[:, 0] == torch.tensor(facts["answers"])).float().mean())
 
 
 EXPERIMENT = Experiment("what_comes_instead", Config, compute, _plan, report, figure="fig4")

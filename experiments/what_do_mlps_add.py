@@ -15,6 +15,7 @@ from arith_lens.effects import Effects
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.runs import Run
 from experiments.command import Experiment, command
+from experiments.results import CHANCE, DIGITS, LENS, PROBE, WINNERS
 from experiments.settings import BEFORE_FILTER, Sample, samples
 
 CASE = (4, 3)
@@ -35,15 +36,15 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     for name, pairs in samples(model, config):
         norm: dict[str, Any] = {"final_norm": config.final_norm}
         for read in ("mlp_in", "write"):
-            run.compute(f"{name}-{read}", al.mlp_probe, model, pairs, read=read, **norm)
+            PROBE.compute(run, al.mlp_probe, model, pairs, name, read, read=read, **norm)
         for read in ("mlp_in", "write", "mlp_out"):
-            run.compute(f"{name}-lens-{read}", al.logit_lens, model, pairs, read=read)
+            LENS.compute(run, al.logit_lens, model, pairs, name, read, read=read)
         facts = {"case": _case(pairs)}
         settings = {"read": "write", "tokens": "digits", **norm}
-        digits = run.compute(f"{name}-digits", al.mlp_probe, model, pairs, facts=facts, **settings)
+        digits = DIGITS.compute(run, al.mlp_probe, model, pairs, name, facts=facts, **settings)
         apart = distinct(pairs).tolist()
-        run.save(f"{name}-chance", chance(pairs), pairs=pairs, distinct_classes=apart)
-        run.save(f"{name}-winners", winners(digits, pairs), pairs=pairs, distinct_classes=apart)
+        CHANCE.save(run, chance(pairs), name, pairs=pairs, distinct_classes=apart)
+        WINNERS.save(run, winners(digits, pairs), name, pairs=pairs, distinct_classes=apart)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
@@ -69,7 +70,7 @@ def report(run: Run) -> None:
     """Print where the curves turn, which digits win, and when C is the likeliest."""
     print(run.config["model"])
     for name in run.config["operations"]:
-        facts = run.facts(f"{name}-winners")
+        facts = WINNERS.facts(run, name)
         print(f"\n{name}: {facts['pairs']} pairs, {facts['distinct']} distinct references")
         for title, curve, shape in curves(run, name):
             turning = turning_layers(curve, shape)
@@ -86,7 +87,7 @@ def report(run: Run) -> None:
 
 def curves(run: Run, name: str) -> list[tuple[str, Effects, str]]:
     """What turning layers are asked of: title, curve and shape."""
-    reads, writes = (effects_of(run, f"{name}-{what}") for what in ("mlp_in", "write"))
+    reads, writes = (PROBE.load(run, name, read) for read in ("mlp_in", "write"))
     others = "others without A, B, C"
     return [
         ("MLP_in: A and B", curve_of(reads, "A", "B"), "rise_and_fall"),
@@ -100,19 +101,14 @@ def curves(run: Run, name: str) -> list[tuple[str, Effects, str]]:
     ]
 
 
-def effects_of(run: Run, name: str) -> Effects:
-    """One result of the run, as effects."""
-    return Effects.from_arrays(run.load_arrays(name))
-
-
 def _print_winners(run: Run, name: str) -> None:
     """Where A, B, C and C±1 are four digits: the share of pairs in which each wins, by layer."""
-    apart = torch.tensor(run.facts(f"{name}-winners")["distinct_classes"])
+    apart = torch.tensor(WINNERS.facts(run, name)["distinct_classes"])
     if not bool(apart.any()):
         return
-    shares = effects_of(run, f"{name}-winners").select(apart).mean()
-    by_chance = effects_of(run, f"{name}-chance").select(apart).mean()
-    lens = effects_of(run, f"{name}-lens-mlp_out").mean()
+    shares = WINNERS.load(run, name).select(apart).mean()
+    by_chance = CHANCE.load(run, name).select(apart).mean()
+    lens = LENS.load(run, name, "mlp_out").mean()
     print(f"  winners of what MLPs write, {int(apart.sum())} pairs whose A, B, C, C±1 differ:")
     print("    layer      C      A      B    C±1  other   rank and p(C) of the stream")
     for layer, row in enumerate(shares.tolist()):

@@ -20,6 +20,7 @@ from arith_lens.knockout import counterfactual_means, knockout_hooks, random_ord
 from arith_lens.reference.questions import world_questions
 from arith_lens.runs import Run
 from experiments.command import Experiment, command, exit_on_user_error
+from experiments.results import ANSWERS
 from experiments.settings import (
     PooledSample,
     operation_maps,
@@ -57,7 +58,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     means = counterfactual_means(model, pooled(pairs))
     for name, heads in sets.items():
         hooks = knockout_hooks(model, heads, means) if heads else []
-        settings = {"hooks": hooks, "whole_words": False, "run": run, "name": name}
+        settings = {"hooks": hooks, "whole_words": False, "run": run, "name": ANSWERS.name(name)}
         facts = {"heads": [str(head) for head in heads]}
         al.answer_questions(model, tasks, facts=facts, progress=True, **settings)
 

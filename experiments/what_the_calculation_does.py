@@ -17,6 +17,7 @@ from arith_lens.operations import FOUR
 from arith_lens.pairs.correctness import answer, keep_correct
 from arith_lens.runs import Run
 from experiments.command import Experiment, command, exit_on_user_error
+from experiments.results import LIKELIEST, RIGHT
 from experiments.settings import Keep, ModelSettings
 
 SIDES = ("reference", "counterfactual")
@@ -70,10 +71,10 @@ def compute_kind(run: Run, model: al.HookedModel, kind: str, config: Config) -> 
     for side in SIDES:
         prompts = getattr(pairs, f"{side}_text")
         said = next_tokens(model, prompts, k=config.k)
-        run.save(f"{kind}-{side}", said, pairs=pairs, answers=pairs.answer.tolist())
+        LIKELIEST.save(run, said, kind, side, pairs=pairs, answers=pairs.answer.tolist())
     found = [answer(model, pairs, side, BATCH) for side in SIDES]
     outcomes = torch.stack([torch.stack([p, right.float()]) for right, p in found])
-    run.save(f"{kind}-outcomes", _effects(outcomes, pairs), pairs=pairs)
+    RIGHT.save(run, _effects(outcomes, pairs), kind, pairs=pairs)
 
 
 def _effects(outcomes: torch.Tensor, pairs: al.PromptPairs) -> al.Effects:
@@ -91,9 +92,9 @@ def report(run: Run) -> None:
     """Print p(C) and how often C is likeliest, with and without the calculation."""
     print(run.config["model"])
     for kind in KINDS:
-        effects = al.Effects.from_arrays(run.load_arrays(f"{kind}-outcomes"))
+        effects = RIGHT.load(run, kind)
         (p, right), (p_c, right_c) = effects.mean().tolist()
-        chosen = run.facts(f"{kind}-outcomes")["selection"]
+        chosen = RIGHT.facts(run, kind)["selection"]
         kept = f" ({chosen['n_kept']} of {chosen['n_drawn']} answered right)" if chosen else ""
         print(
             f"  {kind:>14}: {effects.n_pairs} pairs{kept}; with the calculation p(C) {p:.1%}, "

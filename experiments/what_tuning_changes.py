@@ -25,6 +25,7 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
+from experiments.results import PATHS, TUNED_MAP, UNTUNED_MAP
 from experiments.settings import (
     BEFORE_FILTER,
     PooledSample,
@@ -119,11 +120,11 @@ def main(
             "what_tuning_changes", config, model=model, inputs=inputs, root=root, again=again
         )
     with opened as run:
-        missing = [one for one in tuned if again or one.name not in run.names]
+        missing = [one for one in tuned if again or not TUNED_MAP.is_in(run, one.name)]
         if missing:
             pairs = pooled_samples(model, n=config.n, seed=config.seed)
             before = _map(run, model, "before", pairs, config)
-            run.save("before", before, pairs=pooled(pairs))
+            UNTUNED_MAP.save(run, before, pairs=pooled(pairs))
             for one in missing:
                 compare(one, before, pairs, config, run)
     print(f"saved in {run.path}; python -m figures.before_after --model {config.model} draws it")
@@ -171,9 +172,10 @@ def compare(
     both = BeforeAfter(before, _map(run, model, tuned.name, pairs, config))
     together = pooled(pairs)
     right, _ = answer(model, together, "reference", batch_size=128)
-    run.save(
-        tuned.name,
+    TUNED_MAP.save(
+        run,
         both,
+        tuned.name,
         pairs=together,
         still_right=float(right.double().mean()),
         components=tuned.components(),
@@ -186,7 +188,7 @@ def _map(
 ) -> al.ComponentEffects:
     """A model's effects on the pairs of all operations."""
     maps = [
-        al.path_patch(model, some, run=run, name=f"effects-{name}-{label}", **_settings(config))
+        al.path_patch(model, some, run=run, name=PATHS.name(name, label), **_settings(config))
         for name, some in pairs.items()
     ]
     return reduce(add, maps)

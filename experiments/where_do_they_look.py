@@ -20,6 +20,7 @@ from arith_lens.knockout import random_order
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments.command import Experiment, command
+from experiments.results import MAP, PATTERNS, RANDOM_ATTENTION, ROLE_ATTENTION
 from experiments.settings import (
     BEFORE_FILTER,
     Sample,
@@ -71,20 +72,23 @@ def _look(
     def facts(looks: Effects) -> dict[str, Any]:
         return {"key": [str(head) for head in key], "kinds": kinds_of(looks)}
 
-    run.compute(name, al.attention_by_role, model, pairs, heads=heads, facts=facts)
+    ROLE_ATTENTION.compute(run, al.attention_by_role, model, pairs, name, heads=heads, facts=facts)
     order = random_order(model.n_layers, model.n_heads, config.seed)
     others = [head for head in order if head not in heads][: len(heads)]
-    run.compute(f"{name}-random", al.attention_by_role, model, pairs, heads=others)
+    RANDOM_ATTENTION.compute(run, al.attention_by_role, model, pairs, name, heads=others)
 
 
 def _show(run: Run, model: al.HookedModel, config: Config) -> None:
     """Patterns of operand heads on other formats, and of operator heads on operation words."""
     rng = random.Random(config.seed)
     formats = [draw(rng)[0] for draw in FORMATS.values()]
-    run.save("formats", patterns_of(model, formats, _of_kind(run, "operand", config)))
+    operand_heads = _of_kind(run, "operand", config)
+    PATTERNS.save(run, patterns_of(model, formats, operand_heads), "formats")
     words = [TEMPLATES[name][1].render(*OPERANDS)[0] for name in config.operations]
-    run.save("words", patterns_of(model, words, _of_kind(run, "operator", config)))
-    run.save("all", patterns_of(model, words[0], every_head(model.n_layers, model.n_heads)))
+    operator_heads = _of_kind(run, "operator", config)
+    PATTERNS.save(run, patterns_of(model, words, operator_heads), "words")
+    every = every_head(model.n_layers, model.n_heads)
+    PATTERNS.save(run, patterns_of(model, words[0], every), "all")
 
 
 def _of_kind(run: Run, kind: str, config: Config) -> list[al.Head]:
@@ -92,8 +96,8 @@ def _of_kind(run: Run, kind: str, config: Config) -> list[al.Head]:
     found: dict[str, float] = {}
     every: dict[str, float] = {}
     for name in config.operations:
-        means = run.load(f"effects-{name}").heads.mean()
-        for text, own in run.facts(name)["kinds"].items():
+        means = MAP.load(run, name).heads.mean()
+        for text, own in ROLE_ATTENTION.facts(run, name)["kinds"].items():
             head = al.Head(*map(int, text.split(".")))
             effect = float(means[head.layer, head.index])
             every[text] = min(every.get(text, 0.0), effect)
@@ -107,10 +111,8 @@ def report(run: Run) -> None:
     """Print each head's mean weight on each role, its kind, and what it looks at most often."""
     print(run.config["model"])
     for name in run.config["operations"]:
-        looks, control = (
-            Effects.from_arrays(run.load_arrays(f"{name}{x}")) for x in ("", "-random")
-        )
-        facts, effects = run.facts(name), run.load(f"effects-{name}").heads.mean()
+        looks, control = ROLE_ATTENTION.load(run, name), RANDOM_ATTENTION.load(run, name)
+        facts, effects = ROLE_ATTENTION.facts(run, name), MAP.load(run, name).heads.mean()
         assert looks.labels is not None
         roles = looks.labels["role"]
         print(f"\n{name}: {facts['distinct']} distinct references; key heads: "

@@ -5,7 +5,7 @@ one component its output on the latter does to the logit of the right answer (th
 12 and 15). Saves a run under results/which_heads/, which `figures/fig2.py` draws.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,8 @@ from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 from experiments.command import Experiment, command, continue_after_part, exit_on_user_error
+from experiments.results import MAP
+from experiments.results import Sample as Facts
 from experiments.settings import BEFORE_FILTER, Engine, Keep, Metric, Sample, fitting_engine
 
 N_ROWS = 12
@@ -57,7 +59,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     settings = _settings(model, config)
     for name, pairs in samples(model, config):
         with continue_after_part():
-            al.path_patch(model, pairs, run=run, name=name, **settings)
+            al.path_patch(model, pairs, run=run, name=MAP.name(name), **settings)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
@@ -110,13 +112,13 @@ def report(run: Run) -> None:
     """Print the key heads of each operation, then those that all share."""
     print(f"{run.config['model']}, paths {run.config['paths']}, {run.config['metric']}")
     key = {}
-    for name in run.names:
-        effects = run.load(name)
+    for name in MAP.labels(run):
+        effects, facts = MAP.load(run, name), MAP.facts(run, name)
         if effects.heads.metric in KEY:
             key[name] = al.key_heads(effects)
-        print(f"\n{name}: {_sample_line(run.facts(name))}")
-        print(f"  {_left_out_line(run.facts(name), effects)}")
-        computed = run.computed(name)
+        print(f"\n{name}: {_sample_line(facts)}")
+        print(f"  {_left_out_line(facts, effects)}")
+        computed = run.computed(MAP.name(name))
         _print_heads("all pairs", effects.heads)
         if computed is not None and computed.any():
             _print_heads(f"{int(computed.sum())} computed", effects.heads.select(computed))
@@ -129,10 +131,10 @@ def report(run: Run) -> None:
     if len(key) > 1:
         shared = set.intersection(*map(set, key.values()))
         print(f"\nkey in all {len(key)}: {', '.join(map(str, sorted(shared))) or 'none'}")
-    _print_paper(paper_model(run.config["model"]), run.names)
+    _print_paper(paper_model(run.config["model"]), MAP.labels(run))
 
 
-def _sample_line(facts: Mapping[str, Any]) -> str:
+def _sample_line(facts: Facts) -> str:
     line = f"{facts['distinct']} distinct references, {facts['pairs']} pairs"
     if chosen := facts["selection"]:
         line += (
@@ -144,7 +146,7 @@ def _sample_line(facts: Mapping[str, Any]) -> str:
     return line
 
 
-def _left_out_line(facts: Mapping[str, Any], effects: al.ComponentEffects) -> str:
+def _left_out_line(facts: Facts, effects: al.ComponentEffects) -> str:
     """Why pairs that were drawn take no part; those that cannot be aligned are never drawn."""
     chosen, n_pairs = facts["selection"], facts["pairs"]
     drawn = chosen["n_drawn"] if chosen else n_pairs

@@ -14,6 +14,7 @@ from arith_lens.mediation import mediation_flops
 from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.runs import Run
 from experiments.command import Experiment, command, continue_after_part, exit_on_user_error
+from experiments.results import MAP, MEDIATION, WRITES
 from experiments.settings import (
     BEFORE_FILTER,
     Keep,
@@ -43,10 +44,10 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     settings: dict[str, Any] = {"metric": config.metric, "run": run}
     for operation, pairs in samples(model, config, keep=config.keep):
         with continue_after_part():
-            name = f"effects-{operation}"
-            heads = strongest_heads(al.path_patch(model, pairs, name=name, **settings), config.top)
-            al.mediators(model, pairs, heads, name=operation, **settings)
-            run.compute(f"{operation}-writes", al.mlp_probe, model, pairs, read="write")
+            effects = al.path_patch(model, pairs, name=MAP.name(operation), **settings)
+            heads = strongest_heads(effects, config.top)
+            al.mediators(model, pairs, heads, name=MEDIATION.name(operation), **settings)
+            WRITES.compute(run, al.mlp_probe, model, pairs, operation, read="write")
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
@@ -68,7 +69,7 @@ def report(run: Run) -> None:
     print(f"{run.config['model']}, {run.config['metric']}")
     show = "{:+.1%}".format if run.config["metric"] == "relative_logit" else "{:+.3g}".format
     for operation in run.config["operations"]:
-        found = al.Mediation.from_arrays(run.load_arrays(operation))
+        found = MEDIATION.load(run, operation)
         print(f"\n{operation}: {len(found.logit)} pairs")
         whole, direct = found.via_mlps.mean(), found.direct.mean()
         carried, left = found.carried.mean(), found.interaction.mean()

@@ -12,6 +12,7 @@ from typing import Any
 import arith_lens as al
 from arith_lens.runs import Run
 from experiments.command import Experiment, command, continue_after_part
+from experiments.results import PATHS
 from experiments.settings import BEFORE_FILTER, Keep, Metric, Sample, fitting_engine, samples
 
 MEANINGS: tuple[dict[str, Any], ...] = (
@@ -41,7 +42,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         with continue_after_part():
             for meaning in MEANINGS:
                 settings = {"senders": heads, "metric": config.metric, "engine": engine, **meaning}
-                name = f"{operation}-{meaning['paths']}"
+                name = PATHS.name(operation, meaning["paths"])
                 effects = al.path_patch(model, pairs, run=run, name=name, **settings)
                 heads = heads or effects.heads.top(config.top)
 

@@ -15,7 +15,6 @@ from typing import Annotated
 
 import tyro
 
-from arith_lens.claims import Settings, weights_of
 from arith_lens.runs import find_runs
 from arith_lens.runs.provenance import describe_model
 from experiments import (
@@ -33,6 +32,7 @@ from experiments import (
     which_paths,
 )
 from experiments.command import command, exit_cleanly
+from experiments.selection import Settings, weights_of
 from experiments.settings import Dtype, loaded_model
 
 STUDY = (

@@ -29,7 +29,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 def drawn(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError where there is none."""
     run = chosen_run(options, "do_tuned_heads_carry_more")
-    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names}
+    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names_of("answers")}
     rows = [row(answers, chosen, part) for part, chosen in parts(answers["before-whole"]).items()]
     shown, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
     return [

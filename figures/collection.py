@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arith_lens.claims import Settings, Verdict, check_claims, weights_of
 from arith_lens.runs import Run, RunError, find_runs, load_run
+from experiments.selection import Settings, weights_of
 from figures import (
     before_after,
     benchmarks,
@@ -38,6 +38,7 @@ from figures import (
     templates,
     transfer,
 )
+from figures.claims import Verdict, check_claims
 from figures.common import (
     SHIPPED,
     ModelOptions,

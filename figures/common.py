@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 
 import tyro
 
-from arith_lens.claims import Settings, described
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run, RunError, find_runs, load_run
+from experiments.selection import Settings, described
 
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 

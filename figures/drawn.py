@@ -14,10 +14,10 @@ from typing import Protocol, TypeAlias, TypeVar
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.claims import suffix
 from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import Viewed, save_page
+from experiments.selection import suffix
 from figures.common import Formats, folder_of
 
 

@@ -29,7 +29,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 def drawn(options: Options) -> list[Chart]:
     """The lines of a run. Raises RunError where there is none."""
     run = chosen_run(options, "does_it_drift")
-    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names}
+    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names_of("answers")}
     table = DataFrame(
         {"model": name, "first": start, "answers": len(part), "accuracy": part.accuracy}
         for name, one in answers.items()

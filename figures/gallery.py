@@ -14,9 +14,9 @@ from typing import Annotated
 import tyro
 
 from arith_lens import plotting
-from arith_lens.claims import check_claims
 from arith_lens.runs import RunError
 from figures import claims
+from figures.claims import check_claims
 from figures.collection import QUESTIONS, Lacking, Question, collected
 from figures.command import command
 from figures.common import SHIPPED, TableOptions, newest_run

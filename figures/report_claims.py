@@ -4,7 +4,7 @@ import html
 from collections import Counter
 from collections.abc import Sequence
 
-from arith_lens.claims import Number, Verdict
+from figures.claims import Number, Verdict
 
 GROUPS = {
     "heads": "Heads and MLPs that matter",

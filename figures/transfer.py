@@ -36,9 +36,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 def drawn(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError where there is none."""
     run = chosen_run(options, "what_else_breaks")
-    answers = {
-        name: Answers.from_arrays(run.load_arrays(name)) for name in run.names if name != "effects"
-    }
+    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names_of("answers")}
     rows = [row(task, answers, run) for task in tasks(answers["none"])]
     shown, numbers = (DataFrame([one[i] for one in rows]) for i in (0, 1))
     return [

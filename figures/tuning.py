@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
-from arith_lens.claims.answered import VALIDATION, generic, word_problems
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
+from figures.claims.answered import VALIDATION, generic, word_problems
 
 EXPERIMENT = "does_tuning_help"
 METHODS = {"full": "full", "precise": "precise", "lora": "LoRA", "random": "random heads"}

@@ -12,15 +12,15 @@ from pandas import DataFrame
 from arith_lens.answers import Answers
 from arith_lens.arrays import Arrays
 from arith_lens.attention import ROLES, Patterns, kinds_of
-from arith_lens.claims import CLAIMS, Verdict
-from arith_lens.claims.evidence import Evidence
-from arith_lens.claims.verdicts import verdict_on
 from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES
 from arith_lens.runs import Run, open_run
+from figures.claims import CLAIMS, Verdict
+from figures.claims.evidence import Evidence
+from figures.claims.verdicts import verdict_on
 
 N_LAYERS, N_HEADS, N_PAIRS = 12, 8, 18
 SHARED: dict[str, Any] = {

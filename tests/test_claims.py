@@ -10,13 +10,13 @@ import pytest
 from made_claims import N_HEADS, N_LAYERS, Verdicts, which_heads, which_paths
 
 import arith_lens as al
-from arith_lens.claims import CLAIMS, Number
-from arith_lens.claims.claim import Found, Within
-from arith_lens.claims.evidence import Evidence
-from arith_lens.claims.verdicts import verdict_on
 from arith_lens.operations import FOUR
 from arith_lens.runs.record import write_record
 from figures import claims as figure
+from figures.claims import CLAIMS, Number
+from figures.claims.claim import Found, Within
+from figures.claims.evidence import Evidence
+from figures.claims.verdicts import verdict_on
 
 ROOT = Path(al.__file__).parent.parent
 MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}

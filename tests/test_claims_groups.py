@@ -18,7 +18,7 @@ TIMES = {**PLUS, (5, 2): -0.1, (6, 0): -0.1}
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the usual: the planted truths are far from where a verdict changes."""
-    monkeypatch.setattr("arith_lens.claims.estimate.N_RESAMPLES", 200)
+    monkeypatch.setattr("figures.claims.estimate.N_RESAMPLES", 200)
 
 
 def test_mlps_are_measured_below_and_from_the_first_key_head_on(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_shared_heads_are_those_of_every_operation(tmp_path: Path) -> None:
 def test_rank_correlation_is_spearmans() -> None:
     from scipy.stats import spearmanr
 
-    from arith_lens.claims.maps import rank_correlation
+    from figures.claims.maps import rank_correlation
 
     a, b = torch.randn(2, 4, 5, generator=torch.manual_seed(0)).numpy()
     assert rank_correlation(a, b) == pytest.approx(spearmanr(a.ravel(), b.ravel())[0])

@@ -82,7 +82,7 @@ def bar_panels(
     Raises:
         ValueError: a series has not one number for each name.
     """
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     for part in parts:
         _check(part)

@@ -55,7 +55,7 @@ def curve_panels(
         ValueError: a line's arrays differ in length, a point's line is not there, or a point lies
             outside its line.
     """
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     for part in parts:
         check(part)

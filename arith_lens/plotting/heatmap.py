@@ -40,7 +40,7 @@ def heatmap(
         limit: where the colours end; None takes `symmetric_limit(values)`.
         rows, columns: names (plain text) of those that are not simply counted.
     """
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape

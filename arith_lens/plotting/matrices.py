@@ -89,7 +89,7 @@ def matrix_panels(
     Raises:
         ValueError: no panel, or a group whose values are not [row column] of its names.
     """
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     for part in parts:
         for group in part.groups:

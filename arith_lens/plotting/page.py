@@ -107,7 +107,7 @@ def add_notes(figure: Figure, page: Page, *, left: Number | None = None) -> None
 def without_notes(figure: Figure) -> Figure:
     """A copy without the small print, and without the room for it, for a page that says it in
     text of its own."""
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     apart: Figure = go.Figure(figure)
     layout = apart.layout

@@ -66,7 +66,7 @@ def panels(
     Raises:
         ValueError: no panel at all, or not one heading for each row.
     """
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     there = [part for part in parts if part is not None]
     across = min(across, len(parts))

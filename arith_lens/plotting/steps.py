@@ -32,7 +32,7 @@ def step_panels(
 
     Raises ValueError where there is no row.
     """
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     if not parts:
         raise ValueError("expected a row at least, found none")

@@ -78,7 +78,7 @@ def next_token_panels(
     Raises:
         ValueError: a ranking has not one probability for each token, or none at all.
     """
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     sides = [side for part in parts for side in (part.before, part.after)]
     for side in sides:

@@ -80,7 +80,7 @@ def trail_panels(
     Raises:
         ValueError: x, y and labels of a trail differ in number, or its chosen one is not there.
     """
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     for part in parts:
         for trail in part.trails:

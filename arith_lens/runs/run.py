@@ -69,6 +69,11 @@ class Run:
         """The results saved so far, in order."""
         return tuple(self.record["results"])
 
+    def names_of(self, kind: str) -> tuple[str, ...]:
+        """The results of one kind, such as "answers", in order."""
+        results = self.record["results"].items()
+        return tuple(name for name, entry in results if entry["kind"] == kind)
+
     @property
     def finished(self) -> bool:
         return self.record["status"] == "finished"

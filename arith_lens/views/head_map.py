@@ -115,7 +115,7 @@ def save_head_map(
 
 
 def _map(values: Float[np.ndarray, "layer head"], values_title: str) -> str:
-    from plotly import graph_objects as go
+    from arith_lens.plotting.library import go
 
     end = symmetric_limit(values)
     figure = go.Figure()

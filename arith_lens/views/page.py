@@ -94,11 +94,18 @@ def packed_bundle() -> str:
 def bundle(name: str = "circuitsvis") -> str:
     """The JavaScript of circuitsvis or plotly as it is installed, fit for a classic `<script>`."""
     if name == "plotly":
+        from arith_lens.plotting.library import go as _  # says how to install plotly
         from plotly.offline import get_plotlyjs
 
         text = get_plotlyjs()
     else:
-        import circuitsvis
+        try:
+            import circuitsvis
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "expected circuitsvis, which shows attention patterns, found none installed; "
+                "install the extra: pip install 'arith-lens[views]'"
+            ) from error
 
         path = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
         text = path.read_text(encoding="utf-8").partition("//# sourceMappingURL")[0]

@@ -43,6 +43,7 @@ from experiments.does_tuning_help.settings import (
 )
 from experiments.does_tuning_help.training import Job, train_and_ask
 from experiments.does_tuning_help.workers import side_by_side
+from experiments.results import BEFORE, POOLED_MAP, TRAINING
 from experiments.settings import (
     loaded_model,
     pooled_map,
@@ -103,14 +104,14 @@ def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
     plan = plan.with_dtype(model.dtype)
     with exit_on_user_error():
         run = al.open_run("does_tuning_help", plan.identity, model=model, root=root, again=again)
-    if again or "before" not in run.names:
+    if again or not BEFORE.is_in(run):
         with run, exit_on_user_error():
             if again:
                 shutil.rmtree(run.path / "trainings", ignore_errors=True)
             pairs = pooled_samples(model, n=plan.config.n, seed=plan.config.seed)
             pooled_map(run, model, pairs)
-            answers, told = plan.study.ask(model, run.path / "trainings" / "before")
-            run.save("before", answers, **told)
+            answers, facts = plan.study.ask(model, run.path / "trainings" / "before")
+            BEFORE.save(run, answers, **facts)
     return run, plan
 
 
@@ -123,7 +124,7 @@ def train(
     skip: Collection[str],
 ) -> None:
     """Every training that is not to be skipped; each is saved when it is done."""
-    effects = run.load("effects")
+    effects = POOLED_MAP.load(run)
     todo = [
         job(training, effects, run, plan) for training in trainings if training.name not in skip
     ]
@@ -131,7 +132,7 @@ def train(
     for count, (done, (answers, facts)) in enumerate(
         side_by_side(train_and_ask, todo, processes), 1
     ):
-        run.save(done.training.name, answers, **facts)
+        TRAINING.save(run, answers, done.training.name, **facts)
         if not plan.keep_checkpoints:
             shutil.rmtree(done.output / CHECKPOINT, ignore_errors=True)
         left = (time.monotonic() - started) / count * (len(todo) - count)
@@ -165,9 +166,7 @@ def choose(tuned: Sequence[Tuned], run: Run, config: Config) -> Chosen:
     return Chosen(
         {
             row: {
-                rate: validation_accuracy(
-                    Answers.from_arrays(run.load_arrays(Training(row, rate, config.seed).name))
-                )
+                rate: validation_accuracy(TRAINING.load(run, Training(row, rate, config.seed).name))
                 for rate in config.rates
             }
             for row in tuned

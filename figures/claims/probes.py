@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from arith_lens.claims.claim import Claim, Found, Unit, Within
-from arith_lens.claims.estimate import estimate, of_each, there
-from arith_lens.claims.evidence import Evidence, NotMeasured
-from arith_lens.claims.maps import NAN
+from figures.claims.claim import Claim, Found, Unit, Within
+from figures.claims.estimate import estimate, of_each, there
+from figures.claims.evidence import Evidence, NotMeasured
+from figures.claims.maps import NAN
 from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES, curve_of, turning_points

@@ -12,7 +12,8 @@ from typing import Annotated
 import tyro
 from pandas import DataFrame
 
-from arith_lens.claims import Settings, Verdict, check_claims, verdict_table
+from experiments.selection import Settings
+from figures.claims import Verdict, check_claims, verdict_table
 from arith_lens.runs import load_run
 from figures.command import command
 from figures.common import SHIPPED, NotComputed, slug

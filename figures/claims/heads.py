@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from arith_lens.claims import maps
-from arith_lens.claims.claim import Claim, Found, Number, Unit, Within
-from arith_lens.claims.estimate import estimate, of_each
-from arith_lens.claims.evidence import Evidence
-from arith_lens.claims.maps import EXPERIMENT, NO_KEY, effects_of
+from figures.claims import maps
+from figures.claims.claim import Claim, Found, Number, Unit, Within
+from figures.claims.estimate import estimate, of_each
+from figures.claims.evidence import Evidence
+from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 from arith_lens.effects import KEY, ComponentEffects, Effects
 from arith_lens.operations import FOUR
 

@@ -3,11 +3,11 @@
 import torch
 
 from arith_lens.answers import Answers, over_seeds
-from arith_lens.claims.answered import change, generic, relative_change, word_problems
-from arith_lens.claims.claim import Claim, Found, Number, Within
-from arith_lens.claims.estimate import of_each
-from arith_lens.claims.evidence import Evidence, NotMeasured
-from arith_lens.claims.maps import NO_KEY
+from figures.claims.answered import change, generic, relative_change, word_problems
+from figures.claims.claim import Claim, Found, Number, Within
+from figures.claims.estimate import of_each
+from figures.claims.evidence import Evidence, NotMeasured
+from figures.claims.maps import NO_KEY
 from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves
 from arith_lens.operations import FOUR

@@ -3,9 +3,9 @@
 import torch
 
 from arith_lens.answers import Answers
-from arith_lens.claims.claim import Number, Within
-from arith_lens.claims.estimate import estimate
-from arith_lens.claims.evidence import NotMeasured
+from figures.claims.claim import Number, Within
+from figures.claims.estimate import estimate
+from figures.claims.evidence import NotMeasured
 from arith_lens.effects import Effects
 from arith_lens.paper import BENCHMARKS
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from arith_lens.claims.evidence import Evidence
+from figures.claims.evidence import Evidence
 from arith_lens.effects import KEY, ComponentEffects
 from arith_lens.operations import FOUR
 

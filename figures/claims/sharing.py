@@ -1,10 +1,10 @@
 """Claims about heads that serve several operations, powers and word problems (5.1, D, E)."""
 
-from arith_lens.claims import maps
-from arith_lens.claims.claim import Claim, Found, Number, Within
-from arith_lens.claims.estimate import estimate, of_each, there
-from arith_lens.claims.evidence import Evidence, NotMeasured
-from arith_lens.claims.maps import EXPERIMENT, NO_KEY, effects_of
+from figures.claims import maps
+from figures.claims.claim import Claim, Found, Number, Within
+from figures.claims.estimate import estimate, of_each, there
+from figures.claims.evidence import Evidence, NotMeasured
+from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 from arith_lens.effects import Effects
 from arith_lens.knockout import KnockoutCurves, Outcomes
 from arith_lens.knockout.drops import drop

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from arith_lens.attention import Patterns, kinds_of
-from arith_lens.claims.claim import Claim, Found, Number, Within
-from arith_lens.claims.estimate import estimate, of_each
-from arith_lens.claims.evidence import Evidence, NotMeasured
-from arith_lens.claims.maps import NO_KEY
+from figures.claims.claim import Claim, Found, Number, Within
+from figures.claims.estimate import estimate, of_each
+from figures.claims.evidence import Evidence, NotMeasured
+from figures.claims.maps import NO_KEY
 from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.pairs import Role

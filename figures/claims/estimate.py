@@ -5,8 +5,8 @@ from math import isnan
 
 import numpy as np
 
-from arith_lens.claims.claim import Found, Number, Unit, Within
-from arith_lens.claims.evidence import NotMeasured
+from figures.claims.claim import Found, Number, Unit, Within
+from figures.claims.evidence import NotMeasured
 from arith_lens.effects import Effects
 from arith_lens.statistics import resampled_means
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from arith_lens.claims.settings import Settings, described, weights_of
+from experiments.selection import Settings, described, weights_of
 from arith_lens.runs import Run, find_runs
 
 HEADS = "which_heads"

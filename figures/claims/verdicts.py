@@ -1,7 +1,7 @@
 """One claim against the runs there are."""
 
-from arith_lens.claims.claim import Claim, Verdict
-from arith_lens.claims.evidence import Evidence, NotMeasured
+from figures.claims.claim import Claim, Verdict
+from figures.claims.evidence import Evidence, NotMeasured
 from arith_lens.runs import RunError
 
 

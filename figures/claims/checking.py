@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from arith_lens.claims import attention, heads, knockout, models, probes, sharing, tuning
-from arith_lens.claims.claim import Claim, Verdict
-from arith_lens.claims.evidence import Evidence
-from arith_lens.claims.settings import Settings
-from arith_lens.claims.verdicts import verdict_on
+from figures.claims import attention, heads, knockout, models, probes, sharing, tuning
+from figures.claims.claim import Claim, Verdict
+from figures.claims.evidence import Evidence
+from experiments.selection import Settings
+from figures.claims.verdicts import verdict_on
 
 CLAIMS: tuple[Claim, ...] = (
     *heads.CLAIMS,

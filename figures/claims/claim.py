@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from arith_lens.claims.evidence import Evidence
+    from figures.claims.evidence import Evidence
 
 Group: TypeAlias = Literal[
     "heads", "sharing", "knockout", "attention", "probes", "tuning", "models"

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from arith_lens.claims import heads, probes
-from arith_lens.claims.claim import Claim, Found, Holds, Number, Within
-from arith_lens.claims.evidence import Evidence, NotMeasured
-from arith_lens.claims.verdicts import verdict_on
+from figures.claims import heads, probes
+from figures.claims.claim import Claim, Found, Holds, Number, Within
+from figures.claims.evidence import Evidence, NotMeasured
+from figures.claims.verdicts import verdict_on
 
 REPEATED = (
     "few_key_heads",

@@ -1,0 +1,249 @@
+"""What experiments store: the name and the class of every result, and what is noted beside it.
+
+The one place for the experiment that writes a result and for the figures and claims that read it:
+
+    results.MAP.load(run, "addition").heads
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, cast
+
+from arith_lens.answers import Answers
+from arith_lens.arrays import Arrays, Storable
+from arith_lens.attention import Patterns
+from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
+from arith_lens.evaluation import EvaluationResult
+from arith_lens.knockout import GreedyMask, KnockoutCurves, Outcomes
+from arith_lens.mediation import Mediation
+from arith_lens.next_tokens import NextTokens
+from arith_lens.runs import Run
+from arith_lens.runs.kinds import CLASSES
+from arith_lens.runs.provenance import SavedPairs
+
+
+class Sample(TypedDict):
+    """Noted beside every result that is of prompt pairs."""
+
+    pairs: int
+    distinct: int
+    """Distinct reference prompts."""
+    tokens: int
+    selection: Mapping[str, Any] | None
+    """How the filter chose, where there was one."""
+
+
+class HeadSet(TypedDict):
+    """Which heads are knocked out, as text."""
+
+    heads: list[str]
+
+
+class NextTokenFacts(HeadSet):
+    """The knockout, and the first token of each right answer."""
+
+    answers: list[int]
+
+
+class PromptFacts(Sample):
+    """The first token of each right answer."""
+
+    answers: list[int]
+
+
+class AttentionFacts(Sample):
+    """What the heads are that were looked at."""
+
+    key: list[str]
+    kinds: dict[str, str]
+    """Operand, operator or other, by head."""
+
+
+class CaseFacts(Sample):
+    """One prompt in full: its place among the pairs, text, A, B and C."""
+
+    case: dict[str, Any]
+
+
+class ClassFacts(Sample):
+    """Whether A, B, C and C±1 are four digits, for each pair."""
+
+    distinct_classes: list[bool]
+
+
+class SumFacts(Sample):
+    """One sum, and what the model answers."""
+
+    text: str
+    a: int
+    b: int
+    answer: str
+    said: str
+    probability: float
+
+
+class TunedFacts(Sample):
+    """What is known of a tuned model beside its effects."""
+
+    still_right: float
+    components: list[str]
+
+
+class DriftFacts(TypedDict):
+    """How many of the first questions were asked again, and how many answers were the same."""
+
+    repeated: int
+    same: int
+
+
+class TrainingFacts(TypedDict, total=False):
+    """Which training answers are of, and what it took."""
+
+    method: str
+    heads: int
+    mlps: int
+    rate: float
+    seed: int
+    parameters: int
+    of: int
+    lora_rank: int | None
+    n_examples: int
+    seconds: float
+    samples_per_second: float
+    losses: list[list[float]]
+    untouched: str
+    which_heads: list[str]
+    which_mlps: list[str]
+
+
+class Readable(Storable, Protocol):
+    """A result whose class reads it back."""
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Any: ...
+
+
+R = TypeVar("R", bound=Readable)
+F = TypeVar("F")
+
+
+@dataclass(frozen=True)
+class Stored(Generic[R, F]):
+    """A kind of result: what it is called in a run, and how it is read."""
+
+    pattern: str
+    """The name, with `{}` for each part such as the operation."""
+    kind: type[R]
+    noted: type[F]
+    """What is noted beside it."""
+
+    def name(self, *parts: str) -> str:
+        """The result's name in a run."""
+        return self.pattern.format(*(part.replace("/", "-") for part in parts))
+
+    def load(self, run: Run, *parts: str) -> R:
+        """The result. Raises RunError where the run has none, or where it is damaged."""
+        return cast(R, self.kind.from_arrays(run.load_arrays(self.name(*parts))))
+
+    def facts(self, run: Run, *parts: str) -> F:
+        """What was noted beside it. Raises RunError where the run has no such result."""
+        return cast(F, run.facts(self.name(*parts)))
+
+    def save(
+        self,
+        run: Run,
+        result: R,
+        *parts: str,
+        pairs: SavedPairs | None = None,
+        **facts: Any,
+    ) -> None:
+        """Store it in the run, as `Run.save` does."""
+        run.save(self.name(*parts), result, pairs=pairs, **facts)
+
+    def compute(
+        self,
+        run: Run,
+        method: Callable[..., Any],
+        model: Any,
+        pairs: SavedPairs,
+        *parts: str,
+        facts: Callable[[R], Mapping[str, Any]] | Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> R:
+        """`method(model, pairs, **settings)`, unless it is stored, as `Run.compute` does."""
+        name = self.name(*parts)
+        return cast(R, run.compute(name, method, model, pairs, facts=facts, **settings))
+
+    def is_in(self, run: Run, *parts: str) -> bool:
+        """Whether the run has it."""
+        return self.name(*parts) in run.names
+
+    def labels(self, run: Run) -> tuple[str, ...]:
+        """The part, such as the operation, of each result of this kind in a run, in order."""
+        pattern = re.compile(re.escape(self.pattern).replace(r"\{\}", "(.+)"))
+        (kind,) = (kind for kind, (_, name) in CLASSES.items() if name == self.kind.__name__)
+        matches = (pattern.fullmatch(name) for name in run.names_of(kind))
+        return tuple(match[1] for match in matches if match)
+
+
+MAP = Stored("effects-{}", ComponentEffects, Sample)
+"""The effects of every head and MLP; by operation (or "word_problems", or a wording of powers)."""
+POOLED_MAP = Stored("effects", ComponentEffects, Sample)
+"""Those on the pairs of the four operations together."""
+PATHS = Stored("paths-{}-{}", ComponentEffects, Sample)
+"""The strongest heads; by operation, and by the paths that may carry a change."""
+CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
+"""Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
+CURVE = Stored("curve-{}-{}", KnockoutCurves, Sample)
+"""Some of those orders; by operation and kind."""
+MASK = Stored("mask-{}", GreedyMask, Sample)
+"""Iterative masking; by operation."""
+NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
+"""By kind of prompt, "before" or "after" the knockout."""
+LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)
+"""By kind of prompt, and by side: "reference" or "counterfactual"."""
+RIGHT = Stored("right-{}", Effects, Sample)
+"""p(C) and whether C is the likeliest token [side measure pair]; by kind of prompt."""
+ANSWERS = Stored("answers-{}", Answers, HeadSet)
+"""By set of heads that is knocked out."""
+EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)
+"""By set of heads that is knocked out."""
+OUTCOMES = Stored("outcomes-{}-on-{}", Outcomes, HeadSet)
+"""By set of heads, and by kind of prompts."""
+CLASS_ATTENTION = Stored("attention-{}", Effects, Sample)
+"""Attention from END to classes of tokens [head class pair]; by kind of prompts."""
+ROLE_ATTENTION = Stored("roles-{}", Effects, AttentionFacts)
+"""Attention of the strongest heads from END to roles [head role pair]; by operation."""
+RANDOM_ATTENTION = Stored("random-{}", Effects, Sample)
+"""The same of random other heads."""
+PATTERNS = Stored("patterns-{}", Patterns, dict)
+"""Whole patterns on a few prompts; "formats", "words" or "all"."""
+PROBE = Stored("probe-{}-{}", Effects, Sample)
+"""Cosines with the numbers' columns of W_U; by operation, and by what is read."""
+LENS = Stored("lens-{}-{}", Effects, Sample)
+"""Rank and probability of C under the logit lens; by operation, and by what is read."""
+DIGITS = Stored("digits-{}", Effects, CaseFacts)
+"""Cosines of what MLPs write with the ten digits; by operation."""
+CHANCE = Stored("chance-{}", Effects, ClassFacts)
+"""How often each kind of digit would win by chance; by operation."""
+WINNERS = Stored("winners-{}", Effects, ClassFacts)
+"""Which kind of digit each layer writes most; by operation."""
+MEDIATION = Stored("mediation-{}", Mediation, Sample)
+"""Which MLPs carry the strongest heads' effects; by operation."""
+WRITES = Stored("writes-{}", Effects, Sample)
+"""Cosines of what MLPs write with the numbers; by operation."""
+SUM = Stored("sum-{}", Effects, SumFacts)
+"""Cosines of what MLPs write with the ten digits, of one prompt."""
+BEFORE = Stored("before", Answers, TrainingFacts)
+"""The answers of the model that is tuned, before."""
+TRAINING = Stored("{}", Answers, TrainingFacts)
+"""The answers of a tuned model, by name of the training; `BEFORE` among them."""
+CARRYING = Stored("{}-{}", Answers, HeadSet)
+"""By model ("before", or tuned), and by set of heads: "whole", "without" or a random one."""
+UNTUNED_MAP = Stored("before", ComponentEffects, Sample)
+"""Effects before tuning."""
+TUNED_MAP = Stored("tuned-{}", BeforeAfter, TunedFacts)
+"""Effects before and after tuning; by tuned model."""
+DRIFT = Stored("{}", Answers, DriftFacts)
+"""Answers one after another; "before", or by tuned model."""
