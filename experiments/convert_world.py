@@ -118,4 +118,4 @@ def _constant(pairs: al.PromptPairs) -> float:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.convert_world", description=__doc__)
+    tyro.cli(main, prog="python -m experiments convert_world", description=__doc__)

@@ -103,7 +103,7 @@ def report(run: Run) -> None:
             f"thousand answers [{low:+.2f}, {high:+.2f}], {'flat' if found.flat else 'NOT flat'}; "
             f"the first {facts['repeated']} again at the end: {facts['same']} answers the same"
         )
-    print(f"saved in {run.path}; python -m figures.drift --model {run.config['model']} draws it")
+    print(f"saved in {run.path}; python -m figures drift --model {run.config['model']} draws it")
 
 
 if __name__ == "__main__":

@@ -40,4 +40,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.measure_reference", description=__doc__)
+    tyro.cli(main, prog="python -m experiments measure_reference", description=__doc__)

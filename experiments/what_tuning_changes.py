@@ -127,7 +127,7 @@ def main(
             UNTUNED_MAP.save(run, before, pairs=pooled(pairs))
             for one in missing:
                 compare(one, before, pairs, config, run)
-    print(f"saved in {run.path}; python -m figures.before_after --model {config.model} draws it")
+    print(f"saved in {run.path}; python -m figures before_after --model {config.model} draws it")
 
 
 def tuned_models(config: Config, root: Path) -> list[Tuned]:

@@ -35,7 +35,7 @@ FLAGS = re.DOTALL | re.MULTILINE
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", FLAGS)
 PYTHON = re.compile(
     r"(?:python3?|torchrun[^\n]*|accelerate launch[^\n]*) -m "
-    r"((?:experiments|figures)\.[\w.]+)(?: --(?= ))?([^|;&>\n]*)"
+    r"((?:experiments|figures)(?: --)?[ .][\w.]+)([^|;&>\n]*)"
 )
 
 # What an example takes too long over, and what it is shortened to.
@@ -125,6 +125,7 @@ def asked() -> dict[str, str]:
         for command in commands(page.read_text("utf-8")):
             for module, rest in PYTHON.findall(made(command)):
                 words = [STAND_INS.get(word, word) for word in shlex.split(rest)]
+                module = re.sub(r"(?: --)? ", ".", module)
                 found.setdefault(shlex.join([module, *words]), page_id(page))
     return found
 

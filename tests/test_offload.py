@@ -1,5 +1,6 @@
 """A model with layers on disk: the same effects, one or two layers' weights in memory at a time."""
 
+import json
 import os
 import subprocess
 import sys
@@ -83,7 +84,8 @@ def test_an_offloaded_model_is_known_by_its_weights(folder: Path, tmp_path: Path
     for one in (model, whole):  # the same numbers: the second finds them there
         with open_run("x", {}, model=one, root=tmp_path / "results") as run:
             effects.append(path_patch(one, pairs, run=run, progress=False))
-    assert run.record["results"]["path_patching"]["generation"] == 1
+    entry = json.loads((run.folder("path_patching") / "result.json").read_text())
+    assert entry["generation"] == 1
     assert torch.equal(effects[0].heads.per_pair, effects[1].heads.per_pair)
 
 

@@ -69,7 +69,7 @@ def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> 
     assert re.findall(r'class="chart" id="(\w+)-chart"', page) == there
     lacking = re.findall(r'class="lacking" id="(\w+)"', page)
     assert {"fig3", "fig5", "transfer", "paths"} <= {*lacking}
-    assert "python -m experiments.are_they_needed --model made" in page
+    assert "python -m experiments are_they_needed --model made" in page
     links = re.findall(r'href="#([\w-]+)"', page)
     assert {*there, *lacking, "runs", "what"} <= {*links}
     assert all(f'id="{link}"' in page for link in links)
@@ -282,7 +282,7 @@ def test_a_module_without_a_run_is_lacking(tmp_path: Path) -> None:
     found = collected(fig2, "reference", tmp_path)
     assert not isinstance(found, list)
     assert found.title.startswith("Figure 2: what every head")
-    assert found.command == "python -m experiments.which_heads --model reference"
+    assert found.command == "python -m experiments which_heads --model reference"
     make_run(tmp_path, "reference")
     (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
     assert isinstance(chart, Chart)

@@ -94,8 +94,7 @@ def packed_bundle() -> str:
 def bundle(name: str = "circuitsvis") -> str:
     """The JavaScript of circuitsvis or plotly as it is installed, fit for a classic `<script>`."""
     if name == "plotly":
-        from arith_lens.plotting.library import go as _  # says how to install plotly
-        from plotly.offline import get_plotlyjs
+        from arith_lens.plotting.library import get_plotlyjs
 
         text = get_plotlyjs()
     else:

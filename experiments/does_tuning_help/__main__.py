@@ -94,7 +94,7 @@ def main(
         further = range(config.seed + 1, config.seed + seeds)
         train(repeats(chosen.rates, further), run, plan, processes, skip=() if again else run.names)
         run.save(f"table-{table}", chosen)
-    print(f"saved in {run.path}; python -m figures.table{table} --model {config.model} prints it")
+    print(f"saved in {run.path}; python -m figures table{table} --model {config.model} prints it")
 
 
 def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:

@@ -44,7 +44,7 @@ def tuning_run(model: str, root: Path) -> Run:
     if not found:
         raise RunError(
             f"expected a finished run of {model} with Table 1 under {root / EXPERIMENT}, found "
-            f"none. Make one: python -m experiments.{EXPERIMENT} --table 1 --model {model}"
+            f"none. Make one: python -m experiments {EXPERIMENT} --table 1 --model {model}"
         )
     return found[0]
 
@@ -67,7 +67,7 @@ def precise_models(run: Run) -> list[TunedModel]:
                 models.append(TunedModel(f"seed-{facts['seed']}", TuningResult.load(folder)))
             except FileNotFoundError as error:
                 raise RunError(
-                    f"{error}. Train it again: python -m experiments.{EXPERIMENT} --model "
+                    f"{error}. Train it again: python -m experiments {EXPERIMENT} --model "
                     f"{run.config['model']} --again"
                 ) from error
     return sorted(models, key=lambda one: one.name)
