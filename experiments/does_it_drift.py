@@ -17,7 +17,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers, Question, trend
-from arith_lens.reference.questions import world_questions
+from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tuned import precise_models, tuning_run

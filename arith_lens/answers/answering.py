@@ -1,22 +1,109 @@
-"""Questions to a model, with or without hooks: greedy text, or the likeliest of some choices."""
+"""Questions with their answers, asked of a model with or without hooks.
+
+A model answers by greedy text, or by the likeliest of some choices.
+"""
 
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from arith_lens.answers.questions import Question
 from arith_lens.answers.result import Answers
 from arith_lens.arrays import Arrays
-from arith_lens.benchmarks import same_number
+from arith_lens.benchmarks import Record, load_records, same_number
 from arith_lens.benchmarks.parsing import without_separators
+from arith_lens.benchmarks.readers import LETTERS
+from arith_lens.benchmarks.records import ANSWER_AT_ONCE
 from arith_lens.components import NamedHook
 from arith_lens.hooks.identity import hooks_digest
 from arith_lens.pairs.rows import left_pad
 from arith_lens.runs import ResultSlot, Run
+
+SHOTS_FROM = {"mmlu": "dev", "csqa": "train"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt that ends where its answer starts.
+
+    A number counts by its value, a word by its letters; of `choices` the likeliest is taken.
+    """
+
+    prompt: str
+    answer: str
+    task: str = "questions"
+    choices: tuple[str, ...] = ()  # such as A to D: what may follow the prompt and a space
+
+
+def load_questions(
+    name: str,
+    data_dir: str | Path | None = None,
+    *,
+    split: str | None = None,
+    prompt: str = ANSWER_AT_ONCE,
+    subjects: str | Sequence[str] = "all",
+    shots: int = 0,
+) -> list[Question]:
+    """A benchmark's questions as prompts, from `load_records`.
+
+    Args:
+        name: "gsm8k", "svamp", "addsub", "singleeq", "mmlu" or "csqa" (CommonsenseQA).
+        data_dir: the folder of the benchmarks' folders; without it, the hub.
+        split: as in `load_records`; if not given, test for GSM8K and MMLU, the whole set for SVAMP,
+            AddSub and SingleEq, dev for csqa.
+        prompt: of a word problem, with {question}; MMLU has its authors' prompt, csqa the same
+            without its first line.
+        subjects: of MMLU: "all", "humanities", or names.
+        shots: questions with choices that stand before, with their answers: of MMLU from the
+            subject's dev split, of csqa from train.
+
+    Raises:
+        ValueError: an unknown name, split or subject, or records of another schema.
+        FileNotFoundError: no such file.
+    """
+    records = load_records(name, data_dir, split=split, subjects=subjects)
+    if not records[0].choices:
+        return [Question(prompt.format(question=r.question), r.gold, name) for r in records]
+    shown = _shown(name, data_dir, {r.subject for r in records}, shots)
+    return [
+        Question(
+            shown[r.subject] + _lettered(r),
+            f" {r.gold}",
+            f"{name}/{r.subject}" if r.subject else name,
+            tuple(LETTERS[: len(r.choices)]),
+        )
+        for r in records
+    ]
+
+
+def _shown(
+    name: str, data_dir: str | Path | None, subjects: set[str], shots: int
+) -> dict[str, str]:
+    """What stands before the questions of a subject: the authors' first line, then the shots."""
+    heads = {s: _head(s) for s in subjects}
+    if shots:
+        wanted = sorted(subjects) if name == "mmlu" else "all"
+        examples = load_records(name, data_dir, split=SHOTS_FROM[name], subjects=wanted)
+        for subject in subjects:
+            own = [record for record in examples if record.subject == subject][:shots]
+            heads[subject] += "".join(f"{_lettered(r)} {r.gold}\n\n" for r in own)
+    return heads
+
+
+def _head(subject: str) -> str:
+    about = subject.replace("_", " ")
+    head = f"The following are multiple choice questions (with answers) about {about}.\n\n"
+    return head if subject else ""
+
+
+def _lettered(record: Record) -> str:
+    lines = [f"{a}. {text}" for a, text in zip(LETTERS, record.choices, strict=False)]
+    return "\n".join([record.question, *lines, "Answer:"])
+
 
 NUMBER = re.compile(r"\s*\$?\s*(-?(?:\d[\d,]*)?\.?\d+)")
 

@@ -1,6 +1,7 @@
-"""Benchmarks' records as the harness's tasks want them: its splits, its fields.
+"""What the harness's tasks call: benchmarks' records as its splits, scores, worked examples.
 
-Beside those each question has `id`, and `flag`: why its gold answer cannot be counted on, or "".
+Beside the harness's own fields each question has `id`, and `flag`: why its gold answer cannot be
+counted on, or "".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +10,14 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from arith_lens.benchmarks import Record, load_records
-from arith_lens.benchmarks.mmlu import LETTERS
+import lm_eval
+import yaml
+
+from arith_lens.answers import Question
+from arith_lens.answers.answering import is_right
+from arith_lens.benchmarks import Record, gold_answer, load_records, parse_number, same_number
+from arith_lens.benchmarks.parsing import TOLERANCE
+from arith_lens.benchmarks.readers import LETTERS
 from arith_lens.reference.sets import by_task, load_set
 
 Doc = dict[str, Any]
@@ -131,3 +138,33 @@ def _world(name: str) -> Splits:
         for kind, asked in kinds.items()
     ]
     return {"test": [doc for doc in chain(*zip_longest(*listed)) if doc is not None]}
+
+
+EXTRACTOR = f"arith_lens.benchmarks.parse_number, right within {TOLERANCE}"
+
+
+def number(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
+    """Whether the number that the text gives as its answer is the gold one."""
+    return {"number": int(right_number(results[0], doc["answer"]))}
+
+
+def right_number(text: str, gold: str) -> bool:
+    """Whether a text gives the gold answer, written as a number or as GSM8K writes a solution."""
+    written = gold_answer(gold) if "####" in gold else gold
+    return same_number(parse_number(text), float(written.replace(",", "")))
+
+
+def follows(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
+    """Whether the text starts with the answer, as the model cards of the closed world count."""
+    asked = Question(doc["prompt"], doc["answer"])
+    return {"follows": int(is_right(results[0], asked, whole_words=False))}
+
+
+def worked_examples() -> list[dict[str, str]]:
+    """The eight of Wei et al. (2022) that are usual for all four word problem benchmarks.
+
+    `question` and `target`; read from the harness, whose task gsm8k_cot has them.
+    """
+    path = Path(lm_eval.__file__).parent / "tasks" / "gsm8k" / "gsm8k-cot.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return config["fewshot_config"]["samples"]
