@@ -6,8 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arith_lens.pairs.orders import one_by_one, shuffled
-from arith_lens.pairs.stories import counterfactual_choices
+from arith_lens.pairs.references import (
+    FIELDS,
+    AnyTemplate,
+    Reference,
+    Wording,
+    counterfactual_choices,
+    one_by_one,
+    shuffled,
+)
 from arith_lens.pairs.tokens import (
     Prompt,
     aligned,
@@ -16,7 +23,6 @@ from arith_lens.pairs.tokens import (
     token_spans,
     tokenizer_name,
 )
-from arith_lens.pairs.wordings import FIELDS, AnyTemplate, Reference, Wording
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template, other_operators
 

@@ -6,12 +6,25 @@ Nothing here guesses how a tokenizer splits; every answer is found by tokenizing
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template
+
+
+class Role(StrEnum):
+    """What a token is for in "The sum of 31 and 47 is "."""
+
+    OPERAND_A = "operand a"
+    OPERATOR = "operator"
+    OPERAND_B = "operand b"
+    END = "END"  # last prompt token: the logits here predict the answer
+    BOS = "BOS"
+    OTHER = "other"
+
 
 Span = tuple[int, int]
 ENOUGH = 4  # candidates of fewest words; below it, phrases of one word more are tried too

@@ -16,9 +16,9 @@ import torch
 from arith_lens.benchmarks.parsing import without_separators
 from arith_lens.benchmarks.readers import Records, gold_answer, read_gsm8k
 from arith_lens.pairs.prompt_pairs import PromptPairs
+from arith_lens.pairs.references import role_spans
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import Prompt, Span, encode, pieces, tokenizer_name, tokenizer_of
-from arith_lens.pairs.wordings import role_spans
 from arith_lens.templates import NULL_SYMBOLS
 from arith_lens.word_problems.phrases import Edit, question_edits
 

@@ -1,16 +1,24 @@
-"""Templates filled with problems and tokenized: where A, operator, B and END stand; what C is."""
+"""Reference prompts: templates filled with problems and a story's words, tokenized.
 
-from collections.abc import Mapping, Sequence
+`supply` holds every reference that a template can give under a tokenizer, made when it is needed.
+A `Reference` says where A, operator and B stand, and what C is. Random orders depend on
+`rng.random()` only, which every Python gives alike.
+"""
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from math import prod
+from typing import Any, TypeAlias, TypeVar, overload
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from arith_lens.pairs.prompt_pairs import Role
 from arith_lens.pairs.tokens import (
     Prompt,
+    Role,
     Span,
     continued,
     disjoint,
@@ -22,7 +30,24 @@ from arith_lens.pairs.tokens import (
     tokens_after,
 )
 from arith_lens.problems import Problem
-from arith_lens.templates import CharSpans, StoryTemplate, Template
+from arith_lens.templates import LARGEST_ANSWERS, SLOTS, CharSpans, StoryTemplate, Template
+
+T = TypeVar("T")
+
+
+def shuffled(items: Sequence[T], rng: random.Random) -> list[T]:
+    """All items in a random order."""
+    return sorted(items, key=lambda _: rng.random())
+
+
+def one_by_one(items: Sequence[T], rng: random.Random) -> Iterator[T]:
+    """A random order of a sequence that may be too long to list, as far as it is asked for."""
+    moved: dict[int, int] = {}  # Fisher and Yates' exchanges, those made so far
+    for place in range(len(items)):
+        chosen = place + int(rng.random() * (len(items) - place))
+        yield items[moved.get(chosen, chosen)]
+        moved[chosen] = moved.pop(place, place)
+
 
 AnyTemplate: TypeAlias = Template | StoryTemplate
 ANSWER_TOKENS = ("whole", "first", "last")
@@ -230,3 +255,196 @@ def _shared_token(
         f"{text!r} the tokens of A, operator and B are {dict(spans)}, and each needs tokens of "
         "its own. Leave the template out: templates=[names]."
     )
+
+
+_SLOT = re.compile(r"\{(\w+)\}")
+OPERANDS = ("A", "B")
+
+
+class Choices(Sequence[dict[str, str]]):
+    """Every way to fill slots, each with one of its words and no word twice, in a fixed order.
+
+    Slots of one list have the same words. A way is made when it is asked for, as a story has
+    hundreds of thousands.
+    """
+
+    def __init__(self, options: Mapping[str, Sequence[str]]):
+        self._options = {slot: tuple(words) for slot, words in options.items()}
+        lists = [slot.rstrip("23") for slot in self._options]
+        before = [lists[:place].count(name) for place, name in enumerate(lists)]
+        self._sizes = [
+            max(0, len(words) - taken)
+            for words, taken in zip(self._options.values(), before, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return prod(self._sizes)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, str]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, str]]: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, str] | list[dict[str, str]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        chosen: dict[str, str] = {}
+        for (slot, words), size in zip(self._options.items(), self._sizes, strict=True):
+            index, place = divmod(index, size)
+            chosen[slot] = [word for word in words if word not in chosen.values()][place]
+        return chosen
+
+
+def stand_ins(template: StoryTemplate) -> dict[str, str]:
+    """Each slot that the counterfactual alone has, and the slot or the word in whose place."""
+    words = zip(template.text.split(), template.counterfactual.split(), strict=True)
+    return {_bare(new): _bare(old) for old, new in words if old != new}
+
+
+def piece_counts(tokenizer: Any, templates: Iterable[object]) -> dict[str, int]:
+    """How many tokens each word takes in a sentence: those that decide what may stand for what.
+
+    A first sieve only: what is drawn by it is checked in whole prompts.
+    """
+    stories = [template for template in templates if isinstance(template, StoryTemplate)]
+    named = [slot for story in stories for pair in stand_ins(story).items() for slot in pair]
+    words = dict.fromkeys(w for slot in named for w in SLOTS.get(slot.rstrip("23"), (slot,)))
+    sentences = encode_ids(tokenizer, [f"The {word} is" for word in words])
+    return dict(zip(words, map(len, sentences), strict=True))
+
+
+def reference_choices(template: StoryTemplate, counts: Mapping[str, int]) -> Choices:
+    """Every way to word the reference so that its counterfactual finds words of equal counts.
+
+    Args:
+        counts: how many pieces each word has in a sentence.
+    """
+    slots = dict.fromkeys(s for s in _SLOT.findall(template.text) if s not in OPERANDS)
+    stands = stand_ins(template).items()
+    options: dict[str, list[str]] = {}
+    for slot in slots:
+        replaced = [new for new, old in stands if old == slot]
+        options[slot] = [
+            word
+            for word in SLOTS[slot.rstrip("23")]
+            if len(_choices(template, {slot: word}, counts, replaced))
+        ]
+    fixed = [new for new, old in stands if old not in slots]
+    possible = len(_choices(template, {}, counts, fixed)) > 0
+    return Choices(options if possible else {slot: () for slot in slots})
+
+
+def counterfactual_choices(
+    template: StoryTemplate, words: Mapping[str, str], counts: Mapping[str, int]
+) -> Choices:
+    """Every way to word the counterfactual of a reference that has these words."""
+    return _choices(template, words, counts, stand_ins(template))
+
+
+def _choices(
+    template: StoryTemplate,
+    words: Mapping[str, str],
+    counts: Mapping[str, int],
+    slots: Iterable[str],
+) -> Choices:
+    named = stand_ins(template)
+    options: dict[str, list[str]] = {}
+    for slot in slots:
+        n_pieces = counts[words.get(named[slot], named[slot])]
+        options[slot] = [
+            word
+            for word in SLOTS[slot.rstrip("23")]
+            if counts[word] == n_pieces and word not in words.values()
+        ]
+    return Choices(options)
+
+
+def _bare(word: str) -> str:
+    slots = _SLOT.findall(word)
+    return slots[0] if slots else word
+
+
+@dataclass(frozen=True)
+class Supply(Sequence[Wording]):
+    """The distinct references of one template: its problems, times a story's words."""
+
+    template: AnyTemplate
+    wordings: Sequence[Wording]  # one a problem
+    choices: Choices | None = None  # of a story's words
+
+    def __len__(self) -> int:
+        return len(self.wordings) * (1 if self.choices is None else len(self.choices))
+
+    def __getitem__(self, index: int) -> Wording:
+        if self.choices is None:
+            return self.wordings[index]
+        chosen, problem = divmod(index, len(self.wordings))
+        return replace(self.wordings[problem], words=self.choices[chosen])
+
+    def once(self, rng: random.Random) -> list[Wording]:
+        """Every problem once; a story's words are drawn."""
+        if self.choices is None:
+            return list(self.wordings)
+        n = len(self.choices)
+        return [replace(w, words=self.choices[int(rng.random() * n)]) for w in self.wordings]
+
+    def mixed(self, rng: random.Random) -> Iterator[Wording]:
+        """A random order of all references; of a story's as far as it is asked for."""
+        if self.choices is None:
+            return iter(shuffled(self.wordings, rng))
+        return one_by_one(self, rng)
+
+    def narrowed(self, wordings: Sequence[Wording], kind: str) -> "Supply":
+        """The problems that have such a counterfactual; raises ValueError where none is left."""
+        if not wordings:
+            raise ValueError(
+                f"template {self.template.name} has no counterfactual={kind!r}: none of its "
+                f"{len(self.wordings)} problems has one of its own lengths and another answer. "
+                "Widen the operands, or leave the template out: templates=[names]."
+            )
+        return replace(self, wordings=wordings)
+
+
+def supply(
+    tokenizer: Any,
+    template: AnyTemplate,
+    problems: Sequence[Problem],
+    answer_token: str,
+    counts: Mapping[str, int],
+) -> Supply:
+    """What a template can give. Raises ValueError, which names it, where that is nothing.
+
+    Args:
+        counts: how many tokens a story's words take in a sentence.
+    """
+    if not isinstance(template, StoryTemplate):
+        usable = usable_wordings(tokenizer, template, problems, answer_token, {})
+        return Supply(template, usable)
+    choices = reference_choices(template, counts)
+    if not choices:
+        raise ValueError(_no_words(tokenizer, template, counts))
+    largest = LARGEST_ANSWERS.get(template.name)
+    told = [p for p in problems if largest is None or p.answer <= largest]
+    return Supply(
+        template, usable_wordings(tokenizer, template, told, answer_token, choices[0]), choices
+    )
+
+
+def _no_words(tokenizer: Any, template: StoryTemplate, counts: Mapping[str, int]) -> str:
+    listed = "\n".join(
+        f"  for {old}: {_counted(old, counts)}\n  stands {new}: {_counted(new, counts)}"
+        for new, old in stand_ins(template).items()
+    )
+    return (
+        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: no "
+        f"words that stand for one another have equal token counts:\n"
+        f"{listed}\nLeave the template out: templates=[names]."
+    )
+
+
+def _counted(slot: str, counts: Mapping[str, int]) -> str:
+    words = SLOTS.get(slot.rstrip("23"), (slot,))
+    return ", ".join(f"{word} {counts[word]}" for word in words[:8])
