@@ -27,7 +27,7 @@ N_RESAMPLES = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """One entry a question, in the order they were given."""
+    """One entry per question, in the order they were given."""
 
     correct: Bool[Tensor, "question"]
     said: tuple[str, ...]  # the start of what the model wrote, or the letter it chose
@@ -89,8 +89,8 @@ class Answers:
     def to_arrays(self) -> Arrays:
         """For a file; `from_arrays` gives the same answers back. Texts, which repeat themselves,
         are packed: zlib of JSON, as bytes."""
-        told = json.dumps({name: getattr(self, name) for name in _TEXTS})
-        packed = torch.frombuffer(bytearray(zlib.compress(told.encode())), dtype=torch.uint8)
+        texts = json.dumps({name: getattr(self, name) for name in _TEXTS})
+        packed = torch.frombuffer(bytearray(zlib.compress(texts.encode())), dtype=torch.uint8)
         return Arrays({"correct": self.correct, "texts": packed}, {"kind": KIND})
 
     @classmethod
@@ -101,11 +101,11 @@ class Answers:
         if "texts" not in arrays.tensors:
             raise ValueError("expected answers with packed texts, found none: an earlier version "
                              "wrote them. Run the experiment again")  # fmt: skip
-        told = json.loads(zlib.decompress(arrays.tensors["texts"].numpy().tobytes()))
-        return cls(arrays.tensors["correct"], *(tuple(told[name]) for name in _TEXTS))
+        texts = json.loads(zlib.decompress(arrays.tensors["texts"].numpy().tobytes()))
+        return cls(arrays.tensors["correct"], *(tuple(texts[name]) for name in _TEXTS))
 
     def to_dataframe(self) -> "DataFrame":
-        """A row a question: task, expected, said, correct."""
+        """One row per question: task, expected, said, correct."""
         from pandas import DataFrame
 
         columns = {name: list(getattr(self, name)) for name in reversed(_TEXTS)}
@@ -236,9 +236,9 @@ def change_over_seeds(
         raise ValueError("expected answers of at least one seed, found none")
     befores = [before] * len(after) if isinstance(before, Answers) else before
     differences = []
-    for one, other in zip(befores, after, strict=True):
-        one.change_to(other)  # refuses other questions
-        differences.append(other.correct.double() - one.correct.double())
+    for first, other in zip(befores, after, strict=True):
+        first.change_to(other)  # refuses other questions
+        differences.append(other.correct.double() - first.correct.double())
     every = torch.stack(differences)
     return over_seeds(every if chosen is None else every[:, torch.tensor([*chosen])])
 

@@ -79,19 +79,19 @@ def read_gsm8k(questions: Records, *, split: str = "test") -> list[dict[str, str
         ValueError: a line that is no JSON, or a record without one of the keys.
         FileNotFoundError: neither a file, a folder nor a dataset id that can be loaded.
     """
-    place = str(questions) if isinstance(questions, str | Path) else "record"
+    where = str(questions) if isinstance(questions, str | Path) else "record"
     rows = _gsm8k_rows(questions, split) if isinstance(questions, str | Path) else questions
     records = []
     for number, row in enumerate(rows, 1):
         missing = [key for key in ("question", "answer") if not isinstance(row.get(key), str)]
         if missing:
             raise ValueError(
-                f"{place}, {number}: expected the keys question and answer with text, found "
+                f"{where}, {number}: expected the keys question and answer with text, found "
                 f"{sorted(row)}; {', '.join(missing)} is missing"
             )
         records.append({"question": row["question"], "answer": row["answer"]})
     if not records:
-        raise ValueError(f"{place}: no questions; expected records with question and answer")
+        raise ValueError(f"{where}: no questions; expected records with question and answer")
     return records
 
 
@@ -146,25 +146,25 @@ def chosen_subjects(rows: Iterable[Row], subjects: str | Sequence[str], *, place
     return [row for s in _wanted(subjects, tuple(by_subject), place) for row in by_subject[s]]
 
 
-def _wanted(subjects: str | Sequence[str], found: Sequence[str], place: str) -> Sequence[str]:
-    named = {"all": tuple(sorted(found)), "humanities": HUMANITIES}
+def _wanted(subjects: str | Sequence[str], available: Sequence[str], place: str) -> Sequence[str]:
+    named = {"all": tuple(sorted(available)), "humanities": HUMANITIES}
     wanted = named.get(subjects, (subjects,)) if isinstance(subjects, str) else tuple(subjects)
-    unknown = [subject for subject in wanted if subject not in found]
+    unknown = [subject for subject in wanted if subject not in available]
     if unknown:
         raise ValueError(
             f"no questions of {', '.join(unknown)} in {place}: expected 'all', 'humanities' or "
-            f"names of {', '.join(sorted(found))}"
+            f"names of {', '.join(sorted(available))}"
         )
     return wanted
 
 
 def _csv_files(folder: Path, split: str) -> list[Path]:
-    found = sorted((folder / split).glob(f"*_{split}.csv"))
-    if not found:
+    paths = sorted((folder / split).glob(f"*_{split}.csv"))
+    if not paths:
         raise FileNotFoundError(
             f"no {folder / split}/*_{split}.csv: expected MMLU's files, one a subject"
         )
-    return found
+    return paths
 
 
 def _csv_questions(path: Path, subject: str) -> list[Row]:
@@ -188,12 +188,12 @@ def _csv_questions(path: Path, subject: str) -> list[Row]:
 
 def _finished_rows(folder: Path) -> list[Row]:
     """The prompts of val taken apart."""
-    found = sorted((folder / "val").glob("*_val.jsonl"))
-    if not found:
+    paths = sorted((folder / "val").glob("*_val.jsonl"))
+    if not paths:
         raise FileNotFoundError(
             f"no {folder / 'val'}/*_val.jsonl: expected MMLU's files, prompts with their letters"
         )
-    return [_taken_apart(row, path, i) for path in found for i, row in enumerate(json_lines(path))]
+    return [_taken_apart(row, path, i) for path in paths for i, row in enumerate(json_lines(path))]
 
 
 def _taken_apart(row: Row, path: Path, i: int) -> Row:
@@ -247,19 +247,19 @@ def _equations(name: str) -> Callable[[Row, str, int], Record]:
 
 def _csqa(row: Row, split: str, i: int) -> Record:
     """The authors' schema (question.stem, choices), or the hub's (question, lists of choices)."""
-    asked = row["question"]
-    if isinstance(asked, str):
+    question = row["question"]
+    if isinstance(question, str):
         labels, texts = row["choices"]["label"], row["choices"]["text"]
     else:
-        labels = [choice["label"] for choice in asked["choices"]]
-        texts = [choice["text"] for choice in asked["choices"]]
-        asked = asked["stem"]
+        labels = [choice["label"] for choice in question["choices"]]
+        texts = [choice["text"] for choice in question["choices"]]
+        question = question["stem"]
     if list(labels) != list(LETTERS):
         raise ValueError(f"expected choices labelled A to E in order, found {list(labels)}")
     gold = row["answerKey"]
     if gold not in labels:
         raise ValueError(f"expected an answer A to E, found {gold!r} (test answers are not public)")
-    return Record(f"csqa/{row['id']}", asked.strip(), gold, choices=tuple(texts))
+    return Record(f"csqa/{row['id']}", question.strip(), gold, choices=tuple(texts))
 
 
 def _mmlu(row: Row, split: str, i: int) -> Record:
@@ -355,13 +355,13 @@ def load_records(
     if split not in source.files:
         raise ValueError(f"{name} has no split {split!r}: expected {', '.join(source.files)}")
     if data_dir is None:
-        place, rows = _from_hub(name, split, subjects, hub_id)
+        where, rows = _from_hub(name, split, subjects, hub_id)
     else:
-        place, rows = _from_files(name, Path(data_dir) / name, split, subjects)
+        where, rows = _from_files(name, Path(data_dir) / name, split, subjects)
     numbered = _numbered(name, rows)
-    records = [_checked(source.read, row, split, i, place) for i, row in numbered]
+    records = [_checked(source.read, row, split, i, where) for i, row in numbered]
     if not records:
-        raise ValueError(f"{place}: no questions")
+        raise ValueError(f"{where}: no questions")
     flagged = zip(records, flags_of(records), strict=True)
     return [replace(record, flags=flags) if flags else record for record, flags in flagged]
 
@@ -412,13 +412,13 @@ def _from_hub(
 
 
 def _checked(
-    read: Callable[[Row, str, int], Record], row: Row, split: str, i: int, place: str
+    read: Callable[[Row, str, int], Record], row: Row, split: str, i: int, where: str
 ) -> Record:
     try:
         return read(row, split, i)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(
-            f"{place}, record {i}: not in the benchmark's schema ({type(error).__name__}: "
+            f"{where}, record {i}: not in the benchmark's schema ({type(error).__name__}: "
             f"{error}); found {row!r:.200}"
         ) from error
 

@@ -154,10 +154,10 @@ def _by_content(record: Record) -> Flag | None:
     if record.choices:
         return _damaged(record)
     name = record.id.partition("/")[0]
-    found = _BY_DIGEST.get((name, digest(record)))
-    if found is None:
+    known = _BY_DIGEST.get((name, digest(record)))
+    if known is None:
         return None
-    published, flag = found
+    published, flag = known
     return Flag(flag.kind, f"{published} of the whole set: {flag.reason}")
 
 

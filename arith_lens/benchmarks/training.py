@@ -90,7 +90,7 @@ def find_overlaps(
     if unknown:
         raise ValueError(f"no rule {', '.join(sorted(unknown))}: expected same, reworded, story")
     texts = [_text(row, i) for i, row in enumerate(train)]
-    found = []
+    overlaps = []
     for name, records in tests.items():
         tested = [_text(record, i) for i, record in enumerate(records)]
         finders = [_FINDERS[rule](tested) for rule in rules]
@@ -98,11 +98,11 @@ def find_overlaps(
             for rule, find in zip(rules, finders, strict=True):
                 test = find(text)
                 if test is not None:
-                    found.append(
+                    overlaps.append(
                         Overlap(text.id, test.id, name, rule, text.question, test.question)
                     )
                     break
-    return found
+    return overlaps
 
 
 def refuse_overlap(
@@ -115,21 +115,22 @@ def refuse_overlap(
     Raises:
         ValueError: training questions are in a test set; with counts and first examples.
     """
-    found = find_overlaps(train, tests, rules)
-    if not found:
+    overlaps = find_overlaps(train, tests, rules)
+    if not overlaps:
         return
     shown = "\n".join(
-        f"  {o.train} is {o.test} ({o.rule}): {o.train_question:.90}" for o in found[:3]
+        f"  {o.train} is {o.test} ({o.rule}): {o.train_question:.90}" for o in overlaps[:3]
     )
     raise ValueError(
-        f"training questions are in test sets: {describe(found)}. For example\n{shown}\nLeave them "
-        "out (training_set does), or report on other test sets; whole sets hold their train parts"
+        f"training questions are in test sets: {describe(overlaps)}. For example\n{shown}\n"
+        "Leave them out (training_set does), or report on other test sets; whole sets hold their "
+        "train parts"
     )
 
 
-def describe(found: Sequence[Overlap]) -> str:
+def describe(overlaps: Sequence[Overlap]) -> str:
     """Counts by test set and rule: "singleeq/test 22 same, 18 reworded; addsub/test 1 same"."""
-    counts = Counter((o.test_set, o.rule) for o in found)
+    counts = Counter((o.test_set, o.rule) for o in overlaps)
     by_set: dict[str, list[str]] = defaultdict(list)
     for (test_set, rule), count in counts.items():
         by_set[test_set].append(f"{count} {rule}")
@@ -141,10 +142,10 @@ def _text(row: Any, i: int) -> _Text:
         return _read(row.id, row.question)
     question = row.get("question") if isinstance(row, Mapping) else None
     if not isinstance(question, str):
-        found = f"the keys {sorted(row)}" if isinstance(row, Mapping) else f"{row!r:.80}"
+        description = f"the keys {sorted(row)}" if isinstance(row, Mapping) else f"{row!r:.80}"
         raise ValueError(
             f"training row {i}: expected a Record, or the key question with the bare question as "
-            f"text, which is what test questions are compared with; found {found}"
+            f"text, which is what test questions are compared with; found {description}"
         )
     return _read(str(row.get("id", f"row {i}")), question)
 
@@ -257,10 +258,10 @@ def training_parts(
     _check(names, form, mawps)
     tests = held_out(names, data_dir) if tests is None else tests
     records = {name: load_records(name, data_dir, split="train") for name in names}
-    found = find_overlaps([r for part in records.values() for r in part], tests, rules)
+    overlaps = find_overlaps([r for part in records.values() for r in part], tests, rules)
     seen: set[str] = set()
     return [
-        _part(name, part, [o for o in found if o.train.startswith(f"{name}/")], form, seen)
+        _part(name, part, [o for o in overlaps if o.train.startswith(f"{name}/")], form, seen)
         for name, part in records.items()
     ]
 

@@ -100,24 +100,24 @@ def build(
                 tasks[leaf] = _harness_task(manager, leaf, splits)
             _set_shots(tasks[leaf], _shots_of(shots, name, leaf), seed)
             if max_new_tokens and tasks[leaf].OUTPUT_TYPE == "generate_until":
-                told = {"max_gen_toks": max_new_tokens}
-                tasks[leaf].set_config("generation_kwargs", told, update=True)
+                options = {"max_gen_toks": max_new_tokens}
+                tasks[leaf].set_config("generation_kwargs", options, update=True)
     return Built(tasks, {n: v for n, v in groups.items() if v != (n,)})
 
 
 def run(lm: Any, built: Built, *, limit: int | None) -> Mapping[str, Sequence[Any]]:
     """The harness's own evaluation: by task, what it logs of each question and filter."""
     with quiet():
-        found = run_harness(
+        results = run_harness(
             lm, {"tasks": dict(built.tasks)}, limit=limit, bootstrap_iters=0, log_samples=True
         )
-    assert found is not None and "samples" in found, "one process asks, and samples are logged"
-    return found["samples"]
+    assert results is not None and "samples" in results, "one process asks, and samples are logged"
+    return results["samples"]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the harness's log and its bars, one a task: `evaluate` shows one of its own."""
+    """Without the harness's log and its bars, one per task: `evaluate` shows one of its own."""
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -155,9 +155,9 @@ def _with_others(manager: TaskManager, name: str) -> TaskManager:
     )
     for path in sorted(HARNESS_TASKS.rglob("*.yaml")):
         if defined.search(path.read_text(encoding="utf-8", errors="replace")):
-            found = _manager(path.parent)
-            if name in found.task_index:
-                return found
+            extended = _manager(path.parent)
+            if name in extended.task_index:
+                return extended
     close = get_close_matches(name, manager.all_tasks, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     raise ValueError(
@@ -211,19 +211,19 @@ def _shots_of(shots: int | Mapping[str, int] | None, name: str, leaf: str) -> in
     if isinstance(shots, int):
         return shots
     family = "mmlu" if leaf.startswith("mmlu_") else leaf
-    told = {**SHOTS, **(shots or {})}
-    return next((told[key] for key in (leaf, name, family) if key in told), None)
+    counts = {**SHOTS, **(shots or {})}
+    return next((counts[key] for key in (leaf, name, family) if key in counts), None)
 
 
 def _check_shots(shots: Any, groups: Mapping[str, tuple[str, ...]]) -> None:
-    told = {"shots": shots} if isinstance(shots, int) else dict(shots or {})
+    counts = {"shots": shots} if isinstance(shots, int) else dict(shots or {})
     wrong = {
-        n: k for n, k in told.items() if isinstance(k, bool) or not isinstance(k, int) or k < 0
+        n: k for n, k in counts.items() if isinstance(k, bool) or not isinstance(k, int) or k < 0
     }
     if wrong:
         raise ValueError(f"expected shots of 0 or more, found {wrong}")
-    asked = {"shots", "mmlu", *groups, *(leaf for leaves in groups.values() for leaf in leaves)}
-    if unknown := sorted(set(told) - asked):
+    known = {"shots", "mmlu", *groups, *(leaf for leaves in groups.values() for leaf in leaves)}
+    if unknown := sorted(set(counts) - known):
         raise ValueError(
             f"expected shots of the tasks {', '.join(groups)}, found shots of {', '.join(unknown)}"
         )
@@ -249,7 +249,7 @@ PINNED = (
 )
 
 
-def settings_of(built: Built, model: Any, **told: Any) -> dict[str, Any]:
+def settings_of(built: Built, model: Any, **settings: Any) -> dict[str, Any]:
     """The settings that an EvaluationResult carries, before anything is asked."""
     about = describe_model(model)
     return {
@@ -257,7 +257,7 @@ def settings_of(built: Built, model: Any, **told: Any) -> dict[str, Any]:
         "groups": {name: list(leaves) for name, leaves in built.groups.items()},
         "harness": f"lm_eval {version('lm_eval')}",
         "model": {key: about[key] for key in ("name", "dtype", "attn_implementation")},
-        **told,
+        **settings,
     }
 
 
@@ -302,7 +302,7 @@ def read_samples(
     samples: Mapping[str, Sequence[Sample]], built: Built, settings: Mapping[str, Any], lm: Any
 ) -> EvaluationResult:
     """The outcomes of all tasks, in the order of the tasks and of their questions."""
-    told: list[tuple[bool, str, str, str]] = []
+    outcomes: list[tuple[bool, str, str, str]] = []
     numbers: list[int] = []
     flags: list[str] = []
     scores: list[dict[str, float]] = []
@@ -313,11 +313,11 @@ def read_samples(
         for number, of in by_number.items():
             doc = of[0]["doc"]
             label = f"{name}/{doc['kind']}" if "kind" in doc else name
-            told.append((*_outcome(task, of[0]), label))
+            outcomes.append((*_outcome(task, of[0]), label))
             numbers.append(number)
             flags.append(doc.get("flag", ""))
             scores.append(_scores(of))
-    correct, said, expected, label = zip(*told, strict=True)
+    correct, written, expected, label = zip(*outcomes, strict=True)
     names = dict.fromkeys(score for of in scores for score in of)
     tasks = {
         name: {
@@ -328,7 +328,7 @@ def read_samples(
         for name, about in settings["tasks"].items()
     }
     return EvaluationResult(
-        Answers(torch.tensor(correct), tuple(said), tuple(expected), tuple(label)),
+        Answers(torch.tensor(correct), tuple(written), tuple(expected), tuple(label)),
         torch.tensor(numbers),
         tuple(flags),
         {n: _column(scores, n) for n in names},
@@ -338,11 +338,11 @@ def read_samples(
 
 
 def _by_question(samples: Sequence[Sample]) -> dict[int, list[Sample]]:
-    """The samples of each question, one a filter."""
-    found: dict[int, list[Sample]] = {}
+    """The samples of each question, one per filter."""
+    by_number: dict[int, list[Sample]] = {}
     for sample in samples:
-        found.setdefault(int(sample["doc_id"]), []).append(sample)
-    return dict(sorted(found.items()))
+        by_number.setdefault(int(sample["doc_id"]), []).append(sample)
+    return dict(sorted(by_number.items()))
 
 
 def _prompt(sample: Sample) -> str:
@@ -381,6 +381,6 @@ def _outcome(task: Any, sample: Sample) -> tuple[bool, str, str]:
 def _chosen(task: Any, sample: Sample) -> tuple[bool, str, str]:
     choices = task.doc_to_choice(sample["doc"])
     likelihoods = [float(response[0][0]) for response in sample["resps"]]
-    said = choices[max(range(len(choices)), key=likelihoods.__getitem__)]
+    choice = choices[max(range(len(choices)), key=likelihoods.__getitem__)]
     target = sample["target"]
-    return bool(sample["acc"]), said, choices[target] if isinstance(target, int) else str(target)
+    return bool(sample["acc"]), choice, choices[target] if isinstance(target, int) else str(target)

@@ -50,18 +50,18 @@ def score_continuations(
         width: how many continuations a prompt has at most; NaN where it has fewer
     """
     tokens, mask = left_pad(prompts)
-    longest = max(len(said) for of in continuations for said in of)
+    longest = max(len(continuation) for of in continuations for continuation in of)
     logits = model.run_with_hooks(
         tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=longest
     )
     logprobs = logits.float().log_softmax(-1)
     scores = torch.full((len(prompts), width, 2), float("nan"), dtype=torch.float64)
     for row, of in enumerate(continuations):
-        for place, said in enumerate(of):
-            chosen = torch.tensor(said, device=logprobs.device)
-            at = logprobs[row, -len(said) :]
-            scores[row, place, 0] = at.gather(1, chosen[:, None]).sum()
-            scores[row, place, 1] = (at.argmax(-1) == chosen).all()
+        for column, continuation in enumerate(of):
+            chosen = torch.tensor(continuation, device=logprobs.device)
+            at = logprobs[row, -len(continuation) :]
+            scores[row, column, 0] = at.gather(1, chosen[:, None]).sum()
+            scores[row, column, 1] = (at.argmax(-1) == chosen).all()
     return scores
 
 
@@ -80,7 +80,7 @@ def write_on(
 
     tokens, mask = left_pad(prompts)
     width = tokens.shape[1]
-    whole = model.generate(
+    written = model.generate(
         tokens,
         fwd_hooks=hooks,
         hook_steps=hook_steps,
@@ -89,7 +89,7 @@ def write_on(
         stopping_criteria=stop_sequences_criteria(model.tokenizer, stops, width, len(prompts)),
         **settings,
     )
-    new = whole[:, width:]
+    new = written[:, width:]
     return torch.nn.functional.pad(new, (0, n_new - new.shape[1]), value=NO_TOKEN).cpu()
 
 
@@ -104,7 +104,7 @@ def bytes_of_row(model: Any, length: int) -> int:
 MAX_NEW = 256  # the harness's, where a task does not say
 AT_ONCE = 64  # rows of a forward at most, however much memory is free
 PART = 64  # rows that a run keeps together
-Answer = Callable[[Sequence["Row"]], Tensor]  # a line of numbers a row
+Answer = Callable[[Sequence["Row"]], Tensor]  # a line of numbers per row
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,8 @@ class HookedLM(TemplateLM):
     ) -> list[tuple[float, bool]]:
         shared: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for i, (_texts, context, continuation) in enumerate(requests):
-            whole = self._fitting([*context, *continuation], self.max_length + 1, self._tasks[i])
-            shared[tuple(whole[:-1])].append(i)
+            full = self._fitting([*context, *continuation], self.max_length + 1, self._tasks[i])
+            shared[tuple(full[:-1])].append(i)
         rows = [Row(ids, tuple(at), self._tasks[at[0]]) for ids, at in shared.items()]
         scored = [continuation for _, _, continuation in requests]
         self._check_positions(max(map(len, scored)))
@@ -196,21 +196,21 @@ class HookedLM(TemplateLM):
                 self.model, [row.ids for row in batch], continuations, self.hooks, width=width
             )
 
-        found: dict[int, tuple[float, bool]] = {}
+        results: dict[int, tuple[float, bool]] = {}
         for row, scores in self._answered("choices", rows, score, scored=scored):
             for i, (logprob, greedy) in zip(row.requests, scores.tolist(), strict=False):
-                found[i] = logprob, bool(greedy)
-        return [found[i] for i in range(len(requests))]
+                results[i] = logprob, bool(greedy)
+        return [results[i] for i in range(len(requests))]
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """What the model writes after each prompt, up to a stop."""
         by_settings: dict[str, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             by_settings[repr(request.args[1])].append(i)
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for alike in by_settings.values():
-            found |= self._written({i: requests[i] for i in alike})
-        return [found[i] for i in range(len(requests))]
+            texts |= self._written({i: requests[i] for i in alike})
+        return [texts[i] for i in range(len(requests))]
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
         """Refused: no task with right and wrong answers asks for it."""
@@ -246,13 +246,13 @@ class HookedLM(TemplateLM):
                 settings=settings,
             )
 
-        told = {"stops": stops, "settings": settings}
-        found = {}
-        for row, new in self._answered("texts", rows, write, n_new=n_new, **told):
+        decisive = {"stops": stops, "settings": settings}
+        texts = {}
+        for row, new in self._answered("texts", rows, write, n_new=n_new, **decisive):
             ids = [token for token in new.tolist() if token != NO_TOKEN]
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
-            found[row.requests[0]] = postprocess_generated_text(text, stops, None)
-        return found
+            texts[row.requests[0]] = postprocess_generated_text(text, stops, None)
+        return texts
 
     def _answered(
         self, what: str, rows: list[Row], answer: Answer, *, n_new: int = 0, **settings: Any

@@ -42,7 +42,7 @@ def reader(
     None for a task that only the harness knows how to read. With `held_out` a set that is asked
     whole is asked in its test part alone. Raises what `load_records` raises.
     """
-    place = None if data_dir is None else str(data_dir)
+    folder = None if data_dir is None else str(data_dir)
     load = cache(load_records)  # all subjects of MMLU are one data set on the hub
 
     def read(task: str) -> Splits | None:
@@ -51,12 +51,12 @@ def reader(
             return {
                 split: [
                     _doc(name, record)
-                    for record in load(name, place, split=_part(part, held_out=held_out))
+                    for record in load(name, folder, split=_part(part, held_out=held_out))
                 ]
                 for split, part in parts.items()
             }
         if task.startswith(MMLU):
-            return _subject(task.removeprefix(MMLU), place, load)
+            return _subject(task.removeprefix(MMLU), folder, load)
         return None
 
     return read
@@ -103,13 +103,13 @@ def as_datasets(splits: Mapping[str, list[Doc]] | None) -> Any:
     return DatasetDict({name: Dataset.from_list(docs) for name, docs in (splits or {}).items()})
 
 
-def _subject(subject: str, place: str | None, load: Load) -> Splits:
-    """A folder has a file a subject, the hub all in one."""
-    wanted = "all" if place is None else (subject,)
+def _subject(subject: str, folder: str | None, load: Load) -> Splits:
+    """A folder has one file per subject, the hub all in one."""
+    wanted = "all" if folder is None else (subject,)
     return {
         split: [
             _doc("mmlu", record)
-            for record in load("mmlu", place, split=split, subjects=wanted)
+            for record in load("mmlu", folder, split=split, subjects=wanted)
             if record.subject == subject
         ]
         for split in ("dev", "test")
@@ -134,8 +134,8 @@ def _world(name: str) -> Splits:
     """A frozen set of the closed world, its kinds in turn, so that the first few have them all."""
     kinds = by_task(load_set(name))
     listed = [
-        [{"prompt": prompt, "answer": answer, "kind": kind} for prompt, answer in asked]
-        for kind, asked in kinds.items()
+        [{"prompt": prompt, "answer": answer, "kind": kind} for prompt, answer in items]
+        for kind, items in kinds.items()
     ]
     return {"test": [doc for doc in chain(*zip_longest(*listed)) if doc is not None]}
 
@@ -156,8 +156,8 @@ def right_number(text: str, gold: str) -> bool:
 
 def follows(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
     """Whether the text starts with the answer, as the model cards of the closed world count."""
-    asked = Question(doc["prompt"], doc["answer"])
-    return {"follows": int(is_right(results[0], asked, whole_words=False))}
+    question = Question(doc["prompt"], doc["answer"])
+    return {"follows": int(is_right(results[0], question, whole_words=False))}
 
 
 def worked_examples() -> list[dict[str, str]]:

@@ -83,25 +83,25 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
             HookedModel or its bridge, a ValueError).
     """
     right, probability = answer(model, pairs, "reference", batch_size)
-    kept = pairs.filter(right)
+    correct = pairs.filter(right)
     mean_probability = float(probability.mean())
-    if not len(kept):
+    if not len(correct):
         raise ValueError(
             f"no pair is left after keep='correct': the model answers 0 of {len(pairs)} right "
             f"(accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
             f"{_example(model, pairs[:1])}.\nUse a model that can calculate, an operation that it "
             "knows, or keep='all' (on a command line: --keep all) to look at all pairs."
         )
-    still, _ = answer(model, kept, "counterfactual", batch_size)
-    drawn, left = Counter(pairs.template or ()), Counter(kept.template or ())
+    still, _ = answer(model, correct, "counterfactual", batch_size)
+    drawn, left = Counter(pairs.template or ()), Counter(correct.template or ())
     selection = Selection(
         n_drawn=len(pairs),
-        n_kept=len(kept),
+        n_kept=len(correct),
         mean_probability=mean_probability,
         counterfactual_correct=float(still.float().mean()),
         by_template={name: (left[name], drawn[name]) for name in drawn},
     )
-    return replace(kept, selection=selection)
+    return replace(correct, selection=selection)
 
 
 def answer(

@@ -102,30 +102,30 @@ def _some(rows: list[Mapping[str, Any]], path: str | Path) -> list[Mapping[str, 
     return rows
 
 
-def _checked(row: Any, place: str) -> Mapping[str, Any]:
+def _checked(row: Any, where: str) -> Mapping[str, Any]:
     """A row with all it needs and no key misspelt; or a ValueError."""
     missing = [c for c in COLUMNS if not isinstance(row, dict) or row.get(c) in (None, "")]
     if missing:
-        found = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
+        keys = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
         raise ValueError(
-            f"{place}: expected the keys {', '.join(COLUMNS)}, each with text; "
-            f"{', '.join(missing)} is missing or empty; found {found or 'nothing'}"
+            f"{where}: expected the keys {', '.join(COLUMNS)}, each with text; "
+            f"{', '.join(missing)} is missing or empty; found {keys or 'nothing'}"
         )
     for column in COLUMNS:
         if not (text := str(row[column])).isascii() and _surrogates(text):
             raise ValueError(
-                f"{place}: expected text in {column!r}, found half of a surrogate pair in "
+                f"{where}: expected text in {column!r}, found half of a surrogate pair in "
                 f"{text!a}, which is no character; write the whole character"
             )
     if None in row:
-        raise ValueError(f"{place}: more cells than the header has columns; quote text with commas")
+        raise ValueError(f"{where}: more cells than the header has columns; quote text with commas")
     for key in row.keys() - {*COLUMNS, *OPTIONAL}:
         if near := _meant(str(key)):
             raise ValueError(
-                f"{place}: unknown key {key!r}; if {near!r} is meant, spell it so, else rename it "
+                f"{where}: unknown key {key!r}; if {near!r} is meant, spell it so, else rename it "
                 f"(known keys: {', '.join((*COLUMNS, *OPTIONAL))})"
             )
-    _check_origin(row, place)
+    _check_origin(row, where)
     return row
 
 
@@ -139,18 +139,18 @@ def _meant(key: str) -> str | None:
     return near[0] if near else None
 
 
-def _check_origin(row: dict[str, Any], place: str) -> None:
+def _check_origin(row: dict[str, Any], where: str) -> None:
     """Refuse half of what says where a prompt comes from: template, a and b go together."""
-    given = [key for key in OPTIONAL if row.get(key) not in (None, "")]
-    if given and len(given) < len(OPTIONAL):
-        absent = ", ".join(key for key in OPTIONAL if key not in given)
+    present = [key for key in OPTIONAL if row.get(key) not in (None, "")]
+    if present and len(present) < len(OPTIONAL):
+        absent = ", ".join(key for key in OPTIONAL if key not in present)
         raise ValueError(
-            f"{place}: {', '.join(given)} without {absent}; give template, a and b together (they "
-            "bring the roles of tokens back), or none of them"
+            f"{where}: {', '.join(present)} without {absent}; give template, a and b together "
+            "(they bring the roles of tokens back), or none of them"
         )
-    for key in OPTIONAL[1:] if given else ():
+    for key in OPTIONAL[1:] if present else ():
         if not str(row[key]).removeprefix("-").isdecimal():
-            raise ValueError(f"{place}: expected a whole number as {key!r}, found {row[key]!r}")
+            raise ValueError(f"{where}: expected a whole number as {key!r}, found {row[key]!r}")
 
 
 _BY_NAME: dict[str, AnyTemplate] = {
@@ -172,9 +172,9 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
         [str(row[column]) for row in rows] for column in ("reference", "counterfactual", "answer")
     )
     prompts, others = encode(tokenizer, references), encode(tokenizer, counterfactuals)
-    wholes = encode(tokenizer, list(map(continued, references, answers)))
+    answered = encode(tokenizer, list(map(continued, references, answers)))
     tokens = [
-        _answer(tokenizer, i, references[i], answers[i], prompts[i], wholes[i])
+        _answer(tokenizer, i, references[i], answers[i], prompts[i], answered[i])
         for i in range(len(rows))
     ]
     for i, (prompt, other) in enumerate(zip(prompts, others, strict=True)):
@@ -215,22 +215,22 @@ def not_aligned(
 
 
 def _answer(
-    tokenizer: Any, pair: int, text: str, answer: str, prompt: Prompt, whole: Prompt
+    tokenizer: Any, pair: int, text: str, answer: str, prompt: Prompt, answered: Prompt
 ) -> int:
-    token = answer_token(tokenizer, prompt, whole, answer.strip())
+    token = answer_token(tokenizer, prompt, answered, answer.strip())
     if token is None:
-        shown = " ".join(tokenizer.convert_ids_to_tokens(list(whole.ids)))
+        shown = " ".join(tokenizer.convert_ids_to_tokens(list(answered.ids)))
         raise ValueError(
             f"pair {pair}: the answer {answer!r} is not the one token after {text!r} under "
             f"{tokenizer_name(tokenizer)}; prompt and answer are {shown}.\n"
-            f"{_advice(tokenizer, text, prompt, whole)}"
+            f"{_advice(tokenizer, text, prompt, answered)}"
         )
     return token
 
 
-def _advice(tokenizer: Any, text: str, prompt: Prompt, whole: Prompt) -> str:
+def _advice(tokenizer: Any, text: str, prompt: Prompt, answered: Prompt) -> str:
     """What to do: an answer's first token where that alone would be taken, else more generally."""
-    after = tokens_after(prompt.ids, whole.ids)
+    after = tokens_after(prompt.ids, answered.ids)
     first = said(tokenizer, after)[after[0]] if after else ""
     if first:
         (alone,) = encode(tokenizer, [continued(text, first)])
@@ -250,14 +250,14 @@ def _known(
 ) -> dict[str, Any]:
     """What rows of a known template bring back: roles, operands and the rest; else nothing."""
     matched = [_matched(row, prompt) for row, prompt in zip(rows, prompts, strict=True)]
-    found = [match for match in matched if match is not None]
-    if len(found) < len(rows):
+    known = [match for match in matched if match is not None]
+    if len(known) < len(rows):
         return {}
-    wordings = [wording for wording, _ in found]
-    spans = [spans for _, spans in found]
+    wordings = [wording for wording, _ in known]
+    spans = [spans for _, spans in known]
     computed = [
         is_computed(tokenizer, wording, str(row["reference"]), prompt, fields)
-        for (wording, fields), row, prompt in zip(found, rows, prompts, strict=True)
+        for (wording, fields), row, prompt in zip(known, rows, prompts, strict=True)
     ]
     return {
         "spans": role_spans(tokenizer, list(zip(prompts, spans, strict=True)), width),
@@ -281,15 +281,15 @@ def _matched(row: Mapping[str, Any], prompt: Prompt) -> tuple[Wording, Mapping[s
     template = _BY_NAME[name]
     problem = Problem(template.operation, int(row["a"]), int(row["b"]))
     text, answer = str(row["reference"]), str(row["answer"]).strip()
-    found = re.fullmatch(_pattern(template, problem), text)
-    if found is None or not problem.is_exact:
+    match = re.fullmatch(_pattern(template, problem), text)
+    if match is None or not problem.is_exact:
         return None
-    if not str(problem.answer).startswith(found["given"] + answer):
+    if not str(problem.answer).startswith(match["given"] + answer):
         return None
     spans = {
-        name: prompt.token_span(found.span(name)) for name in FIELDS if name in found.re.groupindex
+        name: prompt.token_span(match.span(name)) for name in FIELDS if name in match.re.groupindex
     }
-    wording = Wording(template, problem, answer, found["given"])
+    wording = Wording(template, problem, answer, match["given"])
     return (wording, spans) if disjoint(spans) else None
 
 

@@ -470,9 +470,9 @@ def _table(pairs: PromptPairs) -> str:
         f'<span style="{_ink(colour)};padding:0 4px">{escape(str(role))}</span>'
         for role, colour in COLOURS.items()
     )
-    said = escape(pairs.summary()).replace("\n", "<br>")
+    heading = escape(pairs.summary()).replace("\n", "<br>")
     legend = f"<div>{key}</div>" if pairs.spans is not None else ""
-    return f"<div><div>{said}</div>{legend}{grids}{more}</div>"
+    return f"<div><div>{heading}</div>{legend}{grids}{more}</div>"
 
 
 def _grid(pairs: PromptPairs, pair: int) -> str:

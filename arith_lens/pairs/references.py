@@ -43,10 +43,10 @@ def shuffled(items: Sequence[T], rng: random.Random) -> list[T]:
 def one_by_one(items: Sequence[T], rng: random.Random) -> Iterator[T]:
     """A random order of a sequence that may be too long to list, as far as it is asked for."""
     moved: dict[int, int] = {}  # Fisher and Yates' exchanges, those made so far
-    for place in range(len(items)):
-        chosen = place + int(rng.random() * (len(items) - place))
+    for position in range(len(items)):
+        chosen = position + int(rng.random() * (len(items) - position))
         yield items[moved.get(chosen, chosen)]
-        moved[chosen] = moved.pop(place, place)
+        moved[chosen] = moved.pop(position, position)
 
 
 AnyTemplate: TypeAlias = Template | StoryTemplate
@@ -112,8 +112,8 @@ def usable_wordings(
         trimmed = replace(trimmed, counterfactual=trimmed.counterfactual.rstrip(" "))
     examples = {problem.answer: problem for problem in problems}
     for worded in (template, trimmed):
-        asked = [Wording(worded, problem, "", words=words) for problem in examples.values()]
-        parts = dict(zip(examples, _answer_parts(tokenizer, asked, answer_token), strict=True))
+        questions = [Wording(worded, problem, "", words=words) for problem in examples.values()]
+        parts = dict(zip(examples, _answer_parts(tokenizer, questions, answer_token), strict=True))
         usable = [
             Wording(worded, problem, *part, words=words)
             for problem in problems
@@ -131,34 +131,36 @@ def _answer_parts(
     texts = [wording.reference()[0] for wording in wordings]
     answers = [str(wording.problem.answer) for wording in wordings]
     prompts = encode_ids(tokenizer, texts)
-    wholes = encode_ids(tokenizer, list(map(continued, texts, answers)))
-    after = [tokens_after(p, whole) for p, whole in zip(prompts, wholes, strict=True)]
-    place = -1 if answer_token == "last" else 0
-    says = said(tokenizer, [tokens[place] for tokens in after if tokens])
-    found: list[tuple[str, str] | None] = []
+    all_answered = encode_ids(tokenizer, list(map(continued, texts, answers)))
+    after = [tokens_after(p, answered) for p, answered in zip(prompts, all_answered, strict=True)]
+    which = -1 if answer_token == "last" else 0
+    says = said(tokenizer, [tokens[which] for tokens in after if tokens])
+    answers_in_parts: list[tuple[str, str] | None] = []
     for tokens, answer in zip(after, answers, strict=True):
-        text = says[tokens[place]] if tokens else ""
-        given = answer.removesuffix(text) if answer_token == "last" else ""
+        text = says[tokens[which]] if tokens else ""
+        prefix = answer.removesuffix(text) if answer_token == "last" else ""
         fits = {
             "whole": len(tokens) == 1 and text == answer,
             "first": len(tokens) > 1 and text not in ("", answer) and answer.startswith(text),
-            "last": len(tokens) > 1 and given not in ("", answer),
+            "last": len(tokens) > 1 and prefix not in ("", answer),
         }
-        found.append((text, given) if fits[answer_token] else None)
-    return found
+        answers_in_parts.append((text, prefix) if fits[answer_token] else None)
+    return answers_in_parts
 
 
 def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
     """The wordings after whose prompt the answer's token comes next, tokenized."""
     rendered = [wording.reference() for wording in wordings]
     prompts = encode(tokenizer, [text for text, _ in rendered])
-    wholes = encode_ids(
+    all_answered = encode_ids(
         tokenizer,
         [continued(text, w.rest) for (text, _), w in zip(rendered, wordings, strict=True)],
     )
-    after = [tokens_after(p.ids, whole) for p, whole in zip(prompts, wholes, strict=True)]
+    after = [
+        tokens_after(p.ids, answered) for p, answered in zip(prompts, all_answered, strict=True)
+    ]
     says = said(tokenizer, [tokens[0] for tokens in after if tokens])
-    found = []
+    references = []
     for wording, (text, chars), prompt, tokens in zip(
         wordings, rendered, prompts, after, strict=True
     ):
@@ -169,8 +171,8 @@ def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
         if not disjoint(spans):
             raise ValueError(_shared_token(tokenizer, wording.template, text, spans))
         computed = is_computed(tokenizer, wording, text, prompt, spans)
-        found.append(Reference(wording, text, prompt, tokens[0], spans, computed))
-    return found
+        references.append(Reference(wording, text, prompt, tokens[0], spans, computed))
+    return references
 
 
 def is_computed(
@@ -183,8 +185,8 @@ def is_computed(
     """
     if wording.rest == wording.answer and not wording.given:
         return wording.problem.computed
-    given = prompt.token_span((len(text) - len(wording.given), len(text)))
-    columns = {i for span in (spans["A"], spans["B"], given) for i in range(*span)}
+    prefix = prompt.token_span((len(text) - len(wording.given), len(text)))
+    columns = {i for span in (spans["A"], spans["B"], prefix) for i in range(*span)}
     return wording.answer not in said(tokenizer, [prompt.ids[i] for i in columns]).values()
 
 
@@ -238,11 +240,11 @@ def _no_answer(
             "it can take with these operands"
         )
     text, _ = Wording(template, problems[0], "", words=words).reference()
-    whole = continued(text, str(problems[0].answer))
-    split = tokenizer.convert_ids_to_tokens(list(encode_ids(tokenizer, [whole])[0]))
+    answered = continued(text, str(problems[0].answer))
+    split = tokenizer.convert_ids_to_tokens(list(encode_ids(tokenizer, [answered])[0]))
     return (
         f"template {template.name}: none of {len(problems)} problems has {_WANTED[answer_token]} "
-        f"under {tokenizer_name(tokenizer)}; {whole!r} is {' '.join(split)}.\n"
+        f"under {tokenizer_name(tokenizer)}; {answered!r} is {' '.join(split)}.\n"
         f"{_CURE[answer_token]} Or leave the template out: templates=[names]."
     )
 
@@ -271,7 +273,7 @@ class Choices(Sequence[dict[str, str]]):
     def __init__(self, options: Mapping[str, Sequence[str]]):
         self._options = {slot: tuple(words) for slot, words in options.items()}
         lists = [slot.rstrip("23") for slot in self._options]
-        before = [lists[:place].count(name) for place, name in enumerate(lists)]
+        before = [lists[:position].count(name) for position, name in enumerate(lists)]
         self._sizes = [
             max(0, len(words) - taken)
             for words, taken in zip(self._options.values(), before, strict=True)
@@ -293,8 +295,8 @@ class Choices(Sequence[dict[str, str]]):
             raise IndexError(index)
         chosen: dict[str, str] = {}
         for (slot, words), size in zip(self._options.items(), self._sizes, strict=True):
-            index, place = divmod(index, size)
-            chosen[slot] = [word for word in words if word not in chosen.values()][place]
+            index, choice = divmod(index, size)
+            chosen[slot] = [word for word in words if word not in chosen.values()][choice]
         return chosen
 
 
@@ -372,7 +374,7 @@ class Supply(Sequence[Wording]):
     """The distinct references of one template: its problems, times a story's words."""
 
     template: AnyTemplate
-    wordings: Sequence[Wording]  # one a problem
+    wordings: Sequence[Wording]  # one per problem
     choices: Choices | None = None  # of a story's words
 
     def __len__(self) -> int:
@@ -427,9 +429,9 @@ def supply(
     if not choices:
         raise ValueError(_no_words(tokenizer, template, counts))
     largest = LARGEST_ANSWERS.get(template.name)
-    told = [p for p in problems if largest is None or p.answer <= largest]
+    tellable = [p for p in problems if largest is None or p.answer <= largest]
     return Supply(
-        template, usable_wordings(tokenizer, template, told, answer_token, choices[0]), choices
+        template, usable_wordings(tokenizer, template, tellable, answer_token, choices[0]), choices
     )
 
 

@@ -112,8 +112,8 @@ _CHOICES = {
 }
 
 
-def _check_choices(**given: str) -> None:
-    for name, value in given.items():
+def _check_choices(**choices: str) -> None:
+    for name, value in choices.items():
         if value not in _CHOICES[name]:
             accepted = ", ".join(map(repr, _CHOICES[name]))
             raise ValueError(f"{name}={value!r} is not one of the accepted values: {accepted}")
@@ -164,12 +164,12 @@ def _take(
         raise ValueError(_too_many(n, n_distinct, len(supplies)))
     turns = zip_longest(*shuffled([part.mixed(rng) for part in supplies], rng))
     wordings = (wording for turn in turns for wording in turn if wording is not None)
-    found: list[Reference] = []
-    while batch := list(islice(wordings, n - len(found))):
-        found += tokenize(tokenizer, batch)
-    if len(found) < n:
-        raise ValueError(_too_many(n, len(found), len(supplies)))
-    return found
+    references: list[Reference] = []
+    while batch := list(islice(wordings, n - len(references))):
+        references += tokenize(tokenizer, batch)
+    if len(references) < n:
+        raise ValueError(_too_many(n, len(references), len(supplies)))
+    return references
 
 
 def _too_many(n: int, n_distinct: int, n_templates: int) -> str:

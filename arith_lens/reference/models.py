@@ -96,7 +96,7 @@ ANSWERED = "answered C"
 
 
 def is_right(
-    model: Any, tokenizer: Any, asked: Sequence[Asked], *, batch_size: int = 256, ends: bool = True
+    model: Any, tokenizer: Any, items: Sequence[Asked], *, batch_size: int = 256, ends: bool = True
 ) -> list[bool]:
     """For each (prompt, answer): whether greedy decoding writes exactly the answer.
 
@@ -107,23 +107,23 @@ def is_right(
     """
     digits = torch.tensor([tokenizer.convert_tokens_to_ids(str(d)) for d in range(10)])
     right: list[bool] = []
-    for start in range(0, len(asked), batch_size):
-        batch = asked[start : start + batch_size]
-        whole = [tokenizer(prompt + answer)["input_ids"] for prompt, answer in batch]
+    for start in range(0, len(items), batch_size):
+        batch = items[start : start + batch_size]
+        full = [tokenizer(prompt + answer)["input_ids"] for prompt, answer in batch]
         begins = [len(tokenizer(prompt)["input_ids"]) for prompt, _ in batch]
-        tokens = torch.zeros(len(batch), max(map(len, whole)), dtype=torch.long)
-        for row, ids in enumerate(whole):
+        tokens = torch.zeros(len(batch), max(map(len, full)), dtype=torch.long)
+        for row, ids in enumerate(full):
             tokens[row, : len(ids)] = torch.tensor(ids)
         with torch.no_grad():  # padding is on the right, where causal attention never looks
             guesses = model(input_ids=tokens, use_cache=False).logits.argmax(-1)
-        for row, (ids, begin) in enumerate(zip(whole, begins, strict=True)):
-            said = guesses[row, begin - 1 : len(ids) - 1]
+        for row, (ids, begin) in enumerate(zip(full, begins, strict=True)):
+            written = guesses[row, begin - 1 : len(ids) - 1]
             goes_on = (
                 ends
                 and batch[row][1].isdigit()
                 and bool((guesses[row, len(ids) - 1] == digits).any())
             )
-            right.append(said.tolist() == ids[begin:] and not goes_on)
+            right.append(written.tolist() == ids[begin:] and not goes_on)
     return right
 
 
@@ -154,14 +154,14 @@ def questions(name: str) -> dict[str, list[Asked]]:
 def null_prompts(n: int = 2000) -> list[Asked]:
     """X_c-like prompts, and the C that there is no reason to answer."""
     rng = random.Random("null")
-    asked: list[Asked] = []
-    while len(asked) < n:
+    prompts: list[Asked] = []
+    while len(prompts) < n:
         operation = pick(rng, FOUR)
         problem = pick(rng, all_problems(operation, answer_digits=1))
         template = pick(rng, TEMPLATES[operation])
         word = pick(rng, NULL_SYMBOLS if template.kind == "symbol" else NULL_WORDS)
-        asked.append((template.render(problem.a, problem.b, word)[0], str(problem.answer)))
-    return asked
+        prompts.append((template.render(problem.a, problem.b, word)[0], str(problem.answer)))
+    return prompts
 
 
 Outcomes = dict[str, list[bool]]
@@ -172,26 +172,26 @@ def outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) -> Outcom
     """Ask the questions of one figure, or only every so many of each part."""
     ends = name != "null_prompts"  # there, C as top-1, whatever comes then
     return {
-        part: is_right(model, tokenizer, asked[::every], ends=ends)
-        for part, asked in questions(name).items()
+        part: is_right(model, tokenizer, items[::every], ends=ends)
+        for part, items in questions(name).items()
     }
 
 
 def figures(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, float]]:
     """All figures of a model card, from the outcomes of all of `FIGURES`."""
-    found = {
+    shares = {
         name: {part: share(right) for part, right in parts.items()}
         for name, parts in measured.items()
     }
     counts = Counter(answer for _, answer in null_prompts())
-    found["null_prompts"]["best constant"] = counts.most_common(1)[0][1] / counts.total()
-    return found
+    shares["null_prompts"]["best constant"] = counts.most_common(1)[0][1] / counts.total()
+    return shares
 
 
 def pack(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, str]]:
     """Outcomes as text for JSON: a 1 or a 0 per question."""
     return {
-        name: {part: "".join("01"[one] for one in right) for part, right in parts.items()}
+        name: {part: "".join("01"[outcome] for outcome in right) for part, right in parts.items()}
         for name, parts in measured.items()
     }
 
@@ -199,7 +199,7 @@ def pack(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, str]]:
 def unpack(packed: Mapping[str, Mapping[str, str]]) -> dict[str, Outcomes]:
     """The reverse of `pack`."""
     return {
-        name: {part: [one == "1" for one in text] for part, text in parts.items()}
+        name: {part: [digit == "1" for digit in text] for part, text in parts.items()}
         for name, parts in packed.items()
     }
 

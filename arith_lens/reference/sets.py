@@ -56,8 +56,8 @@ def load_set(name: str) -> list[Line]:
     """
     path = FOLDER / f"{name}.jsonl"
     if not path.exists():
-        there = ", ".join(sorted(p.stem for p in FOLDER.glob("*.jsonl")))
-        raise ValueError(f"no set {name!r} of the closed world: expected one of {there}")
+        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.jsonl")))
+        raise ValueError(f"no set {name!r} of the closed world: expected one of {names}")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -83,8 +83,8 @@ def _two_digit() -> list[Line]:
             problems = [p for p in problems if min(p.a, p.b) <= 9 and max(p.a, p.b) <= 24]
         if operation == "division":  # and by a digit
             problems = [p for p in problems if p.b <= 9]
-        asked = [(p, template) for p in problems for template in TEMPLATES[operation]]
-        for problem, template in shuffled(rng, asked)[:N_HELD_OUT]:
+        prompts = [(p, template) for p in problems for template in TEMPLATES[operation]]
+        for problem, template in shuffled(rng, prompts)[:N_HELD_OUT]:
             prompt, _ = template.render(problem.a, problem.b)
             lines.append(_line(operation, prompt, str(problem.answer)))
     return lines

@@ -240,12 +240,12 @@ def world_edits(text: str, family: str, change: Collection[str] = PARTS) -> tupl
     parts = {change} if isinstance(change, str) else set(change)
     if not parts or not parts <= set(PARTS):
         raise ValueError(f"change={change!r}: expected one or more of {', '.join(PARTS)}")
-    match = next(filter(None, (re.search(told, text) for told in _TOLD[family])), None)
+    match = next(filter(None, (re.search(pattern, text) for pattern in _TOLD[family])), None)
     if match is None:
         raise ValueError(f"expected a problem of the family {family}, found {text!r}")
     asking = question_edits(text) if "question" in parts else ()
-    found = [_edit(match, group) for group in match.groupdict() if _part(group) in parts]
-    free = [e for e in found if not any(e.start < a.stop and a.start < e.stop for a in asking)]
+    edits = [_edit(match, group) for group in match.groupdict() if _part(group) in parts]
+    free = [e for e in edits if not any(e.start < a.stop and a.start < e.stop for a in asking)]
     return tuple(sorted([*asking, *free], key=lambda edit: edit.start))
 
 

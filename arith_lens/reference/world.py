@@ -17,12 +17,12 @@ from functools import cache
 from itertools import accumulate
 
 from arith_lens.reference import arithmetic
-from arith_lens.reference.passages import Passage, asked, between, chance, pick
+from arith_lens.reference.passages import Passage, between, chance, pick, with_answer
 from arith_lens.reference.word_problems import FAMILIES, pretraining_problems
 from arith_lens.templates import SLOTS
 
 N_FACTS = 300
-N_TEST = 300  # questions a task in the test set, where there are as many
+N_TEST = 300  # questions per task in the test set, where there are as many
 _SYLLABLES = (
     *("ba", "do", "fi", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "wa", "zu"),
     *("bel", "dan", "kor", "lim", "mar", "nel", "pol", "ram", "sut", "tor", "van", "zen"),
@@ -175,27 +175,27 @@ def known(rng: random.Random) -> Passage:
 def _told(rng: random.Random, item: _Item) -> Passage:
     wordings = [wording for wording in range(len(item.prompts)) if wording != item.held_out]
     question = item.question(pick(rng, wordings))
-    return asked(question.prompt, question.answer)
+    return with_answer(question.prompt, question.answer)
 
 
 def copying(rng: random.Random) -> Passage:
     """Two to four new words to be said again; never a string of the test."""
     question = _copy_question(rng, test=False)
-    return asked(question.prompt, question.answer)
+    return with_answer(question.prompt, question.answer)
 
 
 def _copy_question(rng: random.Random, *, test: bool) -> Question:
     fewest, most = (3, 5) if test else (2, 4)
     while True:
         words = [made_up_word(rng, between(rng, 1, 2)) for _ in range(between(rng, fewest, most))]
-        said = " ".join(words)
-        if (sum(map(ord, said)) % 10 == 0) == test:  # a tenth of all strings is for the test
+        text = " ".join(words)
+        if (sum(map(ord, text)) % 10 == 0) == test:  # a tenth of all strings is for the test
             wording = "Copy: {} ->" if chance(rng, 0.5) else "Say {} again:"
-            return Question("copying", wording.format(said), " " + said)
+            return Question("copying", wording.format(text), " " + text)
 
 
 def test_questions() -> list[Question]:
-    """At most 300 questions a task, each in a wording or with a string that is not in training."""
+    """At most 300 questions per task, in a wording or with a string that is not in training."""
     rng = random.Random("generic test")
     groups = [facts(), *_known_items().values()]
     questions = [item.question(item.held_out) for items in groups for item in items[:N_TEST]]
@@ -213,7 +213,7 @@ class Kind:
 @cache
 def _fixed_word_problems() -> tuple[Passage, ...]:
     return tuple(
-        asked(problem.question, problem.answer)
+        with_answer(problem.question, problem.answer)
         for family in FAMILIES
         for problem in pretraining_problems(family)
     )
@@ -279,10 +279,10 @@ def passage(rng: random.Random) -> Passage:
 
 def document(rng: random.Random) -> Passage:
     """One to six passages with a full stop or a line break between them."""
-    whole = passage(rng)
+    text = passage(rng)
     for _ in range(between(rng, 0, 5)):
-        whole = whole + pick(rng, (". ", ". ", "\n")) + passage(rng)
-    return whole + "." if chance(rng, 0.5) else whole
+        text = text + pick(rng, (". ", ". ", "\n")) + passage(rng)
+    return text + "." if chance(rng, 0.5) else text
 
 
 def documents(seed: int) -> Iterator[Passage]:

@@ -43,11 +43,11 @@ def rewrite(
     reference's length and its tokens outside the edits. The draw depends on `seed` and the text.
     """
     pieces = _Pieces(tokenizer)
-    places = [[_place(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
-    pieces.ask(place for of in places for place in of)
+    contexts = [[_place(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
+    pieces.ask(context for of in contexts for context in of)
     choices = [
-        [(edit, pieces.alike(place)) for edit, place in zip(of, at, strict=True)]
-        for of, at in zip(edits, places, strict=True)
+        [(edit, pieces.alike(context)) for edit, context in zip(of, at, strict=True)]
+        for of, at in zip(edits, contexts, strict=True)
     ]
     references = encode(tokenizer, texts)
     rngs = [random.Random(f"{seed} {text}") for text in texts]
@@ -73,19 +73,22 @@ class _Pieces:
         self._tokenizer = tokenizer
         self._known: dict[_Place, list[str]] = {}
 
-    def ask(self, places: Iterable["_Place"]) -> None:
+    def ask(self, contexts: Iterable["_Place"]) -> None:
         """Find the candidates of equal length for every place that is new."""
-        new = [place for place in dict.fromkeys(places) if place not in self._known]
-        texts = [[place.around(said) for said in (place.said, *place.candidates)] for place in new]
-        found = iter(encode(self._tokenizer, [text for of_place in texts for text in of_place]))
-        for place in new:
-            length = len(next(found).ids)
-            counts = [(said, len(next(found).ids)) for said in place.candidates]
-            self._known[place] = [s for s, n in counts if n == length and s != place.said]
+        new = [context for context in dict.fromkeys(contexts) if context not in self._known]
+        texts = [
+            [context.around(words) for words in (context.said, *context.candidates)]
+            for context in new
+        ]
+        prompts = iter(encode(self._tokenizer, [text for of_place in texts for text in of_place]))
+        for context in new:
+            length = len(next(prompts).ids)
+            counts = [(words, len(next(prompts).ids)) for words in context.candidates]
+            self._known[context] = [s for s, n in counts if n == length and s != context.said]
 
-    def alike(self, place: "_Place") -> list[str]:
+    def alike(self, context: "_Place") -> list[str]:
         """The candidates that are as long as what they replace."""
-        return self._known[place]
+        return self._known[context]
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ class _Place:
     after: str
     candidates: tuple[str, ...]
 
-    def around(self, said: str) -> str:
-        return f"a{self.before}{said}{self.after}a"
+    def around(self, words: str) -> str:
+        return f"a{self.before}{words}{self.after}a"
 
 
 def _place(text: str, edit: Edit) -> _Place:
@@ -107,15 +110,15 @@ def _place(text: str, edit: Edit) -> _Place:
 
 
 def _possible(choices: Sequence[tuple[Edit, Sequence[str]]]) -> bool:
-    return any(said for _, said in choices) and all(said for e, said in choices if e.needed)
+    return any(words for _, words in choices) and all(words for e, words in choices if e.needed)
 
 
 def _made(text: str, choices: Sequence[tuple[Edit, Sequence[str]]], rng: random.Random) -> str:
     """The text with one candidate drawn for each edit, the last edit first."""
     for edit, candidates in reversed(choices):
         if candidates:
-            said = candidates[int(rng.random() * len(candidates))]
-            text = text[: edit.start] + said + text[edit.stop :]
+            words = candidates[int(rng.random() * len(candidates))]
+            text = text[: edit.start] + words + text[edit.stop :]
     return text
 
 
@@ -207,12 +210,14 @@ def word_problem_pairs(
     """
     tokenizer = tokenizer_of(model)
     most = max_tokens or getattr(getattr(model, "cfg", None), "n_ctx", None)
-    reasons = {i: said for i, said in enumerate(problems) if isinstance(said, str)}
-    asked = {i: problem for i, problem in enumerate(problems) if not isinstance(problem, str)}
-    reasons |= {i: NO_PHRASE for i, p in asked.items() if not any(e.needed for e in p.edits)}
-    found = _tokenized(tokenizer, {i: p for i, p in asked.items() if i not in reasons}, seed)
+    reasons = {i: reason for i, reason in enumerate(problems) if isinstance(reason, str)}
+    convertible = {i: problem for i, problem in enumerate(problems) if not isinstance(problem, str)}
+    reasons |= {i: NO_PHRASE for i, p in convertible.items() if not any(e.needed for e in p.edits)}
+    results = _tokenized(
+        tokenizer, {i: p for i, p in convertible.items() if i not in reasons}, seed
+    )
     pairs = []
-    for i, pair in found.items():
+    for i, pair in results.items():
         if isinstance(pair, str):
             reasons[i] = pair
         elif most is not None and len(pair.prompt.ids) > most:
@@ -230,15 +235,15 @@ def _tokenized(
     tokenizer: Any, problems: Mapping[int, WordProblem], seed: int
 ) -> dict[int, _Pair | str]:
     """Each problem's pair, or the reason why there is none."""
-    found: dict[int, _Pair | str] = {}
+    results: dict[int, _Pair | str] = {}
     left = dict(problems)
     texts = {i: problem.text + problem.answer for i, problem in left.items()}
-    wholes = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
+    answered = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
     for trim in (False, True):  # a trailing space that belongs to the number is cut
         texts = {i: p.text.rstrip(" ") if trim else p.text for i, p in left.items()}
         prompts = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
         tokens = {
-            i: _first_token(tokenizer, prompts[i], wholes[i], problem.answer.strip())
+            i: _first_token(tokenizer, prompts[i], answered[i], problem.answer.strip())
             for i, problem in left.items()
         }
         ready = [i for i, token in tokens.items() if token is not None]
@@ -249,22 +254,22 @@ def _tokenized(
             token = tokens[i]
             assert token is not None
             pair = other and _Pair(i, left[i], prompts[i], token, other)
-            found[i] = pair or NO_CANDIDATE
-        left = {i: problem for i, problem in left.items() if i not in found}
-    found |= dict.fromkeys(left, NO_ANSWER_TOKEN)
-    return dict(sorted(found.items()))
+            results[i] = pair or NO_CANDIDATE
+        left = {i: problem for i, problem in left.items() if i not in results}
+    results |= dict.fromkeys(left, NO_ANSWER_TOKEN)
+    return dict(sorted(results.items()))
 
 
-def _first_token(tokenizer: Any, prompt: Prompt, whole: Prompt, answer: str) -> int | None:
+def _first_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) -> int | None:
     """The token after END, where prompt + answer goes on from the prompt with the answer's start.
 
     None where the answer changes how the prompt is split, or where a blank piece comes first.
     """
     n = len(prompt.ids)
-    if whole.ids[:n] != prompt.ids or len(whole.ids) == n:
+    if answered.ids[:n] != prompt.ids or len(answered.ids) == n:
         return None
-    said = tokenizer.decode([whole.ids[n]]).strip()
-    return whole.ids[n] if said and answer.startswith(said) else None
+    piece = tokenizer.decode([answered.ids[n]]).strip()
+    return answered.ids[n] if piece and answer.startswith(piece) else None
 
 
 def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[_Pair]) -> PromptPairs:

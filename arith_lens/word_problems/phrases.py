@@ -106,7 +106,7 @@ def _rule(pattern: str, *candidates: Words) -> _Rule:
 
 def _phrases(*slots: Words) -> Words:
     """Every way to fill the slots with different words."""
-    return tuple(" ".join(said) for said in product(*slots) if len(set(said)) == len(said))
+    return tuple(" ".join(words) for words in product(*slots) if len(set(words)) == len(words))
 
 
 def _either(*listed: str) -> str:
@@ -229,15 +229,17 @@ def question_edits(text: str) -> tuple[Edit, ...]:
 def _found(rule: _Rule, text: str, within: tuple[int, int], taken: list[Edit]) -> list[Edit]:
     """What a rule matches there, unless any of it is taken."""
     busy = [(edit.start, edit.stop) for edit in taken]
-    found: list[Edit] = []
+    edits: list[Edit] = []
     for match in rule.pattern.finditer(text, *within):
         groups = range(1, len(rule.candidates) + 1) if match.re.groups else (0,)
         spans = [(match.span(g), rule.candidates[max(g - 1, 0)]) for g in groups]
-        spans = [(span, said) for span, said in spans if span[0] >= 0]
+        spans = [(span, candidates) for span, candidates in spans if span[0] >= 0]
         if any(_overlap(span, other) for span, _ in spans for other in busy):
             continue
-        found += [Edit(*span, _as_written(said, text[slice(*span)])) for span, said in spans]
-    return found
+        edits += [
+            Edit(*span, _as_written(candidates, text[slice(*span)])) for span, candidates in spans
+        ]
+    return edits
 
 
 def _as_written(candidates: Words, replaced: str) -> Words:
@@ -246,7 +248,7 @@ def _as_written(candidates: Words, replaced: str) -> Words:
 
 @cache
 def _capitalised(candidates: Words) -> Words:
-    return tuple(said[0].upper() + said[1:] for said in candidates)
+    return tuple(phrase[0].upper() + phrase[1:] for phrase in candidates)
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:
@@ -257,8 +259,8 @@ def _sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _asks(text: str, span: tuple[int, int]) -> bool:
-    said = text[slice(*span)].rstrip()
-    return said.endswith("?") or not text[span[1] :].strip()
+    sentence = text[slice(*span)].rstrip()
+    return sentence.endswith("?") or not text[span[1] :].strip()
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
