@@ -21,7 +21,6 @@ LAYERS = {
     **dict.fromkeys(["fine_tuning", "mediation"], 5),
     **dict.fromkeys(["reference"], 5),  # makes the shipped models and sets
     **dict.fromkeys(["evaluation"], 6),  # asks the closed world's sets, too
-    **dict.fromkeys(["claims"], 7),  # reads runs of all methods
 }
 """The number of each module: it may import lower numbers only (and its own package's files)."""
 
