@@ -12,7 +12,7 @@ from arith_lens.runs import open_run
 from experiments.does_tuning_help.settings import Chosen, Training, Tuned
 from figures import table1
 from figures.common import TableOptions
-from figures.drawn import Table
+from figures.exhibit import Table
 from figures.tuning_words import changed, told
 
 TASKS = (
@@ -58,7 +58,7 @@ def drawn(tmp_path: Path) -> tuple[Table, Table]:
             run.save(Training(row, 2e-5, seed).name, answers(right), **facts)
         nothing = {2e-5: float("nan")}
         run.save("table-1", Chosen({row: nothing for row in rows.values()}))
-    groups, tasks = table1.drawn(TableOptions(run=run.path))
+    groups, tasks = table1.exhibits(TableOptions(run=run.path))
     return groups, tasks
 
 
