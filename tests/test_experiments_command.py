@@ -13,7 +13,7 @@ from children import Script
 
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import Run, RunError, find_runs, open_run
-from arith_lens.runs.processes import Processes, processes
+from arith_lens.runs.shards import Processes, processes
 from experiments import are_they_needed
 from experiments.command import command, continue_after_part, robust_output
 from figures.command import command as figures_command
@@ -127,8 +127,9 @@ def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) 
     finally:
         torch.set_num_threads(threads)
     (two,), (one,) = (find_runs("are_they_needed", root=tmp_path / n) for n in "21")
-    assert two.names == one.names
-    assert two.names[0] == "effects-addition" and two.names[-1] == "knockout-addition"
+    names = ("effects-addition", "curve-addition-effect", "curve-addition-END", "controls-addition")
+    names += ("mask-addition", "curve-addition-iterative", "knockout-addition")
+    assert two.names == one.names == names
     assert two.path.name == one.path.name
     assert same(two, one)
     assert not list(two.store.folder.glob("*/shards"))

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import SweepEngine
-from arith_lens.path_patching.question import ask
+from arith_lens.path_patching.engines import SweepEngine, ask
 from experiments.benchmark.shapes import SHAPES, Setting, Shape, setting_of
 from experiments.benchmark.timing import once
 
