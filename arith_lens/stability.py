@@ -43,8 +43,8 @@ def stability_of(
     Returns:
         One row per size, set (`top 5`, `key`) and comparison. Samples are compared `with` `all`
         references, of which they are a part, or with `another` sample of their size without
-        references in common (at most half of all). `mean` over the draws, `low` and `high` (10th and 90th
-        percentile).
+        references in common (at most half of all). The columns `mean`, `low` and `high` (10th and
+        90th percentile) are over the draws.
 
     Raises:
         StabilityError: `k`, a size or `n_draws` does not fit, or there are too few references.
