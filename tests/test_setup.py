@@ -147,7 +147,7 @@ def test_a_report_with_a_study_that_failed_is_written_and_is_no_success(
 ) -> None:
     folder = tmp_path / "venv"
     (folder / "bin").mkdir(parents=True)
-    script = f'echo "$2 $3"; case "$2 $3" in *{fails}) exit 1;; esac'
+    script = f'echo "$2 $3"; case "$2 $3" in *"{fails}") exit 1;; esac'
     fake_python(folder / "bin", script).rename(folder / "bin" / "python")
     (folder / ".installed").touch()
     os.utime(folder / ".installed", (2**31 - 1, 2**31 - 1))
