@@ -160,7 +160,8 @@ notebooks: $(STAMP) ## run the notebooks' sources anew, and store what comes out
 	$(BIN)/python notebooks/generate.py
 
 test: $(STAMP) ## run the tests, in WORKERS= processes of about 1.5 GB
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(if $(filter /%,$(VENV)),,$$PWD/)$(VENV)/bytecode" OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff check .
