@@ -10,9 +10,16 @@ from experiments.command import command
 
 FOLDER = Path(__file__).parent
 TOOLS = {
+    "convert_gsm8k": "datasets",
+    "convert_world": "datasets",
+    "measure_reference": "reference_models",
+    "merge_runs": "run_folders",
+    "ship_runs": "run_folders",
     "speed": "speed.path_patching",
     "speed_fine_tuning": "speed.fine_tuning",
     "speed_scale": "speed.scale",
+    "train_reference": "reference_models",
+    "training_splits": "datasets",
 }
 """Commands that are no question about a model: each is the function of that name in a module."""
 
@@ -55,7 +62,7 @@ def main() -> None:
     del sys.argv[1]
     if name in TOOLS:
         module = import_module(f"experiments.{TOOLS[name]}")
-        command(getattr(module, name), name, module.__doc__, shares=False)
+        command(getattr(module, name), name, None, shares=False)
     else:
         runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=True)
 
