@@ -21,10 +21,10 @@ from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
-from experiments.does_tuning_help.tasks import World
-from experiments.does_tuning_help.tuned import precise_models, tuning_run
+from experiments.does_tuning_help.training import World
 from experiments.results import CARRYING
 from experiments.settings import pooled, pooled_samples
+from experiments.tuned_models import precise_models, tuning_run
 
 
 @dataclass(frozen=True)

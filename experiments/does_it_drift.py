@@ -20,8 +20,8 @@ from arith_lens.answers import Answers, Question, trend
 from arith_lens.reference.questions import world_questions
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
-from experiments.does_tuning_help.tuned import precise_models, tuning_run
 from experiments.results import DRIFT
+from experiments.tuned_models import precise_models, tuning_run
 
 
 @dataclass(frozen=True)

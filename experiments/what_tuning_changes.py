@@ -24,7 +24,6 @@ from arith_lens.fine_tuning.result import DELTA, FILE
 from arith_lens.pairs.correctness import answer
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
-from experiments.does_tuning_help.tuned import precise_models, tuning_run
 from experiments.results import PATHS, TUNED_MAP, UNTUNED_MAP
 from experiments.settings import (
     BEFORE_FILTER,
@@ -33,6 +32,7 @@ from experiments.settings import (
     pooled,
     pooled_samples,
 )
+from experiments.tuned_models import precise_models, tuning_run
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from arith_lens.fine_tuning.result import DELTA
 from arith_lens.model import weights_hash
 from arith_lens.runs import find_runs, open_run
 from experiments import do_tuned_heads_carry_more, does_it_drift
-from experiments.does_tuning_help.settings import Chosen, Tuned
-from experiments.does_tuning_help.tasks import World
-from experiments.does_tuning_help.tuned import TunedModel, precise_models, tuning_run
+from experiments.does_tuning_help.training import Chosen, Tuned, World
+from experiments.tuned_models import TunedModel, precise_models, tuning_run
 from figures import carrying, drift
 from figures.common import Options, TableOptions
 
