@@ -19,8 +19,8 @@ from arith_lens.knockout import GreedyMask, KnockoutCurves, Outcomes
 from arith_lens.mediation import Mediation
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
-from arith_lens.runs.kinds import CLASSES
 from arith_lens.runs.provenance import SavedPairs
+from arith_lens.runs.record import CLASSES
 
 
 class Sample(TypedDict):

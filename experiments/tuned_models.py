@@ -7,7 +7,7 @@ from typing import Any
 
 import arith_lens as al
 from arith_lens.fine_tuning import TuningResult
-from arith_lens.fine_tuning.result import DELTA
+from arith_lens.fine_tuning.results import DELTA
 from arith_lens.runs import Run, RunError, find_runs
 
 EXPERIMENT = "does_tuning_help"

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from arith_lens.plotting import without_notes
-from arith_lens.views import bundle, script_json
-from arith_lens.views.page import POLICY
+from arith_lens.views import POLICY, bundle, script_json
 from figures.collection import Lacking, Question, Study
 from figures.common import shipped
 from figures.drawn import Chart, Drawn, Table, html_table

@@ -13,9 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, prefixes, recording
-from arith_lens.path_patching.engines import SweepEngine
+from arith_lens.path_patching.engines import SweepEngine, ask
 from arith_lens.path_patching.prefixes import n_distinct, own_tokens
-from arith_lens.path_patching.question import ask
 from arith_lens.path_patching.recording import record_pairs
 from experiments.speed.shapes import Shape, setting_of
 from experiments.speed.tables import QUESTION_TOKENS, few_shot_pairs, times

@@ -11,8 +11,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens import Head, Mlp
-from arith_lens.fine_tuning.pieces import pieces_of
-from arith_lens.fine_tuning.sliced import slice_model
+from arith_lens.fine_tuning.pieces import pieces_of, slice_model
 from experiments.speed import fine_tuning
 from experiments.speed import fine_tuning_plan as plan
 from experiments.speed.fine_tuning import tuner_of

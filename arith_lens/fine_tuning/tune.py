@@ -9,19 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.components import Head, Heads, Mlp, Mlps, as_heads, as_mlps
-from arith_lens.fine_tuning.base import load_base
-from arith_lens.fine_tuning.delta import Delta
 from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenize
-from arith_lens.fine_tuning.methods import Prepared, prepare, random_components
+from arith_lens.fine_tuning.methods import (
+    Prepared,
+    Settings,
+    check_method,
+    prepare,
+    random_components,
+)
 from arith_lens.fine_tuning.pieces import read_pieces, write_pieces
-from arith_lens.fine_tuning.processes import (
+from arith_lens.fine_tuning.results import (
+    CHECKPOINT,
+    DELTA,
+    FILE,
+    Delta,
+    TuningResult,
+    Untouched,
+    load_base,
+)
+from arith_lens.fine_tuning.training import (
     is_sharded,
     refuse_sharded,
+    train,
     whole_state,
 )
-from arith_lens.fine_tuning.result import CHECKPOINT, DELTA, FILE, TuningResult, Untouched
-from arith_lens.fine_tuning.settings import Settings, check_method
-from arith_lens.fine_tuning.training import train
 from arith_lens.model import default_device, weights_hash
 
 QUESTION, STEPS = "question.json", "steps"

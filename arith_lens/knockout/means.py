@@ -1,14 +1,15 @@
-"""What stands in for a component's output: means over counterfactuals, zero, or another prompt's.
+"""What replaces the output of a component, and at which tokens.
 
-A mean is of a template and a position where pairs have templates (the prompts of one template,
-length and layout are aligned), or one vector a component for text of any kind.
+The replacement is a mean over counterfactual prompts, zero, or the output on another prompt. Where
+pairs have templates, there is one mean per template and position: prompts of one template, length
+and layout are aligned. For other text there is one vector per component.
 """
 
 import random
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,9 +24,51 @@ from arith_lens.components import (
     mlp_out_name,
     z_name,
 )
-from arith_lens.knockout.positions import aligned_groups, tokens_that_count
 from arith_lens.model import HookedLike, record
 from arith_lens.pairs import PromptPairs
+
+
+def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:
+    """Every token but padding and BOS. BOS is the tokenizer's, where a prompt begins with it.
+
+    At BOS heads put out something of their own, large and the same in every prompt, so that it
+    belongs neither into a mean nor under a knockout.
+    """
+    mask = pairs.attention_mask
+    bos = getattr(tokenizer, "bos_token_id", None)
+    if bos is None:
+        return mask.clone()
+    first = mask & (mask.cumsum(1) == 1)
+    return mask & ~(first & (pairs.reference == bos))
+
+
+def chosen_positions(
+    pairs: PromptPairs, positions: str, tokenizer: Any
+) -> Bool[Tensor, "pair pos"]:
+    """Where components are knocked out. Raises ValueError for other words than `all` and `end`."""
+    if positions == "all":
+        return tokens_that_count(pairs, tokenizer)
+    if positions != "end":
+        raise ValueError(f"expected positions 'all' or 'end', found {positions!r}")
+    end = torch.zeros_like(pairs.attention_mask)
+    end[:, -1] = True
+    return end
+
+
+def aligned_groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
+    """A number for each group of pairs whose tokens stand for the same thing, column by column.
+
+    Aligned are prompts of one template and one length whose roles, where they are known, stand at
+    the same columns: "3 plus 15" and "13 plus 5" are not.
+    """
+    layouts = pairs.lengths[:, None]
+    if pairs.spans is not None:
+        layouts = torch.cat([layouts, *pairs.spans.values()], dim=1)
+    templates = pairs.template or ("",) * len(pairs)
+    keys = list(zip(templates, map(tuple, layouts.tolist()), strict=True))
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return torch.tensor([numbers[key] for key in keys])
+
 
 Means: TypeAlias = Literal["template", "vector"] | Activations | None
 """`template`: one a template and position; `vector`: one a component; or vectors by hook name,

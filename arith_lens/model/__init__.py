@@ -6,29 +6,29 @@ needs raw logits). Upstream removed HookedTransformer in 4.0; hook names, shapes
 same (see `docs/names.md`).
 """
 
-from arith_lens.model.fingerprints import buffers_hash as buffers_hash
-from arith_lens.model.fingerprints import configuration_hash as configuration_hash
-from arith_lens.model.fingerprints import weights_hash as weights_hash
-from arith_lens.model.hook_listing import active_hooks as active_hooks
+from arith_lens.model.forwards import accepted_options as accepted_options
+from arith_lens.model.forwards import record as record
+from arith_lens.model.forwards import require_finite as require_finite
+from arith_lens.model.forwards import run_layers as run_layers
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
+from arith_lens.model.hooked import Tokens as Tokens
 from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
-from arith_lens.model.norms import in_float32 as in_float32
+from arith_lens.model.own_modules import LayerInputs as LayerInputs
+from arith_lens.model.own_modules import PlainLayer as PlainLayer
+from arith_lens.model.own_modules import end_logits as end_logits
+from arith_lens.model.own_modules import in_float32 as in_float32
+from arith_lens.model.own_modules import layer_inputs as layer_inputs
+from arith_lens.model.own_modules import plain_layers as plain_layers
+from arith_lens.model.own_modules import without_bridge as without_bridge
 from arith_lens.model.placement import default_device as default_device
 from arith_lens.model.placement import home_of as home_of
 from arith_lens.model.placement import in_order as in_order
 from arith_lens.model.placement import in_place as in_place
 from arith_lens.model.placement import is_lost as is_lost
 from arith_lens.model.placement import is_offloaded as is_offloaded
-from arith_lens.model.plain_layers import LayerInputs as LayerInputs
-from arith_lens.model.plain_layers import PlainLayer as PlainLayer
-from arith_lens.model.plain_layers import end_logits as end_logits
-from arith_lens.model.plain_layers import layer_inputs as layer_inputs
-from arith_lens.model.plain_layers import plain_layers as plain_layers
-from arith_lens.model.recording import accepted_options as accepted_options
-from arith_lens.model.recording import record as record
-from arith_lens.model.recording import require_finite as require_finite
-from arith_lens.model.resuming import run_layers as run_layers
-from arith_lens.model.tokens import Tokens as Tokens
-from arith_lens.model.unwrapped import without_bridge as without_bridge
+from arith_lens.model.state import active_hooks as active_hooks
+from arith_lens.model.state import buffers_hash as buffers_hash
+from arith_lens.model.state import configuration_hash as configuration_hash
+from arith_lens.model.state import weights_hash as weights_hash

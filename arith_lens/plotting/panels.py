@@ -1,37 +1,254 @@
 """Several maps side by side, each with a bar of its own, marked cells, and one colour scale."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.annotations import (
-    add_colour_title,
-    add_headings,
-    add_marks,
-    add_texts,
-)
 from arith_lens.plotting.heatmap import tick_positions, tick_texts
-from arith_lens.plotting.layout import RIGHT, SPAN, Geometry, Panel, map_page
 from arith_lens.plotting.page import (
+    LEFT,
+    LINE,
+    TOP,
+    Box,
     Page,
     add_notes,
     add_title,
     axis_names,
     axis_style,
-    set_page,
+    cell_box,
+    page_figure,
+    place_labels,
+    plain,
+    wrapped,
+    write,
 )
 from arith_lens.plotting.style import (
     FRAME,
     NOTE,
+    TEXT,
     Figure,
     Number,
     colour_at,
     colour_scale,
+    is_dark,
     symmetric_limit,
     ticks,
 )
+
+SPAN = 384  # pixels of a panel's longer side
+_BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
+RIGHT, HEADING = 118, 26
+_BETWEEN_COLUMNS, _BETWEEN_ROWS = 40, 72
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One outlined cell, named. `strong` marks are dark, others light."""
+
+    row: int
+    column: int
+    text: str
+    strong: bool = True
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map [row column], the bar beside it [row], and what to point out.
+
+    `hover` and `bar_hover` hold further numbers a cell, for the hover text; `texts` and
+    `bar_texts`, if any, are written in the cells.
+    """
+
+    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    values: Float[np.ndarray, "row column"]
+    bar: Float[np.ndarray, " row"]
+    hover: Float[np.ndarray, "row column number"]
+    bar_hover: Float[np.ndarray, "row number"]
+    marks: tuple[Mark, ...] = ()
+    dots: tuple[tuple[int, int], ...] = ()
+    texts: tuple[tuple[str, ...], ...] = ()  # a line a row; may hold <b> and <br>
+    bar_texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Pixels of one map and its bar, from the map's shape alone."""
+
+    n_rows: int
+    n_columns: int
+    span: int = SPAN  # pixels of the map's longer side
+    fixed: tuple[int, int] | None = None  # width and height of a cell, whatever the span
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Width and height of a cell: they fill the panel, at most 1.6 times as wide as high."""
+        if self.fixed is not None:
+            return self.fixed
+        height = max(self.span // max(self.n_rows, 8), 4)
+        width = max(self.span // max(self.n_columns, 1), 4)
+        return min(width, int(1.6 * height)), min(height, int(1.6 * width))
+
+    @property
+    def map_size(self) -> tuple[int, int]:
+        return self.n_columns * self.cell[0], self.n_rows * self.cell[1]
+
+    @property
+    def bar(self) -> int:
+        """The bar's width: a cell's where cells hold texts."""
+        return _BAR if self.fixed is None else max(self.fixed[0], _BAR)
+
+    @property
+    def panel_width(self) -> int:
+        return self.map_size[0] + _BAR_GAP + self.bar
+
+    @property
+    def bar_range(self) -> tuple[Number, Number]:
+        """The bar's left and right end on the map's x axis, in cells."""
+        start = self.n_columns - 0.5 + _BAR_GAP / self.cell[0]
+        return start, start + self.bar / self.cell[0]
+
+    @property
+    def label(self) -> Number:
+        """Font size of labels beside cells."""
+        return 10.5 if self.span >= SPAN else 9
+
+    @property
+    def most_ticks(self) -> int:
+        """Every row and column has its number where cells are large."""
+        return 9 if self.fixed is None else max(self.n_rows, self.n_columns, 1)
+
+
+def map_page(places: Sequence[Geometry], across: int, notes: Sequence[str], headed: bool) -> Page:
+    """The whole figure: columns as wide and rows as high as their largest panel.
+
+    A panel's box is its map with the bar; above each row is room for a heading if `headed`.
+    """
+    widths = [max(g.panel_width for g in places[c::across]) for c in range(across)]
+    rows = [places[i : i + across] for i in range(0, len(places), across)]
+    heights = [max(g.map_size[1] for g in row) for row in rows]
+    above = TOP + (HEADING if headed else 0)
+    lefts = [LEFT + sum(widths[:c]) + c * _BETWEEN_COLUMNS for c in range(across)]
+    gap = _BETWEEN_ROWS + (HEADING if headed else 0)
+    tops = [above + sum(heights[:r]) + r * gap for r in range(len(rows))]
+    corners = [(lefts[i % across], tops[i // across]) for i in range(len(places))]
+    width = lefts[-1] + widths[-1] + RIGHT
+    lines = wrapped(notes, width)
+    return Page(
+        (width, tops[-1] + heights[-1] + 62 + LINE * len(lines)),
+        tuple(
+            Box(x, y, x + g.panel_width, y + g.map_size[1])
+            for (x, y), g in zip(corners, places, strict=True)
+        ),
+        lines,
+    )
+
+
+def add_colour_title(figure: Figure, title: str, page: Page) -> None:
+    """What the colours mean, above the colour bar."""
+    write(figure, title, (page.size[0] - RIGHT + 22, page.boxes[0].top + 30), page)
+
+
+def add_headings(figure: Figure, headings: Sequence[str], across: int, page: Page) -> None:
+    """A line of plain text above each row of panels."""
+    for row, heading in enumerate(headings):
+        box = page.boxes[row * across]
+        at = (box.left, box.top - 8 - HEADING)
+        write(figure, plain(heading), at, page, size=15, font={"weight": 600})
+
+
+def add_marks(figure: Figure, part: Panel, index: int, place: Geometry, end: Number) -> None:
+    """Outlines, dots and labels of one panel."""
+    axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
+    for mark in part.marks:
+        figure.add_shape(
+            type="rect",
+            x0=mark.column - 0.5,
+            x1=mark.column + 0.5,
+            y0=mark.row - 0.5,
+            y1=mark.row + 0.5,
+            line={"width": 1.2 if mark.strong else 1, "color": TEXT if mark.strong else NOTE},
+            **axes,
+        )
+    for row, column in part.dots:
+        figure.add_shape(**_dot(row, column, place), **axes)
+    _add_labels(figure, part, place, end, axes)
+
+
+def _dot(row: int, column: int, place: Geometry) -> dict[str, Any]:
+    """In the middle of a small cell; in the lower corner of one that may hold its label."""
+    width, height = place.cell
+    right, down = (0, 0) if width < 30 else (width / 2 - 6, height / 2 - 6)
+    return {
+        "type": "circle",
+        "xsizemode": "pixel",
+        "ysizemode": "pixel",
+        "xanchor": column,
+        "yanchor": row,
+        "x0": right - 2.5,
+        "x1": right + 2.5,
+        "y0": -down - 2.5,
+        "y1": -down + 2.5,
+        "fillcolor": TEXT,
+        "line": {"width": 0.8, "color": "white"},
+    }
+
+
+def _add_labels(
+    figure: Figure, part: Panel, place: Geometry, end: Number, axes: dict[str, str]
+) -> None:
+    named = [mark for mark in part.marks if mark.text]
+    boxes = place_labels(
+        [(mark.row, mark.column) for mark in named],
+        [mark.text for mark in named],
+        np.abs(part.values),
+        cell=place.cell,
+        size=place.label,
+        avoid=[(mark.row, mark.column) for mark in part.marks] + list(part.dots),
+    )
+    for mark, box in zip(named, boxes, strict=True):
+        inside = box == cell_box(mark.row, mark.column, place.cell)
+        fill = colour_at(float(part.values[mark.row, mark.column]), end)
+        ink = TEXT if mark.strong else NOTE
+        if inside:
+            ink = "white" if is_dark(fill) else TEXT
+        x, y = box.centre
+        figure.add_annotation(
+            text=plain(mark.text),
+            x=x / place.cell[0] - 0.5,
+            y=y / place.cell[1] - 0.5,
+            showarrow=False,
+            borderpad=1,
+            bgcolor=None if inside else "rgba(255,255,255,.82)",
+            font={"size": place.label, "weight": 600 if mark.strong else 400, "color": ink},
+            **axes,
+        )
+
+
+def add_texts(figure: Figure, part: Panel, index: int, place: Geometry, end: Number) -> None:
+    """What is written in the cells of a panel's map and bar, in ink that reads on their colour."""
+    rows, columns = np.indices(part.values.shape)
+    middle = sum(place.bar_range) / 2
+    values = np.concatenate([part.values.ravel(), part.bar])
+    figure.add_scatter(
+        x=np.concatenate([columns.ravel(), np.full(len(part.bar), middle)]),
+        y=np.concatenate([rows.ravel(), np.arange(len(part.bar))]),
+        text=[*(text for row in part.texts for text in row), *part.bar_texts],
+        mode="text",
+        textfont={"size": 9, "color": [_ink(float(value), end) for value in values]},
+        hoverinfo="skip",
+        cliponaxis=False,
+        xaxis=f"x{index + 1}",
+        yaxis=f"y{index + 1}",
+    )
+
+
+def _ink(value: Number, end: Number) -> str:
+    if abs(value) < end / 30:
+        return NOTE
+    return "white" if is_dark(colour_at(value, end)) else TEXT
 
 
 def panels(
@@ -66,8 +283,6 @@ def panels(
     Raises:
         ValueError: no panel at all, or not one heading for each row.
     """
-    from arith_lens.plotting.library import go
-
     there = [part for part in parts if part is not None]
     across = min(across, len(parts))
     if not there or (headings and len(headings) != -(-len(parts) // across)):
@@ -80,8 +295,7 @@ def panels(
     shapes = [(part or there[0]).values.shape for part in parts]
     places = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
     page = map_page(places, across, notes, bool(headings))
-    figure = go.Figure()
-    set_page(figure, page)
+    figure = page_figure(page)
     set_colours(figure, page, end, unit)
     if vector:
         bear_colours(figure)

@@ -13,13 +13,16 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
 from arith_lens.runs.files import RunError, check_name, listed, plain, remove_partials
-from arith_lens.runs.identity import describe_pairs, identity_of
-from arith_lens.runs.kinds import read_result
-from arith_lens.runs.lock import FolderLock
-from arith_lens.runs.processes import PartDone, Processes, processes
-from arith_lens.runs.provenance import SavedPairs, describe_model, now
-from arith_lens.runs.record import FILE, key_parts, read_record, write_record
-from arith_lens.runs.shards import Shards, identity_digest
+from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, identity_of, now
+from arith_lens.runs.record import (
+    FILE,
+    FolderLock,
+    key_parts,
+    read_record,
+    read_result,
+    write_record,
+)
+from arith_lens.runs.shards import PartDone, Processes, Shards, identity_digest, processes
 from arith_lens.runs.store import COMPUTED, Store, without_pairs
 
 _MODEL_PARTS = ("weights", "configuration")

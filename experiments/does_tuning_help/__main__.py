@@ -20,7 +20,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers
-from arith_lens.fine_tuning.result import CHECKPOINT
+from arith_lens.fine_tuning.results import CHECKPOINT
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.plan import (

@@ -20,8 +20,7 @@ import tyro
 from torch import Tensor
 
 from arith_lens.fine_tuning.examples import Example, collate
-from arith_lens.fine_tuning.methods import prepare
-from arith_lens.fine_tuning.settings import Settings
+from arith_lens.fine_tuning.methods import Settings, prepare
 from arith_lens.fine_tuning.training import trainer_for
 from arith_lens.runs import Run
 from experiments.speed.fine_tuning_plan import (

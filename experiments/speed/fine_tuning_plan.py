@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from arith_lens import Head, Mlp
-from arith_lens.fine_tuning.methods import prepare
-from arith_lens.fine_tuning.settings import Settings
+from arith_lens.fine_tuning.methods import Settings, prepare
 from experiments.speed.measure import GIB, Cell, Column, Table
 from experiments.speed.shapes import Shape, random_llama
 

@@ -14,8 +14,7 @@ from arith_lens.components import every_head, every_mlp
 from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import plan
-from arith_lens.path_patching.engines import SweepEngine
-from arith_lens.path_patching.question import ask
+from arith_lens.path_patching.engines import SweepEngine, ask
 from arith_lens.path_patching.recording import record_end
 from arith_lens.path_patching.sweep import Senders, sweep
 from arith_lens.path_patching.trunk import trunk_of

@@ -1,18 +1,110 @@
-"""Run some of a model's layers: from a recorded residual stream, and no further than needed."""
+"""Run a model: record activations of one forward, or run some of its layers only."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.components import NamedHook, layer_of
-from arith_lens.model.hooked import HookedLike, checked_hooks
-from arith_lens.model.tokens import Tokens, check_tokens
+from arith_lens.activations import Positions, keep_activation
+from arith_lens.components import NamedHook, layer_of, mlp_out_name, z_name
+from arith_lens.model.hooked import HookedLike, Tokens, check_tokens, checked_hooks
+
+
+@torch.no_grad()
+def record(
+    model: HookedLike,
+    tokens: Tokens,
+    names: Iterable[str] | str,
+    *,
+    attention_mask: Tensor | None = None,
+    positions: Positions = None,
+) -> dict[str, Tensor]:
+    """What the model puts out at the hook points `names`, in one forward.
+
+    Args:
+        model: HookedModel or TransformerBridge
+        tokens: prompts, padded on the left where lengths differ
+        names: hook points, such as `blocks.3.attn.hook_z`, or one of them
+        attention_mask: needed where prompts are padded
+        positions: None: all; -1: END only, the axis kept; a slice; one position a row
+
+    Returns:
+        by hook name, [batch pos ...] copies that nothing else writes; on the way no logits are
+        computed, or END's alone where a hook point of `unembed` is asked for
+
+    Raises:
+        ValueError: unequal lengths; padding without a mask, or on the right where END is asked for
+        FloatingPointError: NaN or infinity, with the first layer they were found in
+        IndexError, KeyError: a layer or a hook point that the model does not have
+    """
+    device = torch.device(model.cfg.device)
+    tokens, mask = check_tokens(tokens, attention_mask, model.tokenizer, device)
+    if mask is not None and isinstance(positions, int) and not bool(mask[:, positions].all()):
+        raise ValueError(
+            f"expected a token at position {positions} of every prompt, found padding; pad on the "
+            "left, so that END is the last column"
+        )
+    names = [names] if isinstance(names, str) else list(names)
+    kept: dict[str, Tensor] = {}
+    keep = partial(keep_activation, into=kept, positions=positions)
+    hooks = [(name, partial(keep, name=name)) for name in names]
+    reads_logits = any(name.startswith("unembed.") for name in names)
+    kept_logits = 1 if reads_logits else torch.empty(0, dtype=torch.long, device=device)
+    options = accepted_options(model, logits_to_keep=kept_logits, use_cache=False)
+    if mask is not None:
+        options["attention_mask"] = mask
+    model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
+    if (found := _not_finite(kept)) is not None:
+        whole, row = _watched_points(model), slice(found[1], found[1] + 1)
+        if not {*whole} <= {*names}:  # what was asked for may lie behind the layer that is broken
+            of_row = None if mask is None else mask[row]
+            require_finite(model, tokens[row], attention_mask=of_row)
+        _refuse(found[0])
+    return kept
+
+
+def require_finite(
+    model: HookedLike, tokens: Tokens, *, attention_mask: Tensor | None = None
+) -> None:
+    """Raise FloatingPointError, naming the layer, where a forward meets NaN or infinity."""
+    record(model, tokens, _watched_points(model), attention_mask=attention_mask)
+
+
+def _watched_points(model: HookedLike) -> list[str]:
+    """Where every layer shows whether it is finite, and what stands after them."""
+    layers = range(int(model.cfg.n_layers))
+    return [n for k in layers for n in (z_name(k), mlp_out_name(k))] + ["unembed.hook_out"]
+
+
+def accepted_options(model: Any, **wanted: Any) -> dict[str, Any]:
+    """Those options that the model's own forward takes."""
+    hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
+    taken = inspect.signature(hf_model.forward).parameters if hf_model is not None else {}
+    return {name: value for name, value in wanted.items() if name in taken}
+
+
+def _not_finite(kept: dict[str, Tensor]) -> tuple[str, int] | None:
+    """The first activation, in the order of the forward, with NaN or infinity; its first row."""
+    for name, value in kept.items():
+        # masked attention scores are -inf by right
+        if not name.endswith("hook_attn_scores") and not bool(value.isfinite().all()):
+            return name, int((~value.isfinite()).flatten(1).any(1).nonzero()[0])
+    return None
+
+
+def _refuse(name: str) -> NoReturn:
+    layer = layer_of(name)
+    where = name if layer is None else f"layer {layer} ({name})"
+    raise FloatingPointError(
+        f"expected finite activations, found NaN or infinity first in {where}; load the model in "
+        "float32 or bfloat16 (float16 overflows), and check its weights"
+    )
 
 
 @torch.no_grad()
@@ -60,7 +152,7 @@ def run_layers(
     if mask is not None:
         options["attention_mask"] = mask
     if start == 0:
-        with _watched(model.blocks[0]):
+        with _counting_outputs(model.blocks[0]):
             return model.run_with_hooks(rows, fwd_hooks=hooks, **options)
     if stream is None or stream.shape[:2] != rows.shape:
         found = "none" if stream is None else list(stream.shape)
@@ -84,8 +176,8 @@ def starting_at(
     Raises TypeError in a forward where blocks hand on something else than one residual stream.
     """
     blocks = [model.blocks[layer] for layer in range(start + 1)]
-    beside = _n_beside(model, blocks[0])
-    forwards = [hand_on(stream if layer == start - 1 else None, beside) for layer in range(start)]
+    n_others = _n_other_outputs(model, blocks[0])
+    forwards = [hand_on(stream if layer == start - 1 else None, n_others) for layer in range(start)]
     handle = blocks[-1].register_forward_pre_hook(
         partial(_check_arrival, stream=stream), with_kwargs=True
     )
@@ -109,39 +201,39 @@ def forwards_replaced(
         yield
 
 
-def hand_on(stream: Tensor | None, beside: int | None = None) -> Callable[..., Any]:
+def hand_on(stream: Tensor | None, n_others: int | None = None) -> Callable[..., Any]:
     """A block that computes nothing: it gives `stream`, or what it is given where that is None.
 
     Args:
         stream: the residual stream at its exit
-        beside: how many values such a block returns beside the stream, in a tuple; None: no tuple
+        n_others: how many values such a block returns beside the stream, in a tuple; None: no tuple
     """
-    return partial(_hand_on, stream=stream, beside=beside)
+    return partial(_hand_on, stream=stream, n_others=n_others)
 
 
 def _hand_on(
     hidden_states: Tensor,
     *args: Any,
     stream: Tensor | None = None,
-    beside: int | None = None,
+    n_others: int | None = None,
     **kwargs: Any,
 ) -> Any:
     """A block that computes nothing; the last one of them gives the recorded stream."""
     out = hidden_states if stream is None else stream
-    return out if beside is None else (out, *[None] * beside)
+    return out if n_others is None else (out, *[None] * n_others)
 
 
-_BESIDE: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+_N_OTHER_OUTPUTS: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
 
 
 @contextmanager
-def _watched(block: Any) -> Iterator[None]:
+def _counting_outputs(block: Any) -> Iterator[None]:
     """Note how many values `block` returns beside the stream, in a tuple; None: no tuple."""
 
     def note(module: Any, args: Any, out: Any) -> None:
-        _BESIDE[block] = len(out) - 1 if isinstance(out, tuple) else None
+        _N_OTHER_OUTPUTS[block] = len(out) - 1 if isinstance(out, tuple) else None
 
-    if block in _BESIDE:
+    if block in _N_OTHER_OUTPUTS:
         yield
         return
     handle = block.register_forward_hook(note)
@@ -151,13 +243,13 @@ def _watched(block: Any) -> Iterator[None]:
         handle.remove()
 
 
-def _n_beside(model: HookedLike, block: Any) -> int | None:
+def _n_other_outputs(model: HookedLike, block: Any) -> int | None:
     """The same, from the forward that made the stream, or else from one of a single token."""
-    if block not in _BESIDE:
+    if block not in _N_OTHER_OUTPUTS:
         token = torch.zeros((1, 1), dtype=torch.long, device=torch.device(model.cfg.device))
-        with _watched(block):
+        with _counting_outputs(block):
             model.run_with_hooks(token, fwd_hooks=[], use_cache=False, stop_at_layer=1)
-    return _BESIDE[block]
+    return _N_OTHER_OUTPUTS[block]
 
 
 def _check_arrival(

@@ -1,4 +1,4 @@
-"""Knockout on text of any kind, while generating too: hooks that spare BOS."""
+"""Hooks that knock components out on any text, also while the model generates."""
 
 from dataclasses import dataclass, field
 from typing import Any

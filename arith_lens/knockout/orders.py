@@ -1,5 +1,7 @@
-"""Iterative masking: take out, one after another, the component whose loss costs most."""
+"""Orders in which components are knocked out: control orders, and a greedy search."""
 
+import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +10,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined
-from arith_lens.components import Component, Components, parse_component
+from arith_lens.components import (
+    Component,
+    Components,
+    Head,
+    check_components,
+    every_head,
+    parse_component,
+)
 from arith_lens.effects import Effects
-from arith_lens.knockout.curve import KnockoutCurve
+from arith_lens.knockout.curves import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
 from arith_lens.knockout.knock_out import curve_of, knockout_slot
 from arith_lens.knockout.means import Means
@@ -20,6 +29,42 @@ from arith_lens.runs import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+def random_order(n_layers: int, n_heads: int, seed: int) -> list[Head]:
+    """All heads of a model in an order drawn with `seed`, the same on every machine."""
+    heads = every_head(n_layers, n_heads)
+    random.Random(seed).shuffle(heads)
+    return heads
+
+
+def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: int) -> list[Head]:
+    """For each key head, in order, another head of its layer that is no key head, and not yet used.
+
+    Where a layer has no more, the nearest layer that has one gives it (the lower of two equally
+    near), so that the control stays as long as the key heads, and as near in depth as can be.
+
+    Raises:
+        ValueError: more key heads than other heads, or a head twice
+        IndexError: a head that the model does not have
+    """
+    keys = list(key_heads)
+    check_components(keys, n_layers, n_heads)
+    others = sorted({*every_head(n_layers, n_heads)} - {*keys})
+    if len({*keys}) != len(keys) or len(others) < len(keys):
+        raise ValueError(
+            f"expected distinct key heads, and at least as many others, found {len(keys)} key "
+            f"heads ({len({*keys})} distinct) and {len(others)} others; match fewer of them"
+        )
+    rng = random.Random(seed)
+    rng.shuffle(others)
+    order = []
+    for key in keys:
+        layer = min((abs(head.layer - key.layer), head.layer) for head in others)[1]
+        taken = next(head for head in others if head.layer == layer)
+        others.remove(taken)
+        order.append(taken)
+    return order
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,9 @@
-"""A model's own Hugging Face layers, without the bridge around them, for many small batches.
-
-A forward of the bridge looks after every hook point. Where none is in use, and the same layers run
-hundreds of times, that costs more than the arithmetic. A plain layer is a shallow copy of the
-Hugging Face layer: it shares every weight, and has the wrappers and hooks of no one. Its attention
-is the caller's, who may know more than a batch says: which rows share a prefix, for instance.
-"""
+"""Run a model's own Hugging Face modules, without the modules that a bridge puts around them."""
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +11,63 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from arith_lens.model.hook_listing import active_hooks
-from arith_lens.model.hooked import HookedLike
+from arith_lens.model.forwards import forwards_replaced, hand_on
+from arith_lens.model.hooked import HookedLike, Tokens
 from arith_lens.model.placement import home_of
-from arith_lens.model.resuming import forwards_replaced, hand_on
-from arith_lens.model.tokens import Tokens
+from arith_lens.model.state import active_hooks
+
+
+def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
+    """`norm` without the bridge's hook points, and with float32 weights whatever the model's.
+
+    Its result is on the device of its weights, wherever the rows come from.
+    """
+    plain = getattr(norm, "original_component", None) or norm
+
+    def wide(rows: Tensor) -> Tensor:
+        weights = dict(plain.named_parameters())  # asked for anew: they may be offloaded between
+        rows = rows.to(next((weight.device for weight in weights.values()), None))
+        if all(weight.dtype == torch.float32 for weight in weights.values()):
+            return plain(rows)
+        weights = {name: weight.float() for name, weight in weights.items()}
+        return torch.func.functional_call(plain, weights, (rows,))
+
+    return wide
+
+
+@contextmanager
+def without_bridge(model: Any) -> Iterator[None]:
+    """Inside, the model computes with its own modules, and no hook point of the bridge fires.
+
+    A bridge computes attention and norms step by step, so that each step has a hook point. Where no
+    hook is in place, the model's own code gives the same numbers in less time. The modules are
+    exchanged in place and put back at the end, whatever is raised inside: weights, configuration
+    and PyTorch's own hooks are those of the model at this moment.
+
+    Args:
+        model: HookedModel or TransformerBridge
+    """
+    whole = getattr(model, "bridge", model)
+    exchanged: list[tuple[nn.Module, str, nn.Module]] = []
+    try:
+        _unwrap(whole.original_model, exchanged)
+        yield
+    finally:
+        for parent, name, wrapper in reversed(exchanged):
+            parent._modules[name] = wrapper
+
+
+def _unwrap(parent: nn.Module, exchanged: list[tuple[nn.Module, str, nn.Module]]) -> None:
+    """Put the own module in the place of each bridge below `parent`, and note the exchange."""
+    for name, child in parent._modules.items():
+        own = getattr(child, "original_component", None)
+        if isinstance(child, nn.Module) and isinstance(own, nn.Module):
+            exchanged.append((parent, name, child))
+            parent._modules[name] = own
+            child = own
+        if child is not None:
+            _unwrap(child, exchanged)
+
 
 FAMILIES = frozenset({"gemma", "gemma2", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
 """`model_type` of the architectures whose plain layers are tested against whole forwards."""
