@@ -123,8 +123,9 @@ def test_the_experiment_and_the_figure_show_what_changed(
     assert "as it was, and one-head, checkpoint: each" in capsys.readouterr().out
     what_tuning_changes.main(config, root=tmp_path)
     (run,) = find_runs("what_tuning_changes", root=tmp_path)
-    assert run.names == ("before", "one-head", "checkpoint")
-    assert [run.facts(name)["components"] for name in run.names[1:]] == [["7.3"], []]
+    before, *tuned_maps = (name for name in run.names if not name.startswith("paths-"))
+    assert before == "before" and tuned_maps == ["tuned-one-head", "tuned-checkpoint"]
+    assert [run.facts(name)["components"] for name in tuned_maps] == [["7.3"], []]
     saved = {path: path.stat().st_mtime_ns for path in run.store.folder.glob("*/*.safetensors")}
     what_tuning_changes.main(config, root=tmp_path)
     files = run.store.folder.glob("*/*.safetensors")
@@ -134,7 +135,7 @@ def test_the_experiment_and_the_figure_show_what_changed(
     assert table["tuned"].unique().tolist() == ["one-head", "checkpoint"]
     heads = table[(table["tuned"] == "one-head") & (table["layer"] == TUNED.layer)]
     (row,) = heads[heads["head"] == TUNED.index].to_dict("records")
-    one = BeforeAfter.from_arrays(run.load_arrays("one-head"))
+    one = BeforeAfter.from_arrays(run.load_arrays("tuned-one-head"))
     assert row["difference"] == pytest.approx(float(one.heads.mean()[7, 3]), abs=1e-6)
     page = written(tmp_path, "before_after.html").read_text()
     assert "one-head: 7.3 tuned" in page and "of prompts still answered right" in page
