@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,9 @@ def folder_of_7b(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dry") / "llama-7b"
     ignored = shutil.ignore_patterns("*.safetensors*", "config.json")
     shutil.copytree(SHIPPED, folder, ignore=ignored)
-    size = {"hidden_size": 4096, "intermediate_size": 11_008}
-    depth = {"num_hidden_layers": 32, "num_attention_heads": 32}
-    special = {"vocab_size": 640, "bos_token_id": 1, "eos_token_id": 2}
+    size: dict[str, Any] = {"hidden_size": 4096, "intermediate_size": 11_008}
+    depth: dict[str, Any] = {"num_hidden_layers": 32, "num_attention_heads": 32}
+    special: dict[str, Any] = {"vocab_size": 640, "bos_token_id": 1, "eos_token_id": 2}
     LlamaConfig(**size, **depth, **special, architectures=["LlamaForCausalLM"]).save_pretrained(
         folder
     )
