@@ -6,13 +6,13 @@ import re
 from itertools import islice
 
 import pytest
+from arith_lens.reference.passages import Passage, asked
 from tokenizers import Tokenizer
 
 from arith_lens.operations import FOUR
 from arith_lens.problems import Problem, all_problems
 from arith_lens.reference import arithmetic, world
 from arith_lens.reference.models import MAX_PIECE, VOCABULARY, train_tokenizer
-from arith_lens.reference.passages import Passage, asked
 from arith_lens.reference.sets import load_set, make_sets
 from arith_lens.reference.word_problems import FAMILIES, pretraining_problems, tuning_problems
 from arith_lens.reference.world import KINDS, documents
