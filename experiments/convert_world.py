@@ -18,9 +18,8 @@ import tyro
 
 import arith_lens as al
 from arith_lens.pairs.correctness import answer
-from arith_lens.reference.pairs import world_pairs
-from arith_lens.reference.rewording import PARTS
-from arith_lens.reference.word_problems import FAMILIES
+from arith_lens.reference.sets import world_pairs
+from arith_lens.reference.word_problems import FAMILIES, PARTS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers, Question, trend
-from arith_lens.reference.questions import world_questions
+from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
@@ -64,10 +64,10 @@ def main(
         told = {**vars(config), "tuned": [one.sha256 for one in tuned]}
         opened = al.open_run("does_it_drift", told, model=model, root=root, again=again)
     with opened as run:
-        if again or "before" not in run.names:
+        if again or not DRIFT.is_in(run, "before"):
             ask(model, asked, config, run, "before")
         for one in tuned:
-            if again or one.name not in run.names:
+            if again or not DRIFT.is_in(run, one.name):
                 ask(one.load(), asked, config, run, one.name)
     report(run)
 

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from tqdm.auto import tqdm
 
-from arith_lens.reference.tokenizer import VOCABULARY, train_tokenizer
+from arith_lens.reference.models import VOCABULARY, train_tokenizer
 from arith_lens.reference.world import document, documents
 
 TOKENIZER_DOCUMENTS = 20_000

@@ -43,7 +43,7 @@ from experiments.does_tuning_help.settings import (
 )
 from experiments.does_tuning_help.training import Job, train_and_ask
 from experiments.does_tuning_help.workers import side_by_side
-from experiments.results import BEFORE, POOLED_MAP, TRAINING
+from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
 from experiments.settings import (
     loaded_model,
     pooled_map,
@@ -93,7 +93,7 @@ def main(
         chosen = choose(tuned, run, plan.config)
         further = range(config.seed + 1, config.seed + seeds)
         train(repeats(chosen.rates, further), run, plan, processes, skip=() if again else run.names)
-        run.save(f"table-{table}", chosen)
+        TABLE.save(run, chosen, str(table))
     print(f"saved in {run.path}; python -m figures table{table} --model {config.model} prints it")
 
 

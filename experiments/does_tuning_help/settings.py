@@ -114,8 +114,18 @@ class Chosen:
             for row, found in self.validation.items()
         }
 
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "Chosen":
+        """What `to_arrays` has written."""
+        header, accuracy = arrays.header, arrays.tensors["validation_accuracy"].tolist()
+        rows = (Tuned(row["method"], row["heads"], row["mlps"]) for row in header["rows"])
+        by_rate = (
+            dict(zip(*row, strict=True)) for row in zip(header["rates"], accuracy, strict=True)
+        )
+        return cls(dict(zip(rows, by_rate, strict=True)))
+
     def to_arrays(self) -> Arrays:
-        """The chosen rows are in the header, for figures, which know no experiment."""
+        """The rows with their chosen rates and all rates are in the header."""
         rows = [{**asdict(row), "rate": rate} for row, rate in self.rates.items()]
         accuracy = [[*found.values()] for found in self.validation.values()]
         rates = [[*found] for found in self.validation.values()]

@@ -9,8 +9,10 @@ import arith_lens as al
 from arith_lens.fine_tuning import TuningResult
 from arith_lens.fine_tuning.results import DELTA
 from arith_lens.runs import Run, RunError, find_runs
+from experiments.results import TABLE, TRAINING, trainings, tuned_by
 
 EXPERIMENT = "does_tuning_help"
+TABLE_1 = "1"
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,14 @@ def tuning_run(model: str, root: Path) -> Run:
     Raises:
         RunError: there is none; the message has the command that makes one.
     """
-    found = [run for run in find_runs(EXPERIMENT, model=model, root=root) if "table-1" in run.names]
-    if not found:
+    runs = find_runs(EXPERIMENT, model=model, root=root)
+    complete = [run for run in runs if TABLE.is_in(run, TABLE_1)]
+    if not complete:
         raise RunError(
             f"expected a finished run of {model} with Table 1 under {root / EXPERIMENT}, found "
             f"none. Make one: python -m experiments {EXPERIMENT} --table 1 --model {model}"
         )
-    return found[0]
+    return complete[0]
 
 
 def precise_models(run: Run) -> list[TunedModel]:
@@ -55,13 +58,12 @@ def precise_models(run: Run) -> list[TunedModel]:
     Raises:
         RunError: the folder of one is gone.
     """
-    (row,) = (
-        row for row in run.load_arrays("table-1").header["rows"] if row["method"] == "precise"
-    )
+    rates = TABLE.load(run, TABLE_1).rates
+    (row,) = (row for row in rates if row.method == "precise")
     models = []
-    for name in run.names:
-        facts = run.facts(name)
-        if "method" in facts and all(facts[key] == value for key, value in row.items()):
+    for name in trainings(run):
+        facts = TRAINING.facts(run, name)
+        if tuned_by(facts) == row and facts["rate"] == rates[row]:
             folder = run.path / "trainings" / name
             try:
                 models.append(TunedModel(f"seed-{facts['seed']}", TuningResult.load(folder)))
