@@ -76,12 +76,14 @@ def attention_to(
     parts, labels = [], ()
     for batch in pairs.batches(BATCH):
         mask = batch.attention_mask
-        kept = record(model, batch.reference, names, attention_mask=mask, positions=-1)
-        looks = torch.stack([kept[pattern_name(h.layer)][:, h.index, 0] for h in chosen]).float()
+        recorded = record(model, batch.reference, names, attention_mask=mask, positions=-1)
+        of_heads = [recorded[pattern_name(head.layer)][:, head.index, 0] for head in chosen]
+        weights = torch.stack(of_heads).float()
         masks = kinds(batch)
         labels = tuple(masks)
-        columns = torch.stack([*masks.values()]).to(looks)
-        parts.append(einsum(looks, columns, "head pair key, kind pair key -> head kind pair").cpu())
+        columns = torch.stack([*masks.values()]).to(weights)
+        sums = einsum(weights, columns, "head pair key, kind pair key -> head kind pair")
+        parts.append(sums.cpu())
     return Effects(
         per_pair=torch.cat(parts, dim=-1),
         axes=("head", axis),
@@ -246,17 +248,17 @@ def patterns_of(model: HookedLike, prompts: Sequence[str] | str, heads: Heads) -
     check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
     tokenizer = tokenizer_of(model)
     rows = [list(prompt.ids) for prompt in encode(tokenizer, texts)]
-    said = pieces(tokenizer, rows)
+    texts_of_tokens = pieces(tokenizer, rows)
     names = sorted({pattern_name(head.layer) for head in chosen})
     weights = []
     for row in rows:
         tokens = torch.tensor([row])
-        kept = record(model, tokens, names, attention_mask=torch.ones_like(tokens))
-        layers = [kept[pattern_name(head.layer)][0, head.index] for head in chosen]
+        recorded = record(model, tokens, names, attention_mask=torch.ones_like(tokens))
+        layers = [recorded[pattern_name(head.layer)][0, head.index] for head in chosen]
         weights.append(torch.stack(layers).float().cpu())
     return Patterns(
         prompts=texts,
         heads=tuple(map(str, chosen)),
-        tokens=tuple(tuple(said[i] for i in row) for row in rows),
+        tokens=tuple(tuple(texts_of_tokens[i] for i in row) for row in rows),
         weights=tuple(weights),
     )

@@ -13,7 +13,7 @@ from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Activations, Component, Components, Head, as_components
 from arith_lens.effects import Effects
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
-from arith_lens.model import HookedLike, home_of
+from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.cost import flops_of_rows
 from arith_lens.path_patching.engines import (
@@ -209,8 +209,8 @@ def mediated_rows(
             own += range(live, live + len(heads))
             live += len(heads)
             torch.add(changes[earlier:joined], rows[0], out=rows[live - len(heads) : live])
-        found = _through_mlp(trunk, layer, rows, own, (live, earlier), changes)
-        rows[live : live + joined], alone[done : done + joined] = found
+        after_mlp = _through_mlp(trunk, layer, rows, own, (live, earlier), changes)
+        rows[live : live + joined], alone[done : done + joined] = after_mlp
         live, done = live + joined, done + joined
     rows[first_direct:] += rows[0]
     return rows
@@ -326,7 +326,7 @@ def mediators(
         **settings,
         "n_pairs": len(pairs),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        "device": str(home_of(model.unembed)),
+        "device": str(compute_device(model.unembed)),
         "threads": torch.get_num_threads(),
         **notes,
     }
@@ -386,17 +386,17 @@ def _mediation(
     computation: dict[str, Any],
 ) -> Mediation:
     """Rows to their places; an MLP below its head changes nothing, held or free."""
-    place = {head: index for index, head in enumerate(heads)}
+    position = {head: index for index, head in enumerate(heads)}
     every, none = values.new_empty(2, len(heads), values.shape[-1])
     rows = rows_of(question.senders)
     for row, value in zip(rows, values[1:], strict=True):
         if row.mlp is None:
-            (every if row.free == "all" else none)[place[row.head]] = value
+            (every if row.free == "all" else none)[position[row.head]] = value
     but = every[:, None].repeat(1, question.n_layers, 1)
     only = none[:, None].repeat(1, question.n_layers, 1)
     for row, value in zip(rows, values[1:], strict=True):
         if row.mlp is not None:
-            (but if row.free == "but" else only)[place[row.head], row.mlp] = value
+            (but if row.free == "but" else only)[position[row.head], row.mlp] = value
     labels = {"head": tuple(str(head) for head in heads)}
 
     def effects(numbers: Tensor, paths: str) -> Effects:

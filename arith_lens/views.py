@@ -64,7 +64,7 @@ class Viewed(Protocol):
         """Of which library it needs the bundle: circuitsvis or plotly."""
         ...
 
-    def script(self, place: str) -> str:
+    def script(self, element: str) -> str:
         """JavaScript that draws it into the element with the id `place`."""
         ...
 
@@ -157,10 +157,10 @@ class View:
     title: str = ""
     bundle: str = "circuitsvis"
 
-    def script(self, place: str) -> str:
+    def script(self, element: str) -> str:
         """JavaScript that draws it into the element with the id `place`."""
         return (
-            f"CircuitsVis.render({script_json(place)}, CircuitsVis.{self.component}, "
+            f"CircuitsVis.render({script_json(element)}, CircuitsVis.{self.component}, "
             f"{script_json(self.props)});"
         )
 
@@ -175,15 +175,15 @@ class View:
     def _repr_html_(self) -> str:
         """For a notebook: the first view of a kernel brings the bundle, and again if it is shown
         again, since its new output takes the old one's place; the others wait for it."""
-        place = f"view-{uuid4().hex[:12]}"
+        element = f"view-{uuid4().hex[:12]}"
         own = self.script("")
         _Shown.first = _Shown.first or own
         first = f"<script>{packed_bundle()}</script>" if _Shown.first == own else ""
         return (
-            f'{first}<div style="max-width:{WIDTH}px"><div id="{place}">Run this notebook from the '
-            "top, or trust it, to see this view.</div></div>"
+            f'{first}<div style="max-width:{WIDTH}px"><div id="{element}">Run this notebook from '
+            "the top, or trust it, to see this view.</div></div>"
             f"<script>(function draw(left){{if(window.CircuitsVis){{document.getElementById("
-            f"{script_json(place)}).textContent='';{self.script(place)}}}"
+            f"{script_json(element)}).textContent='';{self.script(element)}}}"
             "else if(left)setTimeout(draw,100,left-1)})(100)</script>"
         )
 
@@ -269,9 +269,9 @@ class HeadMap:
     title: str = ""
     bundle: str = "plotly"
 
-    def script(self, place: str) -> str:
+    def script(self, element: str) -> str:
         """JavaScript that draws it into the element with the id `place`."""
-        return _SCRIPT % (script_json(self.data), script_json(place))
+        return _SCRIPT % (script_json(self.data), script_json(element))
 
 
 def head_map(
@@ -303,17 +303,17 @@ def head_map(
     if not (np.isfinite(from_end).all() and np.isfinite(values).all()):
         raise ValueError("expected finite values and weights, found NaN or infinity")
     first = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
-    places = list(range(len(tokens)))
+    positions = list(range(len(tokens)))
     layout = {
         "height": 260,
         "margin": {"l": 60, "r": 20, "t": 40, "b": 80},
         "font": {"family": FONT, "size": 12, "color": DARK},
         "yaxis": {"range": [0, 1], "title": {"text": "Attention"}},
-        "xaxis": {"tickvals": places, "ticktext": [plain(visible(t)) for t in tokens],
+        "xaxis": {"tickvals": positions, "ticktext": [plain(visible(t)) for t in tokens],
                   "tickangle": -60},
     }  # fmt: skip
     data = {
-        "places": places,
+        "places": positions,
         "weights": np.round(from_end, 3).tolist(),
         "colour": BLUE,
         "first": [int(i) for i in first],

@@ -21,7 +21,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.runs import Run
 from experiments.command import command, continue_after_part
-from experiments.results import CURVE, CURVES, MAP, MASK
+from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK
 from experiments.settings import Experiment, Sample, operation_maps, samples, strongest_heads
 
 
@@ -71,7 +71,7 @@ def compute_curves(
 
     curves = {"effect": curve("effect", order, ks=ks)}
     curves["END"] = curve("END", order, ks=ks, positions="end")
-    name = CURVE.name(operation, "controls")
+    name = CONTROLS.name(operation)
     ks_of_controls = control_ks(most)
     curves |= knockout_curves(model, pairs, controls, ks=ks_of_controls, name=name, **settings)
     if candidates := order[: config.candidates]:

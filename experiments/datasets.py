@@ -18,9 +18,8 @@ from arith_lens.benchmarks import TrainingPart, find_overlaps, flag_summary, hel
 from arith_lens.benchmarks.training import TRAINING, to_dataset, training_parts
 from arith_lens.pairs import keep_correct
 from arith_lens.pairs.correctness import answer
-from arith_lens.reference.pairs import world_pairs
-from arith_lens.reference.rewording import PARTS
-from arith_lens.reference.word_problems import FAMILIES
+from arith_lens.reference.sets import world_pairs
+from arith_lens.reference.word_problems import FAMILIES, PARTS
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import exit_on_user_error
 from experiments.template_tables import published_tokenizer

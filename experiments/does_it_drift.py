@@ -18,10 +18,10 @@ import torch
 import arith_lens as al
 from arith_lens.answers import Answers, Question, trend
 from arith_lens.arrays import Arrays
-from arith_lens.reference.questions import world_questions
+from arith_lens.reference.sets import world_questions
 from arith_lens.runs import ResultSlot, Run
 from experiments.command import command
-from experiments.does_tuning_help import AfterTuning
+from experiments.does_tuning_help.training import AfterTuning
 from experiments.results import DRIFT
 from experiments.settings import Experiment, ModelSettings
 

@@ -19,6 +19,7 @@ from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
+from experiments.results import IN_DTYPE, PrecisionFacts
 from experiments.settings import BEFORE_FILTER, Sample, loaded_model, samples
 
 HEADER = (
@@ -91,12 +92,11 @@ def main(
     with exit_on_user_error():
         opened = al.open_run("how_precise", config, model=wide, root=root)
     with opened as run:
-        saved = run.names
         for name, chosen in pairs.items():
-            al.path_patch(wide, chosen, run=run, name=f"{name}-float32")
+            al.path_patch(wide, chosen, run=run, name=IN_DTYPE.name(name, "float32"))
         del wide
         for dtype in config.dtypes:
-            left = {n: p for n, p in pairs.items() if f"{n}-{dtype}" not in saved}
+            left = {n: p for n, p in pairs.items() if not IN_DTYPE.is_in(run, n, dtype)}
             if left:
                 _half(run, config, dtype, left)
     report(run)
@@ -107,16 +107,18 @@ def _half(run: Run, config: Config, dtype: str, pairs: Mapping[str, al.PromptPai
     with exit_on_user_error():
         model = al.load_model(config.model, dtype=getattr(torch, dtype), device=config.device)
     for name, chosen in pairs.items():
-        wide = run.load(f"{name}-float32")
+        wide = IN_DTYPE.load(run, name, "float32")
         try:
             narrow = al.path_patch(model, chosen)
             hooks = _by_hooks(model, chosen, wide, narrow, config.hooks)
         except (FloatingPointError, CertificateError) as error:
             print(f"{name} in {dtype}: {type(error).__name__}: {error}")
             continue
-        run.save(
-            f"{name}-{dtype}",
+        IN_DTYPE.save(
+            run,
             narrow,
+            name,
+            dtype,
             pairs=chosen,
             right=_n_right(model, chosen),
             agreement=asdict(Agreement.of(wide, narrow)),
@@ -169,7 +171,8 @@ def report(run: Run) -> None:
     print(f"{run.config['model']}: half precision against float32, relative change of the logit\n")
     print(HEADER)
     for operation, dtype, facts in _halves(run):
-        wide, narrow = (set(al.key_heads(run.load(f"{operation}-{d}"))) for d in ("float32", dtype))
+        both = (IN_DTYPE.load(run, operation, one) for one in ("float32", dtype))
+        wide, narrow = (set(al.key_heads(one)) for one in both)
         lists = [
             " ".join(map(str, sorted(s))) or "-"
             for s in (wide & narrow, wide - narrow, narrow - wide)
@@ -182,18 +185,18 @@ def report(run: Run) -> None:
     print("\nlargest difference, in points    of a mean  of one pair  root mean square")
     for operation, dtype, facts in _halves(run):
         _print_distances(f"{operation} {dtype}", facts["agreement"])
-        if "hooks" in facts:
-            some = f"  {facts['hooks_pairs']} pairs"
-            _print_distances(f"{some}, sweep", facts["hooks_sweep"])
-            _print_distances(f"{some}, all in half", facts["hooks"])
+        if hooks := facts.get("hooks"):
+            some = f"  {facts.get('hooks_pairs')} pairs"
+            _print_distances(f"{some}, sweep", facts.get("hooks_sweep", {}))
+            _print_distances(f"{some}, all in half", hooks)
     print(f"\nsaved in {run.path}")
 
 
-def _halves(run: Run) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    for name in run.names:
-        operation, dtype = name.split("-")
-        if dtype != "float32":
-            yield operation, dtype, run.facts(name)
+def _halves(run: Run) -> Iterator[tuple[str, str, PrecisionFacts]]:
+    for operation in IN_DTYPE.labels(run, None, "float32"):
+        for dtype in IN_DTYPE.labels(run, operation, None):
+            if dtype != "float32":
+                yield operation, dtype, IN_DTYPE.facts(run, operation, dtype)
 
 
 def _print_distances(of: str, found: Mapping[str, float]) -> None:

@@ -23,9 +23,17 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from tqdm.auto import tqdm
 
-from arith_lens.reference.measure import FIGURES, figures, load_plain, outcomes, pack, rows
+from arith_lens.reference.models import (
+    FIGURES,
+    VOCABULARY,
+    figures,
+    load_plain,
+    outcomes,
+    pack,
+    rows,
+    train_tokenizer,
+)
 from arith_lens.reference.sets import write_sets
-from arith_lens.reference.tokenizer import VOCABULARY, train_tokenizer
 from arith_lens.reference.world import document, documents
 from experiments.command import exit_on_user_error
 

@@ -8,19 +8,26 @@ The one place for the experiment that writes a result and for the figures and cl
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypedDict, TypeVar, cast
+from typing import Any, Generic, NotRequired, Protocol, TypedDict, TypeVar, cast
+
+from jaxtyping import Bool
+from torch import Tensor
 
 from arith_lens.answers import Answers
 from arith_lens.arrays import Arrays, Storable
 from arith_lens.attention import Patterns
 from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
 from arith_lens.evaluation import EvaluationResult
-from arith_lens.knockout import GreedyMask, KnockoutCurves, Outcomes
+from arith_lens.knockout import GreedyMask, KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.mediation import Mediation
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
 from arith_lens.runs.provenance import SavedPairs
 from arith_lens.runs.record import CLASSES
+from experiments.does_tuning_help import Chosen, Method, Tuned
+
+KINDS = {name: kind for kind, (_, name) in CLASSES.items()} | {"Chosen": "chosen_rates"}
+"""The kind of result in a run, by the name of its class."""
 
 
 class Sample(TypedDict):
@@ -90,6 +97,18 @@ class TunedFacts(Sample):
     components: list[str]
 
 
+class PrecisionFacts(Sample):
+    """How well half precision agrees with float32."""
+
+    right: int
+    agreement: dict[str, float]
+    hooks_pairs: NotRequired[int]
+    """Pairs that were also computed by hooks, all in half precision; where there are some."""
+    hooks: NotRequired[dict[str, float]]
+    hooks_sweep: NotRequired[dict[str, float]]
+    """How well the sweep agrees on these pairs."""
+
+
 class DriftFacts(TypedDict):
     """How many of the first questions were asked again, and how many answers were the same."""
 
@@ -97,24 +116,40 @@ class DriftFacts(TypedDict):
     same: int
 
 
-class TrainingFacts(TypedDict, total=False):
+class BenchmarkFacts(TypedDict, total=False):
+    """How benchmarks were asked."""
+
+    shots: dict[str, str]
+    """Worked examples, by benchmark."""
+    cut: dict[str, int]
+    """Prompts that were cut on their left, by benchmark."""
+    doubtful: int
+    """Questions whose published answer is doubtful."""
+    harness: str
+
+
+class TrainingFacts(BenchmarkFacts):
     """Which training answers are of, and what it took."""
 
-    method: str
+    method: Method
     heads: int
     mlps: int
     rate: float
     seed: int
     parameters: int
     of: int
-    lora_rank: int | None
-    n_examples: int
+    lora_rank: NotRequired[int | None]
+    n_examples: NotRequired[int]
     seconds: float
     samples_per_second: float
     losses: list[list[float]]
     untouched: str
     which_heads: list[str]
     which_mlps: list[str]
+
+
+class NoFacts(TypedDict):
+    """Nothing."""
 
 
 class Readable(Storable, Protocol):
@@ -179,11 +214,22 @@ class Stored(Generic[R, F]):
         """Whether the run has it."""
         return self.name(*parts) in run.names
 
-    def labels(self, run: Run) -> tuple[str, ...]:
-        """The part, such as the operation, of each result of this kind in a run, in order."""
-        pattern = re.compile(re.escape(self.pattern).replace(r"\{\}", "(.+)"))
-        (kind,) = (kind for kind, (_, name) in CLASSES.items() if name == self.kind.__name__)
-        matches = (pattern.fullmatch(name) for name in run.names_of(kind))
+    def computed(self, run: Run, *parts: str) -> Bool[Tensor, "pair"] | None:
+        """Which of its pairs have an answer that is neither operand; None if not known."""
+        return run.computed(self.name(*parts))
+
+    def labels(self, run: Run, *parts: str | None) -> tuple[str, ...]:
+        """One part of the name of each result of this kind in a run, in order.
+
+        Args:
+            run: the run that is searched.
+            parts: the other parts; None stands for the part that is returned. They can be left out
+                where the name has one part only: `MAP.labels(run)`.
+        """
+        known = parts or (None,)
+        filled = (r"(.+)" if part is None else re.escape(part.replace("/", "-")) for part in known)
+        pattern = re.compile(re.escape(self.pattern).replace(r"\{\}", "{}").format(*filled))
+        matches = (pattern.fullmatch(name) for name in run.names_of(KINDS[self.kind.__name__]))
         return tuple(match[1] for match in matches if match)
 
 
@@ -191,12 +237,16 @@ MAP = Stored("effects-{}", ComponentEffects, Sample)
 """The effects of every head and MLP; by operation (or "word_problems", or a wording of powers)."""
 POOLED_MAP = Stored("effects", ComponentEffects, Sample)
 """Those on the pairs of the four operations together."""
+IN_DTYPE = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
+"""Those that a model of a number format gives; by operation and format."""
 PATHS = Stored("paths-{}-{}", ComponentEffects, Sample)
 """The strongest heads; by operation, and by the paths that may carry a change."""
 CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
-CURVE = Stored("curve-{}-{}", KnockoutCurves, Sample)
-"""Some of those orders; by operation and kind."""
+CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)
+"""One of those orders; by operation and order."""
+CONTROLS = Stored("controls-{}", KnockoutCurves, Sample)
+"""The control orders among them; by operation."""
 MASK = Stored("mask-{}", GreedyMask, Sample)
 """Iterative masking; by operation."""
 NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
@@ -217,7 +267,7 @@ ROLE_ATTENTION = Stored("roles-{}", Effects, AttentionFacts)
 """Attention of the strongest heads from END to roles [head role pair]; by operation."""
 RANDOM_ATTENTION = Stored("random-{}", Effects, Sample)
 """The same of random other heads."""
-PATTERNS = Stored("patterns-{}", Patterns, dict)
+PATTERNS = Stored("patterns-{}", Patterns, NoFacts)
 """Whole patterns on a few prompts; "formats", "words" or "all"."""
 PROBE = Stored("probe-{}-{}", Effects, Sample)
 """Cosines with the numbers' columns of W_U; by operation, and by what is read."""
@@ -235,10 +285,12 @@ WRITES = Stored("writes-{}", Effects, Sample)
 """Cosines of what MLPs write with the numbers; by operation."""
 SUM = Stored("sum-{}", Effects, SumFacts)
 """Cosines of what MLPs write with the ten digits, of one prompt."""
-BEFORE = Stored("before", Answers, TrainingFacts)
+BEFORE = Stored("before", Answers, BenchmarkFacts)
 """The answers of the model that is tuned, before."""
 TRAINING = Stored("{}", Answers, TrainingFacts)
 """The answers of a tuned model, by name of the training; `BEFORE` among them."""
+TABLE = Stored("table-{}", Chosen, NoFacts)
+"""The rows of a table of trainings, and the rate of each; by number of the table."""
 CARRYING = Stored("{}-{}", Answers, HeadSet)
 """By model ("before", or tuned), and by set of heads: "whole", "without" or a random one."""
 UNTUNED_MAP = Stored("before", ComponentEffects, Sample)
@@ -247,3 +299,13 @@ TUNED_MAP = Stored("tuned-{}", BeforeAfter, TunedFacts)
 """Effects before and after tuning; by tuned model."""
 DRIFT = Stored("{}", Answers, DriftFacts)
 """Answers one after another; "before", or by tuned model."""
+
+
+def trainings(run: Run) -> tuple[str, ...]:
+    """The names of a run's trainings: of all answers but those before."""
+    return tuple(name for name in TRAINING.labels(run) if name != BEFORE.name())
+
+
+def tuned_by(facts: TrainingFacts) -> Tuned:
+    """What a training tunes."""
+    return Tuned(facts["method"], facts["heads"], facts["mlps"])

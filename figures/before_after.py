@@ -4,9 +4,8 @@ Reads a run of `experiments/what_tuning_changes.py` (the newest of the model, or
 draws it without loading a model: a row a tuned model, three maps on one scale.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -18,23 +17,24 @@ from arith_lens import plotting
 from arith_lens.components import Head
 from arith_lens.effects import BeforeAfter, Effects
 from arith_lens.runs import Run
+from experiments import results
 from figures import maps
 from figures.command import command
 from figures.common import NotComputed, Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
-BEFORE, N_LABELS = "before", 6
+N_LABELS = 6
 CLEAR = 0.01
 """Changes of relative effects that are outlined: many smaller ones are just as certain."""
 
 
 @dataclass(frozen=True)
-class Found:
+class Tuned:
     """One tuned model against the model as it was."""
 
     name: str
     both: BeforeAfter
-    facts: Mapping[str, Any]
+    facts: results.TunedFacts
     computed: Bool[torch.Tensor, "pair"] | None
 
     @property
@@ -45,17 +45,17 @@ class Found:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The maps of a run. Raises RunError where there is none, or none of a tuned model."""
     run = chosen_run(options, "what_tuning_changes")
-    found = [read(run, name) for name in run.names if name != BEFORE]
+    found = [read(run, name) for name in results.TUNED_MAP.labels(run)]
     if not found:
         raise NotComputed(
             f"expected effects after tuning, found that {run.path} holds no tuned model",
-            f"python -m experiments.what_tuning_changes --model {run.config['model']}",
+            f"python -m experiments what_tuning_changes --model {run.config['model']}",
         )
     return [
         Chart(
@@ -72,13 +72,13 @@ def drawn(options: Options) -> list[Chart]:
     ]
 
 
-def read(run: Run, name: str) -> Found:
+def read(run: Run, name: str) -> Tuned:
     """What a run holds of one tuned model."""
-    both = BeforeAfter.from_arrays(run.load_arrays(name))
-    return Found(name, both, run.facts(name), run.computed(name))
+    stored = results.TUNED_MAP
+    return Tuned(name, stored.load(run, name), stored.facts(run, name), stored.computed(run, name))
 
 
-def draw(run: Run, found: list[Found], *, vector: bool = False) -> plotting.Figure:
+def draw(run: Run, found: list[Tuned], *, vector: bool = False) -> plotting.Figure:
     """A row a tuned model: before, after, difference."""
     reading = maps.Reading.of(run.config)
     parts = [panel for one in found for panel in row(one, reading)]
@@ -97,7 +97,7 @@ def draw(run: Run, found: list[Found], *, vector: bool = False) -> plotting.Figu
     )
 
 
-def row(found: Found, reading: maps.Reading) -> list[plotting.Panel]:
+def row(found: Tuned, reading: maps.Reading) -> list[plotting.Panel]:
     """The three maps; dots are on the tuned heads, outlines on clear changes."""
     both, shown = found.both, replace(reading, paper=None)
     sides = {
@@ -139,13 +139,13 @@ def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:
     return (low > 0) | (high < 0)
 
 
-def heading(found: Found) -> str:
+def heading(found: Tuned) -> str:
     """The tuned model's name, and what of it was tuned."""
     tuned = ", ".join(found.facts["components"])
     return f"{found.name}: {tuned} tuned" if tuned else found.name
 
 
-def notes(run: Run, found: list[Found], reading: maps.Reading) -> list[str]:
+def notes(run: Run, found: list[Tuned], reading: maps.Reading) -> list[str]:
     """The small print: how to read the figure, and what is behind each row."""
     clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
     return [
@@ -158,7 +158,7 @@ def notes(run: Run, found: list[Found], reading: maps.Reading) -> list[str]:
     ]
 
 
-def summary(found: Found) -> str:
+def summary(found: Tuned) -> str:
     """One tuned model in words: what it still knows, its logits, how much changed where."""
     both = found.both
     before, after = (float(side.logit.mean()) for side in (both.before, both.after))
@@ -173,7 +173,7 @@ def summary(found: Found) -> str:
     )
 
 
-def numbers(found: list[Found]) -> DataFrame:
+def numbers(found: list[Tuned]) -> DataFrame:
     """The figure as a table: a row a tuned model and component."""
     tables = []
     for one in found:

@@ -14,9 +14,10 @@ from arith_lens.answers import Answers
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 
 PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they are others
 BEFORE = "plain"
@@ -24,17 +25,13 @@ BEFORE = "plain"
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    show(drawn, options)
+    show(exhibits, options)
 
 
-def drawn(options: TableOptions) -> list[Table]:
+def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError where there is none."""
     run = chosen_run(options, "how_good_is_it")
-    found = {
-        name: EvaluationResult.from_arrays(run.load_arrays(name))
-        for name in run.names
-        if name != "effects"
-    }
+    found = {name: results.EVALUATION.load(run, name) for name in results.EVALUATION.labels(run)}
     before = found[BEFORE]
     return [
         Table(
@@ -103,9 +100,8 @@ def notes(before: EvaluationResult, run: Run) -> list[str]:
         f"Asked by {before.settings['harness']}; "
         + ("all questions." if limit is None else f"the first {limit} questions of each task."),
     ]
-    for name in run.names:
-        heads = run.facts(name).get("heads")
-        if heads:
+    for name in results.EVALUATION.labels(run):
+        if heads := results.EVALUATION.facts(run, name)["heads"]:
             lines.append(f"{_title(name, run)}: {', '.join(heads)}.")
     paper = paper_model(run.config["model"])
     if paper is not None and paper.before:
@@ -119,7 +115,7 @@ def notes(before: EvaluationResult, run: Run) -> list[str]:
 
 
 def _title(name: str, run: Run) -> str:
-    heads = run.facts(name).get("heads", ())
+    heads = results.EVALUATION.facts(run, name)["heads"]
     what = "strongest" if name == "strongest" else f"random (seed {name.rpartition('-')[2]})"
     return f"without {len(heads)} {what}"
 

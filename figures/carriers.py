@@ -18,9 +18,10 @@ from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.mediation import Mediation
 from arith_lens.probes import ROLES, curve_of
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 from figures.maps import KEY, Reading, title
 
 OTHERS = ROLES[3]
@@ -40,13 +41,13 @@ class Found:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The heads of a run and what carries them. Raises RunError where there is none."""
     run = chosen_run(options, "which_mlps_carry_them")
-    found = [read(run, name) for name in run.names if f"{name}-writes" in run.names]
+    found = [read(run, name) for name in results.WRITES.labels(run)]
     return [
         Chart(
             name="carriers",
@@ -67,10 +68,10 @@ def read(run: Run, name: str) -> Found:
     """What a run holds of one operation."""
     return Found(
         name=name,
-        distinct=run.facts(name).get("distinct"),
-        mediation=Mediation.from_arrays(run.load_arrays(name)),
-        effects=run.load(f"{name}-effects"),
-        writes=Effects.from_arrays(run.load_arrays(f"{name}-writes")),
+        distinct=results.MEDIATION.facts(run, name).get("distinct"),
+        mediation=results.MEDIATION.load(run, name),
+        effects=results.MAP.load(run, name),
+        writes=results.WRITES.load(run, name),
     )
 
 

@@ -4,7 +4,7 @@ Reads a run of `experiments/do_tuned_heads_carry_more.py`, without loading a mod
 and writes it as HTML and its numbers as CSV.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import torch
@@ -15,22 +15,26 @@ from torch import Tensor
 
 from arith_lens.answers import Answers, OverSeeds, over_seeds
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 from figures.tuning import groups, tasks
+
+BEFORE = "before"
 
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    show(drawn, options)
+    show(exhibits, options)
 
 
-def drawn(options: TableOptions) -> list[Table]:
+def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError where there is none."""
     run = chosen_run(options, "do_tuned_heads_carry_more")
-    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names_of("answers")}
-    rows = [row(answers, chosen, part) for part, chosen in parts(answers["before-whole"]).items()]
+    answers = answers_of(run)
+    tasks = parts(answers["before"]["whole"])
+    rows = [row(answers, chosen, part) for part, chosen in tasks.items()]
     shown, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
     return [
         Table(
@@ -46,37 +50,49 @@ def drawn(options: TableOptions) -> list[Table]:
     ]
 
 
+def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
+    """All answers, by model ("before", or a tuned one) and by set of heads that is knocked out."""
+    stored = results.CARRYING
+    return {
+        model: {heads: stored.load(run, model, heads) for heads in stored.labels(run, model, None)}
+        for model in stored.labels(run, None, "whole")
+    }
+
+
 def parts(answers: Answers) -> dict[str, list[bool]]:
     """The two groups, and each task."""
     return {f"all {name}": inside for name, inside in groups(answers).items()} | tasks(answers)
 
 
 def row(
-    every: Mapping[str, Answers], chosen: list[bool], part: str
+    every: Mapping[str, Mapping[str, Answers]], chosen: list[bool], part: str
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """One group or task: as text and as numbers."""
-    answers = {name: one.select(chosen) for name, one in every.items()}
-    tuned = tuned_names(answers)
-    before = lost(answers, ["before"], "without")
-    after = lost(answers, tuned, "without")
+    answers = {
+        model: {heads: one.select(chosen) for heads, one in sets.items()}
+        for model, sets in every.items()
+    }
+    before = {model: sets for model, sets in answers.items() if model == BEFORE}
+    tuned = {model: sets for model, sets in answers.items() if model != BEFORE}
+    lost_before, lost_after = (lost(models, "without") for models in (before, tuned))
     changes = {
-        "before: without": over_seeds(before),
-        "tuned: without": over_seeds(after),
-        "more after tuning": over_seeds(after - before),
+        "before: without": over_seeds(lost_before),
+        "tuned: without": over_seeds(lost_after),
+        "more after tuning": over_seeds(lost_after - lost_before),
     }
     shares = {
-        "before": answers["before-whole"].accuracy,
-        "tuned": sum(answers[f"{name}-whole"].accuracy for name in tuned) / len(tuned),
+        "before": answers[BEFORE]["whole"].accuracy,
+        "tuned": sum(sets["whole"].accuracy for sets in tuned.values()) / len(tuned),
     }
-    labels = [name.removeprefix("before-") for name in answers if name.startswith("before-rand")]
+    random_sets = [heads for heads in answers[BEFORE] if heads not in ("whole", "without")]
     randoms = {
-        f"{when}: random": _mean_lost(answers, names, labels)
-        for when, names in (("before", ["before"]), ("tuned", tuned))
-        if labels
+        f"{when}: random": _mean_lost(models, random_sets)
+        for when, models in (("before", before), ("tuned", tuned))
+        if random_sets
     }
     text = {"task": part, "questions": str(sum(chosen))}
     text |= {name: f"{share:.1%}" for name, share in shares.items()}
-    text |= {name: _told(change) for name, change in changes.items()}
+    text |= {name: _change_text(change) for name, change in changes.items()}
     text |= {name: f"{100 * mean:+.1f}" for name, mean in randoms.items()}
     numbers: dict[str, Any] = {"task": part, "questions": sum(chosen), **shares}
     for name, change in changes.items():
@@ -85,45 +101,35 @@ def row(
     return text, numbers | randoms
 
 
-def tuned_names(names: Iterable[str]) -> list[str]:
-    """The tuned models among the results' names, a seed each."""
-    whole = [name.removesuffix("-whole") for name in names if name.endswith("-whole")]
-    return [name for name in whole if name != "before"]
-
-
 def lost(
-    answers: Mapping[str, Answers], models: Sequence[str], label: str
+    models: Mapping[str, Mapping[str, Answers]], heads: str
 ) -> Float[Tensor, "model question"]:
     """1 where a question is right with the knockout alone, -1 where without it alone."""
     return torch.stack(
-        [
-            answers[f"{model}-{label}"].correct.double()
-            - answers[f"{model}-whole"].correct.double()
-            for model in models
-        ]
+        [sets[heads].correct.double() - sets["whole"].correct.double() for sets in models.values()]
     )
 
 
-def _mean_lost(
-    answers: Mapping[str, Answers], models: Sequence[str], labels: Sequence[str]
-) -> float:
+def _mean_lost(models: Mapping[str, Mapping[str, Answers]], random_sets: Sequence[str]) -> float:
     """The mean change over several knockouts."""
-    return sum(float(lost(answers, models, label).mean()) for label in labels) / len(labels)
+    return sum(float(lost(models, heads).mean()) for heads in random_sets) / len(random_sets)
 
 
-def _told(change: OverSeeds) -> str:
+def _change_text(change: OverSeeds) -> str:
     low, high = change.ci()
     return f"{100 * change.mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def notes(run: Run) -> list[str]:
     """How to read the table."""
-    heads, controls = ", ".join(run.facts("before-without")["heads"]), run.config["controls"]
+    stored, controls = results.CARRYING, run.config["controls"]
+    heads = ", ".join(stored.facts(run, BEFORE, "without")["heads"])
+    n_seeds = len(stored.labels(run, None, "whole")) - 1
     return [
         f"Heads {heads}, those that precise tuning trained. Without: each replaced by one vector, "
         "its mean over the counterfactuals of the four operations in the model at hand, at every "
         "token but BOS. Changes in points of accuracy [95% interval, over questions and "
-        f"{len(tuned_names(run.names))} seeds of tuning].",
+        f"{n_seeds} seeds of tuning].",
         "More after tuning: the change in the tuned models less that before."
         + (f" Random: mean over {controls} random sets of as many heads." if controls else ""),
     ]

@@ -1,4 +1,4 @@
-"""Every figure and table there is, in the order of the questions that they answer."""
+"""Every figure and table, in the order of the questions that they answer."""
 
 import traceback
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ from figures.common import (
     Options,
     newest_run,
 )
-from figures.drawn import Drawn
+from figures.exhibit import Exhibit
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,10 @@ class Question:
     """What some figures and tables answer together."""
 
     name: str
-    asks: str
-    says: str
+    title: str
+    """The question itself."""
+    method: str
+    """How it is answered."""
     modules: tuple[Any, ...]
 
 
@@ -113,8 +115,8 @@ OWN_OPTIONS = {fig6: fig6.Options, fig15: fig15.Options, stability: stability.St
 
 
 @dataclass(frozen=True)
-class Lacking:
-    """What could not be drawn, and why."""
+class Missing:
+    """An exhibit that cannot be drawn, and why."""
 
     name: str
     title: str
@@ -128,32 +130,32 @@ class Study:
     """All that the runs of one model show."""
 
     model: str
-    answers: tuple[tuple[Question, tuple[Drawn | Lacking, ...]], ...]
+    answers: tuple[tuple[Question, tuple[Exhibit | Missing, ...]], ...]
     verdicts: tuple[Verdict, ...]
     failed: tuple[str, ...] = ()
     """Figures and tables that an error of the program stopped."""
 
     @property
-    def drawn(self) -> list[Drawn]:
-        """What could be drawn, in order."""
-        return [one for _, parts in self.answers for one in parts if not isinstance(one, Lacking)]
+    def exhibits(self) -> list[Exhibit]:
+        """Those that can be drawn, in order."""
+        return [one for _, parts in self.answers for one in parts if not isinstance(one, Missing)]
 
     @property
-    def lacking(self) -> list[Lacking]:
-        """What could not."""
-        return [one for _, parts in self.answers for one in parts if isinstance(one, Lacking)]
+    def missing(self) -> list[Missing]:
+        """Those that cannot."""
+        return [one for _, parts in self.answers for one in parts if isinstance(one, Missing)]
 
     @property
     def runs(self) -> list[Run]:
         """Each run once: those of the charts and tables, then those of claims alone."""
-        runs = {run.path.resolve(): run for one in self.drawn for run in one.runs}
+        runs = {run.path.resolve(): run for one in self.exhibits for run in one.runs}
         for path in (path for verdict in self.verdicts for path in verdict.runs):
             runs.setdefault(path.resolve(), load_run(path))
         return list(runs.values())
 
 
 def study(model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None = None) -> Study:
-    """Everything there is of a model's newest checkpoint, and what is missing.
+    """All exhibits of a model's newest checkpoint, and those that are missing.
 
     Args:
         n: runs of so many reference prompts per operation; None: of all there are.
@@ -162,15 +164,15 @@ def study(model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None
     answers = []
     failed = []
     for question in QUESTIONS:
-        parts: list[Drawn | Lacking] = []
+        parts: list[Exhibit | Missing] = []
         for module in question.modules:
             try:
-                found = collected(module, model, root, beside, settings=settings)
+                of_module = collected(module, model, root, beside, settings=settings)
             except Exception as error:  # of whatever kind: the other figures are worth their page
                 traceback.print_exc()
-                found = Lacking(*_named(module), f"an error of the program: {error!r}")
-                failed.append(found.name)
-            parts += [found] if isinstance(found, Lacking) else found
+                of_module = Missing(*_named(module), f"an error of the program: {error!r}")
+                failed.append(of_module.name)
+            parts += [of_module] if isinstance(of_module, Missing) else of_module
         answers.append((question, tuple(parts)))
     verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
     return Study(model, tuple(answers), tuple(verdicts), tuple(failed))
@@ -191,7 +193,7 @@ def collected(
     beside: tuple[str, ...] = (),
     *,
     settings: Settings | None = None,
-) -> list[Drawn] | Lacking:
+) -> list[Exhibit] | Missing:
     """A module's figures or tables of one model. Errors that are not about runs are raised.
 
     Args:
@@ -201,10 +203,10 @@ def collected(
     """
     settings = settings or Settings()
     try:
-        return module.drawn(_options(module, model, root, beside, settings))
+        return module.exhibits(_options(module, model, root, beside, settings))
     except RunError as error:
         command = error.command if isinstance(error, NotComputed) else ""
-        return Lacking(*_named(module), str(error), command)
+        return Missing(*_named(module), str(error), command)
 
 
 def _named(module: Any) -> tuple[str, str]:
@@ -218,12 +220,12 @@ def _options(
 ) -> Any:
     if module not in EXPERIMENTS:
         return OWN_OPTIONS.get(module, Options)(model=model, root=root, settings=settings)
-    alike = replace(settings, weights=None)
-    others = [other for other in beside if other != model and _there(module, other, root, alike)]
-    return ModelOptions(models=(model, *others), root=root, settings=alike)
+    shared = replace(settings, weights=None)
+    others = [other for other in beside if other != model and _has_run(module, other, root, shared)]
+    return ModelOptions(models=(model, *others), root=root, settings=shared)
 
 
-def _there(module: Any, model: str, root: Path, settings: Settings) -> bool:
+def _has_run(module: Any, model: str, root: Path, settings: Settings) -> bool:
     try:
         newest_run(EXPERIMENTS[module], Options(model=model, root=root, settings=settings))
     except NotComputed:

@@ -1,4 +1,4 @@
-"""How a figure is started from the command line."""
+"""How an exhibit is started from the command line."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,4 +17,4 @@ def command(main: Callable[..., Any], name: str, about: str | None) -> None:
         about: the module's docstring.
     """
     with robust_output():
-        tyro.cli(main, prog=f"python -m figures.{name}", description=about)
+        tyro.cli(main, prog=f"python -m figures {name}", description=about)

@@ -14,22 +14,23 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.answers import Answers, trend
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 COLOURS = (plotting.RED, plotting.BLUE, plotting.TEAL, plotting.OCHRE, plotting.VIOLET)
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The lines of a run. Raises RunError where there is none."""
     run = chosen_run(options, "does_it_drift")
-    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names_of("answers")}
+    answers = {name: results.DRIFT.load(run, name) for name in results.DRIFT.labels(run)}
     table = DataFrame(
         {"model": name, "first": start, "answers": len(part), "accuracy": part.accuracy}
         for name, one in answers.items()

@@ -14,9 +14,10 @@ from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
+from experiments import results
 from figures import common, maps
 from figures.command import command
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 _SPAN = 320  # pixels of a map's longer side: four fit on a page
 _N_LABELS = 6
@@ -33,10 +34,10 @@ class Row:
 
 def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: common.ModelOptions) -> list[Chart]:
+def exhibits(options: common.ModelOptions) -> list[Chart]:
     """The maps of several models. Raises RunError as `chosen_rows`."""
     rows = chosen_rows(options)
     operations = list(dict.fromkeys(name for row in rows for name in row.measured))
@@ -70,7 +71,10 @@ def chosen_rows(options: common.ModelOptions) -> list[Row]:
             raise RunError(
                 f"expected runs with one {setting}, found {found}. Choose some: --runs PATH PATH"
             )
-    return [Row(run, {name: maps.measure(run, name) for name in run.names}) for run in runs]
+    return [
+        Row(run, {name: maps.measure(run, name) for name in results.MAP.labels(run)})
+        for run in runs
+    ]
 
 
 def numbers(rows: Sequence[Row]) -> DataFrame:

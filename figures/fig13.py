@@ -10,15 +10,15 @@ import tyro
 
 from figures import common, probes
 from figures.command import command
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 
 def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: common.ModelOptions) -> list[Chart]:
+def exhibits(options: common.ModelOptions) -> list[Chart]:
     """The curves of several models. Raises RunError where a run is missing."""
     return [
         probes.models_chart(

@@ -15,9 +15,10 @@ from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
+from experiments import results
 from figures import common, maps
 from figures.command import command
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 MEAN = "mean"
 _MANY = 16  # the most layers or heads for which cells are large
@@ -34,10 +35,10 @@ class Options(common.Options):
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """One large map. Raises RunError where there is no run, or it lacks the operation."""
     run = common.chosen_run(options, "which_heads")
     measured = chosen_operations(run, options.operation)
@@ -58,13 +59,14 @@ def drawn(options: Options) -> list[Chart]:
 
 def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:
     """The operation, or all where their mean is asked for. Raises RunError if it is not there."""
-    if operation != MEAN and operation not in run.names:
+    operations = results.MAP.labels(run)
+    if operation not in (MEAN, *operations):
         raise RunError(
-            f"expected an operation of the run, {', '.join(run.names)}, or {MEAN}, found "
-            f"{operation}. Compute it: python -m experiments.which_heads --model "
+            f"expected an operation of the run, {', '.join(operations)}, or {MEAN}, found "
+            f"{operation}. Compute it: python -m experiments which_heads --model "
             f"{run.config['model']} --operations {operation}"
         )
-    return [maps.measure(run, name) for name in run.names if operation in (MEAN, name)]
+    return [maps.measure(run, name) for name in operations if operation in (MEAN, name)]
 
 
 def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:

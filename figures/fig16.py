@@ -11,17 +11,17 @@ import tyro
 from figures import patterns
 from figures.command import command
 from figures.common import Options
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 SAYS = "Heads that are operator heads in one operation at least, on one sentence with each word."
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The patterns of a run. Raises RunError where there is none."""
     return [
         patterns.chart(

@@ -4,18 +4,18 @@ Reads a run of `experiments/like_a_computer.py` (the newest one of the model, or
 draws it without loading a model.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.column_addition import ColumnAddition, column_addition
-from arith_lens.effects import Effects
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 COLOURS = {
     "C": plotting.BLUE,
@@ -27,10 +27,10 @@ COLOURS = {
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The run's sums. Raises RunError where there is none."""
     run = chosen_run(options, "like_a_computer")
     return [
@@ -51,8 +51,8 @@ def drawn(options: Options) -> list[Chart]:
 def draw(run: Run) -> plotting.Figure:
     """A row a prompt: base 2 and base 10 on the left, the model's layers on the right."""
     parts = []
-    for name in run.names:
-        facts = run.facts(name)
+    for name in results.SUM.labels(run):
+        facts = results.SUM.facts(run, name)
         right = "" if facts["said"] == facts["answer"] else f", right would be {facts['answer']}"
         parts.append(
             plotting.Steps(
@@ -86,12 +86,12 @@ def notes(run: Run) -> list[str]:
 
 def winners(run: Run, name: str) -> list[tuple[int, str]]:
     """Of each layer, the digit and what it is."""
-    facts = run.facts(name)
-    digits = Effects.from_arrays(run.load_arrays(name)).per_pair[..., 0].argmax(1).tolist()
+    facts = results.SUM.facts(run, name)
+    digits = results.SUM.load(run, name).per_pair[..., 0].argmax(1).tolist()
     return [(digit, _kind(digit, facts)) for digit in digits]
 
 
-def _kind(digit: int, facts: Any) -> str:
+def _kind(digit: int, facts: results.SumFacts) -> str:
     answer = int(facts["answer"])
     if digit == answer:
         return "C"
@@ -111,8 +111,8 @@ def _table(sum_: ColumnAddition) -> tuple[str, ...]:
 def numbers(run: Run) -> DataFrame:
     """A row a prompt and layer."""
     rows = []
-    for name in run.names:
-        facts = run.facts(name)
+    for name in results.SUM.labels(run):
+        facts = results.SUM.facts(run, name)
         keys = {key: facts[key] for key in ("text", "answer", "said", "probability")}
         for layer, (digit, kind) in enumerate(winners(run, name)):
             rows.append({**keys, "layer": layer, "winner": digit, "class": kind})

@@ -13,21 +13,22 @@ import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import Run
+from experiments import results
 from figures import maps
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The maps of all operations of a run. Raises RunError where there is none."""
     run = chosen_run(options, "which_heads")
-    measured = [maps.measure(run, name) for name in run.names]
+    measured = [maps.measure(run, name) for name in results.MAP.labels(run)]
     return [
         Chart(
             name="fig2",
@@ -67,7 +68,7 @@ def notes(run: Run) -> list[str]:
     return [
         maps.reading_note(reading),
         maps.data_note(run.config),
-        *maps.paper_notes(reading.paper, run.names),
+        *maps.paper_notes(reading.paper, results.MAP.labels(run)),
     ]
 
 

@@ -17,9 +17,10 @@ from arith_lens import plotting
 from arith_lens.effects import Effects, key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, range_line
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 MEASURES = ("Accuracy", "Mean p(C)")
 CONTROLS = {"random": ("random", plotting.NOTE), "matched": ("same layers", plotting.BLUE)}
@@ -31,15 +32,15 @@ ALONE = {  # (name, colour, dash)
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The curves of a run. Raises RunError where there is none."""
     run = chosen_run(options, "are_they_needed")
     names = run.config["operations"]
-    curves = {name: KnockoutCurves.from_arrays(run.load_arrays(name)) for name in names}
-    effects = {name: run.load(f"{name}-effects").heads for name in names}
+    curves = {name: results.CURVES.load(run, name) for name in names}
+    effects = {name: results.MAP.load(run, name).heads for name in names}
     tables = {name: both.to_dataframe() for name, both in curves.items()}
     return [
         Chart(
@@ -126,7 +127,7 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config = run.config
     effect = next(iter(curves.values()))["effect"]
-    distinct = ", ".join(str(run.facts(name)["distinct"]) for name in curves)
+    distinct = ", ".join(str(results.CURVES.facts(run, name)["distinct"]) for name in curves)
     return [
         f"Model: {config['model']}. Prompts: {distinct} distinct references, all answered right "
         f"with every head in place, seed {config['seed']}. Knockout: {config['ablation']} over "

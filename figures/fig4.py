@@ -14,9 +14,10 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 KINDS = {
     "word_problem": "Word problems",
@@ -28,10 +29,10 @@ KINDS = {
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """One prompt of each kind. Raises RunError where there is no run."""
     run = chosen_run(options, "what_comes_instead")
     return [
@@ -64,7 +65,7 @@ def draw(run: Run) -> plotting.Figure:
                     answer=before.pieces[shown][0],
                 )
             )
-    heads = run.facts("word_problem-before")["heads"]
+    heads = results.NEXT_TOKENS.facts(run, "word_problem", "before")["heads"]
     return plotting.next_token_panels(
         parts,
         names=("all heads in place", f"{len(heads)} heads knocked out"),
@@ -79,9 +80,10 @@ def notes(run: Run) -> list[str]:
         before, after, answers = read(run, kind)
         was, is_ = (_share(said.ids[:, 0] == answers) for said in (before, after))
         shares.append(f"{title}: {was} right before, {is_} after")
+    heads = results.NEXT_TOKENS.facts(run, "word_problem", "before")["heads"]
     return [
         f"Model: {run.config['model']}. Knocked out: "
-        f"{', '.join(run.facts('word_problem-before')['heads'])}, the strongest by mean effect "
+        f"{', '.join(heads)}, the strongest by mean effect "
         "over the four operations, each replaced by its mean over counterfactuals.",
         "Of each kind, the first prompt drawn that is answered right with all heads in place. "
         "Blue: the right token.",
@@ -93,10 +95,9 @@ def notes(run: Run) -> list[str]:
 
 def read(run: Run, kind: str) -> tuple[NextTokens, NextTokens, torch.Tensor]:
     """What was said before and after, and the tokens that would have been right."""
-    before, after = (
-        NextTokens.from_arrays(run.load_arrays(f"{kind}-{when}")) for when in ("before", "after")
-    )
-    return before, after, torch.tensor(run.facts(f"{kind}-before")["answers"])
+    before, after = (results.NEXT_TOKENS.load(run, kind, when) for when in ("before", "after"))
+    answers = results.NEXT_TOKENS.facts(run, kind, "before")["answers"]
+    return before, after, torch.tensor(answers)
 
 
 def numbers(run: Run) -> DataFrame:

@@ -13,13 +13,13 @@ import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.attention import Patterns
 from arith_lens.effects import Effects
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 GROUPS = {
     "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
@@ -33,14 +33,14 @@ NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The bars of a run, and its page of every head. Raises RunError where there is none."""
     run = chosen_run(options, "where_do_they_look")
-    looks = {name: looks_of(run, name) for name in run.config["operations"]}
-    control = {name: looks_of(run, f"{name}-random") for name in looks}
+    looks = {name: results.ROLE_ATTENTION.load(run, name) for name in run.config["operations"]}
+    control = {name: results.RANDOM_ATTENTION.load(run, name) for name in looks}
     return [
         Chart(
             name="fig5",
@@ -61,8 +61,8 @@ def drawn(options: Options) -> list[Chart]:
 def every_head(run: Run) -> HeadMap:
     """A map of the first operation's effects, on which a click shows where that head looks."""
     operation = run.config["operations"][0]
-    effects = run.load(f"{operation}-effects").heads.mean()
-    patterns = Patterns.from_arrays(run.load_arrays("all"))
+    effects = results.MAP.load(run, operation).heads.mean()
+    patterns = results.PATTERNS.load(run, "all")
     from_end = patterns.weights[0][:, -1].reshape(*effects.shape, -1)
     return head_map(
         100 * effects.numpy(),
@@ -72,11 +72,6 @@ def every_head(run: Run) -> HeadMap:
         f"“{patterns.prompts[0].strip()}”",
         values_title="effect, %",
     )
-
-
-def looks_of(run: Run, name: str) -> Effects:
-    """Attention weights [head role pair] of one result."""
-    return Effects.from_arrays(run.load_arrays(name))
 
 
 def draw(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> plotting.Figure:
@@ -98,7 +93,7 @@ def heads_of(run: Run, operation: str, source: Effects, kind: str) -> list[str]:
     """The heads of one row, the strongest first."""
     assert source.labels is not None
     heads = list(source.labels["head"])
-    kinds = run.facts(operation)["kinds"]
+    kinds = results.ROLE_ATTENTION.facts(run, operation)["kinds"]
     return heads if kind == "random" else [head for head in heads if kinds[head] == kind]
 
 
@@ -146,7 +141,7 @@ def _panel(
 
 def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
     """The operation above the first row; then the heads, key heads in bold."""
-    key = run.facts(operation)["key"]
+    key = results.ROLE_ATTENTION.facts(run, operation)["key"]
     if kind == "random":
         return f"<span style='font-size:11px'>{len(heads)} heads</span>"
     named = ", ".join(f"<b>{head}</b>" if head in key else head for head in heads[:4])
@@ -159,24 +154,26 @@ def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
 def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> DataFrame:
     """Each head's mean weight on each role, a row a head and role; random heads too."""
     tables = []
-    for operation, source in [*looks.items(), *((f"{n}-random", c) for n, c in control.items())]:
-        table = source.to_dataframe()
-        name = operation.removesuffix("-random")
-        facts = run.facts(name)
-        table.insert(0, "operation", name)
-        table["key"] = table["head"].isin(facts["key"]) & (operation == name)
-        table["kind"] = [
-            facts["kinds"][h] if operation == name else "random" for h in table["head"]
-        ]
+    for operation, source in looks.items():
+        facts, table = results.ROLE_ATTENTION.facts(run, operation), source.to_dataframe()
+        table.insert(0, "operation", operation)
+        table["key"] = table["head"].isin(facts["key"])
+        table["kind"] = [facts["kinds"][head] for head in table["head"]]
         tables.append(table)
+    for operation, source in control.items():
+        table = source.to_dataframe()
+        table.insert(0, "operation", operation)
+        tables.append(table.assign(key=False, kind="random"))
     return concat(tables, ignore_index=True)
 
 
 def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config = run.config
-    distinct = ", ".join(str(run.facts(name)["distinct"]) for name in looks)
-    without = ", ".join(name for name in looks if not run.facts(name)["key"])
+    distinct = ", ".join(str(results.ROLE_ATTENTION.facts(run, name)["distinct"]) for name in looks)
+    without = ", ".join(
+        name for name in looks if not results.ROLE_ATTENTION.facts(run, name)["key"]
+    )
     none = f" No key heads: {without}." if without else ""
     return [
         f"Model: {config['model']}. Prompts: {distinct} distinct references, all answered right, "

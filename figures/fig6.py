@@ -15,9 +15,10 @@ from pandas import concat
 from arith_lens import plotting
 from arith_lens.probes import case_study
 from arith_lens.runs import Run, RunError
+from experiments import results
 from figures import common, probes
 from figures.command import command
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 DIGITS = tuple(str(digit) for digit in range(10))
 
@@ -32,10 +33,10 @@ class Options(common.Options):
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """One operation. Raises RunError where there is no run, or it lacks the operation."""
     run = common.chosen_run(options, probes.EXPERIMENT)
     operation = options.operation or run.config["operations"][0]
@@ -62,7 +63,7 @@ def drawn(options: Options) -> list[Chart]:
 
 def draw(run: Run, operation: str) -> plotting.Figure:
     """What MLPs read, what they write, and the case study."""
-    case = run.facts(f"{operation}-digits")["case"]
+    case = results.DIGITS.facts(run, operation)["case"]
     text = plotting.plain(case["text"].strip())
     empty = plotting.Line(np.zeros(1), np.zeros(1), "", "white")
     titles = ("MLP input", "MLP output − input", f"“{text}”: output − input")
@@ -77,7 +78,7 @@ def draw(run: Run, operation: str) -> plotting.Figure:
         across=3,
         panel=(300, 290),
     )
-    cosines, best = case_study(probes.effects_of(run, operation, "digits"), case["pair"])
+    cosines, best = case_study(results.DIGITS.load(run, operation), case["pair"])
     plotting.add_grid(
         figure,
         2,
@@ -95,7 +96,7 @@ def draw(run: Run, operation: str) -> plotting.Figure:
 
 def notes(run: Run, operation: str) -> list[str]:
     """How to read the figure, and what it was made from."""
-    case = run.facts(f"{operation}-digits")["case"]
+    case = results.DIGITS.facts(run, operation)["case"]
     normed = " after the final norm" if run.config["final_norm"] else ""
     return [
         f"Model: {run.config['model']}, {operation}. {probes.prompts_note([run], [operation])}",

@@ -12,13 +12,13 @@ import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.effects import Effects
 from arith_lens.next_tokens import NextTokens
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 KINDS = {
     **{name: name.capitalize() for name in FOUR},
@@ -30,10 +30,10 @@ SIDES = ("reference", "counterfactual")
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """One pair of each kind. Raises RunError where there is no run."""
     run = chosen_run(options, "what_the_calculation_does")
     return [
@@ -74,7 +74,7 @@ def notes(run: Run) -> list[str]:
 def _part(run: Run, kind: str) -> plotting.NextTokens:
     before, after = read(run, kind)
     shown = example(run, kind)
-    right = run.facts(f"{kind}-reference")["answers"][shown]
+    right = results.LIKELIEST.facts(run, kind, "reference")["answers"][shown]
     answer = next(
         (
             piece
@@ -95,20 +95,20 @@ def _part(run: Run, kind: str) -> plotting.NextTokens:
 
 def example(run: Run, kind: str) -> int:
     """The pair that is shown, from the run's seed and the kind's name alone."""
-    n_pairs = run.facts(f"{kind}-reference")["pairs"]
+    n_pairs = results.LIKELIEST.facts(run, kind, "reference")["pairs"]
     return int(random.Random(f"{kind} {run.config['seed']}").random() * n_pairs)
 
 
 def read(run: Run, kind: str) -> tuple[NextTokens, NextTokens]:
     """What is said after references and counterfactuals."""
-    before, after = (NextTokens.from_arrays(run.load_arrays(f"{kind}-{side}")) for side in SIDES)
+    before, after = (results.LIKELIEST.load(run, kind, side) for side in SIDES)
     return before, after
 
 
 def _statistics(run: Run, kind: str) -> str:
-    outcomes = Effects.from_arrays(run.load_arrays(f"{kind}-outcomes"))
+    outcomes = results.RIGHT.load(run, kind)
     (p, _), (p_without, right_without) = outcomes.mean().tolist()
-    facts = run.facts(f"{kind}-outcomes")
+    facts = results.RIGHT.facts(run, kind)
     chosen = facts["selection"]
     n = (
         f"{chosen['n_kept']} of {chosen['n_drawn']} pairs"

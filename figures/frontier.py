@@ -16,7 +16,7 @@ from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import Run
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 from figures.tuning import EXPERIMENT, METHODS, Row, answers_before, by_rate, chosen_rows, groups
 
 COLOURS = {
@@ -31,10 +31,10 @@ NEAR = 25.0
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """Every rate of Table 1. Raises RunError where there is no run, or it lacks the table."""
     run = chosen_run(options, EXPERIMENT)
     chosen = chosen_rows(run, 1)

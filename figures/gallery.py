@@ -15,12 +15,11 @@ import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import RunError
-from figures import claims
-from figures.claims import check_claims
-from figures.collection import QUESTIONS, Lacking, Question, collected
+from figures.claims import check_claims, exhibit
+from figures.collection import QUESTIONS, Missing, Question, collected
 from figures.command import command
 from figures.common import SHIPPED, TableOptions, newest_run
-from figures.drawn import Chart, Drawn, Table
+from figures.exhibit import Chart, Exhibit, Table
 
 MODELS = ("reference", "reference-mistral")
 SHARP = ("fig2", "fig5")
@@ -48,7 +47,7 @@ class Options:
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw all there is, and print what is missing. Without the first map nothing is changed."""
+    """Draw every exhibit, and print what is missing. Without the first map nothing is changed."""
     try:
         newest_run("which_heads", TableOptions(model=MODELS[0], root=options.root))
     except RunError as error:
@@ -58,12 +57,12 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         folder = options.out if model == MODELS[0] else options.out / model
         folder.mkdir(parents=True, exist_ok=True)
         text.append(f"\n## {model}\n")
-        shown: list[Drawn] = []
+        shown: list[Exhibit] = []
         for question, parts in _answers(model, options.root):
-            text.append(f"\n### {question.asks}\n")
+            text.append(f"\n### {question.title}\n")
             for one in parts:
-                if isinstance(one, Lacking):
-                    print(f"not there: {one.title}. {one.reason}")
+                if isinstance(one, Missing):
+                    print(f"missing: {one.title}. {one.reason}")
                 else:
                     shown.append(one)
                     text.append(_entry(one, folder, options.page, question))
@@ -87,34 +86,34 @@ What the experiments say of the two models that ship with the project, small one
 come out the same. On any model: `make report MODEL=…`."""
 
 
-def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Drawn | Lacking]]]:
+def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | Missing]]]:
     """Question by question; of the second model, not what the first has shown of both."""
     for question in QUESTIONS:
-        parts: list[Drawn | Lacking] = []
+        parts: list[Exhibit | Missing] = []
         for module in question.modules:
             if model != MODELS[0] and module.__name__.rpartition(".")[2] in SEVERAL:
                 continue
-            found = collected(module, model, root, MODELS)
-            parts += [found] if isinstance(found, Lacking) else found
-        if any(not isinstance(one, Lacking) for one in parts) or model == MODELS[0]:
+            of_module = collected(module, model, root, MODELS)
+            parts += [of_module] if isinstance(of_module, Missing) else of_module
+        if any(not isinstance(one, Missing) for one in parts) or model == MODELS[0]:
             yield question, parts
 
 
 def _verdicts(model: str, root: Path) -> Table:
     """The claims, without the columns that name folders."""
-    found = claims.table(model, check_claims(model, roots=(root, SHIPPED)))
+    table = exhibit.table(model, check_claims(model, roots=(root, SHIPPED)))
     places = ["runs", "why", "command"]
-    return replace(found, numbers=found.numbers.drop(columns=places, errors="ignore"))
+    return replace(table, numbers=table.numbers.drop(columns=places, errors="ignore"))
 
 
-def _entry(one: Drawn, folder: Path, page: Path, question: Question) -> str:
+def _entry(one: Exhibit, folder: Path, page: Path, question: Question) -> str:
     """A figure or table of the page."""
-    here = _from(page) / folder
-    told = f"**{one.title.removesuffix('?')}{'?' if one.title.endswith('?') else '.'}** {one.look}"
+    place = _from(page) / folder
+    text = f"**{one.title.removesuffix('?')}{'?' if one.title.endswith('?') else '.'}** {one.look}"
     if _fits(one):
-        told += f" ([numbers]({here / one.name}.csv))"
-    body = _markdown(one) if isinstance(one, Table) else f"![{one.title}]({here / one.name}.png)"
-    return f"\n{told}\n\n{body}\n"
+        text += f" ([numbers]({place / one.name}.csv))"
+    body = _markdown(one) if isinstance(one, Table) else f"![{one.title}]({place / one.name}.png)"
+    return f"\n{text}\n\n{body}\n"
 
 
 def _from(page: Path) -> Path:
@@ -134,11 +133,11 @@ def _markdown(table: Table) -> str:
     return "\n".join([line(list(shown.columns)), "|---" * len(shown.columns) + "|", *rows])
 
 
-def _fits(one: Drawn) -> bool:
+def _fits(one: Exhibit) -> bool:
     return len(one.numbers.to_csv(index=False)) <= MOST_NUMBERS
 
 
-def _write_numbers(shown: Sequence[Drawn], folder: Path) -> None:
+def _write_numbers(shown: Sequence[Exhibit], folder: Path) -> None:
     for one in shown:
         file = folder / f"{one.name}.csv"
         file.unlink(missing_ok=True)

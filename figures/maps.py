@@ -11,10 +11,11 @@ from jaxtyping import Bool, Float
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.effects import Effects
 from arith_lens.operations import OPERATIONS
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
+from experiments import results
 
 KEY, N_LABELS = 0.05, 9
 PAPER_LIMIT = 15.0  # percent: where the colours end for the paper's models
@@ -85,11 +86,11 @@ class Reading:
 
 def measure(run: Run, name: str) -> Measured:
     """Means and intervals of one operation."""
-    effects: ComponentEffects = run.load(name)
-    computed = run.computed(name)
+    effects = results.MAP.load(run, name)
+    computed = results.MAP.computed(run, name)
     return Measured(
         name=name,
-        distinct=run.facts(name).get("distinct"),
+        distinct=results.MAP.facts(run, name).get("distinct"),
         heads=statistics(effects.heads, computed),
         mlps=statistics(effects.mlps, computed),
     )

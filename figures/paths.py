@@ -13,9 +13,10 @@ from pandas import DataFrame
 
 from arith_lens.effects import Effects
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 
 NOTES = (
     "In brackets: 95% bootstrap intervals over reference prompts, within templates.",
@@ -26,10 +27,10 @@ PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print the table, and what was written."""
-    show(drawn, options)
+    show(exhibits, options)
 
 
-def drawn(options: TableOptions) -> list[Table]:
+def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError where there is none."""
     run = chosen_run(options, "which_paths")
     numbers = table(run)
@@ -49,11 +50,12 @@ def drawn(options: TableOptions) -> list[Table]:
 
 def table(run: Run) -> DataFrame:
     """A row a head and operation: each part's mean, the ends of its interval, its share."""
-    operations = [name.removesuffix("-total") for name in run.names if name.endswith("-total")]
+    operations = results.PATHS.labels(run, None, "total")
     rows = []
     for operation in operations:
         direct, via_mlps, total = (
-            run.load(f"{operation}-{paths}").heads for paths in ("direct", "via_mlps", "total")
+            results.PATHS.load(run, operation, paths).heads
+            for paths in ("direct", "via_mlps", "total")
         )
         parts = (direct, _less(via_mlps, direct), via_mlps, _less(total, via_mlps), total)
         means = {name: part.mean() for name, part in zip(PARTS, parts, strict=True)}

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from arith_lens import plotting
 from arith_lens.attention import Patterns
 from arith_lens.runs import Run
+from experiments import results
 from figures.common import Options, chosen_run
-from figures.drawn import Chart
+from figures.exhibit import Chart
 
 EXPERIMENT = "where_do_they_look"
 
@@ -22,7 +23,7 @@ def chart(options: Options, result: str, *, name: str, title: str, look: str, sa
         RunError: there is no run.
     """
     run = chosen_run(options, EXPERIMENT)
-    patterns = Patterns.from_arrays(run.load_arrays(result))
+    patterns = results.PATTERNS.load(run, result)
     small_print = [says, *notes(run)]
     return Chart(
         name=name,

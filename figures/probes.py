@@ -9,8 +9,9 @@ from arith_lens import plotting
 from arith_lens.effects import Effects
 from arith_lens.probes import curve_of, turning_layers
 from arith_lens.runs import Run, RunError
+from experiments import results
 from figures.common import ModelOptions, chosen_runs
-from figures.drawn import Chart
+from figures.exhibit import Chart
 
 EXPERIMENT = "what_do_mlps_add"
 READS = {
@@ -28,11 +29,6 @@ READS = {
 TURNING = {"mlp_in": (("A", "B"), "rise_and_fall"), "write": (("C",), "rise")}
 
 
-def effects_of(run: Run, operation: str, what: str) -> Effects:
-    """One result of an operation, such as "mlp_in"."""
-    return Effects.from_arrays(run.load_arrays(f"{operation}-{what}"))
-
-
 def panel(
     run: Run, operation: str, read: str, *, title: str, relative: bool = False, first: bool = True
 ) -> plotting.CurvePanel:
@@ -43,7 +39,7 @@ def panel(
         relative: layers as percent of the depth, so that models of several depths compare.
         first: whether the panel has its axis named.
     """
-    probe = effects_of(run, operation, read)
+    probe = results.PROBE.load(run, operation, read)
     depth = len(probe.per_pair) - 1
     layers = np.arange(depth + 1) * (100 / depth if relative else 1.0)
     lines = [
@@ -67,7 +63,7 @@ def _line(curve: Effects, layers: np.ndarray, name: str, colour: str) -> plottin
 def turning_text(run: Run, operation: str, read: str) -> str:
     """The turning layers of one probe with their 95% intervals, in words."""
     tokens, shape = TURNING[read]
-    turning = turning_layers(curve_of(effects_of(run, operation, read), *tokens), shape)
+    turning = turning_layers(curve_of(results.PROBE.load(run, operation, read), *tokens), shape)
     said = [
         "none"
         if point is None or interval is None
@@ -90,7 +86,7 @@ def numbers(runs: Sequence[Run], read: str) -> DataFrame:
     tables = []
     for run in runs:
         for operation in run.config["operations"]:
-            probe = effects_of(run, operation, read)
+            probe = results.PROBE.load(run, operation, read)
             tokens, shape = TURNING[read]
             turning = turning_layers(curve_of(probe, *tokens), shape)
             table = probe.to_dataframe()
@@ -106,7 +102,9 @@ def prompts_note(runs: Sequence[Run], operations: Sequence[str]) -> str:
     """Which prompts the numbers are of."""
     told = []
     for run in runs:
-        counts = ", ".join(str(run.facts(f"{name}-mlp_in")["distinct"]) for name in operations)
+        counts = ", ".join(
+            str(results.PROBE.facts(run, name, "mlp_in")["distinct"]) for name in operations
+        )
         told.append(f"{run.config['model']} ({counts})")
     return (
         f"Distinct references, all answered right: {'; '.join(told)}; seed "
@@ -156,7 +154,7 @@ def _draw_models(
     runs: Sequence[Run], read: str, operations: Sequence[str], notes: Sequence[str]
 ) -> plotting.Figure:
     """A row a model, a column an operation."""
-    depths = {len(effects_of(run, operations[0], read).per_pair) for run in runs}
+    depths = {len(results.PROBE.load(run, operations[0], read).per_pair) for run in runs}
     relative = len(depths) > 1
     panels = [
         panel(

@@ -40,9 +40,9 @@ class Options:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Write the page, and print what is in it and what is not."""
-    found = study(options.model, options.root, options.beside, n=options.n)
+    shown = study(options.model, options.root, options.beside, n=options.n)
     of_n = f" N={options.n}" * (options.n is not None)
-    if not found.drawn:
+    if not shown.exhibits:
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
             "experiment. Make all that take minutes: make report "
@@ -52,20 +52,20 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     page = options.out or Path("figures") / slug(options.model) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, report_page(found).encode())
+        write_file(page, report_page(shown).encode())
     except (OSError, RunError) as error:
         sys.exit(
             f"the report is not written: {error}\nThe runs are unharmed, and so is a report that "
             "was there before. Free some space, or choose another --out."
         )
-    print(f"{options.model}: {len(found.drawn)} figures and tables from {len(found.runs)} runs")
-    print(f"the paper's claims: {counted(found.verdicts)}")
-    for one in found.lacking:
-        print(f"not there: {one.title}. {one.reason}")
+    print(f"{options.model}: {len(shown.exhibits)} figures and tables from {len(shown.runs)} runs")
+    print(f"the paper's claims: {counted(shown.verdicts)}")
+    for one in shown.missing:
+        print(f"missing: {one.title}. {one.reason}")
     print(page)
-    if found.failed:
+    if shown.failed:
         sys.exit(
-            f"not drawn because of errors of the program, see above: {', '.join(found.failed)}"
+            f"not drawn because of errors of the program, see above: {', '.join(shown.failed)}"
         )
 
 

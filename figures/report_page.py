@@ -13,9 +13,9 @@ from pathlib import Path
 
 from arith_lens.plotting import without_notes
 from arith_lens.views import POLICY, bundle, script_json
-from figures.collection import Lacking, Question, Study
+from figures.collection import Missing, Question, Study
 from figures.common import shipped
-from figures.drawn import Chart, Drawn, Table, html_table
+from figures.exhibit import Chart, Exhibit, Table, html_table
 from figures.report_claims import claims_list, counted
 from figures.report_words import TERMS, WHAT, about_model, provenance
 
@@ -28,7 +28,7 @@ MOST_DATA = 300_000
 
 def report_page(study: Study) -> str:
     """The page. The study is data: nothing in it is read as HTML."""
-    charts = [one for one in study.drawn if isinstance(one, Chart)]
+    charts = [one for one in study.exhibits if isinstance(one, Chart)]
     name, runs = html.escape(study.model), study.runs
     needed = {view.bundle for one in charts for view in one.views} | {"plotly" for _ in charts}
     bundles = "".join(  # text, until something needs it: so the page opens at once
@@ -70,14 +70,14 @@ def _heading(name: str, text: str, level: int = 2) -> str:
 def _bar(study: Study) -> str:
     """The sections in one line, which stays at the top of the window."""
     sections = [("what", "What this is"), ("claims", "Claims")]
-    sections += [(question.name, question.asks) for question, _ in study.answers]
+    sections += [(question.name, question.title) for question, _ in study.answers]
     links = [f'<a href="#{name}">{html.escape(text)}</a>' for name, text in sections]
     return f'<nav class="bar" aria-label="Sections">{"".join(links)}<a href="#runs">Runs</a></nav>'
 
 
 def _with_heads(text: str, study: Study) -> str:
     """HTML in which each head that is named is a link to the figure that shows its effect."""
-    names = [one.name for one in study.drawn]
+    names = [one.name for one in study.exhibits]
     shown = next((name for name in ("fig15", "fig2") if name in names), None)
     link = rf'<a href="#{shown}">\g<0></a>'
     return re.sub(r"\bhead \d+\.\d+\b", link, text) if shown else text
@@ -100,47 +100,47 @@ def _contents(study: Study) -> str:
     for question, parts in study.answers:
         links = ", ".join(f'<a href="#{one.name}">{_short(one)}</a>' for one in parts)
         lines.append(
-            f'<li><a href="#{question.name}">{html.escape(question.asks)}</a> '
+            f'<li><a href="#{question.name}">{html.escape(question.title)}</a> '
             f'<span class="parts">{links}</span></li>'
         )
     lines.append('<li><a href="#runs">' + RUNS + "</a></li>")
     return f'<nav aria-label="Contents"><ol>{"".join(lines)}</ol></nav>'
 
 
-def _short(one: Drawn | Lacking) -> str:
+def _short(one: Exhibit | Missing) -> str:
     """`Figure 2`, `Table 4`, or the file's name."""
     start = one.title.partition(":")[0]
     short = start if start.startswith(("Figure ", "Table ")) else one.name.replace("_", " ")
-    return html.escape(short) + (" (not computed)" if isinstance(one, Lacking) else "")
+    return html.escape(short) + (" (not computed)" if isinstance(one, Missing) else "")
 
 
-def _section(question: Question, parts: Sequence[Drawn | Lacking]) -> str:
-    shown = "\n".join(_lacking(one) if isinstance(one, Lacking) else _figure(one) for one in parts)
+def _section(question: Question, parts: Sequence[Exhibit | Missing]) -> str:
+    shown = "\n".join(_missing(one) if isinstance(one, Missing) else _figure(one) for one in parts)
     return (
-        f'<section id="{question.name}">\n{_heading(question.name, question.asks)}\n'
-        f"<p>{html.escape(question.says)}</p>\n{shown}\n</section>"
+        f'<section id="{question.name}">\n{_heading(question.name, question.title)}\n'
+        f"<p>{html.escape(question.method)}</p>\n{shown}\n</section>"
     )
 
 
-def _lacking(one: Lacking) -> str:
-    said = f"Not yet computed: <code>{html.escape(one.command)}</code>"
+def _missing(one: Missing) -> str:
+    text = f"Not yet computed: <code>{html.escape(one.command)}</code>"
     if not one.command:
-        said = html.escape(one.reason).replace("\n", "<br>")
+        text = html.escape(one.reason).replace("\n", "<br>")
     return (
-        f'<figure class="lacking" id="{one.name}">{_heading(one.name, one.title, 3)}'
-        f"<p>{said}</p></figure>"
+        f'<figure class="missing" id="{one.name}">{_heading(one.name, one.title, 3)}'
+        f"<p>{text}</p></figure>"
     )
 
 
-def _figure(one: Drawn) -> str:
+def _figure(one: Exhibit) -> str:
     body = _chart(one) if isinstance(one, Chart) else _table(one)
     long = ' class="long"' if isinstance(one, Table) else ""
-    came = "<p>From a run that comes with the project.</p>" if any(map(shipped, one.runs)) else ""
+    source = "<p>From a run that comes with the project.</p>" if any(map(shipped, one.runs)) else ""
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in one.notes)
     return (
         f'<figure{long} id="{one.name}">\n<figcaption>{_heading(one.name, one.title, 3)}\n'
         f"<p><b>What to see.</b> {html.escape(one.look)}</p></figcaption>\n{body}\n"
-        f'<div class="notes">{notes}{came}{_data(one)}</div>\n</figure>'
+        f'<div class="notes">{notes}{source}{_data(one)}</div>\n</figure>'
     )
 
 
@@ -184,13 +184,13 @@ def _harmless(text: str) -> str:
     return script_json(json.loads(text))
 
 
-def _data(one: Drawn) -> str:
+def _data(one: Exhibit) -> str:
     text = one.numbers.to_csv(index=False)
     size = f"{len(text) / 1000:.0f} kB" if len(text) >= 1000 else f"{len(text)} bytes"
     file = f"{one.name}.csv"
     if len(text) > MOST_DATA:
         command = (
-            f"python -m figures.{one.name.split('-')[0]} --model {one.runs[0].config['model']}"
+            f"python -m figures {one.name.split('-')[0]} --model {one.runs[0].config['model']}"
         )
         return (
             f'<p class="data">Its numbers ({size}) are too many for this page; '

@@ -8,7 +8,7 @@ from pandas import DataFrame
 
 from arith_lens.runs import Run
 from figures.common import shipped
-from figures.drawn import html_table
+from figures.exhibit import html_table
 
 WHAT = """<p>A language model reads “3 plus 5 equals to ” and goes on with “8”. Nobody has
 programmed it to add. Which of its parts do, what do they look at, and what do they hand on? This

@@ -14,9 +14,10 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from arith_lens.stability import StabilityError, stability_of
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 NAMES = {"all": "with all", "another": "with another sample"}
 
@@ -33,16 +34,18 @@ class StabilityOptions(Options):
 
 def main(options: Annotated[StabilityOptions, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: StabilityOptions) -> list[Chart]:
+def exhibits(options: StabilityOptions) -> list[Chart]:
     """The curves of a run. Raises RunError where there is none, or its pairs are too few."""
     run = chosen_run(options, "which_heads")
     try:
         tables = {
-            name: stability_of(run.load(name).heads, k=options.k, n_draws=options.draws)
-            for name in run.names
+            name: stability_of(
+                results.MAP.load(run, name).heads, k=options.k, n_draws=options.draws
+            )
+            for name in results.MAP.labels(run)
         }
     except StabilityError as error:
         raise RunError(str(error)) from error

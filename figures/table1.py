@@ -11,7 +11,7 @@ from pandas import DataFrame
 
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 from figures.tuning import (
     EXPERIMENT,
     chosen_rows,
@@ -39,10 +39,10 @@ LOOKS = {
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    show(drawn, options)
+    show(exhibits, options)
 
 
-def drawn(options: TableOptions, table: int = 1) -> list[Table]:
+def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
     """One of the tables of tuning, and every task of it. Raises RunError where it is missing."""
     run = chosen_run(options, EXPERIMENT)
     rows = chosen_rows(run, table)

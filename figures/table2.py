@@ -11,17 +11,17 @@ import tyro
 from figures import table1
 from figures.command import command
 from figures.common import TableOptions
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    show(drawn, options)
+    show(exhibits, options)
 
 
-def drawn(options: TableOptions) -> list[Table]:
+def exhibits(options: TableOptions) -> list[Table]:
     """The table and every task of it. Raises RunError where it is missing."""
-    return table1.drawn(options, 2)
+    return table1.exhibits(options, 2)
 
 
 if __name__ == "__main__":

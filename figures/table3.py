@@ -10,14 +10,14 @@ import tyro
 from pandas import DataFrame
 
 from arith_lens.effects import key_heads
-from arith_lens.knockout import KnockoutCurves
 from arith_lens.operations import FOUR
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
+from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 
 WORDINGS = {
     template.name.replace("/", "-"): template.text.replace("{op}", template.word)
@@ -27,10 +27,10 @@ WORDINGS = {
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    show(drawn, options)
+    show(exhibits, options)
 
 
-def drawn(options: TableOptions) -> list[Table]:
+def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError where there is none."""
     run = chosen_run(options, "do_powers_use_them")
     rows = [row(run, name) for name in WORDINGS]
@@ -51,8 +51,8 @@ def drawn(options: TableOptions) -> list[Table]:
 
 def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:
     """One wording, as text and as numbers."""
-    effects, curves = run.load(f"{name}-effects"), KnockoutCurves.from_arrays(run.load_arrays(name))
-    key, facts = key_heads(effects), run.facts(name)
+    effects, curves = results.MAP.load(run, name), results.CURVES.load(run, name)
+    key, facts = key_heads(effects), results.CURVES.facts(run, name)
     means = effects.heads.mean()
     shared = [head for head in key if head in of_four_operations(run)]
     k = len(key)
@@ -89,7 +89,7 @@ def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:
 
 def of_four_operations(run: Run) -> set[Any]:
     """Heads that are key for any of the four operations."""
-    return {head for name in FOUR for head in key_heads(run.load(name))}
+    return {head for name in FOUR for head in key_heads(results.MAP.load(run, name))}
 
 
 def notes(run: Run) -> list[str]:

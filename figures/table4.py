@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import tyro
 from pandas import DataFrame
 
-from arith_lens.effects import Effects
-from arith_lens.knockout import Change, Outcomes, drop
+from arith_lens.knockout import Change, drop
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 
 SETS = {
     "generated": "strongest on generated prompts",
@@ -37,10 +37,10 @@ DATA = {"generated": "generated prompts", "word_problems": "word problems"}
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    show(drawn, options)
+    show(exhibits, options)
 
 
-def drawn(options: TableOptions) -> list[Table]:
+def exhibits(options: TableOptions) -> list[Table]:
     """Two tables of a run: sets of heads, and heads. Raises RunError where there is none."""
     run = chosen_run(options, "do_word_problems_use_them")
     title, model = "Table 4: heads for generated prompts and for word problems", run.config["model"]
@@ -65,7 +65,7 @@ def set_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
     """A row a set of heads: what its knockout costs on either data; text and numbers."""
     rows = []
     for label, title in SETS.items():
-        heads = run.facts(f"{label}-on-generated")["heads"]
+        heads = results.OUTCOMES.facts(run, label, "generated")["heads"]
         text = {"heads": title, "which": ", ".join(heads) or "none"}
         numbers: dict[str, Any] = {"set": label, "heads": " ".join(heads)}
         for data, name in DATA.items():
@@ -92,9 +92,7 @@ def _random_row(run: Run) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _change(run: Run, label: str, data: str) -> Change:
-    before, after = (
-        Outcomes.from_arrays(run.load_arrays(f"{name}-on-{data}")) for name in ("none", label)
-    )
+    before, after = (results.OUTCOMES.load(run, name, data) for name in ("none", label))
     return drop(before, after).accuracy
 
 
@@ -119,8 +117,11 @@ def _numbers(change: Change) -> dict[str, float]:
 
 def head_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
     """A row a head: its effect on either data, and where it looks from END."""
-    effects = {data: run.load(f"effects-{data}").heads for data in DATA}
-    looks = {data: Effects.from_arrays(run.load_arrays(f"attention-{data}")) for data in DATA}
+    effects = {
+        "generated": results.POOLED_MAP.load(run).heads,
+        "word_problems": results.MAP.load(run, "word_problems").heads,
+    }
+    looks = {data: results.CLASS_ATTENTION.load(run, data) for data in DATA}
     names = (looks["generated"].labels or {})["head"]
     rows = []
     for place, name in enumerate(names):
@@ -146,11 +147,14 @@ def _where(weights: dict[str, float]) -> str:
 
 def notes(run: Run) -> list[str]:
     """How to read the table, what stands in for GSM8K, and what the paper has."""
-    facts = {data: run.facts(f"effects-{data}") for data in DATA}
+    facts = {
+        "generated": results.POOLED_MAP.facts(run),
+        "word_problems": results.MAP.facts(run, "word_problems"),
+    }
     source = "GSM8K's questions, rewritten"
     if run.config["data_dir"] is None:
         source = "the closed world's word problems, which stand in for GSM8K here"
-    ours, theirs = (run.facts(f"{name}-on-generated")["heads"] for name in DATA)
+    ours, theirs = (results.OUTCOMES.facts(run, name, "generated")["heads"] for name in DATA)
     lines = [
         f"Generated prompts: the four operations, {facts['generated']['distinct']} references. "
         f"Word problems: {source}, {facts['word_problems']['distinct']} references. All are "

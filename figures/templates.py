@@ -15,9 +15,10 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.effects import Effects, NoTemplates, key_heads, template_agreement
 from arith_lens.runs import Run, RunError
+from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.drawn import Chart, show
+from figures.exhibit import Chart, show
 
 N_HEADS = 12
 
@@ -36,14 +37,16 @@ class Wordings:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw, and print what was written."""
-    show(drawn, options, options.formats)
+    show(exhibits, options, options.formats)
 
 
-def drawn(options: Options) -> list[Chart]:
+def exhibits(options: Options) -> list[Chart]:
     """The strongest heads of a run. Raises RunError without a run, or without templates in it."""
     run = chosen_run(options, "which_heads")
     try:
-        found = {name: wordings(run.load(name).heads) for name in run.names}
+        found = {
+            name: wordings(results.MAP.load(run, name).heads) for name in results.MAP.labels(run)
+        }
     except NoTemplates as error:
         raise RunError(str(error)) from error
     return [

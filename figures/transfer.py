@@ -13,9 +13,10 @@ from pandas import DataFrame
 from arith_lens.answers import Answers, Change
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
+from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 
 GROUPS = {  # a group's name: its tasks, in the closed world and in the benchmarks
     "word problems": ("gain_lose", "compare", "groups", "two_step", "gsm8k", "svamp"),
@@ -30,13 +31,13 @@ SETS = {
 
 def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
     """Print and write."""
-    show(drawn, options)
+    show(exhibits, options)
 
 
-def drawn(options: TableOptions) -> list[Table]:
+def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError where there is none."""
     run = chosen_run(options, "what_else_breaks")
-    answers = {name: Answers.from_arrays(run.load_arrays(name)) for name in run.names_of("answers")}
+    answers = {name: results.ANSWERS.load(run, name) for name in results.ANSWERS.labels(run)}
     rows = [row(task, answers, run) for task in tasks(answers["none"])]
     shown, numbers = (DataFrame([one[i] for one in rows]) for i in (0, 1))
     return [
@@ -81,7 +82,7 @@ def row(
     numbers: dict[str, Any] = {"task": task, "questions": len(before), "before": before.accuracy}
     for name, title in SETS.items():
         change = before.change_to(answers[name].select(chosen))
-        n_heads = len(run.facts(name)["heads"])
+        n_heads = len(results.ANSWERS.facts(run, name)["heads"])
         text[f"{title} ({n_heads})"] = _told(change)
         ends = dict(zip(("low", "high"), change.ci(), strict=True))
         numbers |= {name: change.after, **{f"{name}_{end}": v for end, v in ends.items()}}
@@ -111,7 +112,8 @@ def _told(change: Change) -> str:
 def notes(run: Run) -> list[str]:
     """How to read the table, and what the paper has."""
     named = "; ".join(
-        f"{title}: {', '.join(run.facts(name)['heads']) or 'none'}" for name, title in SETS.items()
+        f"{title}: {', '.join(results.ANSWERS.facts(run, name)['heads']) or 'none'}"
+        for name, title in SETS.items()
     )
     world = run.config["data_dir"] is None
     lines = [

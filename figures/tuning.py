@@ -4,7 +4,7 @@ What the tables say in words is in `figures/tuning_words.py`.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
+from experiments import results
+from experiments.does_tuning_help import Tuned
 from figures.claims.answered import VALIDATION, generic, word_problems
 
 EXPERIMENT = "does_tuning_help"
@@ -29,7 +31,7 @@ class Row:
     key: Key
     rate: float
     trainings: tuple[str, ...]  # results of the run
-    facts: tuple[Mapping[str, Any], ...]
+    facts: tuple[results.TrainingFacts, ...]
     answers: tuple[Answers, ...] = field(repr=False)
 
     @property
@@ -61,7 +63,7 @@ class Row:
 
 def answers_before(run: Run) -> Answers:
     """Of the model as it was. Raises RunError where the run has none."""
-    return Answers.from_arrays(run.load_arrays("before"))
+    return results.BEFORE.load(run)
 
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
@@ -87,26 +89,31 @@ def _benchmark(task: str) -> str:
 
 def by_rate(run: Run) -> dict[Key, dict[float, Row]]:
     """Every setting of a run, and each rate that it was trained at, the smallest first."""
-    found: dict[Key, dict[float, list[str]]] = {}
-    for name in run.names:
-        facts = run.facts(name)
-        if "method" in facts:
-            key = (facts["method"], facts["heads"], facts["mlps"])
-            found.setdefault(key, {}).setdefault(facts["rate"], []).append(name)
+    names: dict[Key, dict[float, list[str]]] = {}
+    for name in results.trainings(run):
+        facts = results.TRAINING.facts(run, name)
+        names.setdefault(key_of(results.tuned_by(facts)), {}).setdefault(facts["rate"], []).append(
+            name
+        )
     return {
-        key: {rate: _row(run, key, rate, names) for rate, names in sorted(rates.items())}
-        for key, rates in found.items()
+        key: {rate: _row(run, key, rate, trained[rate]) for rate in sorted(trained)}
+        for key, trained in names.items()
     }
 
 
+def key_of(tuned: Tuned) -> Key:
+    """What is tuned, as a key of rows."""
+    return tuned.method, tuned.heads, tuned.mlps
+
+
 def _row(run: Run, key: Key, rate: float, names: Sequence[str]) -> Row:
-    ordered = tuple(sorted(names, key=lambda name: run.facts(name)["seed"]))
+    ordered = tuple(sorted(names, key=lambda name: results.TRAINING.facts(run, name)["seed"]))
     return Row(
         key,
         rate,
         ordered,
-        tuple(run.facts(name) for name in ordered),
-        tuple(Answers.from_arrays(run.load_arrays(name)) for name in ordered),
+        tuple(results.TRAINING.facts(run, name) for name in ordered),
+        tuple(results.TRAINING.load(run, name) for name in ordered),
     )
 
 
@@ -116,15 +123,20 @@ def chosen_rows(run: Run, table: int) -> list[Row]:
     Raises:
         RunError: the run has not this table.
     """
-    if f"table-{table}" not in run.names:
-        there = ", ".join(name for name in run.names if name.startswith("table-"))
+    if not results.TABLE.is_in(run, str(table)):
+        tables = ", ".join(map(results.TABLE.name, results.TABLE.labels(run)))
         raise RunError(
-            f"expected table {table} in {run.path}, found {there or 'none'}. Make it: python -m "
+            f"expected table {table} in {run.path}, found {tables or 'none'}. Make it: python -m "
             f"experiments.{EXPERIMENT} --table {table} --model {run.config['model']}"
         )
-    found = by_rate(run)
-    listed = run.load_arrays(f"table-{table}").header["rows"]
-    return [found[row["method"], row["heads"], row["mlps"]][row["rate"]] for row in listed]
+    rows = by_rate(run)
+    chosen = results.TABLE.load(run, str(table)).rates
+    return [rows[key_of(tuned)][rate] for tuned, rate in chosen.items()]
+
+
+def rates_tried(run: Run, table: int) -> list[float]:
+    """The rates that every row of a table was trained at."""
+    return [*next(iter(results.TABLE.load(run, str(table)).validation.values()))]
 
 
 def model_name(run: Run) -> str:

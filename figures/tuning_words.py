@@ -1,12 +1,13 @@
 """What Tables 1, 2 and 5 say in words: cells, and the small print below them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from arith_lens.answers import OverSeeds
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run
-from figures.tuning import Row, answers_before, groups, tasks
+from experiments import results
+from figures.tuning import Row, answers_before, groups, rates_tried, tasks
 
 Texts = dict[str, str]
 FEW = 30
@@ -166,7 +167,7 @@ def _rows_told(rows: Sequence[Row], table: int) -> Iterator[str]:
 
 
 def _rate_told(run: Run, rows: Sequence[Row], table: int) -> str:
-    grid = run.load_arrays(f"table-{table}").header["rates"][0]
+    grid = rates_tried(run, table)
     if len(grid) == 1:
         whose = ", the paper's" if grid[0] == PAPERS_RATE else ""
         return f"Rate: {grid[0]:g}{whose}, for every row; no other was tried."
@@ -199,14 +200,15 @@ def _training_told(run: Run, rows: Sequence[Row]) -> str:
 
 def _asked_told(run: Run) -> Iterator[str]:
     """How benchmarks were asked, as far as the run knows."""
-    facts: Mapping[str, Any] = run.facts("before")
+    facts = results.BEFORE.facts(run)
     if not (shots := facts.get("shots")):
         return
     named = ", ".join(
         f"{TITLES.get(name, name)} {count.replace(', ', ' or ')}" for name, count in shots.items()
     )
+    harness = facts.get("harness", "").replace("lm_eval", "the lm-evaluation-harness")
     yield (
-        f"Asked by {facts['harness'].replace('lm_eval', 'the lm-evaluation-harness')}; worked "
+        f"Asked by {harness}; worked "
         f"examples before each question: {named}. SVAMP, AddSub and SingleEq in their test parts."
     )
     if limit := run.config["questions"]:

@@ -20,7 +20,7 @@ STEPS = {
     "the package": "import arith_lens",
     "reading a run": """
 from arith_lens.runs import load_run
-load_run(run).load("addition").heads.mean()
+load_run(run).load("effects-addition").heads.mean()
 """,
     "the model": "import arith_lens.model, arith_lens.hooks",
     "all methods": """

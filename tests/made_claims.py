@@ -1,16 +1,14 @@
 """Runs with planted truths, for claims to be measured on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from made_runs import Pairs
-from pandas import DataFrame
 
 from arith_lens.answers import Answers
-from arith_lens.arrays import Arrays
 from arith_lens.attention import ROLES, Patterns, kinds_of
 from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects, Effects
@@ -18,6 +16,8 @@ from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES
 from arith_lens.runs import Run, open_run
+from experiments import results
+from experiments.does_tuning_help import Chosen, Tuned
 from figures.claims import CLAIMS, Verdict
 from figures.claims.evidence import Evidence
 from figures.claims.verdicts import verdict_on
@@ -77,7 +77,8 @@ def which_heads(
     with open_run("which_heads", {**told, "model": model, **config}, root=root) as run:
         for seed, name in enumerate(FOUR):
             own = heads.get(name, heads)  # pyright: ignore
-            run.save(name, effects(own, mlps, noise, seed), pairs=Pairs())  # pyright: ignore
+            made = effects(own, mlps, noise, seed)  # pyright: ignore
+            results.MAP.save(run, made, name, pairs=Pairs())
     return run
 
 
@@ -91,7 +92,7 @@ def which_paths(root: Path, direct: float, via_mlps: float) -> Run:
                     asked = torch.zeros(N_LAYERS, N_HEADS, dtype=torch.bool)
                     asked[4, :5] = True
                     made.heads.per_pair[~asked] = float("nan")
-                run.save(f"{name}-{paths}", made, pairs=Pairs())
+                results.PATHS.save(run, made, name, paths, pairs=Pairs())
     return run
 
 
@@ -118,8 +119,8 @@ def are_they_needed(root: Path, heads: Places, without: float, without_random: f
         curves[f"random {seed}"] = curve(order, {0: 1.0, 1: 1.0, 2: without_random, 4: 0.5})
     with open_run("are_they_needed", {"model": "made", "ablation": "mean"}, root=root) as run:
         for name in FOUR:
-            run.save(f"{name}-effects", effects(heads), pairs=Pairs())
-            run.save(name, KnockoutCurves(curves), pairs=Pairs())
+            results.MAP.save(run, effects(heads), name, pairs=Pairs())
+            results.CURVES.save(run, KnockoutCurves(curves), name, pairs=Pairs())
     return run
 
 
@@ -128,11 +129,12 @@ def powers(root: Path, heads: Places, own: Places, without: float) -> Run:
     order = [Head(*place) for place in own]
     with open_run("do_powers_use_them", {"model": "made"}, root=root) as run:
         for name in FOUR:
-            run.save(name, effects(heads), pairs=Pairs())
+            results.MAP.save(run, effects(heads), name, pairs=Pairs())
         for name in ("exponentiation-0", "exponentiation-1"):
-            run.save(f"{name}-effects", effects(own, seed=1), pairs=Pairs())
+            results.MAP.save(run, effects(own, seed=1), name, pairs=Pairs())
             right = {0: 1.0, len(order): without} if order else {0: 1.0}
-            run.save(name, KnockoutCurves({"effect": curve(order, right)}), pairs=Pairs())
+            curves = KnockoutCurves({"effect": curve(order, right)})
+            results.CURVES.save(run, curves, name, pairs=Pairs())
     return run
 
 
@@ -143,12 +145,12 @@ def word_problem_heads(root: Path, theirs: Places, right: Mapping[str, float]) -
     sets = {"none": [], "word_problems": [Head(*place) for place in theirs], "overlap": both}
     config = {"model": "made", "heads": 10}
     with open_run("do_word_problems_use_them", config, root=root) as run:
-        run.save("effects-generated", effects(ours), pairs=Pairs())
-        run.save("effects-word_problems", effects(theirs, seed=1), pairs=Pairs())
+        results.POOLED_MAP.save(run, effects(ours), pairs=Pairs())
+        results.MAP.save(run, effects(theirs, seed=1), "word_problems", pairs=Pairs())
         for on in ("generated", "word_problems"):
             for name, heads in sets.items():
                 out = outcomes(right.get(f"{name}-on-{on}", 1.0), heads)
-                run.save(f"{name}-on-{on}", out, heads=[str(head) for head in heads])
+                results.OUTCOMES.save(run, out, name, on, heads=[str(head) for head in heads])
     return run
 
 
@@ -169,10 +171,10 @@ def answers(words: float, generic: float, n: int = 4000) -> Answers:
 def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.6", "5.1")) -> Run:
     """60% of word problems and 95% of generic questions right before."""
     with open_run("what_else_breaks", {"model": "made"}, root=root) as run:
-        run.save("effects", effects({}), pairs=Pairs())
-        run.save("none", answers(0.6, 0.95), heads=[])
-        run.save("key-in-some", without, heads=list(heads))
-        run.save("strongest", without, heads=list(heads))
+        results.POOLED_MAP.save(run, effects({}), pairs=Pairs())
+        results.ANSWERS.save(run, answers(0.6, 0.95), "none", heads=[])
+        results.ANSWERS.save(run, without, "key-in-some", heads=list(heads))
+        results.ANSWERS.save(run, without, "strongest", heads=list(heads))
     return run
 
 
@@ -190,14 +192,14 @@ def where_do_they_look(root: Path, weights: Mapping[str, Mapping[str, float]]) -
     with open_run("where_do_they_look", {"model": "made"}, root=root) as run:
         for name in FOUR:
             facts = {"key": list(heads), "kinds": kinds_of(looks)}
-            run.save(name, looks, pairs=Pairs(), **facts)
+            results.ROLE_ATTENTION.save(run, looks, name, pairs=Pairs(), **facts)
         for result, kind in (("formats", "operand"), ("words", "operator")):
             rows = [i for i, head in enumerate(heads) if kinds_of(looks)[head] == kind] or [0]
             prompts = tuple(" ".join(row) for row in tokens)
             shown = Patterns(
                 prompts, tuple(heads[i] for i in rows), tuple(tokens), (pattern[rows],) * 4
             )
-            run.save(result, shown)
+            results.PATTERNS.save(run, shown, result)
     return run
 
 
@@ -222,27 +224,14 @@ def what_do_mlps_add(
     by_chance = torch.tensor([0.1, 0.1, 0.1, 0.2, 0.5])[:, None].expand(-1, N_PAIRS)
     with open_run("what_do_mlps_add", {"model": model, "final_norm": False}, root=root) as run:
         for name in FOUR:
-            run.save(f"{name}-mlp_in", reads, pairs=Pairs())
-            run.save(f"{name}-write", writes, pairs=Pairs())
+            results.PROBE.save(run, reads, name, "mlp_in", pairs=Pairs())
+            results.PROBE.save(run, writes, name, "write", pairs=Pairs())
             chance = Effects(by_chance.contiguous(), ("class",), "share", **told)
-            run.save(f"{name}-chance", chance, pairs=Pairs())
+            results.CHANCE.save(run, chance, name, pairs=Pairs())
             winners = Effects(shares, ("layer", "class"), "winner", **told)
             apart = [i % 2 == 0 for i in range(N_PAIRS)]
-            run.save(f"{name}-winners", winners, pairs=Pairs(), distinct_classes=apart)
+            results.WINNERS.save(run, winners, name, pairs=Pairs(), distinct_classes=apart)
     return run
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table of chosen rows, as the tuning experiment saves it."""
-
-    rows: tuple[dict[str, Any], ...]
-
-    def to_arrays(self) -> Arrays:
-        return Arrays({"x": torch.zeros(1)}, {"kind": "chosen_rates", "rows": list(self.rows)})
-
-    def to_dataframe(self) -> DataFrame:
-        return DataFrame(self.rows)
 
 
 def does_tuning_help(
@@ -252,20 +241,20 @@ def does_tuning_help(
     seeds: int = 3,
 ) -> Run:
     """Word problems and generic questions right after each tuning; 40% and 95% before."""
-    rows: dict[str, dict[str, Any]] = {
-        "full": {"method": "full", "heads": 0, "mlps": 0, "rate": 1e-3},
-        "precise": {"method": "precise", "heads": 3, "mlps": 0, "rate": 1e-2},
-        "mlps": {"method": "precise", "heads": 3, "mlps": 12, "rate": 1e-3},
-    }
+    rows = {"full": Tuned("full"), "precise": Tuned("precise", 3), "mlps": Tuned("precise", 3, 12)}
+    rates = {"full": 1e-3, "precise": 1e-2, "mlps": 1e-3}
     with open_run("does_tuning_help", {"model": "made"}, root=root) as run:
-        run.save("before", answers(0.4, 0.95))
+        results.BEFORE.save(run, answers(0.4, 0.95))
         for name, row in rows.items():
             for seed in range(seeds):
                 words, generic = after[name]
                 made = answers(words + seed / 200, generic)
-                facts = {**row, "seed": seed, "samples_per_second": speeds[name] * (1 + seed / 100)}
-                run.save(f"{name}-{seed}", made, **facts)
-            run.save(f"{name}-other-rate", answers(1.0, 1.0), **{**facts, "rate": 0.5})
-        run.save("table-1", Rows((rows["full"], rows["precise"])))
-        run.save("table-5", Rows((rows["precise"], rows["mlps"])))
+                facts = {**asdict(row), "rate": rates[name], "seed": seed}
+                facts["samples_per_second"] = speeds[name] * (1 + seed / 100)
+                results.TRAINING.save(run, made, f"{name}-{seed}", **facts)
+            other = {**facts, "rate": 0.5}
+            results.TRAINING.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
+        for table, names in (("1", ("full", "precise")), ("5", ("precise", "mlps"))):
+            chosen = Chosen({rows[name]: {rates[name]: 0.6, 0.5: 0.4} for name in names})
+            results.TABLE.save(run, chosen, table)
     return run

@@ -6,6 +6,7 @@ import torch
 
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.runs import Run, open_run
+from experiments import results
 
 OPERATIONS = ("addition", "subtraction", "multiplication", "division")
 
@@ -53,9 +54,10 @@ def shard_files(run: Run, name: str) -> list[Path]:
 
 
 def make_run(root: Path, model: str, n_layers: int = 12, n_heads: int = 8, **config) -> Run:
-    told = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
-    config = {**told, "model": model, **config}
+    usual = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
+    config = {**usual, "model": model, **config}
     with open_run("which_heads", config, root=root) as run:
         for operation in OPERATIONS:
-            run.save(operation, make_effects(operation, n_layers, n_heads), pairs=Pairs())
+            effects = make_effects(operation, n_layers, n_heads)
+            results.MAP.save(run, effects, operation, pairs=Pairs())
     return run

@@ -14,9 +14,9 @@ from arith_lens.fine_tuning.pieces import read_pieces
 from arith_lens.fine_tuning.results import DELTA, load_base
 from arith_lens.model import weights_hash
 from arith_lens.runs import find_runs, open_run
-from experiments import do_tuned_heads_carry_more, does_it_drift
-from experiments.does_tuning_help import TunedModel, precise_models, tuning_run
-from experiments.does_tuning_help.training import Chosen, Tuned, World
+from experiments import do_tuned_heads_carry_more, does_it_drift, results
+from experiments.does_tuning_help import Chosen, Tuned
+from experiments.does_tuning_help.training import TunedModel, World, precise_models, tuning_run
 from figures import carrying, drift
 from figures.common import Options, TableOptions
 
@@ -46,9 +46,9 @@ def tuning(tmp_path: Path) -> Path:
     with open_run("does_tuning_help", {"model": "reference"}, root=tmp_path) as run:
         for rate, seed in ((0.01, 0), (0.03, 0), (0.01, 1)):
             name = f"training-{seed}-{int(100 * rate)}"
-            run.save(name, answers, **told, rate=rate, seed=seed)
+            results.TRAINING.save(run, answers, name, **told, rate=rate, seed=seed)
             leave_as_it_was(run.path / "trainings" / name)
-        run.save("table-1", Chosen({row: {0.01: 0.5, 0.03: 0.4}}))
+        results.TABLE.save(run, Chosen({row: {0.01: 0.5, 0.03: 0.4}}), "1")
     return tmp_path
 
 
@@ -119,5 +119,5 @@ def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("figure", [carrying, drift])
 def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
     options = Options if figure is drift else TableOptions
-    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.\w+ --model mine"):
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model mine"):
         figure.main(options(model="mine", root=tmp_path, out=tmp_path))  # pyright: ignore

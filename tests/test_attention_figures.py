@@ -6,9 +6,8 @@ import pandas
 import pytest
 from drawings import written
 
-from arith_lens.attention import Patterns
 from arith_lens.runs import Run, find_runs
-from experiments import where_do_they_look
+from experiments import results, where_do_they_look
 from figures import fig5, fig7, fig16
 from figures.common import Options
 
@@ -57,7 +56,7 @@ def test_figures_7_and_16_show_every_prompt(
     options = Options(run=run.path, out=tmp_path, formats=())
     figure.main(options)  # pyright: ignore[reportAttributeAccessIssue]
     name = figure.__name__.rpartition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
-    patterns = Patterns.from_arrays(run.load_arrays(result))
+    patterns = results.PATTERNS.load(run, result)
     assert len(patterns.prompts) == n_prompts
     views = written(tmp_path, f"{name}-patterns.html").read_text(encoding="utf-8")
     assert views.count("CircuitsVis.AttentionHeads") == n_prompts
@@ -67,7 +66,7 @@ def test_figures_7_and_16_show_every_prompt(
 
 
 def test_operator_heads_look_at_the_operators_word(run: Run) -> None:
-    patterns = Patterns.from_arrays(run.load_arrays("words"))
+    patterns = results.PATTERNS.load(run, "words")
     assert patterns.prompts[0].startswith("8 plus 2") and "3.4" in patterns.heads
     row = patterns.weights[0][patterns.heads.index("3.4"), -1]
     looked_at = patterns.tokens[0][int(row.argmax())]

@@ -15,7 +15,7 @@ from arith_lens.components import Head
 from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
 from arith_lens.fine_tuning import TuningResult, effects_before_after, fine_tune
 from arith_lens.runs import find_runs, load_run, open_run
-from experiments import what_tuning_changes
+from experiments import results, what_tuning_changes
 from figures import before_after
 from figures.common import Options
 from tests.made_runs import Pairs, make_effects
@@ -60,7 +60,7 @@ def test_it_is_kept_in_a_run_bit_for_bit(both: BeforeAfter, tmp_path: Path) -> N
     assert isinstance(both, Storable)
     with open_run("mine", {}, root=tmp_path) as run:
         run.save("tuned", both)
-    back = BeforeAfter.from_arrays(load_run(run.path).load_arrays("tuned"))
+    back = load_run(run.path).load("tuned")
     for side in ("before", "after"):
         for part in ("heads", "mlps"):
             kept: Effects = getattr(getattr(back, side), part)
@@ -123,9 +123,10 @@ def test_the_experiment_and_the_figure_show_what_changed(
     assert "as it was, and one-head, checkpoint: each" in capsys.readouterr().out
     what_tuning_changes.main(config, root=tmp_path)
     (run,) = find_runs("what_tuning_changes", root=tmp_path)
-    before, *tuned_maps = (name for name in run.names if not name.startswith("paths-"))
-    assert before == "before" and tuned_maps == ["tuned-one-head", "tuned-checkpoint"]
-    assert [run.facts(name)["components"] for name in tuned_maps] == [["7.3"], []]
+    assert results.UNTUNED_MAP.is_in(run)
+    names = results.TUNED_MAP.labels(run)
+    assert names == ("one-head", "checkpoint")
+    assert [results.TUNED_MAP.facts(run, name)["components"] for name in names] == [["7.3"], []]
     saved = {path: path.stat().st_mtime_ns for path in run.store.folder.glob("*/*.safetensors")}
     what_tuning_changes.main(config, root=tmp_path)
     files = run.store.folder.glob("*/*.safetensors")
@@ -135,7 +136,7 @@ def test_the_experiment_and_the_figure_show_what_changed(
     assert table["tuned"].unique().tolist() == ["one-head", "checkpoint"]
     heads = table[(table["tuned"] == "one-head") & (table["layer"] == TUNED.layer)]
     (row,) = heads[heads["head"] == TUNED.index].to_dict("records")
-    one = BeforeAfter.from_arrays(run.load_arrays("tuned-one-head"))
+    one = results.TUNED_MAP.load(run, "one-head")
     assert row["difference"] == pytest.approx(float(one.heads.mean()[7, 3]), abs=1e-6)
     page = written(tmp_path, "before_after.html").read_text()
     assert "one-head: 7.3 tuned" in page and "of prompts still answered right" in page
@@ -163,10 +164,10 @@ def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: Before
 
 
 def test_a_run_without_tuned_models_and_a_missing_one_name_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.what_tuning_changes"):
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments what_tuning_changes"):
         before_after.main(Options(root=tmp_path, out=tmp_path))
     with open_run("what_tuning_changes", {"model": "reference"}, root=tmp_path) as run:
-        run.save("before", make_effects("addition", 12, 8), pairs=Pairs())
+        results.UNTUNED_MAP.save(run, make_effects("addition", 12, 8), pairs=Pairs())
     with pytest.raises(SystemExit, match=r"no tuned model. Make one: python -m experiments"):
         before_after.main(Options(root=tmp_path, out=tmp_path))
     with pytest.raises(SystemExit, match=r"--table 1 --model reference"):

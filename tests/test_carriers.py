@@ -10,10 +10,8 @@ from drawings import written
 from pandas import read_csv
 
 from arith_lens import plotting
-from arith_lens.mediation import Mediation
-from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import find_runs
-from experiments import what_the_calculation_does, which_mlps_carry_them
+from experiments import results, what_the_calculation_does, which_mlps_carry_them
 from figures import carriers, fig9
 from figures.common import Options
 
@@ -37,8 +35,8 @@ def test_carriers_are_computed_saved_and_drawn(
     assert "FLOPs for 3 heads" in capsys.readouterr().out and not [*tmp_path.iterdir()]
     which_mlps_carry_them.main(config, root=tmp_path / "results")
     (run,) = find_runs("which_mlps_carry_them", root=tmp_path / "results")
-    found = Mediation.from_arrays(run.load_arrays("addition"))
-    assert [*map(str, found.heads)] == [*map(str, run.load("addition-effects").heads.top(3))]
+    found = results.MEDIATION.load(run, "addition")
+    assert [*map(str, found.heads)] == [*map(str, results.MAP.load(run, "addition").heads.top(3))]
     carriers.main(Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(written(tmp_path, "carriers.csv"), dtype={"head": str})
     assert np.allclose(table["carried"], found.carried.mean().flatten(), atol=1e-6)
@@ -74,7 +72,7 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     config = what_the_calculation_does.Config(model=str(checkpoint), n=9, keep="all", k=3)
     what_the_calculation_does.main(config, root=tmp_path / "results")
     (run,) = find_runs("what_the_calculation_does", root=tmp_path / "results")
-    said = NextTokens.from_arrays(run.load_arrays("stories-counterfactual"))
+    said = results.LIKELIEST.load(run, "stories", "counterfactual")
     figure = fig9.draw(run)
     shown = " ".join(note.text for note in figure.layout.annotations).replace("<br>", " ")
     prompt = said.prompts[fig9.example(run, "stories")].split()
@@ -82,7 +80,9 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     assert len(figure.data) == 2 * len(kinds) and len(figure.data[0].x) == 3
     fig9.main(Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(written(tmp_path, "fig9.csv"), keep_default_na=False)
-    assert len(table) == sum(2 * 3 * run.facts(f"{k}-reference")["pairs"] for k in kinds)
+    assert len(table) == sum(
+        2 * 3 * results.LIKELIEST.facts(run, k, "reference")["pairs"] for k in kinds
+    )
 
 
 def test_runs_of_another_kind_are_refused_with_the_command(tmp_path: Path) -> None:

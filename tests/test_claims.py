@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 from made_claims import N_HEADS, N_LAYERS, Verdicts, which_heads, which_paths
 
-import arith_lens as al
 from arith_lens.operations import FOUR
 from arith_lens.runs.record import write_record
-from figures import claims as figure
-from figures.claims import CLAIMS, Number
+from experiments import results
+from figures.claims import CLAIMS, Number, check_claims
+from figures.claims import exhibit as figure
 from figures.claims.claim import Found, Within
 from figures.claims.evidence import Evidence
 from figures.claims.verdicts import verdict_on
 
-ROOT = Path(al.__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}
 
 
@@ -31,7 +31,7 @@ def test_every_claim_says_what_it_needs_to_say() -> None:
 
 
 def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> None:
-    found = al.check_claims("my model", roots=(tmp_path,))
+    found = check_claims("my model", roots=(tmp_path,))
     assert {verdict.holds for verdict in found} == {"not measured"}
     for verdict in found:
         words = shlex.split(verdict.command)
@@ -47,7 +47,7 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
     for key in ("strongest_head", "few_key_heads", "middle_layers"):
         assert found[key].holds == "holds", found[key]
         assert found[key].runs == (run.path,)
-    by_hand = run.load("addition").heads.per_pair.double().numpy()
+    by_hand = results.MAP.load(run, "addition").heads.per_pair.double().numpy()
     strata = np.arange(by_hand.shape[-1]) % 3
     mean = np.mean([by_hand[..., strata == s].mean(-1) for s in range(3)], axis=0)
     strongest = found["strongest_head"].numbers[0]
@@ -88,7 +88,9 @@ def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> Non
 
 def test_a_damaged_run_is_not_measured_and_says_why(tmp_path: Path) -> None:
     run = which_heads(tmp_path, MIDDLE)
-    (run.folder("division") / "result.safetensors").write_bytes(b"not what was written")
+    (run.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(
+        b"not what was written"
+    )
     found = Verdicts(tmp_path)["few_key_heads"]
     assert found.holds == "not measured" and "damaged" in found.why
     assert found.command.endswith("--again")
@@ -128,13 +130,13 @@ def test_the_first_root_that_has_a_run_wins(tmp_path: Path) -> None:
     which_heads(tmp_path / "a", {})
     second = which_heads(tmp_path / "b", MIDDLE)
     roots = [tmp_path / "none", tmp_path / "b", tmp_path / "a"]
-    found = al.check_claims("made", roots=roots)
+    found = check_claims("made", roots=roots)
     assert found[0].holds == "holds" and found[0].runs == (second.path,)
 
 
 def test_no_root_is_an_error() -> None:
     with pytest.raises(ValueError, match="expected folders that hold runs"):
-        al.check_claims("made", roots=())
+        check_claims("made", roots=())
 
 
 def test_a_rule_decides_by_the_whole_interval() -> None:

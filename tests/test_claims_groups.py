@@ -8,8 +8,8 @@ import torch
 from made_claims import Verdicts
 
 from arith_lens.components import Head
-from arith_lens.knockout import KnockoutCurves
 from arith_lens.operations import FOUR
+from experiments import results
 
 PLUS = {(4, 6): -0.15, (5, 1): -0.08}
 TIMES = {**PLUS, (5, 2): -0.1, (6, 0): -0.1}
@@ -44,7 +44,7 @@ def test_what_the_strongest_twentieth_has_is_counted(tmp_path: Path) -> None:
     run = made.which_heads(tmp_path / "a", PLUS, noise=1e-4)
     made.which_heads(tmp_path / "b", spread)
     found = Verdicts(tmp_path / "a")["sparse_effect"]
-    means = run.load("addition").heads.mean().flatten().sort().values
+    means = results.MAP.load(run, "addition").heads.mean().flatten().sort().values
     assert found.numbers[0].value == pytest.approx(float(means[:4].sum() / means[means < 0].sum()))
     assert found.holds == "holds"
     assert Verdicts(tmp_path / "b")["sparse_effect"].holds == "does not hold"
@@ -133,7 +133,7 @@ def test_what_key_heads_cost_and_random_ones_do_not(tmp_path: Path) -> None:
     assert needed.holds == spared.holds == "holds"
     assert needed.numbers[0].of == "addition (2 key heads)"
     assert needed.numbers[0].value == pytest.approx(-8 / 9)
-    curves = KnockoutCurves.from_arrays(run.load_arrays("addition"))
+    curves = results.CURVES.load(run, "addition")
     assert curves["effect"].order[:2] == (Head(4, 6), Head(5, 1))
     made.are_they_needed(tmp_path / "b", PLUS, without=8 / 9, without_random=7 / 9)
     found = Verdicts(tmp_path / "b")

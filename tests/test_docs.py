@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import tyro
 
-from arith_lens.benchmarks.mmlu import HUMANITIES
+from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
 from experiments import which_heads
@@ -240,7 +240,7 @@ def test_commands_are_understood_and_plan(
     if hasattr(config, "n"):
         arguments["config"] = replace(config, n=4)
     monkeypatch.chdir(desk)
-    monkeypatch.setattr("arith_lens.reference.pairs.load_set", lambda name: load_set(name)[::50])
+    monkeypatch.setattr("arith_lens.reference.sets.load_set", lambda name: load_set(name)[::50])
     for names in (vars(which_heads), call.__globals__):  # of the command, run as a script
         if names.get("empty_model") is empty_model:
             monkeypatch.setitem(names, "empty_model", empty_models)

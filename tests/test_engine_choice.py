@@ -8,7 +8,7 @@ import pytest
 from families import REFUSED
 
 from arith_lens.runs import find_runs
-from experiments import which_heads, which_mlps_carry_them
+from experiments import results, which_heads, which_mlps_carry_them
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_which_heads_goes_on_with_hooks(
     said = capsys.readouterr().out
     assert "The fast sweep does not fit this model: soft-capped logits" in said
     run = find_runs("which_heads", model=str(gemma), root=tmp_path)[0]
-    assert run.load("addition").computation["engine"] == "hooks"
+    assert results.MAP.load(run, "addition").computation["engine"] == "hooks"
     with pytest.raises(ValueError, match="soft-capped logits"):
         which_heads.main(replace(config, engine="sweep"), root=tmp_path / "other")
 

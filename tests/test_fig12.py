@@ -9,6 +9,7 @@ import pytest
 from made_runs import OPERATIONS, Pairs, make_effects, make_run
 
 from arith_lens.runs import Run, open_run
+from experiments import results
 from figures import fig12, maps
 from figures.common import ModelOptions
 
@@ -45,7 +46,7 @@ def test_each_row_is_a_model_with_its_own_layers_and_heads(
     assert shapes == [s for s in SIZES.values() for _ in OPERATIONS]
     for index, row in enumerate(rows):
         for column, operation in enumerate(OPERATIONS):
-            means = row.run.load(operation).heads.mean().numpy()
+            means = results.MAP.load(row.run, operation).heads.mean().numpy()
             assert np.allclose(traces[4 * index + column].z, 100 * means)
 
 
@@ -56,8 +57,8 @@ def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[fig12.
         [
             100 * part.mean().numpy().ravel()
             for run in (runs[0], runs[2])
-            for name in run.names
-            for part in (run.load(name).heads, run.load(name).mlps)
+            for name in results.MAP.labels(run)
+            for part in (results.MAP.load(run, name).heads, results.MAP.load(run, name).mlps)
         ]
     )
     assert figure.layout.coloraxis.cmax == maps.plotting.symmetric_limit(everything)
@@ -103,7 +104,9 @@ def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) 
         part = table[table["model"] == run.config["model"]]
         assert len(part) == len(OPERATIONS) * n_layers * (n_heads + 1)
         row = part.query("operation == 'division' and layer == 4 and head == 6")
-        assert row["mean"].item() == pytest.approx(run.load("division").heads.mean()[4, 6].item())
+        assert row["mean"].item() == pytest.approx(
+            results.MAP.load(run, "division").heads.mean()[4, 6].item()
+        )
     assert (tmp_path / "fig12.html").stat().st_size > 1_000_000
 
 
@@ -112,7 +115,7 @@ def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
 ) -> None:
     config = dict(rows[0].run.config) | {"model": "one"}
     with open_run("which_heads", config, root=tmp_path) as run:
-        run.save("subtraction", make_effects("subtraction", 12, 8), pairs=Pairs())
+        results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=Pairs())
     lacking = fig12.chosen_rows(ModelOptions(runs=(rows[0].run.path, run.path)))
     figure = fig12.draw(lacking)
     assert len(maps_of(figure)) == len(OPERATIONS) + 1

@@ -8,6 +8,7 @@ import pytest
 from made_runs import OPERATIONS, make_run
 
 from arith_lens.runs import Run
+from experiments import results
 from figures import fig15
 
 
@@ -22,7 +23,9 @@ def drawn(run: Run, operation: str):
 
 def means(run: Run) -> np.ndarray:
     """[operation layer head], in percent."""
-    return 100 * np.stack([run.load(name).heads.mean().numpy() for name in run.names])
+    return 100 * np.stack(
+        [results.MAP.load(run, name).heads.mean().numpy() for name in results.MAP.labels(run)]
+    )
 
 
 def printed(figure) -> dict[tuple[float, float], str]:
@@ -38,7 +41,7 @@ def test_every_cell_holds_its_number(run: Run) -> None:
     for (layer, head), value in np.ndenumerate(heads):
         shown = texts[layer, head].split("<br>")[-1].replace("−", "-")
         assert float(shown) == pytest.approx(value, abs=0.0501)
-    mlps = 100 * run.load("addition").mlps.mean().numpy()
+    mlps = 100 * results.MAP.load(run, "addition").mlps.mean().numpy()
     bars = [text for (_, column), text in sorted(texts.items()) if column > 39.5]
     assert [float(t.replace("−", "-")) for t in bars] == pytest.approx(mlps, abs=0.0501)
 
@@ -60,7 +63,7 @@ def test_the_mean_counts_each_operation_the_same_and_the_hover_tells_them_apart(
 
 def test_one_operations_hover_holds_its_interval(run: Run) -> None:
     trace = drawn(run, "division").data[0]
-    low, high = 100 * run.load("division").heads.ci().numpy()
+    low, high = 100 * results.MAP.load(run, "division").heads.ci().numpy()
     assert np.allclose(trace.customdata[..., 1], low)
     assert np.allclose(trace.customdata[..., 2], high)
     assert "95%" in trace.hovertemplate
@@ -87,7 +90,7 @@ def test_texts_fit_into_their_cells(tmp_path: Path, size: tuple[int, int]) -> No
 def test_numbers_of_other_metrics_keep_digits_that_tell(tmp_path: Path) -> None:
     run = make_run(tmp_path, "reference", metric="probability")
     texts = printed(drawn(run, "addition"))
-    value = run.load("addition").heads.mean()[4, 6].item()
+    value = results.MAP.load(run, "addition").heads.mean()[4, 6].item()
     assert float(texts[4, 6].replace("−", "-")) == pytest.approx(value, abs=0.0006)
     assert not any("<b>" in text for text in texts.values()), "key heads are of relative effects"
 

@@ -13,6 +13,7 @@ from arith_lens.components import Head
 from arith_lens.effects import key_heads
 from arith_lens.paper import MODELS, paper_model
 from arith_lens.runs import Run, load_run, open_run
+from experiments import results
 from figures import fig2, maps
 from figures.common import Options, newest_run
 
@@ -24,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def measured(run: Run) -> list[maps.Measured]:
-    return [maps.measure(run, name) for name in run.names]
+    return [maps.measure(run, name) for name in results.MAP.labels(run)]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_the_panels_hold_the_means_in_percent(run: Run, measured: list[maps.Meas
     traces = fig2.draw(run, measured).data
     assert len(traces) == 2 * len(OPERATIONS)
     for index, operation in enumerate(OPERATIONS):
-        effects = run.load(operation)
+        effects = results.MAP.load(run, operation)
         heads, mlps = traces[2 * index], traces[2 * index + 1]
         assert np.allclose(heads.z, 100 * effects.heads.mean().numpy())
         assert np.allclose(mlps.z[:, 0], 100 * effects.mlps.mean().numpy())
@@ -48,7 +49,7 @@ def test_the_hover_holds_intervals_and_computed_pairs(
     run: Run, measured: list[maps.Measured]
 ) -> None:
     trace = fig2.draw(run, measured).data[0]
-    effects = run.load("addition").heads
+    effects = results.MAP.load(run, "addition").heads
     low, high = 100 * effects.ci().numpy()
     assert np.allclose(trace.customdata[..., 1], low)
     assert np.allclose(trace.customdata[..., 2], high)
@@ -62,7 +63,7 @@ def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
 ) -> None:
     marks = maps.marks(measured[0].heads.mean, maps.N_LABELS)
     strong = [Head(mark.row, mark.column) for mark in marks if mark.strong]
-    assert strong == key_heads(run.load("addition")) == [Head(4, 6), Head(5, 1)]
+    assert strong == key_heads(results.MAP.load(run, "addition")) == [Head(4, 6), Head(5, 1)]
     assert [mark.text for mark in marks if not mark.strong] == ["7.2"]
 
 
@@ -70,7 +71,9 @@ def test_the_table_is_the_figure_in_numbers(run: Run, drawn: Path) -> None:
     table = pd.read_csv(drawn / "fig2.csv")
     assert len(table) == len(OPERATIONS) * (12 * 8 + 12)
     row = table.query("operation == 'division' and layer == 4 and head == 6")
-    assert row["mean"].item() == pytest.approx(run.load("division").heads.mean()[4, 6].item())
+    assert row["mean"].item() == pytest.approx(
+        results.MAP.load(run, "division").heads.mean()[4, 6].item()
+    )
     assert row["ci_low"].item() < row["mean"].item() < row["ci_high"].item()
 
 
@@ -120,7 +123,7 @@ def test_a_models_name_is_text_not_markup(tmp_path: Path) -> None:
 def test_other_metrics_are_drawn_in_their_own_unit_without_key_heads(tmp_path: Path) -> None:
     run = make_run(tmp_path, "reference", metric="logit")
     figure = fig2.draw(run, [maps.measure(run, "addition")])
-    assert np.allclose(figure.data[0].z, run.load("addition").heads.mean())
+    assert np.allclose(figure.data[0].z, results.MAP.load(run, "addition").heads.mean())
     assert not any("key head" in note.text for note in figure.layout.annotations)
 
 
@@ -136,7 +139,8 @@ def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> No
 def test_exponentiation_has_heads_of_its_own_in_the_paper(tmp_path: Path) -> None:
     config = {"paths": "via_mlps", "metric": "relative_logit", "seed": 7, "model": "llama-2-7b"}
     with open_run("which_heads", config, root=tmp_path) as run:
-        run.save("exponentiation", make_effects("exponentiation", 32, 32), pairs=Pairs())
+        effects = make_effects("exponentiation", 32, 32)
+        results.MAP.save(run, effects, "exponentiation", pairs=Pairs())
     figure = fig2.draw(run, [maps.measure(run, "exponentiation")])
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(11, 8), (12, 22), (13, 11), (14, 2), (15, 15)}

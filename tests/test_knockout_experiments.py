@@ -13,7 +13,6 @@ import torch
 from drawings import written
 
 import arith_lens as al
-from arith_lens.knockout import KnockoutCurves
 from arith_lens.operations import FOUR
 from arith_lens.path_patching.engines import SweepEngine
 from arith_lens.runs import find_runs
@@ -21,6 +20,7 @@ from experiments import (
     are_they_needed,
     do_powers_use_them,
     do_word_problems_use_them,
+    results,
     what_comes_instead,
     what_else_breaks,
     where_do_they_look,
@@ -77,7 +77,7 @@ def test_figure_3_from_its_experiment(
     assert "2 heads out (the key heads): 100.0% to" in report
     assert "iterative masking takes" in report
     (run,) = find_runs("are_they_needed", root=study.root)
-    curves = KnockoutCurves.from_arrays(run.load_arrays("addition"))
+    curves = results.CURVES.load(run, "addition")
     assert [*curves] == ["effect", "END", "random 0", "matched 0", "random 1", "matched 1",
                          "iterative"]  # fmt: skip
     effect = curves["effect"]
@@ -98,9 +98,10 @@ def test_a_saved_operation_is_not_computed_twice(study: Study) -> None:
     )
     are_they_needed.main(config, root=study.root)
     run = find_runs("are_they_needed", root=study.root)[0]
-    saved = (run.folder("addition") / "result.safetensors").stat().st_mtime_ns
+    file = run.folder(results.CURVES.name("addition")) / "result.safetensors"
+    saved = file.stat().st_mtime_ns
     are_they_needed.main(config, root=study.root)
-    assert (run.folder("addition") / "result.safetensors").stat().st_mtime_ns == saved
+    assert file.stat().st_mtime_ns == saved
 
 
 def test_figure_4_from_its_experiment(
@@ -110,7 +111,7 @@ def test_figure_4_from_its_experiment(
     what_comes_instead.main(config, root=study.root)
     (run,) = find_runs("what_comes_instead", root=study.root)
     before, after = (
-        what_comes_instead.right_share(run, f"integers-{when}") for when in ("before", "after")
+        what_comes_instead.right_share(run, "integers", when) for when in ("before", "after")
     )
     assert before > 0.8 > 0.5 > after
     fig4.main(Options(root=study.root, out=tmp_path, formats=()))
@@ -148,7 +149,7 @@ def test_table_3_from_its_experiment(
     assert [row["references"] for row in table.values()] == ["20", "20"]
     assert [float(row["accuracy_before"]) for row in table.values()] == [1, 1]
     (run,) = find_runs("do_powers_use_them", root=study.root)
-    key = al.key_heads(run.load("exponentiation-0-effects"))
+    key = al.key_heads(results.MAP.load(run, "exponentiation-0"))
     assert table["{A} ^ {B} = "]["key_heads"] == " ".join(map(str, key))
     assert "<table" in (tmp_path / "table3.html").read_text()
 
@@ -170,7 +171,7 @@ def test_table_4_from_its_experiment(
     do_word_problems_use_them.main(config, root=study.root)
     assert "their counterfactual is answered with C too" in capsys.readouterr().out
     (run,) = find_runs("do_word_problems_use_them", root=study.root)
-    looks = al.Effects.from_arrays(run.load_arrays("attention-generated"))
+    looks = results.CLASS_ATTENTION.load(run, "generated")
     assert looks.mean().sum(-1).tolist() == pytest.approx([1.0] * len(looks.mean()), abs=1e-5)
     table4.main(TableOptions(root=study.root, out=tmp_path))
     table = rows(written(tmp_path, "table4.csv"), "set")
@@ -211,7 +212,9 @@ def test_a_study_sweeps_each_map_once(study: Study, reference_model: al.HookedMo
     with again:
         al.path_patch(reference_model, pairs, run=again)
     assert max(study.sweeps.values()) == 2, "the count must be able to fail"
-    assert run.load("division").heads.per_pair.equal(again.load("division").heads.per_pair)
+    first = results.MAP.load(run, "division")
+    second = again.load("path_patching")
+    assert first.heads.per_pair.equal(second.heads.per_pair)
 
 
 def test_the_mean_over_operations_weighs_each_alike(
@@ -230,7 +233,7 @@ def test_the_mean_over_operations_weighs_each_alike(
     )
     directly = al.path_patch(reference_model, pairs, progress=False)
     torch.testing.assert_close(together.per_pair, directly.heads.per_pair, atol=1e-5, rtol=1e-3)
-    assert together.template == pairs.template
+    assert together.template == pairs.template and together.cluster is not None
     n_clusters = len({*zip(together.template or (), together.cluster.tolist(), strict=True)})
     assert n_clusters == pairs.n_distinct
 
@@ -251,5 +254,5 @@ def test_a_dry_run_computes_nothing(
 @pytest.mark.parametrize("figure", [fig3, fig4, table3, table4, transfer])
 def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
     options = Options if figure in (fig3, fig4) else TableOptions
-    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.\w+ --model reference"):
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model reference"):
         figure.main(options(root=tmp_path, out=tmp_path))  # pyright: ignore

@@ -9,7 +9,7 @@ from pandas import read_csv
 from arith_lens import plotting
 from arith_lens.column_addition import column_addition
 from arith_lens.runs import find_runs
-from experiments import like_a_computer
+from experiments import like_a_computer, results
 from figures import fig17
 from figures.common import Options
 
@@ -48,12 +48,17 @@ def test_figure_17_is_computed_saved_and_drawn(
     config = like_a_computer.Config(model=str(tmp_path / "tiny"))
     like_a_computer.main(config, root=tmp_path / "results")
     (run,) = find_runs("like_a_computer", root=tmp_path / "results")
-    assert [run.facts(name)["answer"] for name in run.names] == ["7", "1", "5", "2"]
-    assert run.facts("27-15-last")["text"] == "27 + 15 = 4"
+    assert [results.SUM.facts(run, name)["answer"] for name in results.SUM.labels(run)] == [
+        "7",
+        "1",
+        "5",
+        "2",
+    ]
+    assert results.SUM.facts(run, "27-15-last")["text"] == "27 + 15 = 4"
     fig17.main(Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(tmp_path / "fig17.csv")
     assert len(table) == 4 * 3
-    for name, rows in zip(run.names, table.groupby("text", sort=False), strict=True):
+    for name, rows in zip(results.SUM.labels(run), table.groupby("text", sort=False), strict=True):
         shown = [digit for digit, _ in fig17.winners(run, name)]
         assert rows[1]["winner"].tolist() == shown
     texts = [note.text for note in fig17.draw(run).layout.annotations]

@@ -17,7 +17,7 @@ from arith_lens.model import HookedModel, load_model
 from arith_lens.path_patching import engines, path_patch
 from arith_lens.path_patching.trunk import Trunk
 from arith_lens.runs import find_runs
-from experiments import how_precise
+from experiments import how_precise, results
 
 HALVES = [torch.bfloat16, torch.float16]
 
@@ -101,11 +101,11 @@ def test_the_experiment_saves_each_dtype_and_how_it_agrees(
     how_precise.main(config, root=tmp_path)
     assert "all in half" in capsys.readouterr().out
     (run,) = find_runs("how_precise", root=tmp_path)
-    assert run.names == ("addition-float32", "addition-bfloat16")
-    wide, narrow = (run.load(name) for name in run.names)
+    assert run.names == ("dtype-addition-float32", "dtype-addition-bfloat16")
+    wide, narrow = (results.IN_DTYPE.load(run, "addition", one) for one in ("float32", "bfloat16"))
     assert (wide.computation["dtype"], narrow.computation["dtype"]) == ("float32", "bfloat16")
-    facts = run.facts("addition-bfloat16")
-    assert facts["right"] <= facts["pairs"] == 4 and facts["hooks_pairs"] == 2
+    facts = results.IN_DTYPE.facts(run, "addition", "bfloat16")
+    assert facts["right"] <= facts["pairs"] == 4 and facts.get("hooks_pairs") == 2
     difference = (wide.heads.per_pair - narrow.heads.per_pair).abs()
     others = (wide.mlps.per_pair - narrow.mlps.per_pair).abs()
     largest = max(float(x[x.isfinite()].max()) for x in (difference, others))

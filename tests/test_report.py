@@ -16,13 +16,13 @@ from pandas import DataFrame
 from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
-from experiments import which_heads, whole_study
+from experiments import results, which_heads, whole_study
 from experiments.settings import Experiment
 from figures import collection, fig2, gallery, report, report_claims, report_page, templates
 from figures.claims import CLAIMS
-from figures.collection import QUESTIONS, Lacking, collected
+from figures.collection import QUESTIONS, Missing, collected
 from figures.common import NotComputed, Options, newest_run
-from figures.drawn import Chart, Table, named_by_settings, write
+from figures.exhibit import Chart, Table, named_by_settings, write
 from tests.made_runs import make_run
 
 RUN = "document.title='PWNED'"
@@ -68,11 +68,11 @@ def page(root: Path) -> str:
 def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> None:
     there = ["fig2", "fig15", "fig12", "templates", "stability"]
     assert re.findall(r'class="chart" id="(\w+)-chart"', page) == there
-    lacking = re.findall(r'class="lacking" id="(\w+)"', page)
-    assert {"fig3", "fig5", "transfer", "paths"} <= {*lacking}
+    missing = re.findall(r'class="missing" id="(\w+)"', page)
+    assert {"fig3", "fig5", "transfer", "paths"} <= {*missing}
     assert "python -m experiments are_they_needed --model made" in page
     links = re.findall(r'href="#([\w-]+)"', page)
-    assert {*there, *lacking, "runs", "what"} <= {*links}
+    assert {*there, *missing, "runs", "what"} <= {*links}
     assert all(f'id="{link}"' in page for link in links)
 
 
@@ -93,10 +93,10 @@ def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
 
 def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
-    (broken.folder("division") / "result.safetensors").write_bytes(b"")
+    (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
     found = collected(fig2, "reference", tmp_path)
-    assert isinstance(found, Lacking) and "damaged" in found.reason and not found.command
-    assert "damaged" in report_page._lacking(found)
+    assert isinstance(found, Missing) and "damaged" in found.reason and not found.command
+    assert "damaged" in report_page._missing(found)
 
 
 def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
@@ -108,7 +108,7 @@ def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
     make_run(tmp_path, "made")
     monkeypatch.setattr(collection, "QUESTIONS", [replace(QUESTIONS[0], modules=(fig2, templates))])
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
-    monkeypatch.setattr(fig2, "drawn", fails)
+    monkeypatch.setattr(fig2, "exhibits", fails)
     with pytest.raises(KeyError, match="texts"):
         collected(fig2, "made", tmp_path)
     with pytest.raises(SystemExit, match=r"not drawn because of errors of the program.*: fig2"):
@@ -161,10 +161,10 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
 
 def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: Path) -> None:
     make_run(tmp_path, "made", **TRIED)
-    (chart,) = templates.drawn(Options(model="made", root=tmp_path))
+    (chart,) = templates.exhibits(Options(model="made", root=tmp_path))
     assert named_by_settings(chart).name == "templates-n9-addition"
     found = collected(templates, "made", tmp_path)
-    assert isinstance(found, Lacking) and "has n 9, operations addition" in found.reason
+    assert isinstance(found, Missing) and "has n 9, operations addition" in found.reason
 
 
 def counted(experiment: Experiment[Any], computed: list[Any]) -> Experiment[Any]:
@@ -225,7 +225,7 @@ def test_the_numbers_of_a_chart_are_its_file(page: str, root: Path, tmp_path: Pa
 
 
 def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root: Path) -> None:
-    (chart,) = fig2.drawn(fig2.Options(model="made", root=root))
+    (chart,) = fig2.exhibits(fig2.Options(model="made", root=root))
     (data,) = re.findall(r'id="fig2-chart-data">(.*?)</script>', page, flags=re.DOTALL)
     layout = json.loads(data)["layout"]
     assert layout["height"] < chart.figure.layout.height
@@ -242,12 +242,13 @@ def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root:
 def test_every_module_has_what_a_page_needs() -> None:
     modules = [module for question in QUESTIONS for module in question.modules]
     assert len(modules) == len({*modules})
+    folder = Path(report.__file__).parent
     drawing = {
-        path.stem
-        for path in Path(report.__file__).parent.glob("*.py")
-        if "\ndef drawn(" in path.read_text(encoding="utf-8")
+        path.relative_to(folder).with_suffix("").as_posix()
+        for path in folder.rglob("*.py")
+        if "\ndef exhibits(" in path.read_text(encoding="utf-8")
     }
-    drawing.remove("claims")  # they have a section of their own
+    drawing.remove("claims/exhibit")  # the claims have a section of their own
     assert {module.__name__.rpartition(".")[2] for module in modules} == drawing
 
 
@@ -289,7 +290,7 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     assert "which_heads: there" in capsys.readouterr().out
 
 
-def test_a_module_without_a_run_is_lacking(tmp_path: Path) -> None:
+def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
     found = collected(fig2, "reference", tmp_path)
     assert not isinstance(found, list)
     assert found.title.startswith("Figure 2: what every head")
@@ -329,7 +330,7 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
         assert str(tmp_path) not in file.read_text("utf-8"), f"{file} holds a path of this machine"
     text = options.page.read_text(encoding="utf-8")
     assert "![Figure 2: " in text and "reference-mistral" in text
-    assert "not there: Figure 3" in capsys.readouterr().out
+    assert "missing: Figure 3" in capsys.readouterr().out
 
 
 def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:

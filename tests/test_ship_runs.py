@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
-from arith_lens.effects import ComponentEffects
 from arith_lens.runs import load_run
+from experiments import results
 from experiments.run_folders import ship_runs
 
 
@@ -15,11 +15,11 @@ def test_a_shipped_run_reads_as_the_run_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "results", "reference")
-    ship_runs((run.path,), leave_out=("division",), to=tmp_path / "shipped")
+    ship_runs((run.path,), leave_out=(results.MAP.name("division"),), to=tmp_path / "shipped")
     copy = load_run(tmp_path / "shipped" / run.experiment / run.path.name)
-    assert copy.names == tuple(name for name in run.names if name != "division")
+    assert copy.names == tuple(name for name in run.names if name != results.MAP.name("division"))
     for name in copy.names:
-        ours, theirs = (ComponentEffects.from_arrays(r.load_arrays(name)) for r in (copy, run))
+        ours, theirs = (r.load(name) for r in (copy, run))
         assert ours.heads.per_pair.equal(theirs.heads.per_pair)
         assert copy.facts(name) == run.facts(name)
     assert copy.config == run.config and copy.record["provenance"] == run.record["provenance"]
@@ -35,7 +35,7 @@ def test_a_shipped_run_reads_as_the_run_did(
 
 def test_an_unfinished_or_damaged_run_is_not_shipped(tmp_path: Path) -> None:
     run = make_run(tmp_path / "results", "reference")
-    file = run.folder("addition") / "result.safetensors"
+    file = run.folder(results.MAP.name("addition")) / "result.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     with pytest.raises(SystemExit, match="damaged"):

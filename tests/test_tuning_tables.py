@@ -9,10 +9,11 @@ import torch
 
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
-from experiments.does_tuning_help.training import Chosen, Training, Tuned
+from experiments import results
+from experiments.does_tuning_help import Chosen, Training, Tuned
 from figures import table1
 from figures.common import TableOptions
-from figures.drawn import Table
+from figures.exhibit import Table
 from figures.tuning_words import changed, told
 
 TASKS = (
@@ -49,16 +50,17 @@ def drawn(tmp_path: Path) -> tuple[Table, Table]:
     with open_run(
         "does_tuning_help", config | {"questions": 0, "examples": 0}, root=tmp_path
     ) as run:
-        run.save("before", answers(BEFORE), **ASKED)
+        results.BEFORE.save(run, answers(BEFORE), **ASKED)
         for (method, seed), right in AFTER.items():
             row = rows[method]
             facts: dict[str, Any] = vars(row) | {"seed": seed, "rate": 2e-5, "n_examples": 8695}
             facts |= {"which_heads": ["12.22", "13.11"], "which_mlps": [], "parameters": 67108864}
             facts |= {"of": 6738415616, "seconds": 9.0, "samples_per_second": 50.0}
-            run.save(Training(row, 2e-5, seed).name, answers(right), **facts)
+            name = Training(row, 2e-5, seed).name
+            results.TRAINING.save(run, answers(right), name, **facts)
         nothing = {2e-5: float("nan")}
-        run.save("table-1", Chosen({row: nothing for row in rows.values()}))
-    groups, tasks = table1.drawn(TableOptions(run=run.path))
+        results.TABLE.save(run, Chosen({row: nothing for row in rows.values()}), "1")
+    groups, tasks = table1.exhibits(TableOptions(run=run.path))
     return groups, tasks
 
 

@@ -12,6 +12,7 @@ from drawings import written
 import arith_lens as al
 from arith_lens.paper import paper_model
 from arith_lens.runs import RunError, find_runs
+from experiments import results
 from experiments.which_heads import Config, _print_paper, _print_table, main, samples
 from figures import fig2
 
@@ -47,8 +48,8 @@ def test_a_run_is_saved_reported_and_drawn(
     ):
         assert part in report
     (run,) = find_runs("which_heads", root=tmp_path)
-    assert run.names == ("addition", "division")
-    assert run.load("addition").heads.per_pair.shape == (3, 4, 12)
+    assert run.names == ("effects-addition", "effects-division")
+    assert results.MAP.load(run, "addition").heads.per_pair.shape == (3, 4, 12)
     record = json.loads((run.path / "run.json").read_text())
     assert record["provenance"]["model"]["attn_implementation"]
     assert len(record["provenance"]["model"]["weights_sha256"]) == 64
@@ -83,7 +84,7 @@ def test_the_effects_are_those_of_path_patch(config: Config, tmp_path: Path) -> 
     model = al.load_model(config.model)
     pairs = al.sample_pairs(model, "addition", n=12, keep="all")
     expected = al.path_patch(model, pairs, metric="logit")
-    actual = find_runs("which_heads", root=tmp_path)[0].load("addition")
+    actual = results.MAP.load(find_runs("which_heads", root=tmp_path)[0], "addition")
     torch.testing.assert_close(actual.heads.per_pair, expected.heads.per_pair)
 
 
@@ -136,8 +137,8 @@ def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None
     file.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answer": "6"}) + "\n")
     main(dataclasses.replace(config, pairs=file), root=tmp_path / "results")
     (run,) = find_runs("which_heads", root=tmp_path / "results")
-    assert run.names == ("pairs",)
-    assert run.facts("pairs")["pairs"] == 2
+    assert run.names == ("effects-pairs",)
+    assert results.MAP.facts(run, "pairs")["pairs"] == 2
 
 
 def test_the_prompts_are_those_asked_for(llama: Any) -> None:

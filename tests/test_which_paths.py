@@ -9,7 +9,7 @@ from drawings import written
 from pandas import read_csv
 
 from arith_lens.runs import find_runs
-from experiments import which_heads, which_paths
+from experiments import results, which_heads, which_paths
 from figures import paths, stability, templates
 
 
@@ -30,7 +30,9 @@ def test_the_parts_of_the_table_add_up_to_the_total(
     )
     which_paths.main(config, root=tmp_path / "results")
     (run,) = find_runs("which_paths", root=tmp_path / "results")
-    total, via_mlps = (run.load(f"addition-{name}").heads for name in ("total", "via_mlps"))
+    total, via_mlps = (
+        results.PATHS.load(run, "addition", name).heads for name in ("total", "via_mlps")
+    )
     assert int((~total.mean().isnan()).sum()) == 3 and via_mlps.mean().isfinite().all()
     assert {str(head) for head in total.top(3)} == {str(head) for head in via_mlps.top(3)}
     paths.main(paths.TableOptions(run=run.path, out=tmp_path))
@@ -65,7 +67,7 @@ def test_stability_and_templates_are_drawn_from_a_run_of_heads(
     templates.main(templates.Options(run=run.path, out=tmp_path, formats=()))
     settled: Any = read_csv(written(tmp_path, "stability.csv"))
     assert settled["n"].max() == 18 and set(settled["set"]) == {"top 3"}
-    heads = run.load("addition").heads
+    heads = results.MAP.load(run, "addition").heads
     table: Any = read_csv(written(tmp_path, "templates.csv"), dtype={"head": str})
     assert table["head"].tolist() == list(map(str, heads.top(12)))
     first = heads.by_template()[sorted(set(heads.template or ()))[0]]

@@ -307,8 +307,8 @@ def slice_model(hf_model: Any, pieces: list[Piece], *, dtype: torch.dtype) -> li
     for name in dict.fromkeys(parameter.rpartition(".")[0] for parameter in groups):
         module = hf_model.get_submodule(name)
         own = [parameter for parameter in groups if parameter.rpartition(".")[0] == name]
-        whole = all(_is_whole(groups[parameter], weights[parameter]) for parameter in own)
-        if whole and all(weights[parameter].dtype == dtype for parameter in own):
+        is_whole = all(_is_whole(groups[parameter], weights[parameter]) for parameter in own)
+        if is_whole and all(weights[parameter].dtype == dtype for parameter in own):
             for parameter in own:
                 weights[parameter].requires_grad_(True)
             continue
@@ -321,7 +321,7 @@ def slice_model(hf_model: Any, pieces: list[Piece], *, dtype: torch.dtype) -> li
         group = groups[f"{name}.weight"]
         new = (
             WholeLinear(module, dtype)
-            if whole
+            if is_whole
             else SlicedLinear(module, group, tune_bias=f"{name}.bias" in groups, dtype=dtype)
         )
         _replace(hf_model, name, new)

@@ -120,11 +120,12 @@ class Delta:
         Raises:
             ValueError: another base
         """
-        found = weights_hash(hf_model)
-        if found != self.base_hash:
+        current_hash = weights_hash(hf_model)
+        if current_hash != self.base_hash:
             raise ValueError(
                 f"expected the base {self.base} in {self.dtype} (hash {self.base_hash[:12]}), "
-                f"found other weights ({found[:12]}); load the model that was tuned, or revert"
+                f"found other weights ({current_hash[:12]}); load the model that was tuned, or "
+                "revert"
             )
         before = read_pieces(hf_model, self.values)
         write_pieces(hf_model, dict(self.values))
@@ -232,9 +233,9 @@ class Untouched:
     identical: bool
 
     def __str__(self) -> str:
-        said = "bit-identical to the base" if self.identical else "NOT identical to the base"
+        verdict = "bit-identical to the base" if self.identical else "NOT identical to the base"
         return (
-            f"{self.n_untouched:,} untouched weights {said}; {self.n_changed:,} of "
+            f"{self.n_untouched:,} untouched weights {verdict}; {self.n_changed:,} of "
             f"{self.n_tuned:,} tuned weights changed"
         )
 
@@ -298,11 +299,11 @@ class TuningResult:
         path = Path(output) / FILE
         if not path.is_file():
             raise FileNotFoundError(f"expected a finished tuning in {output}, found no {FILE}")
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        kept["untouched"] = kept["untouched"] and Untouched(**kept["untouched"])
-        kept["losses"] = tuple((int(step), loss) for step, loss in kept["losses"])
-        kept["heads"], kept["mlps"] = tuple(kept["heads"]), tuple(kept["mlps"])
-        return cls(**kept | {"output": str(output)})
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields["untouched"] = fields["untouched"] and Untouched(**fields["untouched"])
+        fields["losses"] = tuple((int(step), loss) for step, loss in fields["losses"])
+        fields["heads"], fields["mlps"] = tuple(fields["heads"]), tuple(fields["mlps"])
+        return cls(**fields | {"output": str(output)})
 
 
 def effects_before_after(

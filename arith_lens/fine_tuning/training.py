@@ -70,8 +70,8 @@ def train(
 ) -> Any:
     """Train, from the last whole checkpoint in `folder` where there is one; returns the Trainer."""
     trainer = trainer_for(prepared, examples, settings, folder, device=device, progress=progress)
-    found = last_checkpoint(folder)
-    trainer.outcome = trainer.train(resume_from_checkpoint=found and str(found))
+    checkpoint = last_checkpoint(folder)
+    trainer.outcome = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
     return trainer
 
 
@@ -106,8 +106,8 @@ def trainer_for(
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that was written to its end; None where there is none."""
-    whole = [path for path in folder.glob("checkpoint-*") if _is_whole(path)]
-    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    complete = [path for path in folder.glob("checkpoint-*") if _is_whole(path)]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def _is_whole(checkpoint: Path) -> bool:
@@ -202,15 +202,16 @@ def _trainer_class() -> Any:
             if self.is_fsdp_enabled:  # it keeps shards of its own beside the weights
                 super()._load_from_checkpoint(resume_from_checkpoint, model)
                 return
-            kept = load_file(Path(resume_from_checkpoint) / WEIGHTS)
-            there = _trained_parameters(self.model if model is None else model)
-            if kept.keys() != there.keys():
+            saved = load_file(Path(resume_from_checkpoint) / WEIGHTS)
+            parameters = _trained_parameters(self.model if model is None else model)
+            if saved.keys() != parameters.keys():
                 raise ValueError(
-                    f"expected the {len(there)} trained parameters in {resume_from_checkpoint}, "
-                    f"found {len(kept)} others; give another output folder"
+                    f"expected the {len(parameters)} trained parameters in "
+                    f"{resume_from_checkpoint}, found {len(saved)} others; give another "
+                    "output folder"
                 )
-            for name, value in kept.items():
-                there[name].data.copy_(value)
+            for name, value in saved.items():
+                parameters[name].data.copy_(value)
 
     return TuningTrainer
 

@@ -20,7 +20,7 @@ from arith_lens.components import (
     mlp_out_name,
     z_name,
 )
-from arith_lens.knockout.means import Means, StandIns, chosen_positions, narrowed, stand_ins
+from arith_lens.knockout.means import Means, Replacements, chosen_positions, narrowed, replacements
 from arith_lens.knockout.tree_walk import Stage, TreeWalk, Variant, n_forwards, stages_of, tree_walk
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.metrics import logit_tolerance
@@ -184,7 +184,7 @@ class KnockoutEngine:
 
     model: HookedLike
     pairs: PromptPairs
-    stand_ins: StandIns
+    replacements: Replacements
     chosen: Bool[Tensor, "pair pos"]
     layers: Sequence[PlainLayer] | None = None
     """The model's plain layers, where they compute the same; None: it is run with hooks."""
@@ -260,11 +260,11 @@ class KnockoutEngine:
         chosen = self.chosen[rows][:, -pairs.reference.shape[1] :]
 
         def values(names: list[str]) -> Activations:
-            return self.stand_ins.of(self.model, self.pairs, rows, names)
+            return self.replacements.of(self.model, self.pairs, rows, names)
 
         walk = None
         if self.layers is not None:
-            group = rows if self.stand_ins.donor is not None else self.stand_ins.group[rows]
+            group = rows if self.replacements.donor is not None else self.replacements.group[rows]
             walk = tree_walk(self.model, self.layers, pairs, chosen, group)
         return Shard(pairs, chosen, values, walk)
 
@@ -292,8 +292,8 @@ def engine_of(
         raise ValueError("expected pairs to knock out on, found none")
     check_pairs(model, pairs)
     where = chosen_positions(pairs, positions, model.tokenizer)
-    standing = stand_ins(model, pairs, checked, ablation=ablation, means=means, seed=seed)
-    engine = KnockoutEngine(model, pairs, standing, where)
+    replacing = replacements(model, pairs, checked, ablation=ablation, means=means, seed=seed)
+    engine = KnockoutEngine(model, pairs, replacing, where)
     layers = plain_layers(model)
     fast = replace(engine, layers=layers)
     return fast if layers is not None and _agrees(fast, frozenset(checked)) else engine

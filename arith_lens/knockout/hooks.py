@@ -33,7 +33,7 @@ class BosWatch:
 
 
 @dataclass(frozen=True, eq=False)
-class Sparing:
+class ExceptBos:
     """An edit at every position but those that `watch` saw to be BOS."""
 
     edit: Edit
@@ -41,7 +41,7 @@ class Sparing:
 
     def __repr__(self) -> str:
         """Without tensors, as `Edit`."""
-        return f"Sparing({self.edit})"
+        return f"ExceptBos({self.edit})"
 
     def __call__(
         self, activation: Float[Tensor, "batch pos *rest"], hook: Any = None
@@ -105,4 +105,4 @@ def knockout_hooks(
     if positions == "end" or not hooks:
         return hooks
     watch = BosWatch(getattr(model.tokenizer, "bos_token_id", None))
-    return [(TOKENS_NAME, watch), *((name, Sparing(edit, watch)) for name, edit in hooks)]  # pyright: ignore[reportArgumentType]
+    return [(TOKENS_NAME, watch), *((name, ExceptBos(edit, watch)) for name, edit in hooks)]  # pyright: ignore[reportArgumentType]

@@ -55,7 +55,7 @@ def knock_out(
     return Outcomes(
         **_unpacked(values),
         components=chosen,
-        means=engine.stand_ins.kind,
+        means=engine.replacements.kind,
         **settings,
         **_of_pairs(pairs),
     )
@@ -149,7 +149,7 @@ def knockout_curves(
     values = engine(variants, slot=slot, progress=progress)
     cost = engine.forwards(variants)
     parts = values.split(len(counts), dim=1)
-    settings["means"] = engine.stand_ins.kind
+    settings["means"] = engine.replacements.kind
     curves = KnockoutCurves(
         {
             label: curve_of(part, pairs, order, counts, n_forwards=cost, **settings)

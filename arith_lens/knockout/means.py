@@ -78,7 +78,7 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class StandIns:
+class Replacements:
     """What knocked-out components put out instead, for any of the pairs.
 
     Attributes:
@@ -103,9 +103,9 @@ class StandIns:
         if self.kind == "zero":
             return {name: torch.zeros(1, 1, 1, *[1] * name.endswith("hook_z")) for name in names}
         if self.donor is not None:
-            given = narrowed(pairs[self.donor[rows]])
-            mask = given.attention_mask
-            return record(model, given.counterfactual, names, attention_mask=mask)
+            donors = narrowed(pairs[self.donor[rows]])
+            mask = donors.attention_mask
+            return record(model, donors.counterfactual, names, attention_mask=mask)
         width = int(pairs.lengths[rows].max())
         group = self.group[rows]
         return {
@@ -136,7 +136,7 @@ def hook_names(components: Iterable[Component]) -> list[str]:
     return [names[key] for key in sorted(names)]
 
 
-def stand_ins(
+def replacements(
     model: HookedLike,
     pairs: PromptPairs,
     components: Iterable[Component],
@@ -144,7 +144,7 @@ def stand_ins(
     ablation: str,
     means: Means,
     seed: int,
-) -> StandIns:
+) -> Replacements:
     """What stands in for the components, ready for use. Errors as `knock_out`."""
     if ablation not in ("mean", "zero", "resample"):
         raise ValueError(f"expected ablation 'mean', 'zero' or 'resample', found {ablation!r}")
@@ -153,23 +153,23 @@ def stand_ins(
     names = hook_names(components)
     alone = torch.zeros(len(pairs), dtype=torch.long)
     if not names:
-        return StandIns("none", {}, alone)
+        return Replacements("none", {}, alone)
     if ablation == "zero":
-        return StandIns("zero", {}, alone)
+        return Replacements("zero", {}, alone)
     if ablation == "resample":
-        return StandIns("resample", {}, alone, _donors(pairs, seed))
+        return Replacements("resample", {}, alone, _donors(pairs, seed))
     if isinstance(means, Mapping):
-        return StandIns("given", given_vectors(means, names), alone)
+        return Replacements("given", given_vectors(means, names), alone)
     kind = means or ("template" if pairs.template is not None else "vector")
     if kind == "vector":
         vectors = _means(model, pairs, names, alone, over_positions=True)
-        return StandIns("vector", vectors, alone)
+        return Replacements("vector", vectors, alone)
     if kind != "template":
         raise ValueError(
             f"expected means 'template', 'vector' or vectors by hook name, found {means!r}"
         )
     groups = _groups(pairs)
-    return StandIns("template", _means(model, pairs, names, groups), groups)
+    return Replacements("template", _means(model, pairs, names, groups), groups)
 
 
 def counterfactual_means(
@@ -204,8 +204,8 @@ def _means(
     totals: dict[str, Tensor] = {}
     for rows in torch.arange(len(pairs)).split(BATCH):
         batch = pairs[rows]
-        kept = record(model, batch.counterfactual, names, attention_mask=batch.attention_mask)
-        for name, value in kept.items():
+        recorded = record(model, batch.counterfactual, names, attention_mask=batch.attention_mask)
+        for name, value in recorded.items():
             sums = _sums(value, counted[rows], groups[rows], int(groups.max()) + 1)
             totals[name] = totals[name] + sums if name in totals else sums
     n_tokens = torch.zeros(int(groups.max()) + 1, counted.shape[1])

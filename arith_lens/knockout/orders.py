@@ -166,7 +166,7 @@ def mask_greedily(
         pairs,
         order,
         range(n + 1),
-        means=engine.stand_ins.kind,
+        means=engine.replacements.kind,
         n_forwards=cost,
         **settings,
     )

@@ -151,7 +151,7 @@ class Outcomes:
             "without": listed(self.components),
             "ablation": f"{self.ablation}; positions {self.positions}; means {self.means}",
         }
-        cells = (f"<tr><th>{name}</th><td>{escape(said)}</td></tr>" for name, said in rows.items())
+        cells = (f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
         return f"<table>{''.join(cells)}</table>"
 
 

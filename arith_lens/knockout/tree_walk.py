@@ -22,8 +22,8 @@ from arith_lens.model import (
     LayerInputs,
     PlainLayer,
     end_logits,
-    in_order,
     layer_inputs,
+    layers_with_weights,
 )
 from arith_lens.pairs import PromptPairs
 
@@ -418,7 +418,7 @@ class TreeWalk:
     def _in_order(self, stage: Stage) -> Iterator[int]:
         """The stage's layers, each with its weights in place."""
         blocks = list(self.model.blocks)[stage.start : stage.stop]
-        return (stage.start + index for index in in_order(blocks))
+        return (stage.start + index for index in layers_with_weights(blocks))
 
 
 def tree_walk(

@@ -22,12 +22,12 @@ from arith_lens.model.own_modules import in_float32 as in_float32
 from arith_lens.model.own_modules import layer_inputs as layer_inputs
 from arith_lens.model.own_modules import plain_layers as plain_layers
 from arith_lens.model.own_modules import without_bridge as without_bridge
+from arith_lens.model.placement import compute_device as compute_device
 from arith_lens.model.placement import default_device as default_device
-from arith_lens.model.placement import home_of as home_of
-from arith_lens.model.placement import in_order as in_order
-from arith_lens.model.placement import in_place as in_place
-from arith_lens.model.placement import is_lost as is_lost
 from arith_lens.model.placement import is_offloaded as is_offloaded
+from arith_lens.model.placement import lacks_weights as lacks_weights
+from arith_lens.model.placement import layers_with_weights as layers_with_weights
+from arith_lens.model.placement import weights_loaded as weights_loaded
 from arith_lens.model.state import active_hooks as active_hooks
 from arith_lens.model.state import buffers_hash as buffers_hash
 from arith_lens.model.state import configuration_hash as configuration_hash

@@ -51,8 +51,8 @@ def record(
             "left, so that END is the last column"
         )
     names = [names] if isinstance(names, str) else list(names)
-    kept: dict[str, Tensor] = {}
-    keep = partial(keep_activation, into=kept, positions=positions)
+    recorded: dict[str, Tensor] = {}
+    keep = partial(keep_activation, into=recorded, positions=positions)
     hooks = [(name, partial(keep, name=name)) for name in names]
     reads_logits = any(name.startswith("unembed.") for name in names)
     kept_logits = 1 if reads_logits else torch.empty(0, dtype=torch.long, device=device)
@@ -60,13 +60,13 @@ def record(
     if mask is not None:
         options["attention_mask"] = mask
     model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
-    if (found := _not_finite(kept)) is not None:
-        whole, row = _watched_points(model), slice(found[1], found[1] + 1)
-        if not {*whole} <= {*names}:  # what was asked for may lie behind the layer that is broken
+    if (broken := _not_finite(recorded)) is not None:
+        watched, row = _watched_points(model), slice(broken[1], broken[1] + 1)
+        if not {*watched} <= {*names}:  # what was asked for may lie behind the layer that is broken
             of_row = None if mask is None else mask[row]
             require_finite(model, tokens[row], attention_mask=of_row)
-        _refuse(found[0])
-    return kept
+        _refuse(broken[0])
+    return recorded
 
 
 def require_finite(
@@ -155,10 +155,10 @@ def run_layers(
         with _counting_outputs(model.blocks[0]):
             return model.run_with_hooks(rows, fwd_hooks=hooks, **options)
     if stream is None or stream.shape[:2] != rows.shape:
-        found = "none" if stream is None else list(stream.shape)
+        shape = "none" if stream is None else list(stream.shape)
         raise ValueError(
             f"expected the residual stream at layer {start} of tokens {list(rows.shape)}, found "
-            f"{found}; run_layers(model, tokens, stop={start}) gives it"
+            f"{shape}; run_layers(model, tokens, stop={start}) gives it"
         )
     with starting_at(model, start, stream):
         return model.run_with_hooks(rows, fwd_hooks=hooks, **options)
@@ -256,9 +256,9 @@ def _check_arrival(
     module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, stream: Tensor
 ) -> None:
     """What the first computed block gets must be the stream itself, not a piece of it."""
-    found = args[0] if args else kwargs.get("hidden_states")
-    if found is not stream:
-        shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    received = args[0] if args else kwargs.get("hidden_states")
+    if received is not stream:
+        shape = list(received.shape) if isinstance(received, Tensor) else type(received).__name__
         raise TypeError(
             f"expected blocks that hand on one residual stream {list(stream.shape)}, found that "
             f"{module.name} is given {shape}; this architecture cannot be resumed at a layer"

@@ -28,7 +28,7 @@ from arith_lens.model.checkpoints import (
     refuse_quantised,
 )
 from arith_lens.model.hooked import HookedModel
-from arith_lens.model.placement import check_device, default_device, home_of
+from arith_lens.model.placement import check_device, compute_device, default_device
 
 N_TOKENS = 6
 """Length of the prompts that the bridge is compared on."""
@@ -188,16 +188,16 @@ def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | No
         return
     tokens, mask = example(expected.shape[-1], torch.device(model.cfg.device))
     tolerance = TOLERANCE.get(next(model.parameters()).dtype, HALF_TOLERANCE)
-    for what, n_rows in (("with a mask", 2), ("without a mask", 1)):
+    for case, n_rows in (("with a mask", 2), ("without a mask", 1)):
         options = {"attention_mask": mask.long()} if n_rows == 2 else {}
         logits = model(tokens[:n_rows], use_cache=False, **options).float()
-        found, wanted = (values[:n_rows][mask[:n_rows]] for values in (logits, expected))
-        spread = (wanted - wanted.mean(-1, keepdim=True)).norm(dim=-1)
-        difference = float(((found - wanted).norm(dim=-1) / spread).max())
+        computed, expected_rows = (values[:n_rows][mask[:n_rows]] for values in (logits, expected))
+        spread = (expected_rows - expected_rows.mean(-1, keepdim=True)).norm(dim=-1)
+        difference = float(((computed - expected_rows).norm(dim=-1) / spread).max())
         if not difference <= tolerance:
             raise ValueError(
                 f"expected TransformerLens' bridge of {model.cfg.architecture} to compute what "
-                f"Transformers computes, found logits {what} that differ by {difference:.1%} of "
+                f"Transformers computes, found logits {case} that differ by {difference:.1%} of "
                 f"their spread (at most {tolerance:.0%} is rounding); every result would be of "
                 "another model: choose another architecture, or another version of TransformerLens"
             )
@@ -260,7 +260,7 @@ def load_model(
         trust_remote_code=trust_remote_code,
     )
     require_faithful(bridge, loader.logits)
-    bridge.cfg.device = str(home_of(bridge.embed))  # "meta" where the embedding is offloaded
+    bridge.cfg.device = str(compute_device(bridge.embed))  # "meta" where the embedding is offloaded
     return HookedModel(bridge, checkpoint.name)
 
 
@@ -395,10 +395,11 @@ def _is_empty(part: Any) -> bool:
 
 
 def _not_bridged(location: str, reason: str) -> str:
-    said = reason.rpartition("Config architectures: ")[2]
+    architectures = reason.rpartition("Config architectures: ")[2]
     return (
-        f"expected an architecture that TransformerLens can bridge, found {location} ({said}); "
-        "choose a model of the LLaMA or Mistral family, or another that it lists"
+        f"expected an architecture that TransformerLens can bridge, found {location} "
+        f"({architectures}); choose a model of the LLaMA or Mistral family, or another that it "
+        "lists"
     )
 
 

@@ -1,4 +1,17 @@
-"""Run a model's own Hugging Face modules, without the modules that a bridge puts around them."""
+"""Run a model's own Hugging Face modules, without the modules that a bridge puts around them.
+
+A bridge computes attention and norms step by step, so that each step has a hook point. Where no
+hook is in place, the model's own modules give the same numbers in less time. There are two ways to
+run them:
+
+- `without_bridge` exchanges the modules in place, and puts the bridge's back at the end. The model
+  then runs whole forwards in its own way, with PyTorch's hooks on its modules. The recording for
+  path patching uses it.
+- `plain_layers` makes shallow copies of the layers, which share every weight and have no wrappers
+  and no hooks. The caller runs them one by one and provides the attention, because the caller knows
+  more than a batch shows, such as which rows share a prefix. Knockouts use them: they run the same
+  layers hundreds of times on small batches.
+"""
 
 import copy
 import inspect
@@ -13,61 +26,8 @@ from torch import Tensor, nn
 
 from arith_lens.model.forwards import forwards_replaced, hand_on
 from arith_lens.model.hooked import HookedLike, Tokens
-from arith_lens.model.placement import home_of
+from arith_lens.model.placement import compute_device
 from arith_lens.model.state import active_hooks
-
-
-def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
-    """`norm` without the bridge's hook points, and with float32 weights whatever the model's.
-
-    Its result is on the device of its weights, wherever the rows come from.
-    """
-    plain = getattr(norm, "original_component", None) or norm
-
-    def wide(rows: Tensor) -> Tensor:
-        weights = dict(plain.named_parameters())  # asked for anew: they may be offloaded between
-        rows = rows.to(next((weight.device for weight in weights.values()), None))
-        if all(weight.dtype == torch.float32 for weight in weights.values()):
-            return plain(rows)
-        weights = {name: weight.float() for name, weight in weights.items()}
-        return torch.func.functional_call(plain, weights, (rows,))
-
-    return wide
-
-
-@contextmanager
-def without_bridge(model: Any) -> Iterator[None]:
-    """Inside, the model computes with its own modules, and no hook point of the bridge fires.
-
-    A bridge computes attention and norms step by step, so that each step has a hook point. Where no
-    hook is in place, the model's own code gives the same numbers in less time. The modules are
-    exchanged in place and put back at the end, whatever is raised inside: weights, configuration
-    and PyTorch's own hooks are those of the model at this moment.
-
-    Args:
-        model: HookedModel or TransformerBridge
-    """
-    whole = getattr(model, "bridge", model)
-    exchanged: list[tuple[nn.Module, str, nn.Module]] = []
-    try:
-        _unwrap(whole.original_model, exchanged)
-        yield
-    finally:
-        for parent, name, wrapper in reversed(exchanged):
-            parent._modules[name] = wrapper
-
-
-def _unwrap(parent: nn.Module, exchanged: list[tuple[nn.Module, str, nn.Module]]) -> None:
-    """Put the own module in the place of each bridge below `parent`, and note the exchange."""
-    for name, child in parent._modules.items():
-        own = getattr(child, "original_component", None)
-        if isinstance(child, nn.Module) and isinstance(own, nn.Module):
-            exchanged.append((parent, name, child))
-            parent._modules[name] = own
-            child = own
-        if child is not None:
-            _unwrap(child, exchanged)
-
 
 FAMILIES = frozenset({"gemma", "gemma2", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
 """`model_type` of the architectures whose plain layers are tested against whole forwards."""
@@ -79,6 +39,62 @@ Attend = Callable[..., Tensor]
 """(query, key, value, *, scaling, softcap), each [batch head row d_head], to z [batch row head
 d_head] of the rows that are to go on."""
 Edit = Callable[[Tensor], Tensor]
+
+
+def own_module(module: Any) -> Any:
+    """The Hugging Face module that a bridge's module wraps; any other module itself."""
+    inner = getattr(module, "original_component", None)
+    return inner if isinstance(inner, nn.Module) else module
+
+
+def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
+    """`norm` without the bridge's hook points, and with float32 weights whatever the model's dtype.
+
+    The result is on the device of the norm's weights, whatever the device of the rows.
+    """
+    plain = own_module(norm)
+
+    def norm_in_float32(rows: Tensor) -> Tensor:
+        weights = dict(plain.named_parameters())  # read at each call: they may be offloaded between
+        rows = rows.to(next((weight.device for weight in weights.values()), None))
+        if all(weight.dtype == torch.float32 for weight in weights.values()):
+            return plain(rows)
+        weights = {name: weight.float() for name, weight in weights.items()}
+        return torch.func.functional_call(plain, weights, (rows,))
+
+    return norm_in_float32
+
+
+@contextmanager
+def without_bridge(model: Any) -> Iterator[None]:
+    """Inside, the model computes with its own modules, and no hook point of the bridge is called.
+
+    The bridge's modules are put back at the end, also after an error. Weights, configuration and
+    PyTorch's own hooks are those that the model has at this moment.
+
+    Args:
+        model: HookedModel or TransformerBridge
+    """
+    bridge = getattr(model, "bridge", model)
+    exchanged: list[tuple[nn.Module, str, nn.Module]] = []
+    try:
+        _exchange_modules(bridge.original_model, exchanged)
+        yield
+    finally:
+        for parent, name, wrapper in reversed(exchanged):
+            parent._modules[name] = wrapper
+
+
+def _exchange_modules(parent: nn.Module, exchanged: list[tuple[nn.Module, str, nn.Module]]) -> None:
+    """Put its own module in place of each of the bridge's below `parent`, and note the exchange."""
+    for name, child in parent._modules.items():
+        if child is None:
+            continue
+        own = own_module(child)
+        if own is not child:
+            exchanged.append((parent, name, child))
+            parent._modules[name] = own
+        _exchange_modules(own, exchanged)
 
 
 class _KeysComplete(Exception):
@@ -177,7 +193,8 @@ def plain_layers(model: HookedLike) -> tuple[PlainLayer, ...] | None:
     if not known or getattr(hf_model.config, "model_type", None) not in FAMILIES:
         return None
     blocks = list(model.blocks)
-    if hf_model.training or len({home_of(block) for block in blocks}) > 1 or active_hooks(model):
+    devices = {compute_device(block) for block in blocks}
+    if hf_model.training or len(devices) > 1 or active_hooks(model):
         return None
     _register_attention()
     config = copy.copy(hf_model.config)
@@ -232,16 +249,16 @@ def end_logits(
 
 def _plain_layer(block: Any, config: Any) -> PlainLayer:
     copies: dict[int, Any] = {}
-    layer = _unwrapped(block, config, copies)
+    layer = _plain_copy(block, config, copies)
     point = block.hook_mlp_out  # an alias: of the MLP's exit, or of a norm behind it
     (mlp,) = (part for part in block.modules() if vars(part)["_modules"].get("hook_out") is point)
     parts = (block.attn, block.attn.o, mlp)
     return PlainLayer(layer, *(copies[id(part.original_component)] for part in parts))
 
 
-def _unwrapped(module: Any, config: Any, copies: dict[int, Any]) -> Any:
+def _plain_copy(module: Any, config: Any, copies: dict[int, Any]) -> Any:
     """A copy without wrappers and hooks; `copies` has that of each part, by the part's id."""
-    inner = getattr(module, "original_component", None) or module
+    inner = own_module(module)
     plain = object.__new__(type(inner))
     plain.__dict__.update(inner.__dict__)  # parameters are the very same dictionary
     for name in ("forward", "_hf_hook", "_old_forward"):  # accelerate's, which offloads weights
@@ -251,7 +268,7 @@ def _unwrapped(module: Any, config: Any, copies: dict[int, Any]) -> Any:
     if "config" in plain.__dict__:
         plain.__dict__["config"] = config
     plain.__dict__["_modules"] = {
-        name: None if part is None else _unwrapped(part, config, copies)
+        name: None if part is None else _plain_copy(part, config, copies)
         for name, part in inner._modules.items()
     }
     copies[id(inner)] = plain

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from arith_lens.components import NamedHook
-from arith_lens.model.placement import in_place, parts_of
+from arith_lens.model.placement import parts_of, weights_loaded
 
 _FRAMEWORKS = frozenset({"accelerate", "torch", "transformer_lens", "transformers"})
 _GENERIC_ENDS = ("hook_in", "hook_out")
@@ -65,12 +65,12 @@ def modules_of(model: Any) -> list[tuple[str, nn.Module]]:
     list has its path in the Hugging Face model, and the model itself has the name of its class.
     """
     bridge = getattr(model, "bridge", model)
-    wholes = [bridge, getattr(bridge, "original_model", None)]
+    roots = [bridge, getattr(bridge, "original_model", None)]
     modules = {
         id(module): (path.replace("._original_component", "") or type(module).__name__, module)
-        for whole in reversed(wholes)
-        if whole is not None
-        for path, module in whole.named_modules()
+        for root in reversed(roots)
+        if root is not None
+        for path, module in root.named_modules()
     }
     return list(modules.values())
 
@@ -90,10 +90,10 @@ def _functions_at(module: nn.Module) -> Iterator[Callable[..., Any]]:
             yield handle.user_hook
 
 
-def _names_of_points(whole: Any) -> dict[int, str]:
+def _names_of_points(bridge: Any) -> dict[int, str]:
     """Of each hook point, by its id, the most telling of its names."""
     names: dict[int, str] = {}
-    for name, point in getattr(whole, "hook_dict", {}).items():
+    for name, point in getattr(bridge, "hook_dict", {}).items():
         best = names.setdefault(id(point), name)
         names[id(point)] = min(best, name, key=_preference)
     return names
@@ -190,7 +190,7 @@ def _tensors_hash(model: Any, listing: str) -> str:
 
     digest = hashlib.sha256()
     for name, owner, attribute in sorted(_owned(model, listing), key=itemgetter(0)):
-        with in_place(owner):
+        with weights_loaded(owner):
             tensor = getattr(owner, attribute)
             if tensor.is_meta or isinstance(tensor, FakeTensor):
                 raise ValueError(
@@ -206,7 +206,7 @@ def _tensors_hash(model: Any, listing: str) -> str:
 def _owned(model: Any, listing: str) -> Iterator[tuple[str, Any, str]]:
     """Tensors under the checkpoint's names, which wrapping has lengthened: the module that has
     each, and its name there."""
-    whole = getattr(model, "bridge", model)
-    for name, _ in getattr(whole, listing)():
+    root = getattr(model, "bridge", model)
+    for name, _ in getattr(root, listing)():
         path, _, attribute = name.rpartition(".")
-        yield name.replace("._original_component", ""), whole.get_submodule(path), attribute
+        yield name.replace("._original_component", ""), root.get_submodule(path), attribute

@@ -17,7 +17,7 @@ from arith_lens.arrays import Arrays
 from arith_lens.components import Components
 from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
 from arith_lens.memory import in_chunks
-from arith_lens.model import HookedLike, home_of
+from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import Engine, HookEngine, Question, SweepEngine, ask
 from arith_lens.runs import ResultSlot, Run
@@ -103,7 +103,7 @@ def path_patch(
         "n_pairs": len(pairs),
         "n_senders": len(question.components),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        "device": str(home_of(model.unembed)),
+        "device": str(compute_device(model.unembed)),
         "threads": torch.get_num_threads(),
         **notes,
     }

@@ -60,10 +60,11 @@ def own_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
             for n, width, distinct in counts
         )
 
-    whole = sum(n * operations(width) for n, width, _ in counts)
+    without_prefixes = sum(n * operations(width) for n, width, _ in counts)
     best = min(candidates, key=with_prefixes)
-    saved = whole - with_prefixes(best)
-    least = max(LEAST_SHARE * whole, LEAST_OPERATIONS * len(blocks) * int(model.cfg.n_layers))
+    saved = without_prefixes - with_prefixes(best)
+    overhead = LEAST_OPERATIONS * len(blocks) * int(model.cfg.n_layers)
+    least = max(LEAST_SHARE * without_prefixes, overhead)
     return best if saved >= least else None
 
 

@@ -12,7 +12,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.components import attn_out_name, mlp_out_name, resid_pre_name, z_name
-from arith_lens.model import HookedLike, accepted_options, home_of, require_finite, without_bridge
+from arith_lens.model import (
+    HookedLike,
+    accepted_options,
+    compute_device,
+    require_finite,
+    without_bridge,
+)
 from arith_lens.pairs import PromptPairs
 
 
@@ -177,7 +183,7 @@ def record_batch(
         seen, returned = _record_by_hook_points(model, batch, logits)
     else:
         seen, returned = _record_by_own_modules(model, batch, logits, own_tokens)
-    home, layers = home_of(model.unembed), range(len(model.blocks))
+    home, layers = compute_device(model.unembed), range(len(model.blocks))
 
     def by_layer(name: Callable[[int], str]) -> Tensor:
         return torch.stack([seen[name(layer)].to(home) for layer in layers])[None]

@@ -41,7 +41,7 @@ _TICK, _KEY = 11, 12  # font sizes of the groups' names and of the key
 
 @dataclass(frozen=True)
 class Bars:
-    """One bar a group, with its interval between `low` and `high`. NaN is no bar."""
+    """One bar per group, with its interval between `low` and `high`. NaN is no bar."""
 
     values: Float[np.ndarray, " group"]
     low: Float[np.ndarray, " group"] | None = None
@@ -107,11 +107,11 @@ def bar_panels(
 def _check(part: BarPanel) -> None:
     for bars in part.series:
         arrays = (bars.values, bars.low, bars.high, bars.strong)
-        found = [len(a) for a in arrays if a is not None]
-        if set(found) != {len(part.names)} or (bars.low is None) != (bars.high is None):
+        lengths = [len(a) for a in arrays if a is not None]
+        if set(lengths) != {len(part.names)} or (bars.low is None) != (bars.high is None):
             raise ValueError(
                 f"expected values and, where given, low with high, and strong for "
-                f"{len(part.names)} names, found {found} numbers"
+                f"{len(part.names)} names, found {lengths} numbers"
             )
 
 

@@ -193,16 +193,18 @@ def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page:
             },
         )
         size = text_box(point.text, _MARK)
-        there = [
+        candidates = [
             (reach, box)
             for reach in _REACHES
             for box in around(_square(*own.centre, 6 + reach), *size)
         ]
-        reach, place = min(there, key=lambda found: conflict(found[1], taken, scale.box))
+        reach, label = min(
+            candidates, key=lambda candidate: conflict(candidate[1], taken, scale.box)
+        )
         if reach:
-            _add_leader(figure, own.centre, _nearest(place, own.centre), NOTE, page)
-        taken.append(place)
-        write(figure, plain(point.text), place.centre, page, size=_MARK, anchor=_MIDDLE)
+            _add_leader(figure, own.centre, _nearest(label, own.centre), NOTE, page)
+        taken.append(label)
+        write(figure, plain(point.text), label.centre, page, size=_MARK, anchor=_MIDDLE)
 
 
 def _nearest(box: Box, to: tuple[Number, Number]) -> tuple[Number, Number]:
@@ -411,8 +413,8 @@ def _add_line(figure: Figure, line: Line, index: int, unit: str) -> None:
 
 def _unbroken(*arrays: Float[np.ndarray, " point"]) -> list[slice]:
     """Stretches without NaN in any of the arrays."""
-    there = np.isfinite(np.stack(arrays)).all(axis=0)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], there, [False]]).astype(int)))
+    finite = np.isfinite(np.stack(arrays)).all(axis=0)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], finite, [False]]).astype(int)))
     return [slice(start, stop) for start, stop in edges.reshape(-1, 2)]
 
 

@@ -141,8 +141,8 @@ def save_pictures(
         for path in pictures:  # of a worker that was stopped on the way
             partial_of(path).unlink(missing_ok=True)
     if worker.returncode != 0:
-        said = complaint.strip().splitlines()[-1:]
-        last = said or [f"the browser's process ended with {worker.returncode}"]
+        lines = complaint.strip().splitlines()[-1:]
+        last = lines or [f"the browser's process ended with {worker.returncode}"]
         raise ExportError(f"static pictures skipped: {last[0]}")
 
 
@@ -203,8 +203,8 @@ def draw_jobs() -> None:
 def _settled(svg: str) -> str:
     """The same picture with its parts named in their order: plotly names them at random, and equal
     figures are to give equal files."""
-    found = re.findall(r'(?:id="defs-|\btrace)([0-9a-f]{6})\b', svg)
-    for number, uid in enumerate(dict.fromkeys(found)):
+    uids = re.findall(r'(?:id="defs-|\btrace)([0-9a-f]{6})\b', svg)
+    for number, uid in enumerate(dict.fromkeys(uids)):
         svg = re.sub(rf"(defs-|clip|trace|[\"#]g){uid}", rf"\g<1>{number:06}", svg)
     return svg
 

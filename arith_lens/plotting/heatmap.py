@@ -229,7 +229,7 @@ def _points(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def _axes(box: Box, ends: tuple[Number, Number, Number], unit: str) -> str:
-    levels, places = steps(0, ends[2]), steps(ends[0], ends[1], most=9)
+    levels, positions = steps(0, ends[2]), steps(ends[0], ends[1], most=9)
     grid = "".join(
         f'<line x1="{box.left}" x2="{box.right}" y1="{y:.1f}" y2="{y:.1f}" stroke="{GRID}"/>'
         f'<text x="{box.left - 6}" y="{y + 4:.1f}" text-anchor="end" fill="{NOTE}">{text}</text>'
@@ -238,7 +238,7 @@ def _axes(box: Box, ends: tuple[Number, Number, Number], unit: str) -> str:
     ticks = "".join(
         f'<text x="{x:.1f}" y="{box.bottom + 14}" text-anchor="middle" fill="{NOTE}">{text}</text>'
         for x, text in zip(
-            _across(np.array(places), box, ends), step_texts(places, ""), strict=True
+            _across(np.array(positions), box, ends), step_texts(positions, ""), strict=True
         )
     )
     return grid + ticks + _frame(box)

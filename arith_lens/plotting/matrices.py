@@ -181,7 +181,7 @@ def _add_cells(
     index: int,
     show: tuple[Number, str, int],
 ) -> None:
-    """A bar a cell, which every format draws as a rectangle; and the group's frame."""
+    """One bar per cell, which every format draws as a rectangle; and the group's frame."""
     end, unit, digits = show
     rows, columns = np.indices(group.values.shape)
     values = group.values.ravel().tolist()
@@ -221,13 +221,13 @@ def _add_numbers(
 ) -> None:
     """Of cells that are not exactly 0, in ink that reads on their colour."""
     end, digits = scale
-    places = [at for at, value in np.ndenumerate(group.values) if np.isfinite(value) and value]
-    texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in places]
+    cells = [at for at, value in np.ndenumerate(group.values) if np.isfinite(value) and value]
+    texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in cells]
     small = [not text.strip("−0.") for text in texts]
-    dark = [is_dark(colour_at(float(group.values[at]), end)) for at in places]
+    dark = [is_dark(colour_at(float(group.values[at]), end)) for at in cells]
     figure.add_scatter(
-        x=[float(middle[column]) for _, column in places],
-        y=[row for row, _ in places],
+        x=[float(middle[column]) for _, column in cells],
+        y=[row for row, _ in cells],
         text=["0" if zero else text for text, zero in zip(texts, small, strict=True)],
         mode="text",
         textfont={
@@ -318,11 +318,11 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
     n_rows, n_columns = grid.values.shape
     _ticks(figure, x_axis, grid.columns, grid.axes[1], [-0.5, n_columns - 0.5])
     _ticks(figure, y_axis, grid.rows, grid.axes[0], [n_rows - 0.5, -0.5])
-    for place, winner in enumerate(grid.winners):
-        strong = abs(grid.values[place, winner]) > 0.55 * end
+    for position, winner in enumerate(grid.winners):
+        strong = abs(grid.values[position, winner]) > 0.55 * end
         figure.add_annotation(
             x=winner,
-            y=place,
+            y=position,
             xref=names["xaxis"],
             yref=names["yaxis"],
             text=f"<b>{plain(grid.columns[winner])}</b>",

@@ -261,14 +261,14 @@ def without_notes(figure: Figure) -> Figure:
     text of its own."""
     apart: Figure = plotly().graph_objects.Figure(figure)
     layout = apart.layout
-    kept = [note for note in layout.annotations if note.name != _SMALL_PRINT]
-    height = layout.height - LINE * (len(layout.annotations) - len(kept))
+    notes = [note for note in layout.annotations if note.name != _SMALL_PRINT]
+    height = layout.height - LINE * (len(layout.annotations) - len(notes))
     stretch = layout.height / height
 
     def moved(y: Number) -> float:  # as far from the top as before
         return 1 - (1 - y) * stretch
 
-    for note in kept:
+    for note in notes:
         if note.yref == "paper":
             note.y = moved(note.y)
     for shape in layout.shapes:
@@ -279,7 +279,7 @@ def without_notes(figure: Figure) -> Figure:
             axis.domain = [max(moved(end), 0.0) for end in axis.domain]
     if layout.coloraxis.colorbar.y is not None:
         layout.coloraxis.colorbar.y = moved(layout.coloraxis.colorbar.y)
-    layout.annotations = kept
+    layout.annotations = notes
     layout.height = height
     return apart
 

@@ -58,7 +58,7 @@ class Mark:
 class Panel:
     """One map [row column], the bar beside it [row], and what to point out.
 
-    `hover` and `bar_hover` hold further numbers a cell, for the hover text; `texts` and
+    `hover` and `bar_hover` hold further numbers per cell, for the hover text; `texts` and
     `bar_texts`, if any, are written in the cells.
     """
 
@@ -69,7 +69,7 @@ class Panel:
     bar_hover: Float[np.ndarray, "row number"]
     marks: tuple[Mark, ...] = ()
     dots: tuple[tuple[int, int], ...] = ()
-    texts: tuple[tuple[str, ...], ...] = ()  # a line a row; may hold <b> and <br>
+    texts: tuple[tuple[str, ...], ...] = ()  # a line per row; may hold <b> and <br>
     bar_texts: tuple[str, ...] = ()
 
 
@@ -121,26 +121,28 @@ class Geometry:
         return 9 if self.fixed is None else max(self.n_rows, self.n_columns, 1)
 
 
-def map_page(places: Sequence[Geometry], across: int, notes: Sequence[str], headed: bool) -> Page:
+def map_page(
+    geometries: Sequence[Geometry], across: int, notes: Sequence[str], headed: bool
+) -> Page:
     """The whole figure: columns as wide and rows as high as their largest panel.
 
     A panel's box is its map with the bar; above each row is room for a heading if `headed`.
     """
-    widths = [max(g.panel_width for g in places[c::across]) for c in range(across)]
-    rows = [places[i : i + across] for i in range(0, len(places), across)]
+    widths = [max(g.panel_width for g in geometries[c::across]) for c in range(across)]
+    rows = [geometries[i : i + across] for i in range(0, len(geometries), across)]
     heights = [max(g.map_size[1] for g in row) for row in rows]
     above = TOP + (HEADING if headed else 0)
     lefts = [LEFT + sum(widths[:c]) + c * _BETWEEN_COLUMNS for c in range(across)]
     gap = _BETWEEN_ROWS + (HEADING if headed else 0)
     tops = [above + sum(heights[:r]) + r * gap for r in range(len(rows))]
-    corners = [(lefts[i % across], tops[i // across]) for i in range(len(places))]
+    corners = [(lefts[i % across], tops[i // across]) for i in range(len(geometries))]
     width = lefts[-1] + widths[-1] + RIGHT
     lines = wrapped(notes, width)
     return Page(
         (width, tops[-1] + heights[-1] + 62 + LINE * len(lines)),
         tuple(
             Box(x, y, x + g.panel_width, y + g.map_size[1])
-            for (x, y), g in zip(corners, places, strict=True)
+            for (x, y), g in zip(corners, geometries, strict=True)
         ),
         lines,
     )
@@ -159,7 +161,7 @@ def add_headings(figure: Figure, headings: Sequence[str], across: int, page: Pag
         write(figure, plain(heading), at, page, size=15, font={"weight": 600})
 
 
-def add_marks(figure: Figure, part: Panel, index: int, place: Geometry, end: Number) -> None:
+def add_marks(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
     """Outlines, dots and labels of one panel."""
     axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
     for mark in part.marks:
@@ -173,13 +175,13 @@ def add_marks(figure: Figure, part: Panel, index: int, place: Geometry, end: Num
             **axes,
         )
     for row, column in part.dots:
-        figure.add_shape(**_dot(row, column, place), **axes)
-    _add_labels(figure, part, place, end, axes)
+        figure.add_shape(**_dot(row, column, geometry), **axes)
+    _add_labels(figure, part, geometry, end, axes)
 
 
-def _dot(row: int, column: int, place: Geometry) -> dict[str, Any]:
+def _dot(row: int, column: int, geometry: Geometry) -> dict[str, Any]:
     """In the middle of a small cell; in the lower corner of one that may hold its label."""
-    width, height = place.cell
+    width, height = geometry.cell
     right, down = (0, 0) if width < 30 else (width / 2 - 6, height / 2 - 6)
     return {
         "type": "circle",
@@ -197,19 +199,19 @@ def _dot(row: int, column: int, place: Geometry) -> dict[str, Any]:
 
 
 def _add_labels(
-    figure: Figure, part: Panel, place: Geometry, end: Number, axes: dict[str, str]
+    figure: Figure, part: Panel, geometry: Geometry, end: Number, axes: dict[str, str]
 ) -> None:
     named = [mark for mark in part.marks if mark.text]
     boxes = place_labels(
         [(mark.row, mark.column) for mark in named],
         [mark.text for mark in named],
         np.abs(part.values),
-        cell=place.cell,
-        size=place.label,
+        cell=geometry.cell,
+        size=geometry.label,
         avoid=[(mark.row, mark.column) for mark in part.marks] + list(part.dots),
     )
     for mark, box in zip(named, boxes, strict=True):
-        inside = box == cell_box(mark.row, mark.column, place.cell)
+        inside = box == cell_box(mark.row, mark.column, geometry.cell)
         fill = colour_at(float(part.values[mark.row, mark.column]), end)
         ink = TEXT if mark.strong else NOTE
         if inside:
@@ -217,20 +219,20 @@ def _add_labels(
         x, y = box.centre
         figure.add_annotation(
             text=plain(mark.text),
-            x=x / place.cell[0] - 0.5,
-            y=y / place.cell[1] - 0.5,
+            x=x / geometry.cell[0] - 0.5,
+            y=y / geometry.cell[1] - 0.5,
             showarrow=False,
             borderpad=1,
             bgcolor=None if inside else "rgba(255,255,255,.82)",
-            font={"size": place.label, "weight": 600 if mark.strong else 400, "color": ink},
+            font={"size": geometry.label, "weight": 600 if mark.strong else 400, "color": ink},
             **axes,
         )
 
 
-def add_texts(figure: Figure, part: Panel, index: int, place: Geometry, end: Number) -> None:
+def add_texts(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
     """What is written in the cells of a panel's map and bar, in ink that reads on their colour."""
     rows, columns = np.indices(part.values.shape)
-    middle = sum(place.bar_range) / 2
+    middle = sum(geometry.bar_range) / 2
     values = np.concatenate([part.values.ravel(), part.bar])
     figure.add_scatter(
         x=np.concatenate([columns.ravel(), np.full(len(part.bar), middle)]),
@@ -283,31 +285,31 @@ def panels(
     Raises:
         ValueError: no panel at all, or not one heading for each row.
     """
-    there = [part for part in parts if part is not None]
+    present = [part for part in parts if part is not None]
     across = min(across, len(parts))
-    if not there or (headings and len(headings) != -(-len(parts) // across)):
+    if not present or (headings and len(headings) != -(-len(parts) // across)):
         raise ValueError(
             f"expected a panel at least and, if any, a heading for each row of {across}, found "
-            f"{len(there)} panels and {len(headings)} headings"
+            f"{len(present)} panels and {len(headings)} headings"
         )
-    everything = np.concatenate([np.append(p.values.ravel(), p.bar.ravel()) for p in there])
+    everything = np.concatenate([np.append(p.values.ravel(), p.bar.ravel()) for p in present])
     end = symmetric_limit(everything) if limit is None else limit
-    shapes = [(part or there[0]).values.shape for part in parts]
-    places = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
-    page = map_page(places, across, notes, bool(headings))
+    shapes = [(part or present[0]).values.shape for part in parts]
+    geometries = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
+    page = map_page(geometries, across, notes, bool(headings))
     figure = page_figure(page)
     set_colours(figure, page, end, unit)
     if vector:
         bear_colours(figure)
-    for index, (part, place) in enumerate(zip(parts, places, strict=True)):
+    for index, (part, geometry) in enumerate(zip(parts, geometries, strict=True)):
         if part is not None:
-            _add_cells(figure, part, index, place, hover, end if vector else None)
-            _set_axes(figure, index, page, place, axes, bar_name, across)
-            _add_frames(figure, index, place)
+            _add_cells(figure, part, index, geometry, hover, end if vector else None)
+            _set_axes(figure, index, page, geometry, axes, bar_name, across)
+            _add_frames(figure, index, geometry)
             add_title(figure, part.title, index, page)
-            add_marks(figure, part, index, place, end)
+            add_marks(figure, part, index, geometry, end)
             if part.texts:
-                add_texts(figure, part, index, place, end)
+                add_texts(figure, part, index, geometry, end)
     add_headings(figure, headings, across, page)
     add_colour_title(figure, colour_title, page)
     add_notes(figure, page)
@@ -358,16 +360,16 @@ def _add_cells(
     figure: Figure,
     part: Panel,
     index: int,
-    place: Geometry,
+    geometry: Geometry,
     hover: tuple[str, str],
     end: Number | None,
 ) -> None:
     """A heat map and its bar; as rectangles, coloured up to `end`, where that is given."""
-    start, stop = place.bar_range
+    start, stop = geometry.bar_range
     shared = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
     if end is not None:
         middle, width = np.array([(start + stop) / 2]), stop - start
-        _add_rectangles(figure, part.values, np.arange(place.n_columns), 1.0, end, shared)
+        _add_rectangles(figure, part.values, np.arange(geometry.n_columns), 1.0, end, shared)
         _add_rectangles(figure, part.bar[:, None], middle, width, end, shared)
         return
     figure.add_heatmap(
@@ -396,7 +398,7 @@ def _add_rectangles(
     end: Number,
     shared: dict[str, Any],
 ) -> None:
-    """One bar a cell that has a number, a hair larger than it so that no seam shows.
+    """One bar per cell that has a number, a hair larger than it so that no seam shows.
 
     Colours are given by name: of a number on a colour axis plotly.js warns a bar at a time, which
     takes minutes for the cells of a large model.
@@ -419,15 +421,15 @@ def _set_axes(
     figure: Figure,
     index: int,
     page: Page,
-    place: Geometry,
+    geometry: Geometry,
     axes: tuple[str, str],
     bar_name: str,
     across: int,
 ) -> None:
     x_domain, y_domain = page.domains(index)
-    start, stop = place.bar_range
-    columns = tick_positions(place.n_columns, place.most_ticks)
-    rows = tick_positions(place.n_rows, place.most_ticks)
+    start, stop = geometry.bar_range
+    columns = tick_positions(geometry.n_columns, geometry.most_ticks)
+    rows = tick_positions(geometry.n_rows, geometry.most_ticks)
     common = axis_style()
     x_axis, y_axis = axis_names(index)
     figure.update_layout(
@@ -444,7 +446,7 @@ def _set_axes(
                 **common,
                 "domain": y_domain,
                 "anchor": f"x{index + 1}",
-                "range": [place.n_rows - 0.5, -0.5],
+                "range": [geometry.n_rows - 0.5, -0.5],
                 "tickvals": rows,
                 "ticktext": [str(row) for row in rows],
             },
@@ -456,17 +458,17 @@ def _set_axes(
         figure.layout[y_axis].title.text = axes[0].capitalize()
 
 
-def _add_frames(figure: Figure, index: int, place: Geometry) -> None:
+def _add_frames(figure: Figure, index: int, geometry: Geometry) -> None:
     """Frames around map and bar, and hairlines every eight cells where cells are many."""
-    start, stop = place.bar_range
-    bottom = place.n_rows - 0.5
+    start, stop = geometry.bar_range
+    bottom = geometry.n_rows - 0.5
     axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
     hairline = {"width": 1, "color": "rgba(31,36,48,.10)"}
-    right = place.n_columns - 0.5
-    if place.n_columns > 12:
+    right = geometry.n_columns - 0.5
+    if geometry.n_columns > 12:
         for x in np.arange(7.5, right, 8):
             figure.add_shape(type="line", x0=x, x1=x, y0=-0.5, y1=bottom, line=hairline, **axes)
-    if place.n_rows > 12:
+    if geometry.n_rows > 12:
         for y in np.arange(7.5, bottom, 8):
             figure.add_shape(type="line", x0=-0.5, x1=right, y0=y, y1=y, line=hairline, **axes)
     for x0, x1 in ((-0.5, right), (start, stop)):

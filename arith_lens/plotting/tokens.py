@@ -92,7 +92,7 @@ def next_token_panels(
     colour: str = BLUE,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """A row a prompt: its likeliest next tokens on the left before, on the right after.
+    """One row per prompt: its likeliest next tokens on the left before, on the right after.
 
     Args:
         names: of the two columns (plain text).
@@ -142,8 +142,8 @@ def _prompts(part: NextTokens, column: Number) -> list[list[str]]:
 def _lines(prompt: str, width: Number) -> list[str]:
     """A prompt in lines that fit; its own line ends and last spaces are shown."""
     letters = int(width / (0.56 * _PROMPT))
-    kept = prompt.rstrip(" ")
-    prompt = kept + "␣" * (len(prompt) - len(kept))
+    text = prompt.rstrip(" ")
+    prompt = text + "␣" * (len(prompt) - len(text))
     own = [f"{line}↵" for line in prompt.split("\n")]
     own[-1] = own[-1].removesuffix("↵")
     return [line for part in own for line in textwrap.wrap(_spelled(part), letters) or [""]]
@@ -426,11 +426,11 @@ def _add_labels(
         if skip or at not in inside:
             continue
         own = _box(*at, 6)
-        places = around(own, *text_box(label, _LABEL))
-        place = min(places, key=lambda box: conflict(box, taken, page.boxes[index]))
-        taken.append(place)
+        spots = around(own, *text_box(label, _LABEL))
+        spot = min(spots, key=lambda box: conflict(box, taken, page.boxes[index]))
+        taken.append(spot)
         write(
-            figure, plain(label), place.centre, page, size=_LABEL, ink=trail.colour, anchor=_MIDDLE
+            figure, plain(label), spot.centre, page, size=_LABEL, ink=trail.colour, anchor=_MIDDLE
         )
 
 

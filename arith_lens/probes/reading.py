@@ -15,7 +15,7 @@ from arith_lens.activations import keep_activation
 from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name, resid_pre_name
 from arith_lens.effects import Effects
 from arith_lens.memory import free_bytes
-from arith_lens.model import HookedLike, in_float32, in_place, record
+from arith_lens.model import HookedLike, in_float32, record, weights_loaded
 from arith_lens.model.loading import HALF_TOLERANCE, TOLERANCE
 from arith_lens.pairs import PromptPairs, Role, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
@@ -44,14 +44,14 @@ def end_states(
     parts = []
     for batch in pairs.batches(BATCH):
         used = int(batch.attention_mask.any(0).float().argmax())
-        kept = record(
+        recorded = record(
             model,
             batch.reference[:, used:],
             names,
             attention_mask=batch.attention_mask[:, used:],
             positions=-1,
         )
-        parts.append(torch.stack([kept[name][:, -1].float().cpu() for name in names]))
+        parts.append(torch.stack([recorded[name][:, -1].float().cpu() for name in names]))
     return torch.cat(parts, dim=1)
 
 
@@ -109,17 +109,17 @@ def digit_tokens(model: HookedLike, pairs: PromptPairs) -> Int[Tensor, "pair dig
     short = {
         prompt.ids: text for text, prompt in zip(prompts, encode(tokenizer, prompts), strict=True)
     }
-    found = {}
+    digits_after = {}
     for ids, text in short.items():
-        wholes = encode(tokenizer, [continued(text, str(digit)) for digit in DIGITS])
-        after = [tokens_after(ids, whole.ids) for whole in wholes]
+        continuations = encode(tokenizer, [continued(text, str(digit)) for digit in DIGITS])
+        after = [tokens_after(ids, continuation.ids) for continuation in continuations]
         if any(len(tokens) != 1 for tokens in after):
             raise ValueError(
                 f"expected each digit to be one token after {text!r}, found "
                 f"{[len(tokens) for tokens in after]} tokens for 0 to 9 under this tokenizer"
             )
-        found[text] = [tokens[0] for tokens in after]
-    return torch.tensor([found[text] for text in pairs.reference_text])
+        digits_after[text] = [tokens[0] for tokens in after]
+    return torch.tensor([digits_after[text] for text in pairs.reference_text])
 
 
 ROLES = ("A", "B", "C", "others without C", "others without A, B, C")
@@ -165,7 +165,7 @@ def mlp_probe(
         chosen = torch.cat([operand_tokens(pairs), pairs.answer[:, None], digits], dim=1)
     states = end_states(model, pairs, read)
     norm: Callable[[Tensor], Tensor] = in_float32(model.ln_final) if final_norm else _as_it_is
-    with in_place(model.ln_final, model.unembed):
+    with weights_loaded(model.ln_final, model.unembed):
         states = norm(states).cpu()
         columns = columns_of(model, chosen)
     refuse_not_finite(states, "the final norm")
@@ -244,8 +244,8 @@ def winners(probe: Effects, pairs: PromptPairs) -> Effects:
             "mlp_probe(model, pairs, tokens='digits')"
         )
     best = probe.per_pair.argmax(1)
-    found = digit_classes(pairs)[torch.arange(len(pairs)), best]
-    return _shares(found, pairs, f"winner of {probe.metric}")
+    classes = digit_classes(pairs)[torch.arange(len(pairs)), best]
+    return _shares(classes, pairs, f"winner of {probe.metric}")
 
 
 def chance(pairs: PromptPairs) -> Effects:
@@ -338,8 +338,8 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
     require_final_norm(model)
     states = end_states(model, pairs, read)
     n_layers, n_pairs, _ = states.shape
-    found = torch.empty(n_layers, 2, n_pairs)
-    with in_place(model.ln_final, model.unembed):
+    values = torch.empty(n_layers, 2, n_pairs)
+    with weights_loaded(model.ln_final, model.unembed):
         head = LogitHead.of(model)
         row_bytes = 4 * 4 * head.w_u.shape[1]  # logits, their exponentials, comparisons
         rows = max(1, min(n_pairs, free_bytes(head.w_u.device) // 4 // row_bytes))
@@ -347,11 +347,11 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
             for start in range(0, n_pairs, rows):
                 part = slice(start, start + rows)
                 logits = head.logits(states[layer, part])
-                found[layer, :, part] = _rank_and_probability(logits, pairs.answer[part])
-    refuse_not_finite(found, "the final norm or W_U")
+                values[layer, :, part] = _rank_and_probability(logits, pairs.answer[part])
+    refuse_not_finite(values, "the final norm or W_U")
     _require_the_models_logits(model, pairs[:1])
     return Effects(
-        found,
+        values,
         ("layer", "measure"),
         f"logit lens of {read}: C",
         template=pairs.template,
@@ -402,18 +402,18 @@ def _factor(cfg: Any) -> float:
 def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:
     """Compare the lens after the last layer with the model's own prediction, for one prompt."""
     name = resid_post_name(int(model.cfg.n_layers) - 1)
-    kept: dict[str, Tensor] = {}
-    hook = partial(keep_activation, into=kept, name=name, positions=-1)
+    recorded: dict[str, Tensor] = {}
+    hook = partial(keep_activation, into=recorded, name=name, positions=-1)
     device = torch.device(model.cfg.device)
-    own = model.run_with_hooks(
+    expected = model.run_with_hooks(
         pairs.reference.to(device),
         fwd_hooks=[(name, hook)],
         attention_mask=pairs.attention_mask.to(device),
         use_cache=False,
     )[:, -1].float()
-    with in_place(model.ln_final, model.unembed):
-        found = LogitHead.of(model).logits(kept[name][:, -1].float()).to(own.device)
-    difference = float((found - own).norm() / (own - own.mean()).norm())
+    with weights_loaded(model.ln_final, model.unembed):
+        logits = LogitHead.of(model).logits(recorded[name][:, -1].float()).to(expected.device)
+    difference = float((logits - expected).norm() / (expected - expected.mean()).norm())
     if not difference <= TOLERANCE.get(model.W_U.dtype, HALF_TOLERANCE):
         architecture = getattr(model.cfg, "architecture", "this model")
         raise ValueError(

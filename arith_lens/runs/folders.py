@@ -80,7 +80,7 @@ def find_runs(
 
     Folders that cannot be read are passed over with a warning that says why.
     """
-    found = []
+    runs = []
     for file in (Path(root) / experiment).glob(f"*/{FILE}"):
         try:
             run = load_run(file)
@@ -88,8 +88,8 @@ def find_runs(
             warnings.warn(f"a run is passed over: {error}", stacklevel=2)
             continue
         if run.finished and model in (None, run.config.get("model")):
-            found.append(run)
-    return sorted(found, key=lambda run: run.record.get("ended", ""), reverse=True)
+            runs.append(run)
+    return sorted(runs, key=lambda run: run.record.get("ended", ""), reverse=True)
 
 
 def run_key(record: Mapping[str, Any]) -> str:
@@ -99,7 +99,7 @@ def run_key(record: Mapping[str, Any]) -> str:
 
 def _refuse_other(path: Path, record: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise RunError for a folder under this key's name that some other run was put in."""
-    parts = [[one["experiment"], one["config"], *inputs_of(one)] for one in (expected, record)]
+    parts = [[run["experiment"], run["config"], *inputs_of(run)] for run in (expected, record)]
     model = ("weights of the model", "configuration of the model")
     names = ("experiment", "configuration", *model, "input files")
     other = [
@@ -173,7 +173,7 @@ def merge_runs(into: PATH, *others: PATH) -> Run:
                 if name not in results and source.store.count_shards(identity):
                     target.store.copy_shards(source.store, identity)
                     unfinished[name] = identity
-        unfinished = {name: one for name, one in unfinished.items() if name not in results}
+        unfinished = {name: key for name, key in unfinished.items() if name not in results}
         target.write_record(parts=parts, results=results, unfinished=unfinished)
     _warn_of_missing(parts)
     return load_run(into)
@@ -230,11 +230,11 @@ def identities(run: Run) -> dict[str, str]:
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[str]:
     names: list[str] = []
     for key in sorted({*a, *b}):
-        one, other = a.get(key), b.get(key)
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            names += _differing(one, other, f"{prefix}{key} ")
-        elif one != other:
-            names.append(f"{prefix}{key} ({one} and {other})")
+        ours, theirs = a.get(key), b.get(key)
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            names += _differing(ours, theirs, f"{prefix}{key} ")
+        elif ours != theirs:
+            names.append(f"{prefix}{key} ({ours} and {theirs})")
     return names
 
 
@@ -245,8 +245,8 @@ def _parts(run: Run) -> list[str]:
 
 def _warn_of_missing(parts: list[str]) -> None:
     """Where one part was given twice, or not yet."""
-    found = [] if "finished" in parts else [_PART.fullmatch(part) for part in parts]
-    numbers = {(int(part[1]), int(part[2])) for part in found if part}
+    matches = [] if "finished" in parts else [_PART.fullmatch(part) for part in parts]
+    numbers = {(int(part[1]), int(part[2])) for part in matches if part}
     for count in sorted({count for _, count in numbers}):
         if missing := [k for k in range(1, count + 1) if (k, count) not in numbers]:
             warnings.warn(

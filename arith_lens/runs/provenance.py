@@ -121,7 +121,7 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
     Raises:
         RunError: a hook is in place on the model that is none of this package.
     """
-    from arith_lens.model import configuration_hash, home_of
+    from arith_lens.model import compute_device, configuration_hash
 
     bridge = getattr(model, "bridge", model)
     weight = next(bridge.parameters())
@@ -137,7 +137,7 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
             "configuration_sha256": configuration_hash(model),
             "hooks_sha256": _digest_of_hooks(model),
             "dtype": str(weight.dtype),
-            "device": _device(home_of(bridge)),
+            "device": _device(compute_device(bridge)),
             "attn_implementation": bridge.original_model.config._attn_implementation,
         },
         "threads": torch.get_num_threads(),

@@ -328,10 +328,10 @@ class Run:
         parts = [f"{count} shards of {name}" for name, count in self.unfinished().items()]
         if not (self.names or parts):
             return f"kept in {self.path}: nothing yet."
-        kept = " and ".join([listed(self.names), *parts] if self.names else parts)
+        saved = " and ".join([listed(self.names), *parts] if self.names else parts)
         ends = isinstance(error, KeyboardInterrupt | MemoryError | RunError | SystemExit)
         when = "" if ends else " once this error is mended"
-        return f"kept in {self.path}: {kept}. Run the same again{when} to go on from there."
+        return f"kept in {self.path}: {saved}. Run the same again{when} to go on from there."
 
     def _status(self, kind: type[BaseException] | None) -> str:
         if kind is not None and not issubclass(kind, PartDone):
@@ -390,7 +390,8 @@ class Run:
         """Note the stored result under a name; the folder is held."""
         noted = plain({**(describe_pairs(pairs) if pairs is not None else {}), **facts})
         reference = {"identity": entry["identity"], "kind": entry["kind"], "facts": noted}
-        unfinished = {key: one for key, one in self.record["unfinished"].items() if key != name}
+        unfinished = {**self.record["unfinished"]}
+        unfinished.pop(name, None)
         self.write_record(
             provenance=self._provenance or self.record["provenance"],
             results={**self.record["results"], name: reference},

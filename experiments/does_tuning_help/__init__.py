@@ -1,105 +1,152 @@
 """Does tuning the heads that calculate help, and what does it cost elsewhere?
 
-`__main__` is the command, `plan` fills in the settings and prints them, `training` does a training.
-Here are the models that Table 1's precise trainings leave, for experiments about them.
+Here is what is tuned: rows of Tables 1, 2 and 5, and the choice of rates. `plan` fills in the
+settings and prints them, `training` does a training, `__main__` is the command.
 """
 
-import hashlib
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import isnan
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 
-import arith_lens as al
-from arith_lens.fine_tuning import TuningResult
-from arith_lens.fine_tuning.results import DELTA
-from arith_lens.runs import Run, RunError, find_runs
-from experiments.settings import ModelSettings
+from arith_lens.answers import Answers
+from arith_lens.arrays import Arrays
 
-EXPERIMENT = "does_tuning_help"
-Settings = TypeVar("Settings", bound=ModelSettings)
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-
-@dataclass(frozen=True)
-class TunedModel:
-    """One precise training at the chosen rate."""
-
-    name: str
-    """Such as seed-0."""
-    result: TuningResult
-
-    @property
-    def heads(self) -> tuple[al.Head, ...]:
-        return tuple(map(al.Head.parse, self.result.heads))
-
-    @property
-    def sha256(self) -> str:
-        """Of the trained slices' file."""
-        return hashlib.sha256((Path(self.result.output) / DELTA).read_bytes()).hexdigest()
-
-    def load(self, settings: ModelSettings) -> al.HookedModel:
-        """The model, ready for every analysis, in the dtype and on the device of the settings."""
-        dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
-        return al.load_model(self.result.model(), dtype=dtype, device=settings.device)
+Method: TypeAlias = Literal["full", "precise", "lora", "random"]
+VALIDATION = "validation/"
+"""Before the task's name of a question that rates are chosen on."""
 
 
 @dataclass(frozen=True)
-class AfterTuning(Generic[Settings]):
-    """A question about tuned models: its settings, and the models that a run of Table 1 left."""
+class Tuned:
+    """What a row of a table tunes; LoRA has as many parameters as so many heads."""
 
-    settings: Settings
-    models: tuple[TunedModel, ...]
+    method: Method
+    heads: int = 0
+    mlps: int = 0
 
-    @classmethod
-    def find(cls, settings: Settings, root: Path) -> "AfterTuning[Settings]":
-        """With the models of the newest finished run of the tuning experiment.
+    @property
+    def name(self) -> str:
+        return "full" if self.method == "full" else f"{self.method}-{self.heads}-{self.mlps}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a row."""
+
+    tuned: Tuned
+    rate: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """What its answers are called in a run."""
+        return f"{self.tuned.name}-rate-{rate_name(self.rate)}-seed-{self.seed}"
+
+
+def rate_name(rate: float) -> str:
+    """A rate as part of a name, which may hold no dots: 0.003 is 0p003."""
+    return f"{rate:g}".replace(".", "p")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much Tables 2 and 5 tune: sizes that stand for the paper's in a model of another size."""
+
+    heads: int
+    """Of Table 1."""
+    several: tuple[int, ...]
+    """Heads, Table 2."""
+    mlps: int
+    """Beside `heads`, Table 2."""
+    more: tuple[int, ...]
+    """MLPs, Table 5."""
+
+
+def rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[Tuned, ...]:
+    """The rows of a table, in the paper's order."""
+    if table == 1:
+        methods: tuple[Method, ...] = ("precise", "lora", "random")
+        return (Tuned("full"), *(Tuned(method, sizes.heads) for method in methods))
+    if table == 2:
+        alone = (Tuned("precise", heads) for heads in sizes.several)
+        return (*alone, Tuned("precise", sizes.heads, sizes.mlps))
+    return tuple(Tuned("precise", sizes.heads, mlps) for mlps in sizes.more)
+
+
+def validation_accuracy(answers: Answers) -> float:
+    """The share of validation questions answered right, NaN where there are none; no other question
+    takes part."""
+    chosen = [task.startswith(VALIDATION) for task in answers.task]
+    return answers.select(chosen).accuracy
+
+
+def grid(tuned: Iterable[Tuned], rates: Iterable[float], seed: int) -> list[Training]:
+    """One training per row and rate, those of a row together."""
+    rates = tuple(rates)
+    return [Training(row, rate, seed) for row in dict.fromkeys(tuned) for rate in rates]
+
+
+def repeats(chosen: Mapping[Tuned, float], seeds: Iterable[int]) -> list[Training]:
+    """Further trainings of each row at its rate."""
+    seeds = tuple(seeds)
+    return [Training(row, rate, seed) for row, rate in chosen.items() for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which trainings make a table: of each row the rate with the best validation accuracy."""
+
+    validation: Mapping[Tuned, Mapping[float, float]]
+    """Accuracy by rate, all with one seed."""
+
+    @property
+    def rates(self) -> dict[Tuned, float]:
+        """The chosen rate of each row; the smaller of equals.
 
         Raises:
-            RunError: there is none, or the folder of a model is gone.
+            ValueError: several rates, and no validation to choose on.
         """
-        return cls(settings, tuple(precise_models(tuning_run(settings.model, root))))
+        for row, found in self.validation.items():
+            if len(found) > 1 and any(isnan(accuracy) for accuracy in found.values()):
+                raise ValueError(
+                    f"expected validation questions to choose a rate on, found none for {row.name} "
+                    f"at {', '.join(f'{rate:g}' for rate in found)}; train at one rate"
+                )
+        return {
+            row: max(found, key=lambda rate: (found[rate], -rate))
+            for row, found in self.validation.items()
+        }
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What names a run of this question: the settings, and the weights that were trained."""
-        return {**vars(self.settings), "tuned": [model.sha256 for model in self.models]}
-
-
-def tuning_run(model: str, root: Path) -> Run:
-    """The newest finished run of the tuning experiment that has Table 1.
-
-    Raises:
-        RunError: there is none; the message has the command that makes one.
-    """
-    found = [run for run in find_runs(EXPERIMENT, model=model, root=root) if "table-1" in run.names]
-    if not found:
-        raise RunError(
-            f"expected a finished run of {model} with Table 1 under {root / EXPERIMENT}, found "
-            f"none. Make one: python -m experiments {EXPERIMENT} --table 1 --model {model}"
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "Chosen":
+        """What `to_arrays` has written."""
+        header, accuracy = arrays.header, arrays.tensors["validation_accuracy"].tolist()
+        rows = (Tuned(row["method"], row["heads"], row["mlps"]) for row in header["rows"])
+        by_rate = (
+            dict(zip(*row, strict=True)) for row in zip(header["rates"], accuracy, strict=True)
         )
-    return found[0]
+        return cls(dict(zip(rows, by_rate, strict=True)))
 
+    def to_arrays(self) -> Arrays:
+        """The rows with their chosen rates and all rates are in the header."""
+        rows = [{**asdict(row), "rate": rate} for row, rate in self.rates.items()]
+        accuracy = [[*found.values()] for found in self.validation.values()]
+        rates = [[*found] for found in self.validation.values()]
+        header = {"kind": "chosen_rates", "rows": rows, "rates": rates}
+        return Arrays({"validation_accuracy": torch.tensor(accuracy)}, header)
 
-def precise_models(run: Run) -> list[TunedModel]:
-    """The precisely tuned models of Table 1, a seed each.
+    def to_dataframe(self) -> "DataFrame":
+        """One row per setting and rate: method, heads, mlps, rate, validation_accuracy, chosen."""
+        from pandas import DataFrame
 
-    Raises:
-        RunError: the folder of one is gone.
-    """
-    (row,) = (
-        row for row in run.load_arrays("table-1").header["rows"] if row["method"] == "precise"
-    )
-    models = []
-    for name in run.names:
-        facts = run.facts(name)
-        if "method" in facts and all(facts[key] == value for key, value in row.items()):
-            folder = run.path / "trainings" / name
-            try:
-                models.append(TunedModel(f"seed-{facts['seed']}", TuningResult.load(folder)))
-            except FileNotFoundError as error:
-                raise RunError(
-                    f"{error}. Train it again: python -m experiments {EXPERIMENT} --model "
-                    f"{run.config['model']} --again"
-                ) from error
-    return sorted(models, key=lambda one: one.name)
+        return DataFrame(
+            {**asdict(row), "rate": rate, "validation_accuracy": accuracy, "chosen": rate == best}
+            for (row, best) in self.rates.items()
+            for rate, accuracy in self.validation[row].items()
+        )

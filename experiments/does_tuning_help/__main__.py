@@ -23,6 +23,15 @@ from arith_lens.answers import Answers
 from arith_lens.fine_tuning.results import CHECKPOINT
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
+from experiments.does_tuning_help import (
+    Chosen,
+    Training,
+    Tuned,
+    grid,
+    repeats,
+    rows,
+    validation_accuracy,
+)
 from experiments.does_tuning_help.plan import (
     Config,
     Plan,
@@ -32,19 +41,8 @@ from experiments.does_tuning_help.plan import (
     on_gpu,
     planned,
 )
-from experiments.does_tuning_help.training import (
-    Chosen,
-    Job,
-    Training,
-    Tuned,
-    grid,
-    repeats,
-    rows,
-    side_by_side,
-    train_and_ask,
-    validation_accuracy,
-)
-from experiments.results import BEFORE, POOLED_MAP, TRAINING
+from experiments.does_tuning_help.training import Job, side_by_side, train_and_ask
+from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
 from experiments.settings import (
     loaded_model,
     pooled_map,
@@ -94,7 +92,7 @@ def main(
         chosen = choose(tuned, run, plan.config)
         further = range(config.seed + 1, config.seed + seeds)
         train(repeats(chosen.rates, further), run, plan, processes, skip=() if again else run.names)
-        run.save(f"table-{table}", chosen)
+        TABLE.save(run, chosen, str(table))
     print(f"saved in {run.path}; python -m figures table{table} --model {config.model} prints it")
 
 

@@ -1,10 +1,9 @@
 """The paper's claims as data, each with code that measures it from runs; no model is loaded.
 
-`claim` says what a claim, a number and a verdict are, `settings` which
-runs may be shown together, `evidence` finds them, `estimate` draws
-intervals, `checking` puts it together; the other files have the claims, a group each. Rules are
-stated before verdicts are computed, with thresholds that are the paper's own words where it has any
-(docs/claims.md says which are ours).
+`claim` defines a claim, a number and a verdict. `evidence` finds the runs, `estimate` computes
+intervals, `checking` checks all claims, and `exhibit` is their table. The other files define the
+claims, one group each. Rules are stated before verdicts are computed. Their thresholds are the
+paper's own words where it has any; docs/claims.md says which are ours.
 """
 
 from figures.claims.checking import CLAIMS as CLAIMS

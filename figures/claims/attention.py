@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from arith_lens.attention import Patterns, kinds_of
+from experiments import results
 from figures.claims.claim import Claim, Found, Number, Within
 from figures.claims.estimate import estimate, of_each
 from figures.claims.evidence import Evidence, NotMeasured
@@ -24,7 +25,7 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
     run = evidence.run(EXPERIMENT)
     found: dict[str, Effects | None] = {}
     for name in FOUR:
-        looks, key = Effects.from_arrays(run.load_arrays(name)), run.facts(name)["key"]
+        looks, key = results.ROLE_ATTENTION.load(run, name), results.ROLE_ATTENTION.facts(run, name)["key"]
         labels: Any = looks.labels
         rows = [labels["head"].index(head) for head in key]
         found[name] = (
@@ -100,8 +101,13 @@ def _where(heads: Mapping[str, Sequence[str]]) -> str:
 def _patterns(evidence: Evidence, result: str, kind: str) -> Patterns:
     """Whole patterns of the strongest heads of one kind on a few prompts."""
     run = evidence.run(EXPERIMENT)
-    patterns = Patterns.from_arrays(run.load_arrays(result))
-    of_kind = {h for name in FOUR for h, own in run.facts(name)["kinds"].items() if own == kind}
+    patterns = results.PATTERNS.load(run, result)
+    of_kind = {
+        head
+        for name in FOUR
+        for head, own in results.ROLE_ATTENTION.facts(run, name)["kinds"].items()
+        if own == kind
+    }
     if not of_kind.issuperset(patterns.heads):  # where there are none, the run has the strongest
         raise NotMeasured(f"no strong head of {evidence.model} is an {kind} head")
     return patterns

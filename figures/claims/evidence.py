@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.results import TABLE
 from experiments.selection import Settings, described, weights_of
 from arith_lens.runs import Run, find_runs
 
@@ -30,21 +31,21 @@ class Evidence:
         self.model = model
         self.roots = tuple(roots)
         self.settings = settings or Settings()
-        self._found: dict[tuple[str, str], Run] = {}
+        self._found: dict[tuple[str, int | None], Run] = {}
         self._used: dict[Path, None] = {}
 
-    def run(self, experiment: str, *, result: str = "") -> Run:
+    def run(self, experiment: str, *, table: int | None = None) -> Run:
         """The newest finished run with these settings, of the first root that has one.
 
         Args:
-            result: a result that it must have, such as "table-1"; "" for any run.
+            table: a table of trainings that the run must have; None for any run.
 
         Raises:
             NotMeasured: there is none; with the command that would make one.
         """
-        key = (experiment, result)
+        key = (experiment, table)
         if key not in self._found:
-            self._found[key] = self._find(experiment, result)
+            self._found[key] = self._find(experiment, table)
         self._used[self._found[key].path] = None
         return self._found[key]
 
@@ -58,14 +59,14 @@ class Evidence:
         self._used.clear()
         return used
 
-    def command(self, experiment: str, result: str = "") -> str:
-        """What fills a run of this experiment, with this result."""
-        table = f" --table {result.removeprefix('table-')}" if result.startswith("table-") else ""
+    def command(self, experiment: str, table: int | None = None) -> str:
+        """What fills a run of this experiment, with this table."""
+        option = f" --table {table}" if table is not None else ""
         root = (
             "" if str(self.roots[0]) == "results" else f" --root {shlex.quote(str(self.roots[0]))}"
         )
         model = shlex.quote(self.model)
-        return f"python -m experiments.{experiment}{table} --model {model}{root}"
+        return f"python -m experiments {experiment}{option} --model {model}{root}"
 
     def another(self) -> "Evidence":
         """That of the model, other than this one, whose heads were looked at last.
@@ -84,10 +85,10 @@ class Evidence:
         raise NotMeasured(
             f"no finished run of {HEADS} of another model than {self.model} under "
             f"{', '.join(map(str, self.roots))}",
-            f"python -m experiments.{HEADS} --model ANOTHER",
+            f"python -m experiments {HEADS} --model ANOTHER",
         )
 
-    def _find(self, experiment: str, result: str) -> Run:
+    def _find(self, experiment: str, table: int | None) -> Run:
         refused: list[str] = []
         for root in self.roots:
             with warnings.catch_warnings(record=True) as caught:
@@ -96,8 +97,8 @@ class Evidence:
             refused += [str(warning.message) for warning in caught]
             for run in runs:
                 reason = described(self.settings.differences(run))
-                if not reason and result and result not in run.names:
-                    reason = f"no {result}"
+                if not reason and table is not None and not TABLE.is_in(run, str(table)):
+                    reason = f"no {TABLE.name(str(table))}"
                 if not reason:
                     weights = self.settings.weights or weights_of(run)
                     self.settings = replace(self.settings, weights=weights)
@@ -105,4 +106,4 @@ class Evidence:
                 refused.append(f"{run.path} has {reason}")
         places = ", ".join(map(str, self.roots))
         why = f"no finished run of {experiment} of {self.model} under {places}"
-        raise NotMeasured("; ".join([why, *refused]), self.command(experiment, result))
+        raise NotMeasured("; ".join([why, *refused]), self.command(experiment, table))

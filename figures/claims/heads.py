@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from experiments import results
 from figures.claims import maps
 from figures.claims.claim import Claim, Found, Number, Unit, Within
 from figures.claims.estimate import estimate, of_each
@@ -59,7 +60,9 @@ def _via_mlps(evidence: Evidence) -> Found:
     run = evidence.run("which_paths")
 
     def one(name: str) -> Number | None:
-        direct, via = (run.load(f"{name}-{paths}").heads for paths in ("direct", "via_mlps"))
+        direct, via = (
+            results.PATHS.load(run, name, paths).heads for paths in ("direct", "via_mlps")
+        )
         asked = ~direct.per_pair.isnan().all(-1)
         chosen = (Effects(e.per_pair[asked], ("sender",), e.metric, template=e.template,
                           cluster=e.cluster) for e in (direct, via))  # fmt: skip

@@ -3,6 +3,7 @@
 import torch
 
 from arith_lens.answers import Answers, over_seeds
+from experiments import results
 from figures.claims.answered import change, generic, relative_change, word_problems
 from figures.claims.claim import Claim, Found, Number, Within
 from figures.claims.estimate import of_each
@@ -22,8 +23,8 @@ SETS = {"key-in-some": "key heads of any operation", "strongest": "strongest hea
 
 def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
     """How many key heads an operation has, and its curves."""
-    n_key = len(key_heads(run.load(f"{operation}-effects")))
-    return n_key, KnockoutCurves.from_arrays(run.load_arrays(operation))
+    n_key = len(key_heads(results.MAP.load(run, operation)))
+    return n_key, results.CURVES.load(run, operation)
 
 
 def _lost(evidence: Evidence) -> Found:
@@ -69,14 +70,11 @@ def _random(operation: str, n_key: int, curves: KnockoutCurves) -> Number | None
 
 def _elsewhere(run: Run, name: str) -> tuple[Answers, Answers]:
     """The answers before and after the knockout of a set of heads."""
-    return (
-        Answers.from_arrays(run.load_arrays("none")),
-        Answers.from_arrays(run.load_arrays(name)),
-    )
+    return results.ANSWERS.load(run, "none"), results.ANSWERS.load(run, name)
 
 
 def _titled(run: Run, name: str) -> str:
-    heads = run.facts(name)["heads"]
+    heads = results.ANSWERS.facts(run, name)["heads"]
     if not heads:
         raise NotMeasured(f"no operation has {NO_KEY}, so nothing was knocked out")
     return f"{SETS[name]} ({len(heads)})"

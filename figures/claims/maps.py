@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from experiments import results
 from figures.claims.evidence import Evidence
 from arith_lens.effects import KEY, ComponentEffects
 from arith_lens.operations import FOUR
@@ -14,7 +15,7 @@ NAN = float("nan")
 def effects_of(evidence: Evidence) -> dict[str, ComponentEffects]:
     """The effects of every component, by operation."""
     run = evidence.run(EXPERIMENT)
-    return {name: run.load(name) for name in FOUR}
+    return {name: results.MAP.load(run, name) for name in FOUR}
 
 
 def is_key(heads: np.ndarray) -> np.ndarray:

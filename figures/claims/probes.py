@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from experiments import results
 from figures.claims.claim import Claim, Found, Unit, Within
 from figures.claims.estimate import estimate, of_each, there
 from figures.claims.evidence import Evidence, NotMeasured
@@ -25,12 +26,12 @@ OTHERS = {"mlp_in": "others without A, B, C", "write": "others without C"}
 
 
 def _operands(run: Run, operation: str, *, less: bool = False) -> Effects:
-    probe = Effects.from_arrays(run.load_arrays(f"{operation}-mlp_in"))
+    probe = results.PROBE.load(run, operation, "mlp_in")
     return curve_of(probe, "A", "B", less=OTHERS["mlp_in"] if less else None)
 
 
 def _written(run: Run, operation: str, token: str = "C", *, less: bool = False) -> Effects:
-    probe = Effects.from_arrays(run.load_arrays(f"{operation}-write"))
+    probe = results.PROBE.load(run, operation, "write")
     return curve_of(probe, token, less=OTHERS["write"] if less else None)
 
 
@@ -140,12 +141,11 @@ def answer_after(shares: np.ndarray) -> float:
 def _winners(evidence: Evidence) -> tuple[Effects, Effects, str]:
     """In sums whose A, B, C and C±1 all differ: which wins, and by chance."""
     run = evidence.run(EXPERIMENT)
-    apart = torch.tensor(run.facts("addition-winners")["distinct_classes"])
+    apart = torch.tensor(results.WINNERS.facts(run, "addition")["distinct_classes"])
     if not bool(apart.any()):
         raise NotMeasured("no sum has different A, B, C and C±1, so none tells them apart")
     won, chance = (
-        Effects.from_arrays(run.load_arrays(f"addition-{name}")).select(apart)
-        for name in ("winners", "chance")
+        stored.load(run, "addition").select(apart) for stored in (results.WINNERS, results.CHANCE)
     )
     layer = for_good(won.mean().double().numpy())
     said = f"from layer {layer} on" if layer < len(won.per_pair) else "never"

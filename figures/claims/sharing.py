@@ -1,12 +1,12 @@
 """Claims about heads that serve several operations, powers and word problems (5.1, D, E)."""
 
+from experiments import results
 from figures.claims import maps
 from figures.claims.claim import Claim, Found, Number, Within
 from figures.claims.estimate import estimate, of_each, there
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 from arith_lens.effects import Effects
-from arith_lens.knockout import KnockoutCurves, Outcomes
 from arith_lens.knockout.outcomes import drop
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
@@ -55,8 +55,8 @@ def _more(evidence: Evidence) -> Found:
 
 
 def _wordings(run: Run) -> list[str]:
-    """The results of the wordings of powers, such as exponentiation-0."""
-    return [name.removesuffix("-effects") for name in run.names if name.endswith("-effects")]
+    """The wordings of powers, such as exponentiation-0."""
+    return [*results.CURVES.labels(run)]
 
 
 def _title(name: str) -> str:
@@ -67,7 +67,7 @@ def _title(name: str) -> str:
 
 def _powers_share(evidence: Evidence) -> Found:
     run = evidence.run(POWERS)
-    four = [run.load(name).heads for name in FOUR]
+    four = [results.MAP.load(run, name).heads for name in FOUR]
 
     def share(power, *four) -> float:
         key = maps.is_key(power)
@@ -76,7 +76,7 @@ def _powers_share(evidence: Evidence) -> Found:
 
     found = {
         _title(name): estimate(
-            _title(name), share, run.load(f"{name}-effects").heads, *four, rule=Within(above=0.5)
+            _title(name), share, results.MAP.load(run, name).heads, *four, rule=Within(above=0.5)
         )
         for name in _wordings(run)
     }
@@ -87,7 +87,7 @@ def _powers_need(evidence: Evidence) -> Found:
     run = evidence.run(POWERS)
     found: dict[str, Number | None] = {}
     for name in _wordings(run):
-        curve = KnockoutCurves.from_arrays(run.load_arrays(name))["effect"]
+        curve = results.CURVES.load(run, name)["effect"]
         k = curve.ks[-1]
         change = curve.drop(k).accuracy if k else None
         title = _title(name)
@@ -99,7 +99,10 @@ def _powers_need(evidence: Evidence) -> Found:
 
 def _words_share(evidence: Evidence) -> Found:
     run = evidence.run(WORDS)
-    both = [run.load(f"effects-{name}").heads for name in ("generated", "word_problems")]
+    both = [
+        results.POOLED_MAP.load(run).heads,
+        results.MAP.load(run, "word_problems").heads,
+    ]
     k = int(run.config["heads"])
     rule = Within(above=0.5)
     found = estimate(f"of {k} heads", lambda a, b: maps.top_overlap(a, b, k), *both, rule=rule)
@@ -109,9 +112,9 @@ def _words_share(evidence: Evidence) -> Found:
 
 def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
     """The relative loss of accuracy on some prompts without some heads."""
-    out = (Outcomes.from_arrays(run.load_arrays(f"{one}-on-{prompts}")) for one in ("none", heads))
-    change = drop(*out).accuracy
-    n = len(run.facts(f"{heads}-on-{prompts}")["heads"])
+    before, after = (results.OUTCOMES.load(run, one, prompts) for one in ("none", heads))
+    change = drop(before, after).accuracy
+    n = len(results.OUTCOMES.facts(run, heads, prompts)["heads"])
     title = f"{prompts.replace('_', ' ')}, without {n} heads"
     return Number(title, change.relative, *change.relative_ci, "%", rule)
 
@@ -124,7 +127,7 @@ def _words_need(evidence: Evidence) -> Found:
 def _overlap_needed(evidence: Evidence) -> Found:
     run = evidence.run(WORDS)
     rule = Within(below=-0.5)
-    if not run.facts("overlap-on-generated")["heads"]:
+    if not results.OUTCOMES.facts(run, "overlap", "generated")["heads"]:
         raise NotMeasured("the two kinds of prompt have no strongest head in common")
     return Found(tuple(_knocked(run, "overlap", on, rule) for on in ("generated", "word_problems")))
 

@@ -1,13 +1,14 @@
 """Claims about tuning the strongest heads alone (section 5.3, Tables 1 and 5)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import exp
 from typing import Any
 
 import numpy as np
 
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
+from experiments import results
 from figures.claims.answered import generic, word_problems
 from figures.claims.claim import Claim, Found, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
@@ -30,16 +31,21 @@ class Tuned:
     def of(cls, run: Run, table: int, method: str, **more: int) -> "Tuned":
         """Raises NotMeasured where the table has no such row."""
         wanted: dict[str, Any] = {"method": method, **more}
-        rows = run.load_arrays(f"table-{table}").header["rows"]
-        chosen = [row for row in rows if wanted.items() <= row.items()]
-        if not chosen:
+        rates = results.TABLE.load(run, str(table)).rates
+        rows = [row for row in rates if wanted.items() <= asdict(row).items()]
+        if not rows:
             raise NotMeasured(f"table {table} of {run.path} has no row of {wanted}")
-        names = [name for name in run.names if chosen[0].items() <= dict(run.facts(name)).items()]
-        names.sort(key=lambda name: run.facts(name)["seed"])
+        facts = {name: results.TRAINING.facts(run, name) for name in results.trainings(run)}
+        chosen = {
+            name: of_training
+            for name, of_training in facts.items()
+            if (results.tuned_by(of_training), of_training["rate"]) == (rows[0], rates[rows[0]])
+        }
+        names = sorted(chosen, key=lambda name: chosen[name]["seed"])
         return cls(
             tuple(names),
-            tuple(Answers.from_arrays(run.load_arrays(name)) for name in names),
-            tuple(float(run.facts(name)["samples_per_second"]) for name in names),
+            tuple(results.TRAINING.load(run, name) for name in names),
+            tuple(float(chosen[name]["samples_per_second"]) for name in names),
         )
 
 
@@ -69,8 +75,8 @@ def _number(of: str, change: OverSeeds, rule: Within | None = None) -> Number:
 
 
 def _table(evidence: Evidence, table: int) -> tuple[Run, Answers]:
-    run = evidence.run(EXPERIMENT, result=f"table-{table}")
-    return run, Answers.from_arrays(run.load_arrays("before"))
+    run = evidence.run(EXPERIMENT, table=table)
+    return run, results.BEFORE.load(run)
 
 
 def _gains(evidence: Evidence) -> Found:
@@ -139,8 +145,7 @@ def ratio(
 
 def _more_mlps(evidence: Evidence) -> Found:
     run, _ = _table(evidence, 5)
-    rows = run.load_arrays("table-5").header["rows"]
-    few, *more = sorted({row["mlps"] for row in rows})
+    few, *more = sorted({row.mlps for row in results.TABLE.load(run, "5").rates})
     if not more:
         raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
     without = Tuned.of(run, 5, "precise", mlps=few).answers

@@ -13,11 +13,11 @@ import tyro
 from pandas import DataFrame
 
 from experiments.selection import Settings
-from figures.claims import Verdict, check_claims, verdict_table
+from figures.claims.checking import check_claims
+from figures.claims.claim import Verdict, verdict_table
 from arith_lens.runs import load_run
-from figures.command import command
 from figures.common import SHIPPED, NotComputed, slug
-from figures.drawn import Table, show
+from figures.exhibit import Table, show
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Options:
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Check, print and write."""
     out = options.out or Path("figures") / slug(options.model)
-    show(drawn, replace(options, out=out))
+    show(exhibits, replace(options, out=out))
 
 
-def drawn(options: Options) -> list[Table]:
+def exhibits(options: Options) -> list[Table]:
     """The list of claims; those without a run say so. Raises RunError where all are."""
     verdicts = check_claims(options.model, roots=options.roots, settings=Settings(n=options.n))
     if not any(verdict.runs for verdict in verdicts):
@@ -99,7 +99,3 @@ def notes(verdicts: list[Verdict]) -> list[str]:
         "where an interval straddles the threshold. docs/claims.md says how the rules were "
         "chosen.",
     ]
-
-
-if __name__ == "__main__":
-    command(main, "claims", __doc__)

@@ -1,6 +1,6 @@
-"""What a figure or a table is before it is written: its numbers, its picture and its words.
+"""An exhibit is a figure or a table before it is written: its numbers, its picture and its words.
 
-Every module of a figure or table has a function `drawn(options)` that gives a list of these; its
+Every module of an exhibit has a function `exhibits(options)` that returns a list of them. Its
 `main` writes them with `show`, and a report collects them.
 """
 
@@ -22,7 +22,7 @@ from figures.common import Formats, folder_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Shown:
+class _Exhibit:
     name: str
     """Of its files."""
     title: str
@@ -38,13 +38,13 @@ class _Shown:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chart(_Shown):
+class Chart(_Exhibit):
     """A picture."""
 
     figure: plotting.Figure = field(repr=False)
     """With `notes` as small print at its foot."""
     vector: plotting.Figure | None = field(default=None, repr=False)
-    """Drawn instead for SVG and PDF."""
+    """Exhibit instead for SVG and PDF."""
     beside: DataFrame | None = None
     """A small table that goes with it."""
     views: tuple[Viewed, ...] = ()
@@ -54,7 +54,7 @@ class Chart(_Shown):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Table(_Shown):
+class Table(_Exhibit):
     """A table of text."""
 
     shown: DataFrame = field(repr=False)
@@ -63,29 +63,33 @@ class Table(_Shown):
     """What a terminal gets instead, where the cells are too long for its lines."""
 
 
-Drawn: TypeAlias = Chart | Table
+Exhibit: TypeAlias = Chart | Table
 
 
-class Where(Protocol):
-    """The options that say where files go."""
+class Destination(Protocol):
+    """The option that says where files go."""
 
     @property
     def out(self) -> Path | None: ...
 
 
-Asked = TypeVar("Asked", bound=Where)
+Options = TypeVar("Options", bound=Destination)
 
 
-def show(drawn: Callable[[Asked], Sequence[Drawn]], options: Asked, formats: Formats = ()) -> None:
+def show(
+    exhibits: Callable[[Options], Sequence[Exhibit]], options: Options, formats: Formats = ()
+) -> None:
     """Draw, write and print what was written; where nothing can be drawn, end with the reason."""
     try:
-        found = drawn(options)
+        of_module = exhibits(options)
     except RunError as error:
         sys.exit(str(error))
-    for one in map(named_by_settings, found):
+    for one in map(named_by_settings, of_module):
         folder = options.out or folder_of(one.runs[0])
         try:
             write(one, folder, formats)
+        except BrokenPipeError:
+            raise
         except (OSError, RunError) as error:
             sys.exit(
                 f"{one.name} is not drawn: {error}\nThe run is unharmed. Free some space, or "
@@ -94,15 +98,15 @@ def show(drawn: Callable[[Asked], Sequence[Drawn]], options: Asked, formats: For
             )
 
 
-def named_by_settings(one: Drawn) -> Drawn:
+def named_by_settings(one: Exhibit) -> Exhibit:
     """With the settings in the names of its files, where they are not the paper's."""
-    after = next(filter(None, map(suffix, one.runs)), "")
+    ending = next(filter(None, map(suffix, one.runs)), "")
     if isinstance(one, Chart):
-        one = replace(one, views_name=one.views_name and one.views_name + after)
-    return replace(one, name=one.name + after)
+        one = replace(one, views_name=one.views_name and one.views_name + ending)
+    return replace(one, name=one.name + ending)
 
 
-def write(one: Drawn, folder: Path, formats: Formats = ()) -> list[Path]:
+def write(one: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
     """The numbers, the HTML and a chart's static pictures; prints a table, and a line for each
     file, a line more where one is missing. Raises OSError or RunError where the disk refuses."""
     folder.mkdir(parents=True, exist_ok=True)
