@@ -17,8 +17,7 @@ from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.runs import Run
 from experiments.command import command
-from experiments.does_tuning_help.training import World
-from experiments.does_tuning_help.tuned import AfterTuning
+from experiments.does_tuning_help.training import AfterTuning, World
 from experiments.results import CARRYING
 from experiments.settings import Experiment, PooledSample, pooled, pooled_samples
 

@@ -21,7 +21,7 @@ from arith_lens.arrays import Arrays
 from arith_lens.reference.sets import world_questions
 from arith_lens.runs import ResultSlot, Run
 from experiments.command import command
-from experiments.does_tuning_help.tuned import AfterTuning
+from experiments.does_tuning_help.training import AfterTuning
 from experiments.results import DRIFT
 from experiments.settings import Experiment, ModelSettings
 

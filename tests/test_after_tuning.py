@@ -15,8 +15,8 @@ from arith_lens.fine_tuning.results import DELTA, load_base
 from arith_lens.model import weights_hash
 from arith_lens.runs import find_runs, open_run
 from experiments import do_tuned_heads_carry_more, does_it_drift, results
-from experiments.does_tuning_help.training import Chosen, Tuned, World
-from experiments.does_tuning_help.tuned import TunedModel, precise_models, tuning_run
+from experiments.does_tuning_help import Chosen, Tuned
+from experiments.does_tuning_help.training import TunedModel, World, precise_models, tuning_run
 from figures import carrying, drift
 from figures.common import Options, TableOptions
 

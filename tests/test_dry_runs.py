@@ -11,8 +11,9 @@ import pytest
 
 import arith_lens as al
 from arith_lens.model import HookedModel
-from experiments import do_word_problems_use_them, does_tuning_help, settings, what_tuning_changes
+from experiments import do_word_problems_use_them, settings, what_tuning_changes
 from experiments.__main__ import questions
+from experiments.does_tuning_help import training
 
 WITHOUT_MODEL = {"template_tables", "tune", "whole_study"}
 """Of these a dry run, where there is one, plans from the settings alone."""
@@ -48,8 +49,8 @@ def test_a_dry_run_needs_no_weights(
 ) -> None:
     assert not [*folder_of_7b.glob("*.safetensors")]
     monkeypatch.setattr(what_tuning_changes, "tuned_models", lambda *_: ())
-    monkeypatch.setattr(does_tuning_help, "tuning_run", lambda *_: None)
-    monkeypatch.setattr(does_tuning_help, "precise_models", lambda _: ())
+    monkeypatch.setattr(training, "tuning_run", lambda *_: None)
+    monkeypatch.setattr(training, "precise_models", lambda _: ())
     monkeypatch.setattr(
         do_word_problems_use_them,
         "_word_problems",  # converting them takes seconds

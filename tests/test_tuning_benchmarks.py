@@ -11,6 +11,7 @@ import pytest
 from drawings import written
 
 from arith_lens.fine_tuning.results import load_base
+from experiments.does_tuning_help import Sizes, Tuned
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
     Config,
@@ -20,7 +21,7 @@ from experiments.does_tuning_help.plan import (
     fitting,
     planned,
 )
-from experiments.does_tuning_help.training import Benchmarks, Sizes, Tuned
+from experiments.does_tuning_help.training import Benchmarks
 from figures import table1
 from figures.common import TableOptions
 

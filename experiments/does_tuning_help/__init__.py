@@ -1,5 +1,152 @@
 """Does tuning the heads that calculate help, and what does it cost elsewhere?
 
-`__main__` is the command, `plan` fills in the settings and prints them, `training` does a training,
-`tuned` has the models that Table 1's precise trainings leave.
+Here is what is tuned: rows of Tables 1, 2 and 5, and the choice of rates. `plan` fills in the
+settings and prints them, `training` does a training, `__main__` is the command.
 """
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import isnan
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import torch
+
+from arith_lens.answers import Answers
+from arith_lens.arrays import Arrays
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Method: TypeAlias = Literal["full", "precise", "lora", "random"]
+VALIDATION = "validation/"
+"""Before the task's name of a question that rates are chosen on."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a row of a table tunes; LoRA has as many parameters as so many heads."""
+
+    method: Method
+    heads: int = 0
+    mlps: int = 0
+
+    @property
+    def name(self) -> str:
+        return "full" if self.method == "full" else f"{self.method}-{self.heads}-{self.mlps}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a row."""
+
+    tuned: Tuned
+    rate: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """What its answers are called in a run."""
+        return f"{self.tuned.name}-rate-{rate_name(self.rate)}-seed-{self.seed}"
+
+
+def rate_name(rate: float) -> str:
+    """A rate as part of a name, which may hold no dots: 0.003 is 0p003."""
+    return f"{rate:g}".replace(".", "p")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much Tables 2 and 5 tune: sizes that stand for the paper's in a model of another size."""
+
+    heads: int
+    """Of Table 1."""
+    several: tuple[int, ...]
+    """Heads, Table 2."""
+    mlps: int
+    """Beside `heads`, Table 2."""
+    more: tuple[int, ...]
+    """MLPs, Table 5."""
+
+
+def rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[Tuned, ...]:
+    """The rows of a table, in the paper's order."""
+    if table == 1:
+        methods: tuple[Method, ...] = ("precise", "lora", "random")
+        return (Tuned("full"), *(Tuned(method, sizes.heads) for method in methods))
+    if table == 2:
+        alone = (Tuned("precise", heads) for heads in sizes.several)
+        return (*alone, Tuned("precise", sizes.heads, sizes.mlps))
+    return tuple(Tuned("precise", sizes.heads, mlps) for mlps in sizes.more)
+
+
+def validation_accuracy(answers: Answers) -> float:
+    """The share of validation questions answered right, NaN where there are none; no other question
+    takes part."""
+    chosen = [task.startswith(VALIDATION) for task in answers.task]
+    return answers.select(chosen).accuracy
+
+
+def grid(tuned: Iterable[Tuned], rates: Iterable[float], seed: int) -> list[Training]:
+    """One training per row and rate, those of a row together."""
+    rates = tuple(rates)
+    return [Training(row, rate, seed) for row in dict.fromkeys(tuned) for rate in rates]
+
+
+def repeats(chosen: Mapping[Tuned, float], seeds: Iterable[int]) -> list[Training]:
+    """Further trainings of each row at its rate."""
+    seeds = tuple(seeds)
+    return [Training(row, rate, seed) for row, rate in chosen.items() for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which trainings make a table: of each row the rate with the best validation accuracy."""
+
+    validation: Mapping[Tuned, Mapping[float, float]]
+    """Accuracy by rate, all with one seed."""
+
+    @property
+    def rates(self) -> dict[Tuned, float]:
+        """The chosen rate of each row; the smaller of equals.
+
+        Raises:
+            ValueError: several rates, and no validation to choose on.
+        """
+        for row, found in self.validation.items():
+            if len(found) > 1 and any(isnan(accuracy) for accuracy in found.values()):
+                raise ValueError(
+                    f"expected validation questions to choose a rate on, found none for {row.name} "
+                    f"at {', '.join(f'{rate:g}' for rate in found)}; train at one rate"
+                )
+        return {
+            row: max(found, key=lambda rate: (found[rate], -rate))
+            for row, found in self.validation.items()
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "Chosen":
+        """What `to_arrays` has written."""
+        header, accuracy = arrays.header, arrays.tensors["validation_accuracy"].tolist()
+        rows = (Tuned(row["method"], row["heads"], row["mlps"]) for row in header["rows"])
+        by_rate = (
+            dict(zip(*row, strict=True)) for row in zip(header["rates"], accuracy, strict=True)
+        )
+        return cls(dict(zip(rows, by_rate, strict=True)))
+
+    def to_arrays(self) -> Arrays:
+        """The rows with their chosen rates and all rates are in the header."""
+        rows = [{**asdict(row), "rate": rate} for row, rate in self.rates.items()]
+        accuracy = [[*found.values()] for found in self.validation.values()]
+        rates = [[*found] for found in self.validation.values()]
+        header = {"kind": "chosen_rates", "rows": rows, "rates": rates}
+        return Arrays({"validation_accuracy": torch.tensor(accuracy)}, header)
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row per setting and rate: method, heads, mlps, rate, validation_accuracy, chosen."""
+        from pandas import DataFrame
+
+        return DataFrame(
+            {**asdict(row), "rate": rate, "validation_accuracy": accuracy, "chosen": rate == best}
+            for (row, best) in self.rates.items()
+            for rate, accuracy in self.validation[row].items()
+        )

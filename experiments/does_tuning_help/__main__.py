@@ -23,6 +23,15 @@ from arith_lens.answers import Answers
 from arith_lens.fine_tuning.results import CHECKPOINT
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
+from experiments.does_tuning_help import (
+    Chosen,
+    Training,
+    Tuned,
+    grid,
+    repeats,
+    rows,
+    validation_accuracy,
+)
 from experiments.does_tuning_help.plan import (
     Config,
     Plan,
@@ -32,18 +41,7 @@ from experiments.does_tuning_help.plan import (
     on_gpu,
     planned,
 )
-from experiments.does_tuning_help.training import (
-    Chosen,
-    Job,
-    Training,
-    Tuned,
-    grid,
-    repeats,
-    rows,
-    side_by_side,
-    train_and_ask,
-    validation_accuracy,
-)
+from experiments.does_tuning_help.training import Job, side_by_side, train_and_ask
 from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
 from experiments.settings import (
     loaded_model,

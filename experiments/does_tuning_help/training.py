@@ -1,171 +1,40 @@
-"""One training: what is tuned, on what, what is asked before and after; and many side by side."""
+"""One training: on what, and what is asked before and after; many side by side; what they leave."""
 
 import gc
+import hashlib
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from math import isnan
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import torch
 
 import arith_lens as al
 from arith_lens.answers import Answers, Question
-from arith_lens.arrays import Arrays
 from arith_lens.benchmarks import training_parts
 from arith_lens.benchmarks.training import TrainingPart, to_dataset
 from arith_lens.evaluation import EvaluationResult
+from arith_lens.fine_tuning import TuningResult
+from arith_lens.fine_tuning.results import DELTA
 from arith_lens.paper import BENCHMARKS
 from arith_lens.reference.sets import Line, load_set, world_questions
+from arith_lens.runs import Run, RunError, find_runs
+from experiments.does_tuning_help import VALIDATION, Training
+from experiments.results import TABLE, TRAINING, trainings, tuned_by
+from experiments.settings import ModelSettings
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
+EXPERIMENT, TABLE_1 = "does_tuning_help", "1"
+Settings = TypeVar("Settings", bound=ModelSettings)
 Work = TypeVar("Work")
 Result = TypeVar("Result")
-Method: TypeAlias = Literal["full", "precise", "lora", "random"]
-VALIDATION = "validation/"
-"""Before the task's name of a question that rates are chosen on."""
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What a row of a table tunes; LoRA has as many parameters as so many heads."""
-
-    method: Method
-    heads: int = 0
-    mlps: int = 0
-
-    @property
-    def name(self) -> str:
-        return "full" if self.method == "full" else f"{self.method}-{self.heads}-{self.mlps}"
-
-
-@dataclass(frozen=True)
-class Training:
-    """One training of a row."""
-
-    tuned: Tuned
-    rate: float
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """What its answers are called in a run."""
-        return f"{self.tuned.name}-rate-{rate_name(self.rate)}-seed-{self.seed}"
-
-
-def rate_name(rate: float) -> str:
-    """A rate as part of a name, which may hold no dots: 0.003 is 0p003."""
-    return f"{rate:g}".replace(".", "p")
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much Tables 2 and 5 tune: sizes that stand for the paper's in a model of another size."""
-
-    heads: int
-    """Of Table 1."""
-    several: tuple[int, ...]
-    """Heads, Table 2."""
-    mlps: int
-    """Beside `heads`, Table 2."""
-    more: tuple[int, ...]
-    """MLPs, Table 5."""
-
-
-def rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[Tuned, ...]:
-    """The rows of a table, in the paper's order."""
-    if table == 1:
-        methods: tuple[Method, ...] = ("precise", "lora", "random")
-        return (Tuned("full"), *(Tuned(method, sizes.heads) for method in methods))
-    if table == 2:
-        alone = (Tuned("precise", heads) for heads in sizes.several)
-        return (*alone, Tuned("precise", sizes.heads, sizes.mlps))
-    return tuple(Tuned("precise", sizes.heads, mlps) for mlps in sizes.more)
-
-
-def validation_accuracy(answers: Answers) -> float:
-    """The share of validation questions answered right, NaN where there are none; no other question
-    takes part."""
-    chosen = [task.startswith(VALIDATION) for task in answers.task]
-    return answers.select(chosen).accuracy
-
-
-def grid(tuned: Iterable[Tuned], rates: Iterable[float], seed: int) -> list[Training]:
-    """One training per row and rate, those of a row together."""
-    rates = tuple(rates)
-    return [Training(row, rate, seed) for row in dict.fromkeys(tuned) for rate in rates]
-
-
-def repeats(chosen: Mapping[Tuned, float], seeds: Iterable[int]) -> list[Training]:
-    """Further trainings of each row at its rate."""
-    seeds = tuple(seeds)
-    return [Training(row, rate, seed) for row, rate in chosen.items() for seed in seeds]
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Which trainings make a table: of each row the rate with the best validation accuracy."""
-
-    validation: Mapping[Tuned, Mapping[float, float]]
-    """Accuracy by rate, all with one seed."""
-
-    @property
-    def rates(self) -> dict[Tuned, float]:
-        """The chosen rate of each row; the smaller of equals.
-
-        Raises:
-            ValueError: several rates, and no validation to choose on.
-        """
-        for row, found in self.validation.items():
-            if len(found) > 1 and any(isnan(accuracy) for accuracy in found.values()):
-                raise ValueError(
-                    f"expected validation questions to choose a rate on, found none for {row.name} "
-                    f"at {', '.join(f'{rate:g}' for rate in found)}; train at one rate"
-                )
-        return {
-            row: max(found, key=lambda rate: (found[rate], -rate))
-            for row, found in self.validation.items()
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> "Chosen":
-        """What `to_arrays` has written."""
-        header, accuracy = arrays.header, arrays.tensors["validation_accuracy"].tolist()
-        rows = (Tuned(row["method"], row["heads"], row["mlps"]) for row in header["rows"])
-        by_rate = (
-            dict(zip(*row, strict=True)) for row in zip(header["rates"], accuracy, strict=True)
-        )
-        return cls(dict(zip(rows, by_rate, strict=True)))
-
-    def to_arrays(self) -> Arrays:
-        """The rows with their chosen rates and all rates are in the header."""
-        rows = [{**asdict(row), "rate": rate} for row, rate in self.rates.items()]
-        accuracy = [[*found.values()] for found in self.validation.values()]
-        rates = [[*found] for found in self.validation.values()]
-        header = {"kind": "chosen_rates", "rows": rows, "rates": rates}
-        return Arrays({"validation_accuracy": torch.tensor(accuracy)}, header)
-
-    def to_dataframe(self) -> "DataFrame":
-        """One row per setting and rate: method, heads, mlps, rate, validation_accuracy, chosen."""
-        from pandas import DataFrame
-
-        return DataFrame(
-            {**asdict(row), "rate": rate, "validation_accuracy": accuracy, "chosen": rate == best}
-            for (row, best) in self.rates.items()
-            for rate, accuracy in self.validation[row].items()
-        )
-
-
 END_OF_ANSWER = "\n"
 """What follows an answer in the closed world. It is learned with the answer: a model that is tuned
 on bare answers forgets to stop, and "17" becomes "171". EOS, which the shipped models have never
@@ -466,3 +335,87 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
+
+
+@dataclass(frozen=True)
+class TunedModel:
+    """One precise training at the chosen rate."""
+
+    name: str
+    """Such as seed-0."""
+    result: TuningResult
+
+    @property
+    def heads(self) -> tuple[al.Head, ...]:
+        return tuple(map(al.Head.parse, self.result.heads))
+
+    @property
+    def sha256(self) -> str:
+        """Of the trained slices' file."""
+        return hashlib.sha256((Path(self.result.output) / DELTA).read_bytes()).hexdigest()
+
+    def load(self, settings: ModelSettings) -> al.HookedModel:
+        """The model, ready for every analysis, in the dtype and on the device of the settings."""
+        dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
+        return al.load_model(self.result.model(), dtype=dtype, device=settings.device)
+
+
+@dataclass(frozen=True)
+class AfterTuning(Generic[Settings]):
+    """A question about tuned models: its settings, and the models that a run of Table 1 left."""
+
+    settings: Settings
+    models: tuple[TunedModel, ...]
+
+    @classmethod
+    def find(cls, settings: Settings, root: Path) -> "AfterTuning[Settings]":
+        """With the models of the newest finished run of the tuning experiment.
+
+        Raises:
+            RunError: there is none, or the folder of a model is gone.
+        """
+        return cls(settings, tuple(precise_models(tuning_run(settings.model, root))))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What names a run of this question: the settings, and the weights that were trained."""
+        return {**vars(self.settings), "tuned": [model.sha256 for model in self.models]}
+
+
+def tuning_run(model: str, root: Path) -> Run:
+    """The newest finished run of the tuning experiment that has Table 1.
+
+    Raises:
+        RunError: there is none; the message has the command that makes one.
+    """
+    runs = find_runs(EXPERIMENT, model=model, root=root)
+    complete = [run for run in runs if TABLE.is_in(run, TABLE_1)]
+    if not complete:
+        raise RunError(
+            f"expected a finished run of {model} with Table 1 under {root / EXPERIMENT}, found "
+            f"none. Make one: python -m experiments {EXPERIMENT} --table 1 --model {model}"
+        )
+    return complete[0]
+
+
+def precise_models(run: Run) -> list[TunedModel]:
+    """The precisely tuned models of Table 1, a seed each.
+
+    Raises:
+        RunError: the folder of one is gone.
+    """
+    rates = TABLE.load(run, TABLE_1).rates
+    (row,) = (row for row in rates if row.method == "precise")
+    models = []
+    for name in trainings(run):
+        facts = TRAINING.facts(run, name)
+        if tuned_by(facts) == row and facts["rate"] == rates[row]:
+            folder = run.path / "trainings" / name
+            try:
+                models.append(TunedModel(f"seed-{facts['seed']}", TuningResult.load(folder)))
+            except FileNotFoundError as error:
+                raise RunError(
+                    f"{error}. Train it again: python -m experiments {EXPERIMENT} --model "
+                    f"{run.config['model']} --again"
+                ) from error
+    return sorted(models, key=lambda one: one.name)

@@ -348,6 +348,7 @@ def memory_table(size: str, *, n_pairs: int, device: str, dtype: str, threads: i
     Bytes beyond the loaded model, and the model's own; None where not measured.
     """
     rows: list[dict[str, Cell]] = []
+    sizes: dict[str, Cell]
     for rival in RIVALS:
         if rival.missing:
             sizes = dict.fromkeys(("peak_bytes", "model_bytes", "predicted_bytes"))
