@@ -16,6 +16,7 @@ import tyro
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import PartDone, Run, RunError, open_run
 from arith_lens.runs.processes import PART, claim_rank_zero
+from experiments.exits import exit_on_user_error
 
 RESULTS = Path("results")
 """Where runs are kept, unless the user names another root."""
@@ -186,15 +187,6 @@ def exit_cleanly() -> Iterator[None]:
 
 def _with_notes(error: BaseException) -> str:
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
-
-
-@contextmanager
-def exit_on_user_error() -> Iterator[None]:
-    """Around what a user names: a mistake ends with its message alone, without a traceback."""
-    try:
-        yield
-    except (OSError, ValueError, RunError, FloatingPointError, MemoryError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
 
 
 @contextmanager

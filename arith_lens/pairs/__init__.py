@@ -11,6 +11,6 @@ from arith_lens.pairs.correctness import keep_correct as keep_correct
 from arith_lens.pairs.inventory import TemplateFacts as TemplateFacts
 from arith_lens.pairs.inventory import template_facts as template_facts
 from arith_lens.pairs.prompt_pairs import PromptPairs as PromptPairs
-from arith_lens.pairs.prompt_pairs import Role as Role
+from arith_lens.pairs.roles import Role as Role
 from arith_lens.pairs.sampling import sample_pairs as sample_pairs
 from arith_lens.pairs.selection import Selection as Selection

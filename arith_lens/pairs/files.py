@@ -7,27 +7,30 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from arith_lens.pairs.prompt_pairs import PromptPairs, Role
+from arith_lens.pairs.roles import Role
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.selection import Selection
-from arith_lens.pairs.texts import from_texts
+
+if TYPE_CHECKING:
+    from arith_lens.pairs.prompt_pairs import PromptPairs
 
 COLUMNS = ("reference", "counterfactual", "answer")
 OPTIONAL = ("template", "a", "b")
 TEXTS = ("reference_text", "counterfactual_text", "answer_text")
+Row: TypeAlias = Mapping[str, Any]
 
 
-def to_jsonl(pairs: PromptPairs, path: str | Path) -> None:
+def to_jsonl(pairs: "PromptPairs", path: str | Path) -> None:
     """One JSON object a pair, text only; raises ValueError for pairs from bare tokens."""
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in _text_rows(pairs)]
     Path(path).write_text("".join(lines), encoding="utf-8")
 
 
-def to_csv(pairs: PromptPairs, path: str | Path) -> None:
+def to_csv(pairs: "PromptPairs", path: str | Path) -> None:
     """A table with a header, text only; raises ValueError for pairs from bare tokens."""
     rows = _text_rows(pairs)
     with Path(path).open("w", encoding="utf-8", newline="") as file:
@@ -36,14 +39,11 @@ def to_csv(pairs: PromptPairs, path: str | Path) -> None:
         writer.writerows(rows)
 
 
-def from_jsonl(path: str | Path, model: Any) -> PromptPairs:
-    """Pairs from JSON lines with the keys reference, counterfactual and answer.
-
-    Rows that `to_jsonl` wrote get their roles back; prompts of your own have none.
+def read_jsonl(path: str | Path) -> list[Row]:
+    """The rows of JSON lines with the keys reference, counterfactual and answer.
 
     Raises:
-        ValueError: a damaged line or a missing key (with its line), prompts of unequal length,
-            or an answer that is not one token after its prompt.
+        ValueError: no row, a damaged line, or a missing key (with its line).
     """
     rows = []
     for number, line in enumerate(StringIO(_text(path), newline=None), 1):
@@ -54,27 +54,27 @@ def from_jsonl(path: str | Path, model: Any) -> PromptPairs:
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
         rows.append(_checked(row, f"{path}, line {number}"))
-    return _from_file(rows, path, model)
+    return _not_empty(rows, path)
 
 
-def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> PromptPairs:
-    """Pairs from dicts with the keys reference, counterfactual and answer; see from_jsonl."""
-    return from_texts([_checked(row, f"row {i}") for i, row in enumerate(rows)], model)
+def checked_rows(rows: Sequence[Row]) -> list[Row]:
+    """Dicts with the keys reference, counterfactual and answer. Raises ValueError as read_jsonl."""
+    return [_checked(row, f"row {i}") for i, row in enumerate(rows)]
 
 
-def from_csv(path: str | Path, model: Any) -> PromptPairs:
-    """Pairs from a table with the columns reference, counterfactual and answer; see from_jsonl."""
+def read_csv(path: str | Path) -> list[Row]:
+    """The rows of a table with the columns reference, counterfactual and answer; see read_jsonl."""
     table = csv.DictReader(StringIO(_text(path), newline=""))
     try:
         rows = [_checked(row, f"{path}, row {i}") for i, row in enumerate(table, 1)]
     except csv.Error as error:
         raise ValueError(f"{path}, line {table.line_num}: not a line of CSV ({error})") from error
-    return _from_file(rows, path, model)
+    return _not_empty(rows, path)
 
 
-def from_file(path: str | Path, model: Any) -> PromptPairs:
-    """Pairs from a table where the name ends in `.csv`, else from JSON lines; see from_jsonl."""
-    return (from_csv if Path(path).suffix.lower() == ".csv" else from_jsonl)(path, model)
+def read_file(path: str | Path) -> list[Row]:
+    """The rows of a table where the name ends in `.csv`, else of JSON lines; see read_jsonl."""
+    return (read_csv if Path(path).suffix.lower() == ".csv" else read_jsonl)(path)
 
 
 def _text(path: str | Path) -> str:
@@ -90,12 +90,12 @@ def _text(path: str | Path) -> str:
         ) from error
 
 
-def _from_file(rows: Sequence[Mapping[str, Any]], path: str | Path, model: Any) -> PromptPairs:
+def _not_empty(rows: list[Row], path: str | Path) -> list[Row]:
     if not rows:
         raise ValueError(
             f"expected rows of {', '.join(COLUMNS)} in {path}, found none; write one a pair"
         )
-    return from_texts(rows, model)
+    return rows
 
 
 def _checked(row: Any, place: str) -> Mapping[str, Any]:
@@ -149,7 +149,7 @@ def _check_origin(row: dict[str, Any], place: str) -> None:
             raise ValueError(f"{place}: expected a whole number as {key!r}, found {row[key]!r}")
 
 
-def _text_rows(pairs: PromptPairs) -> list[dict[str, Any]]:
+def _text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
     texts = [getattr(pairs, name) for name in TEXTS]
     if any(text is None for text in texts):
         raise ValueError(
@@ -164,7 +164,7 @@ def _text_rows(pairs: PromptPairs) -> list[dict[str, Any]]:
     return [{**row, **{key: more[key][i] for key in more}} for i, row in enumerate(rows)]
 
 
-def to_dataset(pairs: PromptPairs) -> Any:
+def to_dataset(pairs: "PromptPairs") -> Any:
     """Everything but the padding; the selection and the tokens' names are in the description."""
     from datasets import Dataset, DatasetInfo
 
@@ -191,8 +191,9 @@ def to_dataset(pairs: PromptPairs) -> Any:
     return Dataset.from_dict(columns, info=DatasetInfo(description=json.dumps(about)))
 
 
-def from_dataset(dataset: Any) -> PromptPairs:
-    """The pairs that `to_dataset` wrote, or bare tokens: columns reference, counterfactual, answer.
+def dataset_fields(dataset: Any) -> dict[str, Any]:
+    """The fields of `PromptPairs` that `to_dataset` wrote, or bare tokens: columns reference,
+    counterfactual, answer.
 
     Rows of bare tokens may be padded on either side if there is a column attention_mask.
 
@@ -222,16 +223,17 @@ def from_dataset(dataset: Any) -> PromptPairs:
     spans = {role: torch.tensor(columns[str(role)]) + starts for role in roles}
     tuples = {n: tuple(columns[n]) for n in ("template", "operation", *TEXTS) if n in columns}
     tensors = {n: torch.tensor(columns[n]) for n in ("operands", "computed") if n in columns}
-    return PromptPairs(
-        reference=tokens,
-        counterfactual=left_pad(columns["counterfactual"])[0],
-        answer=torch.tensor(columns["answer"]),
-        attention_mask=mask,
-        spans=spans or None,
+    return {
+        "reference": tokens,
+        "counterfactual": left_pad(columns["counterfactual"])[0],
+        "answer": torch.tensor(columns["answer"]),
+        "attention_mask": mask,
+        "spans": spans or None,
         **tuples,
         **tensors,
-        **{"explicit_mask": "attention_mask" in columns, **_about(dataset.info.description)},
-    )
+        "explicit_mask": "attention_mask" in columns,
+        **_about(dataset.info.description),
+    }
 
 
 def _about(description: str | None) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""Roles and PromptPairs: reference prompts and their counterfactuals, aligned token by token."""
+"""PromptPairs: reference prompts and their counterfactuals, aligned token by token."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from arith_lens.pairs import files, show
+from arith_lens.pairs.roles import Role, Spans
 from arith_lens.pairs.rows import PAD, check_mask, check_shapes, join, refuse_padding, take
 from arith_lens.pairs.selection import Selection
-
-
-class Role(StrEnum):
-    """What a token is for in "The sum of 31 and 47 is "."""
-
-    OPERAND_A = "operand a"
-    OPERATOR = "operator"
-    OPERAND_B = "operand b"
-    END = "END"  # last prompt token: the logits here predict the answer
-    BOS = "BOS"
-    OTHER = "other"
-
-
-Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
+from arith_lens.pairs.texts import tokenized
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,70 +173,50 @@ class PromptPairs:
 
     def summary(self) -> str:
         """What a reader must know of these pairs, in a few lines."""
-        from arith_lens.pairs.show import summary
-
-        return summary(self)
+        return show.summary(self)
 
     def __repr__(self) -> str:
         return f"PromptPairs({len(self)} pairs, {self.n_distinct} distinct references)"
 
     def _repr_html_(self) -> str:
-        from arith_lens.pairs.show import table
-
-        return table(self)
+        return show.table(self)
 
     def to_dataset(self) -> Any:
         """A `datasets.Dataset` that holds everything; `from_dataset` gives the same pairs back."""
-        from arith_lens.pairs.files import to_dataset
-
-        return to_dataset(self)
+        return files.to_dataset(self)
 
     @staticmethod
     def from_dataset(dataset: Any) -> "PromptPairs":
         """The pairs that `to_dataset` wrote."""
-        from arith_lens.pairs.files import from_dataset
-
-        return from_dataset(dataset)
+        return PromptPairs(**files.dataset_fields(dataset))
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write one JSON object a pair: reference, counterfactual and answer as text, and more."""
-        from arith_lens.pairs.files import to_jsonl
-
-        to_jsonl(self, path)
+        files.to_jsonl(self, path)
 
     def to_csv(self, path: str | Path) -> None:
         """Write a table with the columns reference, counterfactual, answer (text), and more."""
-        from arith_lens.pairs.files import to_csv
-
-        to_csv(self, path)
+        files.to_csv(self, path)
 
     @staticmethod
     def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> "PromptPairs":
         """Prompts of your own as dicts, `{"reference": …, "counterfactual": …, "answer": …}`."""
-        from arith_lens.pairs.files import from_rows
-
-        return from_rows(rows, model)
+        return PromptPairs(**tokenized(files.checked_rows(rows), model))
 
     @staticmethod
     def from_jsonl(path: str | Path, model: Any) -> "PromptPairs":
         """Prompts of your own, or those of `to_jsonl`, tokenized by `model` (or a tokenizer)."""
-        from arith_lens.pairs.files import from_jsonl
-
-        return from_jsonl(path, model)
+        return PromptPairs(**tokenized(files.read_jsonl(path), model))
 
     @staticmethod
     def from_csv(path: str | Path, model: Any) -> "PromptPairs":
         """As `from_jsonl`, from a table with a header."""
-        from arith_lens.pairs.files import from_csv
-
-        return from_csv(path, model)
+        return PromptPairs(**tokenized(files.read_csv(path), model))
 
     @staticmethod
     def from_file(path: str | Path, model: Any) -> "PromptPairs":
         """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`."""
-        from arith_lens.pairs.files import from_file
-
-        return from_file(path, model)
+        return PromptPairs(**tokenized(files.read_file(path), model))
 
 
 def _widen(pairs: PromptPairs, width: int) -> PromptPairs:

@@ -1,8 +1,12 @@
 """How pairs print: a summary in a few lines, and a table whose tokens are coloured by role."""
 
 from html import escape
+from typing import TYPE_CHECKING
 
-from arith_lens.pairs.prompt_pairs import PromptPairs, Role
+from arith_lens.pairs.roles import Role
+
+if TYPE_CHECKING:
+    from arith_lens.pairs.prompt_pairs import PromptPairs
 
 SHOWN = 8  # pairs of the table
 COLOURS = {
@@ -14,7 +18,7 @@ COLOURS = {
 }
 
 
-def summary(pairs: PromptPairs) -> str:
+def summary(pairs: "PromptPairs") -> str:
     """Pairs, distinct references, operations, computed pairs, tokens, and the selection."""
     lines = [f"{len(pairs)} pairs, {pairs.n_distinct} distinct reference prompts"]
     if len(pairs):
@@ -33,7 +37,7 @@ def summary(pairs: PromptPairs) -> str:
     return "\n".join(lines)
 
 
-def table(pairs: PromptPairs) -> str:
+def table(pairs: "PromptPairs") -> str:
     """The first pairs as HTML: reference above counterfactual, token above token, coloured by role.
 
     Tokens that differ are underlined; C stands behind the reference. No script, no network, and
@@ -50,7 +54,7 @@ def table(pairs: PromptPairs) -> str:
     return f"<div><div>{said}</div>{legend}{grids}{more}</div>"
 
 
-def _grid(pairs: PromptPairs, pair: int) -> str:
+def _grid(pairs: "PromptPairs", pair: int) -> str:
     shown = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
     colours = _colours(pairs, pair)
     rows = []
@@ -66,7 +70,7 @@ def _grid(pairs: PromptPairs, pair: int) -> str:
     return f'<table style="margin:6px 0;border-collapse:collapse">{"".join(rows)}</table>'
 
 
-def _colours(pairs: PromptPairs, pair: int) -> dict[int, str]:
+def _colours(pairs: "PromptPairs", pair: int) -> dict[int, str]:
     if pairs.spans is None:
         return {}
     return {
@@ -84,7 +88,7 @@ def _ink(colour: str) -> str:
     return f"background:{colour};color:#222"
 
 
-def _cell(pairs: PromptPairs, token: int, colour: str | None, *, changed: bool = False) -> str:
+def _cell(pairs: "PromptPairs", token: int, colour: str | None, *, changed: bool = False) -> str:
     piece = escape((pairs.pieces or {}).get(token, str(token)))
     style = f"{_TOKEN};{_ink(colour)}" if colour else _TOKEN
     inside = f"<u>{piece}</u>" if changed else piece

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import (
     Prompt,
@@ -31,8 +30,13 @@ _BY_NAME: dict[str, AnyTemplate] = {
 }
 
 
-def from_texts(rows: Sequence[Mapping[str, Any]], model: Any) -> PromptPairs:
-    """Pairs from rows with reference, counterfactual and answer; see PromptPairs.from_jsonl."""
+def tokenized(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]:
+    """The fields of `PromptPairs` of rows with reference, counterfactual and answer.
+
+    Raises:
+        ValueError: no row, prompts of unequal length, equal prompts, or an answer that is not one
+            token after its prompt.
+    """
     if not rows:
         raise ValueError("no pairs: expected at least one row of reference, counterfactual, answer")
     tokenizer = tokenizer_of(model)
@@ -55,17 +59,17 @@ def from_texts(rows: Sequence[Mapping[str, Any]], model: Any) -> PromptPairs:
             texts = (references[i], counterfactuals[i])
             raise ValueError(not_aligned(tokenizer, i, texts, (prompt, other)))
     ids, mask = left_pad([prompt.ids for prompt in prompts])
-    return PromptPairs(
-        reference=ids,
-        counterfactual=left_pad([other.ids for other in others])[0],
-        answer=torch.tensor(tokens),
-        attention_mask=mask,
-        reference_text=tuple(references),
-        counterfactual_text=tuple(counterfactuals),
-        answer_text=tuple(answers),
-        pieces=pieces(tokenizer, [p.ids for p in (*prompts, *others)] + [tokens]),
+    return {
+        "reference": ids,
+        "counterfactual": left_pad([other.ids for other in others])[0],
+        "answer": torch.tensor(tokens),
+        "attention_mask": mask,
+        "reference_text": tuple(references),
+        "counterfactual_text": tuple(counterfactuals),
+        "answer_text": tuple(answers),
+        "pieces": pieces(tokenizer, [p.ids for p in (*prompts, *others)] + [tokens]),
         **_known(tokenizer, rows, prompts, ids.shape[1]),
-    )
+    }
 
 
 def not_aligned(

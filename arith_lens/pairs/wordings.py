@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from arith_lens.pairs.prompt_pairs import Role
+from arith_lens.pairs.roles import Role
 from arith_lens.pairs.tokens import (
     Prompt,
     Span,

@@ -1,7 +1,7 @@
 """The processes that fill one run: started together by torchrun or accelerate, or apart.
 
-torchrun --nproc_per_node 4 -m experiments.which_heads        they share the folder of the run
-ARITH_LENS_PART=2/3 python -m experiments.which_heads         the second of three, each alone
+Processes that torchrun or accelerate starts together share the folder of the run. A process that is
+started with the environment variable ARITH_LENS_PART=2/3 is the second of three, each alone.
 """
 
 import os
