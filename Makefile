@@ -41,19 +41,19 @@ SAMPLE = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 WITH = $(SAMPLE) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 ASK = --model $(call quoted,$(MODEL)) $(WITH)
 SHOW = $(SAMPLE) --model $(call quoted,$(MODEL))
-SHOW_N = $(if $(N),--n $(N)) --model $(call quoted,$(MODEL))
+OF_MODEL = --model $(call quoted,$(MODEL))
+SHOW_MODEL = $(OF_MODEL)
+SHOW_N = $(if $(N),--n $(N)) $(OF_MODEL)
 ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 KNOCK = $(ALONE) $(if $(N),--n $(N))
+KNOCK_EACH = $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
+KNOCK_DATA = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+KNOCK_TUNED = $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
 TUNE = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) $(if $(LIMIT),--questions $(LIMIT)) \
 	$(if $(TASKS),--tasks $(TASKS))
 
-PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments.what_do_mlps_add \
+PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_mlps_add \
 	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
-
-# On a CPU several processes of one thread share the work of small models better than threads do.
-SHARED = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc_per_node $(PROCESSES) -m,$(BIN)/python -m)
-
-LOOK = $(BIN)/python -m experiments.where_do_they_look $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
 
 # Prompts of one's own work with these alone; the other targets would answer another question.
 TAKE_PAIRS = fig2 fig12 fig15 stability templates
@@ -67,144 +67,87 @@ endif
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@sed -nE -e 's/^([a-z0-9-]+):.*## (.*)/\1 \2/p' -e 's/^.*call exhibit,([a-z0-9-]+),.*## (.*)/\1 \2/p' \
+		$(MAKEFILE_LIST) | while read -r name text; do printf 'make %-14s %s\n' "$$name" "$$text"; done
 	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= KEEP= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= PROCESSES= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 
-fig2: $(STAMP) ## which heads write the answer? compute, then draw figures/<model>/fig2.html
-	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.fig2 $(SHOW)
+# Most targets compute with one experiment and draw with one figure:
+#   exhibit,<target>,<experiment>,<variable with its options>,<variable with the figure's options>
+define exhibit
+.PHONY: $(1)
+$(1): $(STAMP)
+	$$(START_$(1)) experiments $(2) $$($(3))
+	$$(BIN)/python -m figures $(subst -,_,$(1)) $$($(4))
+START_$(1) ?= $$(BIN)/python -m
+endef
+
+# On a CPU several processes of one thread share the work of small models better than threads do.
+START_fig3 = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc_per_node $(PROCESSES) -m,$(BIN)/python -m)
+
+$(eval $(call exhibit,fig2,which_heads,ASK,SHOW)) ## which heads write the answer? compute, then draw figures/<model>/fig2.html
+$(eval $(call exhibit,fig3,are_they_needed,KNOCK_EACH,SHOW)) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
+$(eval $(call exhibit,fig4,what_comes_instead,KNOCK,SHOW_N)) ## what does the model say without them? next tokens before and after
+$(eval $(call exhibit,fig5,where_do_they_look,KNOCK_EACH,SHOW)) ## where do the key heads look? attention from END by role
+$(eval $(call exhibit,fig6,what_do_mlps_add,KNOCK_EACH,SHOW)) ## what do MLPs read and add? cosines with the numbers, one prompt in full
+$(eval $(call exhibit,fig7,where_do_they_look,KNOCK_EACH,SHOW)) ## operand heads on other formats: which tokens END looks at
+$(eval $(call exhibit,fig9,what_the_calculation_does,KNOCK,SHOW_N)) ## what does the model say with the calculation, and without it?
+$(eval $(call exhibit,fig15,which_heads,ASK,SHOW)) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
+$(eval $(call exhibit,fig16,where_do_they_look,KNOCK_EACH,SHOW)) ## operator heads on the word of each operation
+$(eval $(call exhibit,fig17,like_a_computer,ALONE,SHOW_MODEL)) ## does the model add like a computer? columns with carries beside its layers
+$(eval $(call exhibit,table1,does_tuning_help --table 1,TUNE,SHOW_N)) ## does tuning the key heads help? beside full, LoRA, random heads (about 20 minutes)
+$(eval $(call exhibit,table2,does_tuning_help --table 2,TUNE,SHOW_N)) ## how many heads to tune? (half an hour; stopped, it goes on)
+$(eval $(call exhibit,table3,do_powers_use_them,ALONE,SHOW_MODEL)) ## do powers use the same heads?
+$(eval $(call exhibit,table4,do_word_problems_use_them,KNOCK_DATA,SHOW_N)) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
+$(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE,SHOW_N)) ## how many MLPs beside them? (half an hour; stopped, it goes on)
+$(eval $(call exhibit,paths,which_paths,ASK,SHOW)) ## the strongest heads' effects: direct, via MLPs, total
+$(eval $(call exhibit,carriers,which_mlps_carry_them,ASK,SHOW)) ## which MLPs carry the strongest heads' effects? compute, then draw
+$(eval $(call exhibit,stability,which_heads,ASK,SHOW)) ## how many prompts until the strongest heads stay the same?
+$(eval $(call exhibit,templates,which_heads,ASK,SHOW)) ## the strongest heads in each wording
+$(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA,SHOW_N)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
+$(eval $(call exhibit,frontier,does_tuning_help --table 1,TUNE,SHOW_N)) ## gained in mathematics against lost elsewhere, at every rate of table1
+$(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL,SHOW_MODEL)) ## do other abilities hang on the tuned heads? needs table1
+$(eval $(call exhibit,drift,does_it_drift,OF_MODEL,SHOW_MODEL)) ## does a tuned model's accuracy drift over thousands of answers? needs table1
+$(eval $(call exhibit,before-after,what_tuning_changes,KNOCK_TUNED,SHOW_N)) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
 
 fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKENIZER= or MODEL=
-	$(BIN)/python -m experiments.template_tables --figure 8 --tokenizers $(TOKENIZER)
-
-fig9: $(STAMP) ## what does the model say with the calculation, and without it?
-	$(BIN)/python -m experiments.what_the_calculation_does $(KNOCK)
-	$(BIN)/python -m figures.fig9 $(SHOW_N)
+	$(BIN)/python -m experiments template_tables --figure 8 --tokenizers $(TOKENIZER)
 
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
-	$(BIN)/python -m experiments.template_tables --figure 10 --tokenizers $(TOKENIZER)
+	$(BIN)/python -m experiments template_tables --figure 10 --tokenizers $(TOKENIZER)
 
-fig3: $(STAMP) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
-	$(SHARED) experiments.are_they_needed $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
-	$(BIN)/python -m figures.fig3 $(SHOW)
-
-fig4: $(STAMP) ## what does the model say without them? next tokens before and after
-	$(BIN)/python -m experiments.what_comes_instead $(KNOCK)
-	$(BIN)/python -m figures.fig4 $(SHOW_N)
-
-table3: $(STAMP) ## do powers use the same heads?
-	$(BIN)/python -m experiments.do_powers_use_them $(ALONE)
-	$(BIN)/python -m figures.table3 --model $(call quoted,$(MODEL))
-
-table4: $(STAMP) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
-	$(BIN)/python -m experiments.do_word_problems_use_them $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
-	$(BIN)/python -m figures.table4 $(SHOW_N)
-
-table1: $(STAMP) ## does tuning the key heads help? beside full, LoRA, random heads (about 20 minutes)
-	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 1
-	$(BIN)/python -m figures.table1 $(SHOW_N)
-
-table2: $(STAMP) ## how many heads to tune? (half an hour; stopped, it goes on)
-	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 2
-	$(BIN)/python -m figures.table2 $(SHOW_N)
-
-table5: $(STAMP) ## how many MLPs beside them? (half an hour; stopped, it goes on)
-	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 5
-	$(BIN)/python -m figures.table5 $(SHOW_N)
-
-frontier: $(STAMP) ## gained in mathematics against lost elsewhere, at every rate of table1
-	$(BIN)/python -m experiments.does_tuning_help $(TUNE) --table 1
-	$(BIN)/python -m figures.frontier $(SHOW_N)
-
-carrying: $(STAMP) ## do other abilities hang on the tuned heads? needs table1
-	$(BIN)/python -m experiments.do_tuned_heads_carry_more --model $(call quoted,$(MODEL))
-	$(BIN)/python -m figures.carrying --model $(call quoted,$(MODEL))
-
-drift: $(STAMP) ## does a tuned model's accuracy drift over thousands of answers? needs table1
-	$(BIN)/python -m experiments.does_it_drift --model $(call quoted,$(MODEL))
-	$(BIN)/python -m figures.drift --model $(call quoted,$(MODEL))
-
-before-after: $(STAMP) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
-	$(BIN)/python -m experiments.what_tuning_changes $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
-	$(BIN)/python -m figures.before_after $(SHOW_N)
-
-transfer: $(STAMP) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
-	$(BIN)/python -m experiments.what_else_breaks $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
-	$(BIN)/python -m figures.transfer $(SHOW_N)
-
-fig5: $(STAMP) ## where do the key heads look? attention from END by role
-	$(LOOK)
-	$(BIN)/python -m figures.fig5 $(SHOW)
-
-fig7: $(STAMP) ## operand heads on other formats: which tokens END looks at
-	$(LOOK)
-	$(BIN)/python -m figures.fig7 $(SHOW)
-
-fig16: $(STAMP) ## operator heads on the word of each operation
-	$(LOOK)
-	$(BIN)/python -m figures.fig16 $(SHOW)
-
-fig6: $(STAMP) ## what do MLPs read and add? cosines with the numbers, one prompt in full
-	$(BIN)/python -m experiments.what_do_mlps_add $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
-	$(BIN)/python -m figures.fig6 $(SHOW)
+fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw figures/models/fig12.html
+	for model in $(MODELS); do $(BIN)/python -m experiments which_heads --model "$$model" $(WITH) || exit 1; done
+	$(BIN)/python -m figures $@ --models $(MODELS) $(SAMPLE)
 
 fig13: $(STAMP) ## what MLPs read, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures.fig13 --models $(MODELS) $(if $(N),--n $(N))
+	$(BIN)/python -m figures $@ --models $(MODELS) $(if $(N),--n $(N))
 
 fig14: $(STAMP) ## what MLPs write, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures.fig14 --models $(MODELS) $(if $(N),--n $(N))
+	$(BIN)/python -m figures $@ --models $(MODELS) $(if $(N),--n $(N))
 
 evaluate: $(STAMP) ## how good at benchmarks, without its key heads too? DATA= TASKS= LIMIT=; else the closed world's
-	$(BIN)/python -m experiments.how_good_is_it $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) \
+	$(BIN)/python -m experiments how_good_is_it $(KNOCK_DATA) \
 		$(if $(TASKS),--tasks $(TASKS)) $(if $(LIMIT),--limit $(LIMIT))
-	$(BIN)/python -m figures.benchmarks $(SHOW_N)
-
-fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw figures/models/fig12.html
-	for model in $(MODELS); do $(BIN)/python -m experiments.which_heads --model "$$model" $(WITH) || exit 1; done
-	$(BIN)/python -m figures.fig12 --models $(MODELS) $(SAMPLE)
-
-fig15: $(STAMP) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
-	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.fig15 $(SHOW)
-
-fig17: $(STAMP) ## does the model add like a computer? columns with carries beside its layers
-	$(BIN)/python -m experiments.like_a_computer $(ALONE)
-	$(BIN)/python -m figures.fig17 --model $(call quoted,$(MODEL))
-
-paths: $(STAMP) ## the strongest heads' effects: direct, via MLPs, total
-	$(BIN)/python -m experiments.which_paths $(ASK)
-	$(BIN)/python -m figures.paths $(SHOW)
-
-carriers: $(STAMP) ## which MLPs carry the strongest heads' effects? compute, then draw
-	$(BIN)/python -m experiments.which_mlps_carry_them $(ASK)
-	$(BIN)/python -m figures.carriers $(SHOW)
-
-stability: $(STAMP) ## how many prompts until the strongest heads stay the same?
-	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.stability $(SHOW)
-
-templates: $(STAMP) ## the strongest heads in each wording
-	$(BIN)/python -m experiments.which_heads $(ASK)
-	$(BIN)/python -m figures.templates $(SHOW)
+	$(BIN)/python -m figures benchmarks $(SHOW_N)
 
 claims: $(STAMP) ## which of the paper's claims hold? from the runs there are; says how to make the others
-	$(BIN)/python -m figures.claims $(SHOW_N)
+	$(BIN)/python -m figures claims $(SHOW_N)
 
 report: $(STAMP) ## everything on one page: compute what takes minutes, then write figures/<model>/report.html
 	@status=0; \
-	$(BIN)/python -m experiments.whole_study $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) || status=$$?; \
+	$(BIN)/python -m experiments whole_study $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) || status=$$?; \
 	test $$status -ne 130 || exit 130; \
-	$(BIN)/python -m figures.report $(SHOW_N) || exit $$?; \
+	$(BIN)/python -m figures report $(SHOW_N) || exit $$?; \
 	test $$status -eq 0 || echo "the report shows the other studies: some failed, see above" >&2; \
 	exit $$status
 
 gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from the reference models (half an hour)
-	for model in reference reference-mistral; do $(BIN)/python -m experiments.whole_study --model $$model || exit 1; done
-	$(BIN)/python -m figures.gallery
+	for model in reference reference-mistral; do $(BIN)/python -m experiments whole_study --model $$model || exit 1; done
+	$(BIN)/python -m figures gallery
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
 	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet \
@@ -217,7 +160,8 @@ notebooks: $(STAMP) ## run the notebooks' sources anew, and store what comes out
 	$(BIN)/python notebooks/generate.py
 
 test: $(STAMP) ## run the tests, in WORKERS= processes of about 1.5 GB
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(if $(filter /%,$(VENV)),,$$PWD/)$(VENV)/bytecode" OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -228,7 +172,7 @@ bench: $(STAMP) ## time path patching against other ways; its growth; its memory
 	@$(BIN)/python -c 'import nnsight' 2>/dev/null || $(BIN)/python -m pip install --quiet \
 		--constraint $(VENV)/constraints.txt --editable '.[bench]' || \
 		echo "nnsight, a rival, cannot be installed: its row will say so"
-	$(BIN)/python -m experiments.benchmark $(if $(DTYPE),--dtype $(DTYPE)) \
+	$(BIN)/python -m experiments benchmark $(if $(DTYPE),--dtype $(DTYPE)) \
 		$(if $(DEVICE),--device $(DEVICE))
 
 docs: $(STAMP) ## pages of the library's names, from their docstrings, in site/
@@ -237,23 +181,23 @@ docs: $(STAMP) ## pages of the library's names, from their docstrings, in site/
 		arith_lens/*/__init__.py arith_lens/[a-z]*.py)))))
 
 splits: $(STAMP) ## train parts without test questions, with counts; DATA= holds gsm8k/, svamp/, ...
-	$(BIN)/python -m experiments.training_splits $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+	$(BIN)/python -m experiments training_splits $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 
 bench-finetune: $(STAMP) ## time training steps: full, LoRA, precise; memory; SIZE=llama-7b DTYPE=bfloat16 DEVICE=cuda
-	$(BIN)/python -m experiments.benchmark_fine_tuning $(if $(SIZE),--size $(SIZE)) \
+	$(BIN)/python -m experiments benchmark_fine_tuning $(if $(SIZE),--size $(SIZE)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 bench-scale: $(STAMP) ## path patching at 7B, random weights; SIZE=llama-13b DEVICE=cuda DTYPE= N=
-	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m experiments.benchmark_scale \
+	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m experiments benchmark_scale \
 		$(if $(SIZE),--size $(SIZE)) $(if $(N),--n $(N)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32
-	$(BIN)/python -m experiments.how_precise --model $(MODEL) $(if $(N),--n $(N)) \
+	$(BIN)/python -m experiments how_precise --model $(MODEL) $(if $(N),--n $(N)) \
 		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(DEVICE),--device $(DEVICE))
 
 reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
-	$(BIN)/python -m experiments.train_reference
+	$(BIN)/python -m experiments train_reference
 
 # A torch that $(PYTHON) has is seen from the new environment (by the .pth file) and kept: its pin
 # is left out, and pip touches nothing outside the environment.
@@ -272,7 +216,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@cp constraints.txt $(VENV)/constraints.txt
 	@! $(BIN)/python -c 'import torch; print("keeping torch", torch.__version__)' 2>/dev/null || \
 		sed '/^torch==/d' constraints.txt > $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,evaluation,tuning]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[commands,views,dev,evaluation,tuning]'
 	@test -x $(BIN)/ruff -a -x $(BIN)/pyright || $(BIN)/python -m pip install --quiet --no-deps \
 		--ignore-installed --constraint $(VENV)/constraints.txt ruff pyright
 	@touch $@

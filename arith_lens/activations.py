@@ -68,15 +68,15 @@ def _one_a_row(
     positions: int | Tensor, batch: int, length: int, device: torch.device
 ) -> Int[Tensor, "#batch"]:
     """One position, or one position a row, as indices that count from 0."""
-    found = [positions] if isinstance(positions, int) else positions.reshape(-1).tolist()
-    if len(found) not in (1, batch):
-        raise IndexError(f"expected one position a row for {batch} rows, found {len(found)}")
-    if not all(-length <= position < length for position in found):
+    indices = [positions] if isinstance(positions, int) else positions.reshape(-1).tolist()
+    if len(indices) not in (1, batch):
+        raise IndexError(f"expected one position a row for {batch} rows, found {len(indices)}")
+    if not all(-length <= position < length for position in indices):
         raise IndexError(
-            f"expected positions from {-length} to {length - 1}, found {found}; while generating, "
-            "a step holds only the new token"
+            f"expected positions from {-length} to {length - 1}, found {indices}; while "
+            "generating, a step holds only the new token"
         )
-    return torch.tensor([position % length for position in found], device=device)
+    return torch.tensor([position % length for position in indices], device=device)
 
 
 def keep_activation(

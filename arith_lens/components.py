@@ -43,10 +43,10 @@ class Head:
     @classmethod
     def parse(cls, text: str) -> "Head":
         """Read `12.22`. Raises ValueError on anything else."""
-        found = _HEAD.fullmatch(text.strip())
-        if found is None:
+        match = _HEAD.fullmatch(text.strip())
+        if match is None:
             raise ValueError(f"expected a head as layer.index, such as 12.22, found {text!r}")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
 
 @dataclass(frozen=True, order=True)
@@ -65,10 +65,10 @@ class Mlp:
     @classmethod
     def parse(cls, text: str) -> "Mlp":
         """Read `MLP 12`. Raises ValueError on anything else."""
-        found = _MLP.fullmatch(text.strip())
-        if found is None:
+        match = _MLP.fullmatch(text.strip())
+        if match is None:
             raise ValueError(f"expected an MLP by its layer, such as 'MLP 12', found {text!r}")
-        return cls(int(found[1]))
+        return cls(int(match[1]))
 
 
 Component: TypeAlias = Head | Mlp
@@ -230,5 +230,5 @@ def resid_post_name(layer: int) -> str:
 
 def layer_of(name: str) -> int | None:
     """The layer a hook name belongs to; None for the likes of `hook_embed`."""
-    found = _LAYER.match(name)
-    return None if found is None else int(found[1])
+    match = _LAYER.match(name)
+    return None if match is None else int(match[1])

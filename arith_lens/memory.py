@@ -67,4 +67,4 @@ def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
     """Whether memory was short. A CPU allocation that fails is a bare RuntimeError, and only its
     text tells. A MemoryError is that of chunks within these, which gave up."""
     known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return known or any(said in str(error).lower() for said in CPU_SAYS)
+    return known or any(phrase in str(error).lower() for phrase in CPU_SAYS)

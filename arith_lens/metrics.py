@@ -1,6 +1,6 @@
 """What is read from the logits at END, and how a patched reading is set against the unpatched one.
 
-Each metric takes two `Readout`s, patched and reference, and gives one number a pair: the effect.
+Each metric takes two `Readout`s, patched and reference, and gives one number per pair: the effect.
 Logits are raw, as the model puts them out: a ratio of centred or folded logits is another number.
 """
 

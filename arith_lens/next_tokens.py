@@ -32,7 +32,7 @@ class NextTokens:
     probabilities: Float[Tensor, "prompt rank"]
 
     def to_dataframe(self) -> "DataFrame":
-        """One row a prompt and rank."""
+        """One row per prompt and rank."""
         from pandas import DataFrame
 
         return DataFrame(
@@ -90,19 +90,19 @@ def next_tokens(
         )
     tokenizer, hooks = tokenizer_of(model), list(hooks)
     device = torch.device(model.cfg.device)
-    found = []
+    batches = []
     rows = [prompt.ids for prompt in encode(tokenizer, prompts)]
     for start in range(0, len(rows), batch_size):
         tokens, mask = left_pad(rows[start : start + batch_size])
         logits = model.run_with_hooks(
             tokens.to(device), fwd_hooks=hooks, attention_mask=mask.to(device), logits_to_keep=1
         )
-        found.append(logits[:, -1].float().softmax(-1).topk(k))
-    ids = torch.cat([part.indices for part in found]).cpu()
+        batches.append(logits[:, -1].float().softmax(-1).topk(k))
+    ids = torch.cat([part.indices for part in batches]).cpu()
     names = {i: piece.replace("▁", " ") for i, piece in pieces(tokenizer, ids.tolist()).items()}
     return NextTokens(
         prompts=prompts,
         ids=ids,
         pieces=tuple(tuple(names[i] for i in row) for row in ids.tolist()),
-        probabilities=torch.cat([part.values for part in found]).cpu(),
+        probabilities=torch.cat([part.values for part in batches]).cpu(),
     )

@@ -48,8 +48,8 @@ class Problem:
         digits; None for 1 / 0 and its like."""
         if self.value is None:
             return None
-        whole, rest = divmod(abs(self.value), 1)
-        text = f"{'-' * (self.value < 0)}{whole}"
+        integer, rest = divmod(abs(self.value), 1)
+        text = f"{'-' * (self.value < 0)}{integer}"
         return f"{text}.{int(rest * 10**places):0{places}}" if rest and places else text
 
     @property

@@ -41,10 +41,10 @@ def stability_of(
         n_draws: samples of each size.
 
     Returns:
-        A row a size, a set (`top 5`, `key`), and what a sample is compared `with`: `all`
-        references, of which it is a part, or `another` sample of its size without references in
-        common (at most half of all). `mean` over the draws, `low` and `high` (10th and 90th
-        percentile).
+        One row per size, set (`top 5`, `key`) and comparison. Samples are compared `with` `all`
+        references, of which they are a part, or with `another` sample of their size without
+        references in common (at most half of all). The columns `mean`, `low` and `high` (10th and
+        90th percentile) are over the draws.
 
     Raises:
         StabilityError: `k`, a size or `n_draws` does not fit, or there are too few references.
@@ -58,19 +58,19 @@ def stability_of(
     limit = KEY.get(effects.metric) if threshold is None else threshold
     if limit is not None:
         sets["key"] = lambda means: means < limit
-    whole = means_of_draws(sample, torch.ones(total, 1, dtype=torch.bool))
+    full = means_of_draws(sample, torch.ones(total, 1, dtype=torch.bool))
     rng, rows = np.random.default_rng(seed), []
     for size in sizes:
         order = torch.as_tensor(rng.random((total, n_draws)).argsort(0).argsort(0))
         first = means_of_draws(sample, order < size)
-        others = {"all": whole}
+        others = {"all": full}
         if 2 * size <= total:
             others["another"] = means_of_draws(sample, (order >= size) & (order < 2 * size))
         for name, members in sets.items():
             for which, means in others.items():
-                found = _jaccard(members(first), members(means))
-                low, high = np.percentile(found, [10, 90])
-                rows.append((size, name, which, found.mean(), low, high))
+                agreement = _jaccard(members(first), members(means))
+                low, high = np.percentile(agreement, [10, 90])
+                rows.append((size, name, which, agreement.mean(), low, high))
     return DataFrame(rows, columns=["n", "set", "with", "mean", "low", "high"])
 
 

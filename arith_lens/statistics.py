@@ -109,14 +109,14 @@ def resampled_means(
     times = values.new_ones(len(home), n_resamples)
     moved = values.new_zeros(len(values), n_resamples)
     for stratum in home.unique():
-        here = home == stratum
-        n = int(here.sum())
+        inside = home == stratum
+        n = int(inside.sum())
         if n == 1:
             sign = torch.as_tensor(rng.choice((-1.0, 1.0), size=n_resamples))
-            moved += ((sums[:, here] / counts[:, here] - overall) * sign).nan_to_num(nan=0.0)
+            moved += ((sums[:, inside] / counts[:, inside] - overall) * sign).nan_to_num(nan=0.0)
         else:
             drawn = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_resamples)
-            times[here] = torch.as_tensor(drawn, dtype=values.dtype).T
+            times[inside] = torch.as_tensor(drawn, dtype=values.dtype).T
     means, n_strata = _means_of_draws(sums, counts, home, times)
     enough = (counts > 0).sum(-1, keepdim=True) > 1
     return (means + moved / n_strata).masked_fill(~enough, float("nan"))
@@ -144,8 +144,8 @@ def _means_of_draws(
     total = sums.new_zeros(len(sums), times.shape[1])
     n_strata = torch.zeros_like(total)
     for stratum in home.unique():
-        here = home == stratum
-        means = (sums[:, here] @ times[here]) / (counts[:, here] @ times[here])
+        inside = home == stratum
+        means = (sums[:, inside] @ times[inside]) / (counts[:, inside] @ times[inside])
         total += means.nan_to_num(nan=0.0)
         n_strata += ~means.isnan()
     return total / n_strata, n_strata
@@ -187,6 +187,6 @@ def false_discovery_control(p: Float[Tensor, "*test"]) -> Float[Tensor, "*test"]
     tested = ~p.isnan()
     adjusted = torch.full_like(p, float("nan"))
     if tested.any():
-        found = stats.false_discovery_control(p[tested].double().numpy())
-        adjusted[tested] = torch.as_tensor(found, dtype=p.dtype)
+        q_values = stats.false_discovery_control(p[tested].double().numpy())
+        adjusted[tested] = torch.as_tensor(q_values, dtype=p.dtype)
     return adjusted

@@ -77,13 +77,13 @@ def fill(pattern: str, **fields: str) -> tuple[str, CharSpans]:
 def _templates(operation: Operation) -> tuple[Template, ...]:
     return tuple(
         Template(
-            f"{operation.name}/{place}",
+            f"{operation.name}/{index}",
             operation.name,
             pattern.text,
             operation.word(pattern.slot),
             pattern.slot,
         )
-        for place, pattern in enumerate(operation.patterns)
+        for index, pattern in enumerate(operation.patterns)
     )
 
 

@@ -15,7 +15,7 @@ import tyro
 
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import PartDone, Run, RunError, open_run
-from arith_lens.runs.processes import PART, claim_rank_zero
+from arith_lens.runs.shards import PART, claim_rank_zero
 from experiments.exits import exit_on_user_error
 
 RESULTS = Path("results")

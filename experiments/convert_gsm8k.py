@@ -110,4 +110,4 @@ def _answered(model: Any, pairs: al.PromptPairs) -> Row:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.convert_gsm8k", description=__doc__)
+    tyro.cli(main, prog="python -m experiments convert_gsm8k", description=__doc__)

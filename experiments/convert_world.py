@@ -18,9 +18,8 @@ import tyro
 
 import arith_lens as al
 from arith_lens.pairs.correctness import answer
-from arith_lens.reference.pairs import world_pairs
-from arith_lens.reference.rewording import PARTS
-from arith_lens.reference.word_problems import FAMILIES
+from arith_lens.reference.sets import world_pairs
+from arith_lens.reference.word_problems import FAMILIES, PARTS
 
 
 @dataclass(frozen=True)
@@ -118,4 +117,4 @@ def _constant(pairs: al.PromptPairs) -> float:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.convert_world", description=__doc__)
+    tyro.cli(main, prog="python -m experiments convert_world", description=__doc__)

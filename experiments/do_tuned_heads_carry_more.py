@@ -80,7 +80,7 @@ def main(
         for name, load in todo.items():
             if again or not CARRYING.is_in(run, name, [*sets][-1]):  # the last to be saved
                 answer_without(load(), name, sets, pairs, questions, run)
-    print(f"saved in {run.path}; python -m figures.carrying --model {config.model} prints it")
+    print(f"saved in {run.path}; python -m figures carrying --model {config.model} prints it")
 
 
 def head_sets(

@@ -21,7 +21,7 @@ from arith_lens.attention import attention_to
 from arith_lens.knockout import random_order
 from arith_lens.pairs import Role, keep_correct
 from arith_lens.pairs.correctness import answer
-from arith_lens.reference.pairs import world_pairs
+from arith_lens.reference.sets import world_pairs
 from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import Experiment, command, exit_on_user_error

@@ -17,7 +17,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers, Question, trend
-from arith_lens.reference.questions import world_questions
+from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.tuned import precise_models, tuning_run
@@ -103,7 +103,7 @@ def report(run: Run) -> None:
             f"thousand answers [{low:+.2f}, {high:+.2f}], {'flat' if found.flat else 'NOT flat'}; "
             f"the first {facts['repeated']} again at the end: {facts['same']} answers the same"
         )
-    print(f"saved in {run.path}; python -m figures.drift --model {run.config['model']} draws it")
+    print(f"saved in {run.path}; python -m figures drift --model {run.config['model']} draws it")
 
 
 if __name__ == "__main__":

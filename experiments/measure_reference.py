@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tyro
 
-from arith_lens.reference.measure import FIGURES, figures, load_plain, outcomes, pack, rows
+from arith_lens.reference.models import FIGURES, figures, load_plain, outcomes, pack, rows
 from arith_lens.reference.sets import write_sets
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
@@ -40,4 +40,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.measure_reference", description=__doc__)
+    tyro.cli(main, prog="python -m experiments measure_reference", description=__doc__)

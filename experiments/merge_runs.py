@@ -1,8 +1,8 @@
 """Do these run folders hold parts of one computation? Bring them together.
 
-ARITH_LENS_PART=1/2 python -m experiments.which_heads     on one machine, 2/2 on another
-python -m experiments.merge_runs results/which_heads/KEY  other/results/which_heads/KEY
-python -m experiments.which_heads                         reads all shards, computes none
+ARITH_LENS_PART=1/2 python -m experiments which_heads     on one machine, 2/2 on another
+python -m experiments merge_runs results/which_heads/KEY  other/results/which_heads/KEY
+python -m experiments which_heads                         reads all shards, computes none
 """
 
 from pathlib import Path
@@ -29,4 +29,4 @@ def main(into: tyro.conf.Positional[Path], others: tyro.conf.Positional[tuple[Pa
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.merge_runs", description=__doc__)
+    tyro.cli(main, prog="python -m experiments merge_runs", description=__doc__)

@@ -22,8 +22,8 @@ from arith_lens.knockout import GreedyMask, KnockoutCurve, KnockoutCurves, Outco
 from arith_lens.mediation import Mediation
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
-from arith_lens.runs.kinds import CLASSES
 from arith_lens.runs.provenance import SavedPairs
+from arith_lens.runs.record import CLASSES
 from experiments.does_tuning_help.settings import Chosen, Method, Tuned
 
 KINDS = {name: kind for kind, (_, name) in CLASSES.items()} | {"Chosen": "chosen_rates"}

@@ -54,4 +54,4 @@ def _shipped(path: Path, leave_out: tuple[str, ...], to: Path) -> tuple[int, Pat
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.ship_runs", description=__doc__)
+    tyro.cli(main, prog="python -m experiments ship_runs", description=__doc__)

@@ -128,4 +128,4 @@ def save(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.template_tables", description=__doc__)
+    tyro.cli(main, prog="python -m experiments template_tables", description=__doc__)

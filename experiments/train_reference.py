@@ -1,6 +1,6 @@
 """Train a reference model on the closed world, from scratch, on a CPU or a GPU.
 
-    python -m experiments.train_reference --steps 6000
+    python -m experiments train_reference --steps 6000
 
 The batch of a step follows from the seed and the step's number alone, and checkpoints hold the
 optimizer's state, so that a killed run goes on where it was when started again.
@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from tqdm.auto import tqdm
 
-from arith_lens.reference.tokenizer import VOCABULARY, train_tokenizer
+from arith_lens.reference.models import VOCABULARY, train_tokenizer
 from arith_lens.reference.world import document, documents
 
 TOKENIZER_DOCUMENTS = 20_000
@@ -252,4 +252,4 @@ def _log(config: Config, step: int, loss: torch.Tensor) -> None:
 
 
 if __name__ == "__main__":
-    print(train(tyro.cli(Config, prog="python -m experiments.train_reference")))
+    print(train(tyro.cli(Config, prog="python -m experiments train_reference")))

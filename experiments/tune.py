@@ -1,7 +1,7 @@
 """Tune chosen heads and MLPs on your own prompts and answers, on one process or several.
 
-    python -m experiments.tune --data train.jsonl --heads 12.22 13.11 --output tuned
-    accelerate launch --multi_gpu --num_processes 2 -m experiments.tune --data train.jsonl ...
+    python -m experiments tune --data train.jsonl --heads 12.22 13.11 --output tuned
+    accelerate launch --multi_gpu --num_processes 2 -m experiments tune --data train.jsonl ...
 
 The same question gives the same losses on any number of processes, within rounding.
 """
@@ -73,4 +73,4 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, dry_run: bool = F
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.tune", description=__doc__)
+    tyro.cli(main, prog="python -m experiments tune", description=__doc__)

@@ -20,7 +20,7 @@ import tyro
 import arith_lens as al
 from arith_lens.effects import BeforeAfter
 from arith_lens.fine_tuning import Delta, TuningResult, load_delta
-from arith_lens.fine_tuning.result import DELTA, FILE
+from arith_lens.fine_tuning.results import DELTA, FILE
 from arith_lens.pairs.correctness import answer
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
@@ -127,7 +127,7 @@ def main(
             UNTUNED_MAP.save(run, before, pairs=pooled(pairs))
             for one in missing:
                 compare(one, before, pairs, config, run)
-    print(f"saved in {run.path}; python -m figures.before_after --model {config.model} draws it")
+    print(f"saved in {run.path}; python -m figures before_after --model {config.model} draws it")
 
 
 def tuned_models(config: Config, root: Path) -> list[Tuned]:

@@ -55,7 +55,7 @@ def exhibits(options: Options) -> list[Chart]:
     if not found:
         raise NotComputed(
             f"expected effects after tuning, found that {run.path} holds no tuned model",
-            f"python -m experiments.what_tuning_changes --model {run.config['model']}",
+            f"python -m experiments what_tuning_changes --model {run.config['model']}",
         )
     return [
         Chart(

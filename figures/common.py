@@ -90,7 +90,7 @@ def chosen_run(options: TableOptions, experiment: str) -> Run:
         raise NotComputed(
             f"expected a run of {experiment} with results, found one of {run.experiment} with "
             f"{len(run.names)} ({run.record['status']}) in {run.path}",
-            f"python -m experiments.{experiment}",
+            f"python -m experiments {experiment}",
         )
     return run
 
@@ -134,7 +134,7 @@ def newest_run(experiment: str, options: TableOptions) -> Run:
     raise NotComputed(
         f"expected a finished run of {options.model} under {options.root / experiment}"
         f"{' with these settings' * bool(others)}, found none{seen}",
-        f"python -m experiments.{experiment} --model {shlex.quote(options.model)}",
+        f"python -m experiments {experiment} --model {shlex.quote(options.model)}",
     )
 
 

@@ -63,7 +63,7 @@ def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:
     if operation not in (MEAN, *operations):
         raise RunError(
             f"expected an operation of the run, {', '.join(operations)}, or {MEAN}, found "
-            f"{operation}. Compute it: python -m experiments.which_heads --model "
+            f"{operation}. Compute it: python -m experiments which_heads --model "
             f"{run.config['model']} --operations {operation}"
         )
     return [maps.measure(run, name) for name in operations if operation in (MEAN, name)]

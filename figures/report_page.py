@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from arith_lens.plotting import without_notes
-from arith_lens.views import bundle, script_json
-from arith_lens.views.page import POLICY
+from arith_lens.views import POLICY, bundle, script_json
 from figures.collection import Missing, Question, Study
 from figures.common import shipped
 from figures.exhibit import Chart, Exhibit, Table, html_table
@@ -191,7 +190,7 @@ def _data(one: Exhibit) -> str:
     file = f"{one.name}.csv"
     if len(text) > MOST_DATA:
         command = (
-            f"python -m figures.{one.name.split('-')[0]} --model {one.runs[0].config['model']}"
+            f"python -m figures {one.name.split('-')[0]} --model {one.runs[0].config['model']}"
         )
         return (
             f'<p class="data">Its numbers ({size}) are too many for this page; '

@@ -5,6 +5,7 @@ TransformerLens. These are forks of one server process, which has imported them 
 else, so that no thread of its own is lost in a fork.
 """
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -78,6 +79,7 @@ def _enter(
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     os.environ.update(environment)
+    gc.freeze()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     if n:

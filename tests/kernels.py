@@ -1,5 +1,6 @@
 """Kernels of notebooks that have the libraries already: forks, as `children` makes them."""
 
+import gc
 import os
 import signal
 from collections.abc import Sequence
@@ -8,8 +9,8 @@ from typing import Any
 
 import children
 
-SHOWN = 60
-"""Seconds in which a kernel begins."""
+LONGEST_START = 60
+"""Seconds that a kernel may take to begin."""
 
 
 class Kernel:
@@ -48,7 +49,7 @@ def start_kernel(command: Sequence[str], *, env: dict[str, str], cwd: str, **_: 
     with here, there:
         arguments = list(command[command.index("ipykernel_launcher") + 1 :])
         process = children.start(_run_kernel, arguments, env, cwd, there)
-        assert here.poll(SHOWN), "no kernel began"
+        assert here.poll(LONGEST_START), "no kernel began"
     return Kernel(process)
 
 
@@ -56,6 +57,7 @@ def _run_kernel(arguments: list[str], environment: dict[str, str], cwd: str, rea
     from ipykernel.kernelapp import launch_new_instance
 
     os.setsid()  # jupyter_client signals a kernel's whole group
+    gc.freeze()
     os.environ.update(environment)
     os.chdir(cwd)
     ready.send("ready")

@@ -10,9 +10,8 @@ from drawings import written
 import arith_lens as al
 from arith_lens.answers import Answers
 from arith_lens.fine_tuning import Delta, TuningResult, pieces_of
-from arith_lens.fine_tuning.base import load_base
 from arith_lens.fine_tuning.pieces import read_pieces
-from arith_lens.fine_tuning.result import DELTA
+from arith_lens.fine_tuning.results import DELTA, load_base
 from arith_lens.model import weights_hash
 from arith_lens.runs import find_runs, open_run
 from experiments import do_tuned_heads_carry_more, does_it_drift, results
@@ -120,5 +119,5 @@ def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("figure", [carrying, drift])
 def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
     options = Options if figure is drift else TableOptions
-    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.\w+ --model mine"):
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model mine"):
         figure.main(options(model="mine", root=tmp_path, out=tmp_path))  # pyright: ignore

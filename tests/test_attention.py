@@ -13,15 +13,15 @@ import arith_lens as al
 from arith_lens import activations
 from arith_lens.attention import (
     ROLES,
+    Patterns,
     attention_by_role,
     attention_to,
     kinds_of,
     most_looked_at,
     patterns_of,
 )
-from arith_lens.attention.prompts import Patterns
 from arith_lens.effects import Effects
-from arith_lens.model import recording
+from arith_lens.model import forwards
 from arith_lens.pairs import Role
 
 GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 40}
@@ -118,7 +118,7 @@ def test_only_ends_rows_are_kept(llama: al.HookedModel, monkeypatch: pytest.Monk
         return result
 
     keep = activations.keep_activation
-    monkeypatch.setattr(recording, "keep_activation", watched)
+    monkeypatch.setattr(forwards, "keep_activation", watched)
     attention_by_role(llama, pairs, [al.Head(0, 1), al.Head(2, 2)])
     assert kept and all(shape[2] == 1 for shape in kept)  # [batch head query key]
 

@@ -164,7 +164,7 @@ def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: Before
 
 
 def test_a_run_without_tuned_models_and_a_missing_one_name_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.what_tuning_changes"):
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments what_tuning_changes"):
         before_after.main(Options(root=tmp_path, out=tmp_path))
     with open_run("what_tuning_changes", {"model": "reference"}, root=tmp_path) as run:
         results.UNTUNED_MAP.save(run, make_effects("addition", 12, 8), pairs=Pairs())

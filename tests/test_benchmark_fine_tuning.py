@@ -11,8 +11,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens import Head, Mlp
-from arith_lens.fine_tuning.pieces import pieces_of
-from arith_lens.fine_tuning.sliced import slice_model
+from arith_lens.fine_tuning.pieces import pieces_of, slice_model
 from experiments.benchmark.shapes import Shape, random_llama
 from experiments.benchmark_fine_tuning import __main__ as command
 from experiments.benchmark_fine_tuning import flops, plan, steps

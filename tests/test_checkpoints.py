@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import arith_lens as al
-from arith_lens.fine_tuning.base import load_base
+from arith_lens.fine_tuning.results import load_base
 from arith_lens.model import empty_model, load_model, weights_hash
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import tyro
 
-from arith_lens.benchmarks.mmlu import HUMANITIES
+from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
 from experiments import which_heads
@@ -35,7 +35,7 @@ FLAGS = re.DOTALL | re.MULTILINE
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", FLAGS)
 PYTHON = re.compile(
     r"(?:python3?|torchrun[^\n]*|accelerate launch[^\n]*) -m "
-    r"((?:experiments|figures)\.[\w.]+)(?: --(?= ))?([^|;&>\n]*)"
+    r"((?:experiments|figures)(?: --)?[ .][\w.]+)([^|;&>\n]*)"
 )
 
 # What an example takes too long over, and what it is shortened to.
@@ -125,6 +125,7 @@ def asked() -> dict[str, str]:
         for command in commands(page.read_text("utf-8")):
             for module, rest in PYTHON.findall(made(command)):
                 words = [STAND_INS.get(word, word) for word in shlex.split(rest)]
+                module = re.sub(r"(?: --)? ", ".", module)
                 found.setdefault(shlex.join([module, *words]), page_id(page))
     return found
 
@@ -233,7 +234,7 @@ def test_commands_are_understood_and_plan(
     if hasattr(config, "n"):
         arguments["config"] = replace(config, n=4)
     monkeypatch.chdir(desk)
-    monkeypatch.setattr("arith_lens.reference.pairs.load_set", lambda name: load_set(name)[::50])
+    monkeypatch.setattr("arith_lens.reference.sets.load_set", lambda name: load_set(name)[::50])
     for names in (vars(which_heads), call.__globals__):  # of the command, run as a script
         if names.get("empty_model") is empty_model:
             monkeypatch.setitem(names, "empty_model", empty_models)

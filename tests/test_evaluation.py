@@ -18,7 +18,7 @@ import torch
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.model import HookedModel
-from arith_lens.reference import measure
+from arith_lens.reference import models as measure
 
 lm_eval: Any = pytest.importorskip(
     "lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'"

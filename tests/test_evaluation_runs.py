@@ -19,7 +19,7 @@ from arith_lens.answers import answer_questions
 from arith_lens.hooks.identity import hooks_digest
 from arith_lens.knockout import knockout_hooks
 from arith_lens.model import HookedModel
-from arith_lens.reference.questions import world_questions
+from arith_lens.reference.sets import world_questions
 
 pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'")
 

@@ -13,7 +13,7 @@ from children import Script
 
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import Run, RunError, find_runs, open_run
-from arith_lens.runs.processes import Processes, processes
+from arith_lens.runs.shards import Processes, processes
 from experiments import are_they_needed
 from experiments.command import command, continue_after_part, robust_output
 from figures.command import command as figures_command

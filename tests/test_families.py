@@ -116,7 +116,7 @@ def test_the_certificate_alone_would_refuse_too(
     family, _ = REFUSED[name]
     model, hf = loaded(family, tokenizer)
     pairs = make_pairs(hf, (8, 6))
-    monkeypatch.setattr(trunk, "misfit_of", lambda *_: None)
+    monkeypatch.setattr(trunk, "unsupported_reason", lambda *_: None)
     with pytest.raises(CertificateError, match="FAILED"):
         path_patch(model, pairs, metric="logit")
     wrong = path_patch(model, pairs, metric="logit", certify=False)
@@ -133,7 +133,7 @@ def test_a_small_factor_is_named_where_half_precision_would_not_notice(
     model.bridge.original_model.to(torch.bfloat16)
     with pytest.raises(UnsupportedTrunk, match=r"residual_multiplier=0\.99"):
         path_patch(model, pairs)
-    monkeypatch.setattr(trunk, "misfit_of", lambda *_: None)
+    monkeypatch.setattr(trunk, "unsupported_reason", lambda *_: None)
     path_patch(model, pairs, metric="logit")  # no CertificateError
 
 

@@ -172,7 +172,7 @@ def test_the_newest_run_of_the_model_is_drawn(
     newest = make_run(tmp_path, "reference", seed=2)
     make_run(tmp_path, "another", seed=3)
     assert newest_run("which_heads", Options(root=tmp_path)).path == newest.path
-    with pytest.raises(SystemExit, match=r"python -m experiments.which_heads --model gpt2"):
+    with pytest.raises(SystemExit, match=r"python -m experiments which_heads --model gpt2"):
         fig2.main(Options(model="gpt2", root=tmp_path))
 
 

@@ -284,7 +284,7 @@ def test_null_a_head_that_writes_nothing_costs_nothing(make_hf, tokenizer):
 
 def test_aligned_means_keep_apart_what_stands_at_other_columns(llama):
     """Same template and length, operands elsewhere: not one group."""
-    from arith_lens.knockout.positions import aligned_groups
+    from arith_lens.knockout.means import aligned_groups
     from arith_lens.pairs import Role
 
     pairs = make_pairs(llama, n=4, templates=1)

@@ -254,5 +254,5 @@ def test_a_dry_run_computes_nothing(
 @pytest.mark.parametrize("figure", [fig3, fig4, table3, table4, transfer])
 def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
     options = Options if figure in (fig3, fig4) else TableOptions
-    with pytest.raises(SystemExit, match=r"Make one: python -m experiments\.\w+ --model reference"):
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model reference"):
         figure.main(options(root=tmp_path, out=tmp_path))  # pyright: ignore

@@ -14,7 +14,7 @@ from arith_lens.components import every_head, mlp_out_name, z_name
 from arith_lens.hooks import scale_heads
 from arith_lens.knockout import engine as engines
 from arith_lens.knockout.engine import KnockoutEngine, engine_of
-from arith_lens.knockout.prefix_tree import prefix_tree
+from arith_lens.knockout.tree_walk import prefix_tree
 from arith_lens.model import HookedModel, load_model, plain_layers
 from arith_lens.pairs import PromptPairs
 

@@ -13,13 +13,12 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens.components import Head, Mlp
-from arith_lens.mediation import Mediation, mediators
-from arith_lens.mediation.mediate import mediation_flops
+from arith_lens.mediation import Mediation, mediation_flops, mediators
 from arith_lens.metrics import Readout
 from arith_lens.model import load_model
 from arith_lens.path_patching import UnsupportedTrunk, patch, path_patch
 from arith_lens.path_patching.certificate import Certificate
-from arith_lens.path_patching.question import effects_of
+from arith_lens.path_patching.engines import effects_of
 from arith_lens.path_patching.recording import record_end
 from arith_lens.path_patching.trunk import Trunk
 from arith_lens.runs import open_run

@@ -1,5 +1,6 @@
 """A model with layers on disk: the same effects, one or two layers' weights in memory at a time."""
 
+import json
 import os
 import subprocess
 import sys
@@ -69,8 +70,8 @@ def test_two_layers_weights_at_most_are_in_memory(
             in_memory.append(sum(not next(block.parameters()).is_meta for block in blocks))
             yield layer
 
-    right = placement.in_order
-    monkeypatch.setattr("arith_lens.path_patching.trunk.in_order", watched)
+    right = placement.layers_with_weights
+    monkeypatch.setattr("arith_lens.path_patching.trunk.layers_with_weights", watched)
     path_patch(model, pairs, progress=False)
     assert len(in_memory) >= N_LAYERS and min(in_memory) >= 1 and max(in_memory) <= 2
 
@@ -83,17 +84,18 @@ def test_an_offloaded_model_is_known_by_its_weights(folder: Path, tmp_path: Path
     for one in (model, whole):  # the same numbers: the second finds them there
         with open_run("x", {}, model=one, root=tmp_path / "results") as run:
             effects.append(path_patch(one, pairs, run=run, progress=False))
-    assert run.record["results"]["path_patching"]["generation"] == 1
+    entry = json.loads((run.folder("path_patching") / "result.json").read_text())
+    assert entry["generation"] == 1
     assert torch.equal(effects[0].heads.per_pair, effects[1].heads.per_pair)
 
 
 def test_weights_that_nothing_can_bring_in_are_named(folder: Path) -> None:
     model = load_model(folder, device="cpu")
     pairs = make_pairs(model)
-    assert not placement.is_lost(model.blocks[1])
-    assert not placement.is_lost(offloaded(folder, *ALL).blocks[1])
+    assert not placement.lacks_weights(model.blocks[1])
+    assert not placement.lacks_weights(offloaded(folder, *ALL).blocks[1])
     model.blocks[1].to("meta")
-    assert placement.is_lost(model.blocks[1])
+    assert placement.lacks_weights(model.blocks[1])
     with pytest.raises(ValueError, match=r"no weights .* in layer 1"):
         path_patch(model, pairs, progress=False)
 

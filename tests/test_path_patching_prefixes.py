@@ -13,10 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, prefixes, recording
-from arith_lens.path_patching.engines import SweepEngine
+from arith_lens.path_patching.engines import SweepEngine, ask
 from arith_lens.path_patching.prefixes import n_distinct, own_tokens
-from arith_lens.path_patching.question import ask
 from arith_lens.path_patching.recording import record_pairs
+from experiments.benchmark.few_shot import QUESTION as QUESTION_OF_BENCHMARK
+from experiments.benchmark.few_shot import few_shot_pairs, times
+from experiments.benchmark.shapes import Shape, setting_of
 
 CLASSES = {"gemma": "Gemma", "gpt2": "GPT2", "llama": "Llama", "mistral": "Mistral",
            "qwen2": "Qwen2", "qwen3": "Qwen3"}  # fmt: skip
@@ -205,3 +207,12 @@ def test_dropout_is_seen_where_beginnings_are_shared(
         torch.manual_seed(0)
         with pytest.raises(CertificateError, match=r"FAILED .*z of another run"):
             path_patch(model, pairs, metric="logit")
+
+
+def test_the_benchmark_of_few_shot_prompts_times_each_way(eager_rule: None) -> None:
+    """On a shape of which a round takes no time."""
+    shape = Shape(2, 16, 2, 32, 50, n_pairs=2, n_tokens=40)
+    own, taken = times(setting_of(shape), few_shot_pairs(shape, one_context=True), rounds=1)
+    assert own == QUESTION_OF_BENCHMARK
+    assert {*taken} == {(False, False), (False, True), (True, False), (True, True)}
+    assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in taken.values())

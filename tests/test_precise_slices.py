@@ -9,8 +9,14 @@ import torch
 from families import SWEPT
 
 from arith_lens.components import Head, Mlp
-from arith_lens.fine_tuning.pieces import by_parameter, n_elements, pieces_of, scales_of
-from arith_lens.fine_tuning.sliced import merge_slices, slice_model
+from arith_lens.fine_tuning.pieces import (
+    by_parameter,
+    merge_slices,
+    n_elements,
+    pieces_of,
+    scales_of,
+    slice_model,
+)
 from tests.conftest import HFFactory
 
 HEADS = [Head(1, 0), Head(1, 3), Head(2, 2)]

@@ -175,7 +175,7 @@ def test_the_logit_lens_of_every_layer(both: Any, read: Any) -> None:
 
 
 def test_a_tie_counts_against_the_answer(llama: al.HookedModel) -> None:
-    from arith_lens.probes.lens import _rank_and_probability
+    from arith_lens.probes.reading import _rank_and_probability
 
     rank, probability = _rank_and_probability(torch.tensor([[1.0, 1.0, 0.0]]), torch.tensor([0]))
     assert rank.tolist() == [2.0] and 0.4 < float(probability) < 0.43

@@ -55,7 +55,7 @@ def test_logits_that_are_made_otherwise_are_refused(
     name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, _ = loaded(REFUSED[name][0], tokenizer)
-    monkeypatch.setattr("arith_lens.probes.lens._factor", lambda _: 1.5)
+    monkeypatch.setattr("arith_lens.probes.reading._factor", lambda _: 1.5)
     with pytest.raises(ValueError, match=rf"W_U after the final norm.* found that {name}For.* mak"):
         al.logit_lens(model, al.sample_pairs(model, **SAMPLE))
 

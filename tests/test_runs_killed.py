@@ -26,10 +26,10 @@ NAMES = ("first", "second")
 def compute(checkpoint: Path, root: Path, ready: Connection, environment: dict[str, str]) -> None:
     """What is killed: two results of a small random model, twenty shards each."""
     import arith_lens as al
-    from arith_lens.runs import processes
+    from arith_lens.runs import shards
 
     os.environ.update(environment)
-    processes.JOIN = timedelta(seconds=30)
+    shards.JOIN = timedelta(seconds=30)
     torch.set_num_threads(1)
     model = al.load_model(str(checkpoint))
     ready.send("ready")

@@ -12,12 +12,12 @@ import torch
 
 import arith_lens as al
 from arith_lens.arrays import Arrays, Storable
-from arith_lens.effects.before_after import BeforeAfter
+from arith_lens.effects.component_effects import BeforeAfter
 from arith_lens.model import HookedModel
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import RunError, open_run
 from arith_lens.runs.files import plain
-from arith_lens.runs.kinds import CLASSES
+from arith_lens.runs.record import CLASSES
 
 QUIET: dict[str, Any] = {"progress": False}
 
@@ -38,7 +38,7 @@ def results(llama: HookedModel) -> dict[str, Storable]:
     pairs = al.sample_pairs(llama, "addition", n=4, keep="all", templates=["addition/0"])
     effects = al.path_patch(llama, pairs, metric="logit", certify=False, **QUIET)
     curve = al.knockout_curve(llama, pairs, ["0.1", "1.2"], ks=[1, 2], **QUIET)
-    from arith_lens.attention.prompts import patterns_of
+    from arith_lens.attention import patterns_of
     from arith_lens.knockout.curves import KnockoutCurves
 
     return {

@@ -169,7 +169,7 @@ def test_a_full_disk_loses_nothing_at_whatever_write_it_is_full(tmp_path: Path) 
         assert value_of(run, "a") == 2 or is_stored or kept >= set(done)
         assert list(experiment(root))[-1] == "result"
         assert value_of(run, "a") == 2 and value_of(run, "other") == 7
-    assert (run.folder("a") / "result.pairs.jsonl").exists()
+    assert (load_run(run.path).folder("a") / "result.pairs.jsonl").exists()
     assert full_after > 24, "every write of shards and result was refused once"
 
 

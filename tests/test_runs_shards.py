@@ -126,7 +126,7 @@ def test_seconds_are_those_of_all_parts(
     llama: Any, pairs: PromptPairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(0, 1000, 5))
-    monkeypatch.setattr("arith_lens.path_patching.shards.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("arith_lens.path_patching.patch.time.perf_counter", lambda: next(clock))
     break_off(tmp_path, llama, pairs, 2)
     with opened(tmp_path) as run:
         assert compute(run, llama, pairs).computation["seconds"] == 4 * 5

@@ -88,7 +88,9 @@ def test_a_torch_that_is_there_is_kept(tmp_path: Path) -> None:
 @needs_make
 def test_help_lists_every_target(tmp_path: Path) -> None:
     listed = set(re.findall(r"^make ([a-z0-9-]+)", make(tmp_path, "help").stdout, re.MULTILINE))
-    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z0-9-]+):", text, re.MULTILINE))
+    targets |= set(re.findall(r"call exhibit,([a-z0-9-]+),", text))
     assert targets == listed
     assert {"help", "setup", "fig2", "test", "check", "bench", "reference"} <= listed
 
@@ -97,7 +99,7 @@ def test_help_lists_every_target(tmp_path: Path) -> None:
 def test_processes_share_the_knockouts_of_figure_3(tmp_path: Path) -> None:
     alone, shared = (
         next(line for line in make(tmp_path, "-n", "fig3", *more).stdout.splitlines()
-             if "experiments.are_they_needed" in line)
+             if "experiments are_they_needed" in line)
         for more in ([], ["PROCESSES=2"])
     )  # fmt: skip
     assert "torch.distributed.run" not in alone
@@ -110,8 +112,8 @@ def test_variables_become_options(tmp_path: Path) -> None:
     given.append("KEEP=all")
     paths = ["MODEL=my model's folder", "PAIRS=my pairs.jsonl"]
     lines = make(tmp_path, "-n", "fig2", *given, *paths).stdout.splitlines()
-    (computed,) = [shlex.split(line) for line in lines if "experiments.which_heads" in line]
-    (drawn,) = [shlex.split(line) for line in lines if "figures.fig2" in line]
+    (computed,) = [shlex.split(line) for line in lines if "experiments which_heads" in line]
+    (drawn,) = [shlex.split(line) for line in lines if "figures fig2" in line]
     for options in (
         ["--model", "my model's folder"],
         ["--n", "7"],
@@ -125,7 +127,7 @@ def test_variables_become_options(tmp_path: Path) -> None:
         assert computed[start : start + len(options)] == options
     assert drawn[-2:] == ["--model", "my model's folder"]
     sample = computed.index("--n"), computed.index("--dtype")
-    assert drawn[3:-2] == computed[sample[0] : sample[1]], "the figure is of the same sample"
+    assert drawn[4:-2] == computed[sample[0] : sample[1]], "the figure is of the same sample"
 
 
 @needs_make
@@ -138,19 +140,19 @@ def test_pairs_are_refused_by_targets_that_would_not_use_them(tmp_path: Path, ta
 
 @needs_make
 @pytest.mark.parametrize(
-    "fails, works", [("whole_study", False), ("figures.report", False), ("none", True)]
+    "fails, works", [("whole_study", False), ("figures report", False), ("none", True)]
 )
 def test_a_report_with_a_study_that_failed_is_written_and_is_no_success(
     tmp_path: Path, fails: str, works: bool
 ) -> None:
     folder = tmp_path / "venv"
     (folder / "bin").mkdir(parents=True)
-    script = f'echo "$2"; case "$2" in *{fails}) exit 1;; esac'
+    script = f'echo "$2 $3"; case "$2 $3" in *"{fails}") exit 1;; esac'
     fake_python(folder / "bin", script).rename(folder / "bin" / "python")
     (folder / ".installed").touch()
     os.utime(folder / ".installed", (2**31 - 1, 2**31 - 1))
     done = make(tmp_path, "report", f"VENV={folder}", "N=3")
-    assert done.stdout.split()[:2] == ["experiments.whole_study", "figures.report"]
+    assert done.stdout.splitlines()[:2] == ["experiments whole_study", "figures report"]
     assert (done.returncode == 0) == works
     assert ("some failed" in done.stderr) == (fails == "whole_study")
 

@@ -10,7 +10,7 @@ import pandas
 import pytest
 from drawings import written
 
-from arith_lens.fine_tuning.base import load_base
+from arith_lens.fine_tuning.results import load_base
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
     Config,

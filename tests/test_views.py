@@ -12,7 +12,9 @@ import pytest
 import arith_lens as al
 from arith_lens.plotting import browser_path
 from arith_lens.views import (
+    JOINER,
     View,
+    _Shown,
     attention_heads,
     page,
     safe_token,
@@ -20,8 +22,6 @@ from arith_lens.views import (
     save_page,
     script_json,
 )
-from arith_lens.views.circuits import _Shown
-from arith_lens.views.safety import JOINER
 
 RUN = "document.title='PWNED'"
 HOSTILE = [

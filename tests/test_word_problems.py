@@ -15,10 +15,15 @@ from datasets import Dataset
 import arith_lens
 from arith_lens.benchmarks import gold_answer
 from arith_lens.pairs import Role
-from arith_lens.reference.pairs import world_pairs
-from arith_lens.reference.rewording import PARTS, world_edits
-from arith_lens.reference.sets import load_set
-from arith_lens.reference.word_problems import CONTAINERS, FAMILIES, GAIN_VERBS, LOSE_VERBS
+from arith_lens.reference.sets import load_set, world_pairs
+from arith_lens.reference.word_problems import (
+    CONTAINERS,
+    FAMILIES,
+    GAIN_VERBS,
+    LOSE_VERBS,
+    PARTS,
+    world_edits,
+)
 from arith_lens.templates import SLOTS
 from arith_lens.word_problems import (
     Edit,
@@ -28,8 +33,15 @@ from arith_lens.word_problems import (
     read_gsm8k,
     word_problem_pairs,
 )
-from arith_lens.word_problems.convert import NO_ANSWER_TOKEN, NO_CANDIDATE, NO_PHRASE, TOO_LONG
-from arith_lens.word_problems.gsm8k import NEGATIVE, NO_EQUATION, NOT_WHOLE
+from arith_lens.word_problems.convert import (
+    NEGATIVE,
+    NO_ANSWER_TOKEN,
+    NO_CANDIDATE,
+    NO_EQUATION,
+    NO_PHRASE,
+    NOT_WHOLE,
+    TOO_LONG,
+)
 from experiments.published_tokenizers import load_tokenizer
 
 RECORDS = [

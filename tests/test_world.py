@@ -10,10 +10,10 @@ from tokenizers import Tokenizer
 
 from arith_lens.operations import FOUR
 from arith_lens.problems import Problem, all_problems
-from arith_lens.reference import arithmetic, generic
+from arith_lens.reference import arithmetic, world
+from arith_lens.reference.models import MAX_PIECE, VOCABULARY, train_tokenizer
 from arith_lens.reference.passages import Passage, asked
 from arith_lens.reference.sets import load_set, make_sets
-from arith_lens.reference.tokenizer import MAX_PIECE, VOCABULARY, train_tokenizer
 from arith_lens.reference.word_problems import FAMILIES, pretraining_problems, tuning_problems
 from arith_lens.reference.world import KINDS, documents
 from arith_lens.templates import TEMPLATES
@@ -92,10 +92,8 @@ def test_word_problem_sets_share_no_question_with_pretraining(family: str) -> No
 
 def test_a_generic_question_is_never_trained_on_in_the_tests_form() -> None:
     rng = random.Random(2)
-    told = {
-        f(rng).text for f in (generic.fact, generic.known, generic.copying) for _ in range(9000)
-    }
-    asked_in_test = {q.prompt + q.answer for q in generic.test_questions()}
+    told = {f(rng).text for f in (world.fact, world.known, world.copying) for _ in range(9000)}
+    asked_in_test = {q.prompt + q.answer for q in world.test_questions()}
     assert len(told) > 2000
     assert not told & asked_in_test
 

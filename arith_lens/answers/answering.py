@@ -1,22 +1,109 @@
-"""Questions to a model, with or without hooks: greedy text, or the likeliest of some choices."""
+"""Questions with their answers, asked of a model with or without hooks.
+
+A model answers by greedy text, or by the likeliest of some choices.
+"""
 
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from arith_lens.answers.questions import Question
 from arith_lens.answers.result import Answers
 from arith_lens.arrays import Arrays
-from arith_lens.benchmarks import same_number
+from arith_lens.benchmarks import Record, load_records, same_number
 from arith_lens.benchmarks.parsing import without_separators
+from arith_lens.benchmarks.readers import LETTERS
+from arith_lens.benchmarks.records import ANSWER_AT_ONCE
 from arith_lens.components import NamedHook
 from arith_lens.hooks.identity import hooks_digest
 from arith_lens.pairs.rows import left_pad
 from arith_lens.runs import ResultSlot, Run
+
+SHOTS_FROM = {"mmlu": "dev", "csqa": "train"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt that ends where its answer starts.
+
+    A number counts by its value, a word by its letters; of `choices` the likeliest is taken.
+    """
+
+    prompt: str
+    answer: str
+    task: str = "questions"
+    choices: tuple[str, ...] = ()  # such as A to D: what may follow the prompt and a space
+
+
+def load_questions(
+    name: str,
+    data_dir: str | Path | None = None,
+    *,
+    split: str | None = None,
+    prompt: str = ANSWER_AT_ONCE,
+    subjects: str | Sequence[str] = "all",
+    shots: int = 0,
+) -> list[Question]:
+    """A benchmark's questions as prompts, from `load_records`.
+
+    Args:
+        name: "gsm8k", "svamp", "addsub", "singleeq", "mmlu" or "csqa" (CommonsenseQA).
+        data_dir: the folder of the benchmarks' folders; without it, the hub.
+        split: as in `load_records`; if not given, test for GSM8K and MMLU, the whole set for SVAMP,
+            AddSub and SingleEq, dev for csqa.
+        prompt: of a word problem, with {question}; MMLU has its authors' prompt, csqa the same
+            without its first line.
+        subjects: of MMLU: "all", "humanities", or names.
+        shots: questions with choices that stand before, with their answers: of MMLU from the
+            subject's dev split, of csqa from train.
+
+    Raises:
+        ValueError: an unknown name, split or subject, or records of another schema.
+        FileNotFoundError: no such file.
+    """
+    records = load_records(name, data_dir, split=split, subjects=subjects)
+    if not records[0].choices:
+        return [Question(prompt.format(question=r.question), r.gold, name) for r in records]
+    shown = _shown(name, data_dir, {r.subject for r in records}, shots)
+    return [
+        Question(
+            shown[r.subject] + _lettered(r),
+            f" {r.gold}",
+            f"{name}/{r.subject}" if r.subject else name,
+            tuple(LETTERS[: len(r.choices)]),
+        )
+        for r in records
+    ]
+
+
+def _shown(
+    name: str, data_dir: str | Path | None, subjects: set[str], shots: int
+) -> dict[str, str]:
+    """What stands before the questions of a subject: the authors' first line, then the shots."""
+    heads = {s: _head(s) for s in subjects}
+    if shots:
+        wanted = sorted(subjects) if name == "mmlu" else "all"
+        examples = load_records(name, data_dir, split=SHOTS_FROM[name], subjects=wanted)
+        for subject in subjects:
+            own = [record for record in examples if record.subject == subject][:shots]
+            heads[subject] += "".join(f"{_lettered(r)} {r.gold}\n\n" for r in own)
+    return heads
+
+
+def _head(subject: str) -> str:
+    about = subject.replace("_", " ")
+    head = f"The following are multiple choice questions (with answers) about {about}.\n\n"
+    return head if subject else ""
+
+
+def _lettered(record: Record) -> str:
+    lines = [f"{a}. {text}" for a, text in zip(LETTERS, record.choices, strict=False)]
+    return "\n".join([record.question, *lines, "Answer:"])
+
 
 NUMBER = re.compile(r"\s*\$?\s*(-?(?:\d[\d,]*)?\.?\d+)")
 
@@ -128,36 +215,36 @@ def _batches(questions: Sequence[_TokenizedQuestion], size: int) -> list[list[_T
     """Questions with choices apart from those without, similar lengths together."""
     batches = []
     for has_choices in (False, True):
-        group = [one for one in questions if bool(one.question.choices) == has_choices]
-        group.sort(key=lambda one: one.size)
+        group = [item for item in questions if bool(item.question.choices) == has_choices]
+        group.sort(key=lambda item: item.size)
         batches += [group[start : start + size] for start in range(0, len(group), size)]
     return batches
 
 
 def is_right(
-    said: str, question: Question, *, tolerance: int | float = 1e-3, whole_words: bool = True
+    written: str, question: Question, *, tolerance: int | float = 1e-3, whole_words: bool = True
 ) -> bool:
     """Whether a text that follows the prompt starts with the answer, as `answer_questions` says."""
     answer = question.answer.strip()
     gold = _value(NUMBER.fullmatch(answer))
     if gold is not None:
-        return same_number(_value(NUMBER.match(said)), gold, tolerance)
-    text = said.lstrip()
+        return same_number(_value(NUMBER.match(written)), gold, tolerance)
+    text = written.lstrip()
     goes_on = whole_words and text[len(answer) :][:1].isalnum()
     return text.startswith(answer) and not goes_on
 
 
-def _value(found: re.Match[str] | None) -> float | None:
-    return None if found is None else float(without_separators(found[1]))
+def _value(match: re.Match[str] | None) -> float | None:
+    return None if match is None else float(without_separators(match[1]))
 
 
 def _tokenized(tokenizer: Any, index: int, question: Question) -> _TokenizedQuestion:
     """The prompt's ids; a trailing space that the tokenizer joins to the answer is cut."""
-    whole = tokenizer(question.prompt + question.answer)["input_ids"]
+    full = tokenizer(question.prompt + question.answer)["input_ids"]
     ids = tokenizer(question.prompt)["input_ids"]
-    if whole[: len(ids)] != ids:
+    if full[: len(ids)] != ids:
         ids = tokenizer(question.prompt.rstrip(" "))["input_ids"]
-    n_answer = max(1, len(whole) - len(ids))
+    n_answer = max(1, len(full) - len(ids))
     return _TokenizedQuestion(
         index, question, ids, n_answer + (n_answer - 1) // 3 + 1
     )  # commas, then one more
@@ -182,16 +269,16 @@ def _written(
     most: int | None,
 ) -> list[str]:
     """What greedy decoding writes after each prompt."""
-    tokens, mask = left_pad([one.ids for one in batch])
-    whole = model.generate(
+    tokens, mask = left_pad([item.ids for item in batch])
+    generated = model.generate(
         tokens,
         fwd_hooks=hooks,
         hook_steps=steps,
         attention_mask=mask,
-        max_new_tokens=most or max(one.n_new for one in batch),
+        max_new_tokens=most or max(item.n_new for item in batch),
     )
-    new = whole[:, tokens.shape[1] :].tolist()
-    before = _decoded(model.tokenizer, [one.ids for one in batch])
+    new = generated[:, tokens.shape[1] :].tolist()
+    before = _decoded(model.tokenizer, [item.ids for item in batch])
     after = _decoded(model.tokenizer, [a.ids + ids for a, ids in zip(batch, new, strict=True)])
     return [text[len(start) :] for start, text in zip(before, after, strict=True)]
 
@@ -204,24 +291,24 @@ def _decoded(tokenizer: Any, rows: list[list[int]]) -> list[str]:
 
 def _chosen(model: Any, batch: Sequence[_TokenizedQuestion], hooks: list[NamedHook]) -> list[str]:
     """The choice with the largest logit at END, for each question."""
-    tokens, mask = left_pad([one.ids for one in batch])
+    tokens, mask = left_pad([item.ids for item in batch])
     with torch.no_grad():
         logits = model.run_with_hooks(
             tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
         )[:, -1].float()
     best = []
-    for one, row in zip(batch, logits, strict=True):
-        letters = [_next_token(model.tokenizer, one, choice) for choice in one.question.choices]
+    for item, row in zip(batch, logits, strict=True):
+        letters = [_next_token(model.tokenizer, item, choice) for choice in item.question.choices]
         if len(set(letters)) < len(letters):
             raise ValueError(
-                f"the choices {one.question.choices} are not one different token each after "
-                f"{one.question.prompt[-30:]!r} under this tokenizer: use other labels"
+                f"the choices {item.question.choices} are not one different token each after "
+                f"{item.question.prompt[-30:]!r} under this tokenizer: use other labels"
             )
-        best.append(one.question.choices[int(row[letters].argmax())])
+        best.append(item.question.choices[int(row[letters].argmax())])
     return best
 
 
-def _next_token(tokenizer: Any, one: _TokenizedQuestion, choice: str) -> int:
-    prompt = one.question.prompt
+def _next_token(tokenizer: Any, item: _TokenizedQuestion, choice: str) -> int:
+    prompt = item.question.prompt
     joined = prompt + choice if prompt.endswith((" ", "\n")) else f"{prompt} {choice}"
-    return tokenizer(joined)["input_ids"][len(one.ids)]
+    return tokenizer(joined)["input_ids"][len(item.ids)]

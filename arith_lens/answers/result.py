@@ -1,15 +1,19 @@
-"""What a model answered, question by question, and how two such results differ."""
+"""What a model answered, question by question; how two such results differ, also over seeds.
+
+And whether accuracy drifts while a model answers question after question.
+"""
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays
@@ -23,7 +27,7 @@ N_RESAMPLES = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """One entry a question, in the order they were given."""
+    """One entry per question, in the order they were given."""
 
     correct: Bool[Tensor, "question"]
     said: tuple[str, ...]  # the start of what the model wrote, or the letter it chose
@@ -85,8 +89,8 @@ class Answers:
     def to_arrays(self) -> Arrays:
         """For a file; `from_arrays` gives the same answers back. Texts, which repeat themselves,
         are packed: zlib of JSON, as bytes."""
-        told = json.dumps({name: getattr(self, name) for name in _TEXTS})
-        packed = torch.frombuffer(bytearray(zlib.compress(told.encode())), dtype=torch.uint8)
+        texts = json.dumps({name: getattr(self, name) for name in _TEXTS})
+        packed = torch.frombuffer(bytearray(zlib.compress(texts.encode())), dtype=torch.uint8)
         return Arrays({"correct": self.correct, "texts": packed}, {"kind": KIND})
 
     @classmethod
@@ -97,11 +101,11 @@ class Answers:
         if "texts" not in arrays.tensors:
             raise ValueError("expected answers with packed texts, found none: an earlier version "
                              "wrote them. Run the experiment again")  # fmt: skip
-        told = json.loads(zlib.decompress(arrays.tensors["texts"].numpy().tobytes()))
-        return cls(arrays.tensors["correct"], *(tuple(told[name]) for name in _TEXTS))
+        texts = json.loads(zlib.decompress(arrays.tensors["texts"].numpy().tobytes()))
+        return cls(arrays.tensors["correct"], *(tuple(texts[name]) for name in _TEXTS))
 
     def to_dataframe(self) -> "DataFrame":
-        """A row a question: task, expected, said, correct."""
+        """One row per question: task, expected, said, correct."""
         from pandas import DataFrame
 
         columns = {name: list(getattr(self, name)) for name in reversed(_TEXTS)}
@@ -154,3 +158,129 @@ class Change:
             f"({100 * low:+.1f} to {100 * high:+.1f}), {self.relative:+.0%} relative; "
             f"{self.lost} lost, {self.gained} gained, p = {self.p_value:.2g}"
         )
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """A mean over questions and seeds, with its errors from the draw of either.
+
+    Of a change of accuracy: shares, 0.1 = 10 points.
+    """
+
+    per_seed: tuple[float, ...]  # the mean over questions, a seed each
+    question_error: float  # standard error of the mean, questions being drawn
+    n_questions: int
+
+    @property
+    def mean(self) -> float:
+        return sum(self.per_seed) / len(self.per_seed)
+
+    @property
+    def seed_error(self) -> float:
+        """Standard error of the mean, seeds being drawn; 0 where there is only one."""
+        n = len(self.per_seed)
+        if n == 1:
+            return 0.0
+        return sqrt(sum((value - self.mean) ** 2 for value in self.per_seed) / (n - 1) / n)
+
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """Interval of the mean over questions and seeds together.
+
+        Both variances add up; Student's t has Satterthwaite's degrees of freedom, few where the
+        seeds, which are few, make most of the error. Of one seed the interval is the questions'.
+        """
+        from scipy.stats import t
+
+        questions, seeds = self.question_error**2, self.seed_error**2
+        freedom = inf
+        if seeds:
+            freedom = (questions + seeds) ** 2 / (seeds**2 / (len(self.per_seed) - 1))
+        half = float(t.ppf((1 + level) / 2, freedom)) * sqrt(questions + seeds)
+        return self.mean - half, self.mean + half
+
+
+def over_seeds(values: Float[Tensor, "seed question"]) -> OverSeeds:
+    """Mean and errors of numbers that each seed has for each of the same questions.
+
+    Raises:
+        ValueError: no seed, or fewer than two questions.
+    """
+    n_seeds, n_questions = values.shape
+    if n_seeds < 1 or n_questions < 2:
+        raise ValueError(
+            f"expected numbers of at least one seed for at least two questions, found {n_seeds} "
+            f"and {n_questions}"
+        )
+    values = values.double()
+    error = float(values.mean(0).std() / sqrt(n_questions))
+    return OverSeeds(tuple(values.mean(1).tolist()), error, n_questions)
+
+
+def change_over_seeds(
+    before: Answers | Sequence[Answers],
+    after: Sequence[Answers],
+    chosen: Sequence[bool] | None = None,
+) -> OverSeeds:
+    """How much more of the same questions is right after training, question by question.
+
+    Args:
+        before: what all are set against, or a seed each.
+        after: a seed each.
+        chosen: of which questions; None: of all.
+
+    Raises:
+        ValueError: answers to other questions, no seed, other numbers of seeds, or fewer than two
+            questions.
+    """
+    if not after:
+        raise ValueError("expected answers of at least one seed, found none")
+    befores = [before] * len(after) if isinstance(before, Answers) else before
+    differences = []
+    for first, other in zip(befores, after, strict=True):
+        first.change_to(other)  # refuses other questions
+        differences.append(other.correct.double() - first.correct.double())
+    every = torch.stack(differences)
+    return over_seeds(every if chosen is None else every[:, torch.tensor([*chosen])])
+
+
+AT_LEAST = 3  # answers that a line with an error needs
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Change of accuracy with every thousand answers, as a share: -0.01 is a point lost."""
+
+    slope: float
+    error: float  # standard error
+
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """Normal interval of the slope."""
+        half = NormalDist().inv_cdf((1 + level) / 2) * self.error
+        return self.slope - half, self.slope + half
+
+    @property
+    def flat(self) -> bool:
+        """Whether the 95% interval holds 0. It shows no trend; it proves none that is smaller."""
+        low, high = self.ci()
+        return low <= 0 <= high
+
+
+def trend(correct: Bool[Tensor, "question"]) -> Trend:
+    """The straight line through right (1) and wrong (0) answers, in the order they were given.
+
+    Questions must be in random order, or their difficulty passes for a drift. The error allows for
+    the unequal variance of shares (White, 1980).
+
+    Raises:
+        ValueError: fewer than three answers.
+    """
+    n = len(correct)
+    if n < AT_LEAST:
+        raise ValueError(f"expected at least {AT_LEAST} answers to see a trend, found {n}")
+    at = torch.arange(n, dtype=torch.float64) / 1000
+    at, right = at - at.mean(), correct.double()
+    spread = at.square().sum()
+    slope = (at * right).sum() / spread
+    rest = right - right.mean() - slope * at
+    variance = (at * rest).square().sum() / spread.square() * n / (n - 2)
+    return Trend(float(slope), sqrt(float(variance)))

@@ -72,15 +72,15 @@ def parse_number(text: str) -> float | None:
         sentence = _first_sentence(part)
         if _numbers(sentence):
             return _answer(sentence)
-    found = [] if marked else _numbers(before)
-    return found[-1][1] if found else None
+    numbers = [] if marked else _numbers(before)
+    return numbers[-1][1] if numbers else None
 
 
 def same_number(
-    said: int | float | None, gold: int | float, tolerance: int | float = TOLERANCE
+    number: int | float | None, gold: int | float, tolerance: int | float = TOLERANCE
 ) -> bool:
     """Whether a number was said and is the gold one, within a tolerance."""
-    return said is not None and abs(said - gold) <= tolerance
+    return number is not None and abs(number - gold) <= tolerance
 
 
 def without_separators(number: str) -> str:
@@ -114,8 +114,8 @@ def _answer(sentence: str) -> float | None:
 
 
 def _numbers(text: str) -> list[tuple[re.Match[str], float]]:
-    found = [(match, _value(match)) for match in _NUMBER.finditer(text)]
-    return [(match, value) for match, value in found if value is not None]
+    matches = [(match, _value(match)) for match in _NUMBER.finditer(text)]
+    return [(match, value) for match, value in matches if value is not None]
 
 
 def _value(match: re.Match[str]) -> float | None:

@@ -1,15 +1,215 @@
-"""Benchmarks read: one reader each, from the published files or from the hub."""
+"""Benchmarks read: one reader for each, from the published files or from the Hugging Face hub."""
 
-from collections.abc import Callable, Iterator, Sequence
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
-from arith_lens.benchmarks.flags import flags_of
-from arith_lens.benchmarks.gsm8k import gold_answer, read_gsm8k
-from arith_lens.benchmarks.mmlu import LETTERS, chosen_subjects, mmlu_rows
-from arith_lens.benchmarks.parsing import parse_number
-from arith_lens.benchmarks.record import Record
-from arith_lens.benchmarks.sources import Row, hub_rows, json_lines, json_list
+from arith_lens.benchmarks.parsing import parse_number, without_separators
+from arith_lens.benchmarks.records import Record, flags_of
+
+Row = Mapping[str, Any]
+
+
+def json_lines(path: Path) -> Iterator[Row]:
+    """The objects of a file of JSON lines; empty lines are passed over."""
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: expected a JSON object, found {row!r}")
+        yield row
+
+
+def json_list(path: Path) -> list[Row]:
+    """The objects of a file that is one JSON list."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not a JSON list ({error})") from error
+    if not isinstance(rows, list):
+        raise ValueError(f"{path}: expected a JSON list of objects, found {type(rows).__name__}")
+    return rows
+
+
+def csv_rows(path: Path) -> list[list[str]]:
+    """The rows of a csv file, each a list of its cells."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.reader(file))
+
+
+def hub_rows(source: str, configuration: str | None, split: str, advice: str) -> list[Row]:
+    """A split of a dataset on the Hugging Face hub, or of a local folder in its form.
+
+    Raises:
+        FileNotFoundError: it does not load: no such id, configuration or split, or no network;
+            the message ends in `advice`.
+    """
+    from datasets import load_dataset
+
+    named = () if configuration is None or Path(source).is_dir() else (configuration,)
+    try:
+        return cast(list[Row], list(load_dataset(source, *named, split=split)))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise FileNotFoundError(
+            f"no questions at {source!r}, split {split!r}: as a dataset it did not load "
+            f"({type(error).__name__}: {error}). {advice}"
+        ) from error
+
+
+Records = str | Path | Iterable[Mapping[str, Any]]
+
+
+def read_gsm8k(questions: Records, *, split: str = "test") -> list[dict[str, str]]:
+    """The records, each with `question` and `answer` (solution, then "#### " and the number).
+
+    Args:
+        questions: a JSONL file, a folder of `<split>.jsonl`, a Hugging Face dataset id, or records
+            with the keys `question` and `answer`.
+        split: of a folder or a dataset id.
+
+    Raises:
+        ValueError: a line that is no JSON, or a record without one of the keys.
+        FileNotFoundError: neither a file, a folder nor a dataset id that can be loaded.
+    """
+    where = str(questions) if isinstance(questions, str | Path) else "record"
+    rows = _gsm8k_rows(questions, split) if isinstance(questions, str | Path) else questions
+    records = []
+    for number, row in enumerate(rows, 1):
+        missing = [key for key in ("question", "answer") if not isinstance(row.get(key), str)]
+        if missing:
+            raise ValueError(
+                f"{where}, {number}: expected the keys question and answer with text, found "
+                f"{sorted(row)}; {', '.join(missing)} is missing"
+            )
+        records.append({"question": row["question"], "answer": row["answer"]})
+    if not records:
+        raise ValueError(f"{where}: no questions; expected records with question and answer")
+    return records
+
+
+def gold_answer(solution: str) -> str:
+    """The number after "####", without thousands separators or currency; "" where there is none."""
+    return without_separators(solution.rpartition("####")[2]) if "####" in solution else ""
+
+
+def _gsm8k_rows(source: str | Path, split: str) -> Iterable[Row]:
+    path = Path(source)
+    file = path / f"{split}.jsonl" if path.is_dir() else path
+    if file.is_file():
+        return json_lines(file)
+    if path.suffix in (".jsonl", ".json") or (isinstance(source, Path) and not path.is_dir()):
+        raise FileNotFoundError(
+            f"no file {path}: expected JSON lines with question and answer, a folder of "
+            f"{split}.jsonl, or a dataset id such as openai/gsm8k"
+        )
+    advice = "Give a JSONL file, a folder with train.jsonl and test.jsonl, or records."
+    return hub_rows(str(source), "main", split, advice)
+
+
+LETTERS = "ABCDE"
+HUMANITIES = (
+    *("formal_logic", "high_school_european_history", "high_school_us_history"),
+    *("high_school_world_history", "international_law", "jurisprudence", "logical_fallacies"),
+    *("moral_disputes", "moral_scenarios", "philosophy", "prehistory", "professional_law"),
+    "world_religions",
+)
+"""MMLU's subjects of this group, as its authors sort them."""
+_FINISHED = re.compile(
+    r"The following are multiple choice questions[^\n]*\n\n(.*)"
+    r"\nA\. (.*?)\nB\. (.*?)\nC\. (.*?)\nD\. (.*?)\nAnswer:",
+    re.DOTALL,
+)
+
+
+def mmlu_rows(folder: Path, split: str, subjects: str | Sequence[str]) -> list[Row]:
+    """Rows in the hub's schema: question, subject, choices, answer (index or letter)."""
+    if split == "val":
+        return chosen_subjects(_finished_rows(folder), subjects, place=str(folder / split))
+    files = {path.name.removesuffix(f"_{split}.csv"): path for path in _csv_files(folder, split)}
+    wanted = _wanted(subjects, tuple(files), str(folder / split))
+    return [row for subject in wanted for row in _csv_questions(files[subject], subject)]
+
+
+def chosen_subjects(rows: Iterable[Row], subjects: str | Sequence[str], *, place: str) -> list[Row]:
+    """The rows of these subjects, sorted by them."""
+    by_subject: dict[str, list[Row]] = {}
+    for row in rows:
+        by_subject.setdefault(row["subject"], []).append(row)
+    return [row for s in _wanted(subjects, tuple(by_subject), place) for row in by_subject[s]]
+
+
+def _wanted(subjects: str | Sequence[str], available: Sequence[str], place: str) -> Sequence[str]:
+    named = {"all": tuple(sorted(available)), "humanities": HUMANITIES}
+    wanted = named.get(subjects, (subjects,)) if isinstance(subjects, str) else tuple(subjects)
+    unknown = [subject for subject in wanted if subject not in available]
+    if unknown:
+        raise ValueError(
+            f"no questions of {', '.join(unknown)} in {place}: expected 'all', 'humanities' or "
+            f"names of {', '.join(sorted(available))}"
+        )
+    return wanted
+
+
+def _csv_files(folder: Path, split: str) -> list[Path]:
+    paths = sorted((folder / split).glob(f"*_{split}.csv"))
+    if not paths:
+        raise FileNotFoundError(
+            f"no {folder / split}/*_{split}.csv: expected MMLU's files, one a subject"
+        )
+    return paths
+
+
+def _csv_questions(path: Path, subject: str) -> list[Row]:
+    """With or without a header row; the authors' own files have none, and letters as answers."""
+    rows = csv_rows(path)
+    if rows and rows[0][0] == "question":
+        rows = rows[1:]
+    questions: list[Row] = []
+    for number, row in enumerate(rows, 1):
+        if len(row) != 6:
+            raise ValueError(
+                f"{path}, question {number}: expected question, four choices and the answer (A to "
+                f"D, or 0 to 3), found {row}"
+            )
+        answer = row[5].strip()
+        questions.append(
+            {"question": row[0], "subject": subject, "choices": row[1:5], "answer": answer}
+        )
+    return questions
+
+
+def _finished_rows(folder: Path) -> list[Row]:
+    """The prompts of val taken apart."""
+    paths = sorted((folder / "val").glob("*_val.jsonl"))
+    if not paths:
+        raise FileNotFoundError(
+            f"no {folder / 'val'}/*_val.jsonl: expected MMLU's files, prompts with their letters"
+        )
+    return [_taken_apart(row, path, i) for path in paths for i, row in enumerate(json_lines(path))]
+
+
+def _taken_apart(row: Row, path: Path, i: int) -> Row:
+    match = _FINISHED.fullmatch(str(row.get("input")))
+    if match is None or "subject" not in row or "output" not in row:
+        raise ValueError(
+            f"{path}, record {i}: expected subject, input (a prompt with choices A to D) and "
+            f"output (a letter), found {row!r:.200}"
+        )
+    question, *choices = match.groups()
+    return {
+        "question": question,
+        "subject": row["subject"],
+        "choices": choices,
+        "answer": row["output"].strip(),
+    }
 
 
 def _gsm8k(row: Row, split: str, i: int) -> Record:
@@ -47,19 +247,19 @@ def _equations(name: str) -> Callable[[Row, str, int], Record]:
 
 def _csqa(row: Row, split: str, i: int) -> Record:
     """The authors' schema (question.stem, choices), or the hub's (question, lists of choices)."""
-    asked = row["question"]
-    if isinstance(asked, str):
+    question = row["question"]
+    if isinstance(question, str):
         labels, texts = row["choices"]["label"], row["choices"]["text"]
     else:
-        labels = [choice["label"] for choice in asked["choices"]]
-        texts = [choice["text"] for choice in asked["choices"]]
-        asked = asked["stem"]
+        labels = [choice["label"] for choice in question["choices"]]
+        texts = [choice["text"] for choice in question["choices"]]
+        question = question["stem"]
     if list(labels) != list(LETTERS):
         raise ValueError(f"expected choices labelled A to E in order, found {list(labels)}")
     gold = row["answerKey"]
     if gold not in labels:
         raise ValueError(f"expected an answer A to E, found {gold!r} (test answers are not public)")
-    return Record(f"csqa/{row['id']}", asked.strip(), gold, choices=tuple(texts))
+    return Record(f"csqa/{row['id']}", question.strip(), gold, choices=tuple(texts))
 
 
 def _mmlu(row: Row, split: str, i: int) -> Record:
@@ -155,13 +355,13 @@ def load_records(
     if split not in source.files:
         raise ValueError(f"{name} has no split {split!r}: expected {', '.join(source.files)}")
     if data_dir is None:
-        place, rows = _from_hub(name, split, subjects, hub_id)
+        where, rows = _from_hub(name, split, subjects, hub_id)
     else:
-        place, rows = _from_files(name, Path(data_dir) / name, split, subjects)
+        where, rows = _from_files(name, Path(data_dir) / name, split, subjects)
     numbered = _numbered(name, rows)
-    records = [_checked(source.read, row, split, i, place) for i, row in numbered]
+    records = [_checked(source.read, row, split, i, where) for i, row in numbered]
     if not records:
-        raise ValueError(f"{place}: no questions")
+        raise ValueError(f"{where}: no questions")
     flagged = zip(records, flags_of(records), strict=True)
     return [replace(record, flags=flags) if flags else record for record, flags in flagged]
 
@@ -212,13 +412,13 @@ def _from_hub(
 
 
 def _checked(
-    read: Callable[[Row, str, int], Record], row: Row, split: str, i: int, place: str
+    read: Callable[[Row, str, int], Record], row: Row, split: str, i: int, where: str
 ) -> Record:
     try:
         return read(row, split, i)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(
-            f"{place}, record {i}: not in the benchmark's schema ({type(error).__name__}: "
+            f"{where}, record {i}: not in the benchmark's schema ({type(error).__name__}: "
             f"{error}); found {row!r:.200}"
         ) from error
 

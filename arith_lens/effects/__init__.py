@@ -1,13 +1,13 @@
 """What an intervention did at each component, pair by pair, with the statistics of it."""
 
-from arith_lens.effects.before_after import BeforeAfter as BeforeAfter
+from arith_lens.effects.component_effects import KEY as KEY
+from arith_lens.effects.component_effects import BeforeAfter as BeforeAfter
 from arith_lens.effects.component_effects import ComponentEffects as ComponentEffects
+from arith_lens.effects.component_effects import compare as compare
+from arith_lens.effects.component_effects import contrast as contrast
+from arith_lens.effects.component_effects import key_heads as key_heads
+from arith_lens.effects.component_effects import template_agreement as template_agreement
 from arith_lens.effects.effects import HEADS as HEADS
 from arith_lens.effects.effects import MLPS as MLPS
 from arith_lens.effects.effects import Effects as Effects
 from arith_lens.effects.effects import NoTemplates as NoTemplates
-from arith_lens.effects.ranking import KEY as KEY
-from arith_lens.effects.ranking import compare as compare
-from arith_lens.effects.ranking import contrast as contrast
-from arith_lens.effects.ranking import key_heads as key_heads
-from arith_lens.effects.ranking import template_agreement as template_agreement

@@ -59,10 +59,10 @@ class Effects:
                 f"expected one name for each component axis of {tuple(self.per_pair.shape)} (the "
                 f"last axis is the pair), found {self.axes}; name each axis once"
             )
-        for name, given in (("template", self.template), ("cluster", self.cluster)):
-            if given is not None and len(given) != self.n_pairs:
+        for name, values in (("template", self.template), ("cluster", self.cluster)):
+            if values is not None and len(values) != self.n_pairs:
                 raise ValueError(
-                    f"expected one {name} for each of {self.n_pairs} pairs, found {len(given)}; "
+                    f"expected one {name} for each of {self.n_pairs} pairs, found {len(values)}; "
                     "give one a pair, or None"
                 )
 
@@ -192,11 +192,11 @@ class Effects:
 
         low, high = self.ci()
         shape = self.per_pair.shape[:-1]
-        places = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
+        grid = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
         labels = self.labels or {}
         columns: dict[str, Any] = {
-            axis: [labels[axis][i] for i in place] if axis in labels else place
-            for axis, place in zip(self.axes, places, strict=True)
+            axis: [labels[axis][i] for i in indices] if axis in labels else indices
+            for axis, indices in zip(self.axes, grid, strict=True)
         }
         statistics = {"mean": self.mean(), "stderr": self.stderr(), "ci_low": low, "ci_high": high}
         columns |= {name: value.flatten().numpy() for name, value in statistics.items()}

@@ -77,8 +77,6 @@ def evaluate(
     _check_counts(limit=limit, max_new_tokens=max_new_tokens, batch_size=batch_size)
     from arith_lens.evaluation import harness
     from arith_lens.evaluation.hooked_lm import HookedLM
-    from arith_lens.evaluation.reading import read_samples
-    from arith_lens.evaluation.settings import settings_of
 
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     built = harness.build(
@@ -90,7 +88,7 @@ def evaluate(
         held_out=held_out,
     )
     loaded = _loaded(model, hooks)
-    settings = settings_of(built, loaded, limit=limit, seed=seed, too_long=too_long)
+    settings = harness.settings_of(built, loaded, limit=limit, seed=seed, too_long=too_long)
     settings |= {"hooks": describe_hooks(hooks), "hook_steps": hook_steps}
     question = {"evaluation": settings, "hooks": hooks_digest(hooks) if run else None}
     slot = ResultSlot.of(run, name, loaded, None, **question)
@@ -106,7 +104,7 @@ def evaluate(
         progress=progress,
     )
     samples = harness.run(lm, built, limit=limit)
-    return slot.save(read_samples(samples, built, settings, lm), **(facts or {}))
+    return slot.save(harness.read_samples(samples, built, settings, lm), **(facts or {}))
 
 
 def _check_harness() -> None:

@@ -1,25 +1,41 @@
-"""The lm-evaluation-harness: its tasks by name, and its evaluation of a model of ours.
+"""The lm-evaluation-harness: its tasks by name, its evaluation of our models, and what it logs.
 
 The one file that asks it to load and to run; it is imported when `evaluate` is called.
 """
 
+import hashlib
+import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import lm_eval
 import lm_eval.api.task
+import torch
 from lm_eval.evaluator import evaluate as run_harness
 from lm_eval.tasks import TaskManager
 
-from arith_lens.evaluation.sources import SPLITS, Splits, as_datasets, reader
+from arith_lens.answers import Answers
+from arith_lens.benchmarks import gold_answer
+from arith_lens.evaluation.result import EvaluationResult
+from arith_lens.evaluation.sources import (
+    EXTRACTOR,
+    SPLITS,
+    Splits,
+    as_datasets,
+    reader,
+    right_number,
+)
+from arith_lens.runs.files import plain
+from arith_lens.runs.provenance import describe_model
 
 HARNESS_TASKS = Path(lm_eval.__file__).parent / "tasks"
 OURS = Path(__file__).parent / "tasks"
@@ -81,27 +97,27 @@ def build(
                 continue
             splits = read(leaf)
             with quiet():
-                tasks[leaf] = _task(manager, leaf, splits)
+                tasks[leaf] = _harness_task(manager, leaf, splits)
             _set_shots(tasks[leaf], _shots_of(shots, name, leaf), seed)
             if max_new_tokens and tasks[leaf].OUTPUT_TYPE == "generate_until":
-                told = {"max_gen_toks": max_new_tokens}
-                tasks[leaf].set_config("generation_kwargs", told, update=True)
+                options = {"max_gen_toks": max_new_tokens}
+                tasks[leaf].set_config("generation_kwargs", options, update=True)
     return Built(tasks, {n: v for n, v in groups.items() if v != (n,)})
 
 
 def run(lm: Any, built: Built, *, limit: int | None) -> Mapping[str, Sequence[Any]]:
     """The harness's own evaluation: by task, what it logs of each question and filter."""
     with quiet():
-        found = run_harness(
+        results = run_harness(
             lm, {"tasks": dict(built.tasks)}, limit=limit, bootstrap_iters=0, log_samples=True
         )
-    assert found is not None and "samples" in found, "one process asks, and samples are logged"
-    return found["samples"]
+    assert results is not None and "samples" in results, "one process asks, and samples are logged"
+    return results["samples"]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the harness's log and its bars, one a task: `evaluate` shows one of its own."""
+    """Without the harness's log and its bars, one per task: `evaluate` shows one of its own."""
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -139,9 +155,9 @@ def _with_others(manager: TaskManager, name: str) -> TaskManager:
     )
     for path in sorted(HARNESS_TASKS.rglob("*.yaml")):
         if defined.search(path.read_text(encoding="utf-8", errors="replace")):
-            found = _manager(path.parent)
-            if name in found.task_index:
-                return found
+            extended = _manager(path.parent)
+            if name in extended.task_index:
+                return extended
     close = get_close_matches(name, manager.all_tasks, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     raise ValueError(
@@ -162,7 +178,7 @@ def _leaves(manager: TaskManager, name: str) -> Iterator[str]:
         yield name
 
 
-def _task(manager: TaskManager, leaf: str, splits: Splits | None) -> Any:
+def _harness_task(manager: TaskManager, leaf: str, splits: Splits | None) -> Any:
     """The harness's task, its own prompt, metric and filters; the data ours where we read it."""
     changes = {} if splits is None else {"custom_dataset": partial(_given, splits)}
     try:
@@ -195,19 +211,19 @@ def _shots_of(shots: int | Mapping[str, int] | None, name: str, leaf: str) -> in
     if isinstance(shots, int):
         return shots
     family = "mmlu" if leaf.startswith("mmlu_") else leaf
-    told = {**SHOTS, **(shots or {})}
-    return next((told[key] for key in (leaf, name, family) if key in told), None)
+    counts = {**SHOTS, **(shots or {})}
+    return next((counts[key] for key in (leaf, name, family) if key in counts), None)
 
 
 def _check_shots(shots: Any, groups: Mapping[str, tuple[str, ...]]) -> None:
-    told = {"shots": shots} if isinstance(shots, int) else dict(shots or {})
+    counts = {"shots": shots} if isinstance(shots, int) else dict(shots or {})
     wrong = {
-        n: k for n, k in told.items() if isinstance(k, bool) or not isinstance(k, int) or k < 0
+        n: k for n, k in counts.items() if isinstance(k, bool) or not isinstance(k, int) or k < 0
     }
     if wrong:
         raise ValueError(f"expected shots of 0 or more, found {wrong}")
-    asked = {"shots", "mmlu", *groups, *(leaf for leaves in groups.values() for leaf in leaves)}
-    if unknown := sorted(set(told) - asked):
+    known = {"shots", "mmlu", *groups, *(leaf for leaves in groups.values() for leaf in leaves)}
+    if unknown := sorted(set(counts) - known):
         raise ValueError(
             f"expected shots of the tasks {', '.join(groups)}, found shots of {', '.join(unknown)}"
         )
@@ -225,3 +241,146 @@ def _set_shots(task: Any, shots: int | None, seed: int) -> None:
             f"expected at most {pool} shots of {task.config.task}, as many examples as it has, "
             f"found {wanted}"
         )
+
+
+PINNED = (
+    *("description", "doc_to_text", "doc_to_target", "doc_to_choice", "target_delimiter"),
+    *("fewshot_delimiter", "generation_kwargs", "filter_list", "metric_list", "metadata"),
+)
+
+
+def settings_of(built: Built, model: Any, **settings: Any) -> dict[str, Any]:
+    """The settings that an EvaluationResult carries, before anything is asked."""
+    about = describe_model(model)
+    return {
+        "tasks": {name: _task(task) for name, task in built.tasks.items()},
+        "groups": {name: list(leaves) for name, leaves in built.groups.items()},
+        "harness": f"lm_eval {version('lm_eval')}",
+        "model": {key: about[key] for key in ("name", "dtype", "attn_implementation")},
+        **settings,
+    }
+
+
+def _task(task: Any) -> dict[str, Any]:
+    config = task.config
+    shots = int(config.num_fewshot or 0)
+    generates = task.OUTPUT_TYPE == "generate_until"
+    return {
+        "output_type": task.OUTPUT_TYPE,
+        "shots": shots,
+        "shots_drawn": type(task.sampler).__name__ if hasattr(task, "sampler") else None,
+        "extractor": EXTRACTOR if generates else "the likeliest choice (acc)",
+        "prompt": {name: _as_json(getattr(config, name)) for name in PINNED},
+        "n_questions": len(task.eval_docs),
+        "data_sha256": digest(task.eval_docs),
+        "shots_sha256": digest(task.sampler.df) if shots else None,
+    }
+
+
+def digest(docs: Iterable[Any]) -> str:
+    """SHA-256 of questions, answers and all, in their order."""
+    text = "".join(json.dumps(dict(doc), sort_keys=True, default=str) + "\n" for doc in docs)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _as_json(value: Any) -> Any:
+    """In JSON's types; a function by its name."""
+    if callable(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, dict):
+        # where the harness is installed is no part of what is asked
+        return {str(k): _as_json(v) for k, v in value.items() if k != "config_source"}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return plain(value)
+
+
+Sample = Mapping[str, Any]
+
+
+def read_samples(
+    samples: Mapping[str, Sequence[Sample]], built: Built, settings: Mapping[str, Any], lm: Any
+) -> EvaluationResult:
+    """The outcomes of all tasks, in the order of the tasks and of their questions."""
+    outcomes: list[tuple[bool, str, str, str]] = []
+    numbers: list[int] = []
+    flags: list[str] = []
+    scores: list[dict[str, float]] = []
+    prompts = {}
+    for name, task in built.tasks.items():
+        by_number = _by_question(samples[name])
+        prompts[name] = digest({"prompt": _prompt(of[0])} for of in by_number.values())
+        for number, of in by_number.items():
+            doc = of[0]["doc"]
+            label = f"{name}/{doc['kind']}" if "kind" in doc else name
+            outcomes.append((*_outcome(task, of[0]), label))
+            numbers.append(number)
+            flags.append(doc.get("flag", ""))
+            scores.append(_scores(of))
+    correct, written, expected, label = zip(*outcomes, strict=True)
+    names = dict.fromkeys(score for of in scores for score in of)
+    tasks = {
+        name: {
+            **about,
+            "prompts_sha256": prompts[name],
+            "truncated": int(lm.truncated[name]),
+        }
+        for name, about in settings["tasks"].items()
+    }
+    return EvaluationResult(
+        Answers(torch.tensor(correct), tuple(written), tuple(expected), tuple(label)),
+        torch.tensor(numbers),
+        tuple(flags),
+        {n: _column(scores, n) for n in names},
+        {**settings, "tasks": tasks},
+        dict(lm.seconds),
+    )
+
+
+def _by_question(samples: Sequence[Sample]) -> dict[int, list[Sample]]:
+    """The samples of each question, one per filter."""
+    by_number: dict[int, list[Sample]] = {}
+    for sample in samples:
+        by_number.setdefault(int(sample["doc_id"]), []).append(sample)
+    return dict(sorted(by_number.items()))
+
+
+def _prompt(sample: Sample) -> str:
+    return sample["arguments"][0][0]
+
+
+def _scores(of: Sequence[Sample]) -> dict[str, float]:
+    return {
+        f"{metric},{sample['filter']}": float(sample[metric])
+        for sample in of
+        for metric in sample["metrics"]
+        if isinstance(sample[metric], int | float)
+    }
+
+
+def _column(scores: Sequence[Mapping[str, float]], name: str) -> torch.Tensor:
+    values = [of.get(name, float("nan")) for of in scores]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _outcome(task: Any, sample: Sample) -> tuple[bool, str, str]:
+    """Whether it is right, what was said, what was expected."""
+    if task.OUTPUT_TYPE == "multiple_choice":
+        return _chosen(task, sample)
+    text, target = sample["resps"][0][0], str(sample["target"])
+    if "follows" in sample:  # the closed world's
+        return bool(sample["follows"]), text, target.strip()
+    if "number" in sample:
+        return bool(sample["number"]), text, target
+    if "####" in target:  # GSM8K's
+        return right_number(text, target), text, gold_answer(target)
+    metric = sample["metrics"][0]  # of another task of the harness: its own verdict
+    return bool(sample[metric]), text, target
+
+
+def _chosen(task: Any, sample: Sample) -> tuple[bool, str, str]:
+    choices = task.doc_to_choice(sample["doc"])
+    likelihoods = [float(response[0][0]) for response in sample["resps"]]
+    choice = choices[max(range(len(choices)), key=likelihoods.__getitem__)]
+    target = sample["target"]
+    return bool(sample["acc"]), choice, choices[target] if isinstance(target, int) else str(target)

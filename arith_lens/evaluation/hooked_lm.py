@@ -1,6 +1,6 @@
 """A model with hooks as the harness's kind of language model.
 
-Tokens, truncation and stops are those of the harness's own class for Transformers; the forwards are
+Tokens, truncation and stops are those of the harness's own class for Transformers. The forwards are
 the hooked model's, in batches of similar length, padded on the left.
 """
 
@@ -8,10 +8,12 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+from jaxtyping import Float, Int
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import (
     configure_pad_token,
@@ -24,19 +26,85 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.components import NamedHook
-from arith_lens.evaluation.forwards import (
-    NO_TOKEN,
-    bytes_of_row,
-    score_continuations,
-    write_on,
-)
 from arith_lens.memory import fitting_pairs, in_chunks
+from arith_lens.pairs.rows import left_pad
 from arith_lens.runs import ResultSlot
+
+NO_TOKEN = -1  # behind the last token of a row that stopped before the others
+
+
+@torch.no_grad()
+def score_continuations(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    continuations: Sequence[Sequence[Sequence[int]]],
+    hooks: Sequence[NamedHook],
+    *,
+    width: int,
+) -> Float[Tensor, "prompt continuation what=2"]:
+    """Log-probability of each continuation, and 1 where greedy decoding would write it.
+
+    Args:
+        prompts: each followed by its continuations' tokens but the last; those of a prompt that has
+            several end in the same tokens
+        width: how many continuations a prompt has at most; NaN where it has fewer
+    """
+    tokens, mask = left_pad(prompts)
+    longest = max(len(continuation) for of in continuations for continuation in of)
+    logits = model.run_with_hooks(
+        tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=longest
+    )
+    logprobs = logits.float().log_softmax(-1)
+    scores = torch.full((len(prompts), width, 2), float("nan"), dtype=torch.float64)
+    for row, of in enumerate(continuations):
+        for column, continuation in enumerate(of):
+            chosen = torch.tensor(continuation, device=logprobs.device)
+            at = logprobs[row, -len(continuation) :]
+            scores[row, column, 0] = at.gather(1, chosen[:, None]).sum()
+            scores[row, column, 1] = (at.argmax(-1) == chosen).all()
+    return scores
+
+
+def write_on(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    hooks: Sequence[NamedHook],
+    *,
+    n_new: int,
+    stops: list[str],
+    hook_steps: Any,
+    settings: Mapping[str, Any],
+) -> Int[Tensor, "prompt pos"]:
+    """The tokens written after each prompt, until each has met a stop or `n_new` are there."""
+    from lm_eval.models.utils_hf import stop_sequences_criteria
+
+    tokens, mask = left_pad(prompts)
+    width = tokens.shape[1]
+    written = model.generate(
+        tokens,
+        fwd_hooks=hooks,
+        hook_steps=hook_steps,
+        attention_mask=mask,
+        max_new_tokens=n_new,
+        stopping_criteria=stop_sequences_criteria(model.tokenizer, stops, width, len(prompts)),
+        **settings,
+    )
+    new = written[:, width:]
+    return torch.nn.functional.pad(new, (0, n_new - new.shape[1]), value=NO_TOKEN).cpu()
+
+
+def bytes_of_row(model: Any, length: int) -> int:
+    """About what a row of so many tokens takes: attention (three copies), logits, the rest."""
+    cfg = model.cfg
+    a_token = 2 * cfg.d_vocab + 4 * cfg.d_mlp + 8 * cfg.d_model
+    a_token += 2 * cfg.n_layers * model.n_kv_heads * cfg.d_head
+    return 4 * length * (3 * cfg.n_heads * length + a_token)
+
 
 MAX_NEW = 256  # the harness's, where a task does not say
 AT_ONCE = 64  # rows of a forward at most, however much memory is free
 PART = 64  # rows that a run keeps together
-Answer = Callable[[Sequence["Row"]], Tensor]  # a line of numbers a row
+Answer = Callable[[Sequence["Row"]], Tensor]  # a line of numbers per row
 
 
 @dataclass(frozen=True)
@@ -115,8 +183,8 @@ class HookedLM(TemplateLM):
     ) -> list[tuple[float, bool]]:
         shared: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for i, (_texts, context, continuation) in enumerate(requests):
-            whole = self._fitting([*context, *continuation], self.max_length + 1, self._tasks[i])
-            shared[tuple(whole[:-1])].append(i)
+            full = self._fitting([*context, *continuation], self.max_length + 1, self._tasks[i])
+            shared[tuple(full[:-1])].append(i)
         rows = [Row(ids, tuple(at), self._tasks[at[0]]) for ids, at in shared.items()]
         scored = [continuation for _, _, continuation in requests]
         self._check_positions(max(map(len, scored)))
@@ -128,21 +196,21 @@ class HookedLM(TemplateLM):
                 self.model, [row.ids for row in batch], continuations, self.hooks, width=width
             )
 
-        found: dict[int, tuple[float, bool]] = {}
+        results: dict[int, tuple[float, bool]] = {}
         for row, scores in self._answered("choices", rows, score, scored=scored):
             for i, (logprob, greedy) in zip(row.requests, scores.tolist(), strict=False):
-                found[i] = logprob, bool(greedy)
-        return [found[i] for i in range(len(requests))]
+                results[i] = logprob, bool(greedy)
+        return [results[i] for i in range(len(requests))]
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """What the model writes after each prompt, up to a stop."""
         by_settings: dict[str, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             by_settings[repr(request.args[1])].append(i)
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for alike in by_settings.values():
-            found |= self._written({i: requests[i] for i in alike})
-        return [found[i] for i in range(len(requests))]
+            texts |= self._written({i: requests[i] for i in alike})
+        return [texts[i] for i in range(len(requests))]
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
         """Refused: no task with right and wrong answers asks for it."""
@@ -178,13 +246,13 @@ class HookedLM(TemplateLM):
                 settings=settings,
             )
 
-        told = {"stops": stops, "settings": settings}
-        found = {}
-        for row, new in self._answered("texts", rows, write, n_new=n_new, **told):
+        decisive = {"stops": stops, "settings": settings}
+        texts = {}
+        for row, new in self._answered("texts", rows, write, n_new=n_new, **decisive):
             ids = [token for token in new.tolist() if token != NO_TOKEN]
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
-            found[row.requests[0]] = postprocess_generated_text(text, stops, None)
-        return found
+            texts[row.requests[0]] = postprocess_generated_text(text, stops, None)
+        return texts
 
     def _answered(
         self, what: str, rows: list[Row], answer: Answer, *, n_new: int = 0, **settings: Any

@@ -19,7 +19,7 @@ KIND = "evaluation"
 
 @dataclass(frozen=True, eq=False)
 class EvaluationResult:
-    """One entry a question, task by task.
+    """One entry per question, task by task.
 
     Attributes:
         answers: what was said, what was expected, whether that was right. A number counts by its
@@ -85,15 +85,15 @@ class EvaluationResult:
 
     def harness(self) -> "dict[str, dict[str, float]]":
         """The harness's own numbers: by task, the mean of each of its metrics."""
-        found: dict[str, dict[str, float]] = {}
+        by_task: dict[str, dict[str, float]] = {}
         for task in self.settings["tasks"]:
             inside = torch.tensor(self._inside(task))
             means = {name: values[inside].mean() for name, values in self.scores.items()}
-            found[task] = {name: float(mean) for name, mean in means.items() if not mean.isnan()}
-        return found
+            by_task[task] = {name: float(mean) for name, mean in means.items() if not mean.isnan()}
+        return by_task
 
     def summary(self) -> "DataFrame":
-        """A row a task and group: questions, right, accuracy and its interval, the same without
+        """One row per task and group: questions, right, accuracy and its interval, the same without
         flagged golds, shots, seconds, and the harness's numbers."""
         from pandas import DataFrame
 
@@ -162,7 +162,7 @@ class EvaluationResult:
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """A row a question: task, number, expected, said, correct, flag, the harness's metrics."""
+        """One row per question: task, number, expected, said, correct, flag, harness's metrics."""
         frame = self.answers.to_dataframe()
         frame.insert(1, "number", self.number.tolist())
         frame["flag"] = list(self.flag)

@@ -1,6 +1,7 @@
-"""Benchmarks' records as the harness's tasks want them: its splits, its fields.
+"""What the harness's tasks call: benchmarks' records as its splits, scores, worked examples.
 
-Beside those each question has `id`, and `flag`: why its gold answer cannot be counted on, or "".
+Beside the harness's own fields each question has `id`, and `flag`: why its gold answer cannot be
+counted on, or "".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +10,14 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from arith_lens.benchmarks import Record, load_records
-from arith_lens.benchmarks.mmlu import LETTERS
+import lm_eval
+import yaml
+
+from arith_lens.answers import Question
+from arith_lens.answers.answering import is_right
+from arith_lens.benchmarks import Record, gold_answer, load_records, parse_number, same_number
+from arith_lens.benchmarks.parsing import TOLERANCE
+from arith_lens.benchmarks.readers import LETTERS
 from arith_lens.reference.sets import by_task, load_set
 
 Doc = dict[str, Any]
@@ -35,7 +42,7 @@ def reader(
     None for a task that only the harness knows how to read. With `held_out` a set that is asked
     whole is asked in its test part alone. Raises what `load_records` raises.
     """
-    place = None if data_dir is None else str(data_dir)
+    folder = None if data_dir is None else str(data_dir)
     load = cache(load_records)  # all subjects of MMLU are one data set on the hub
 
     def read(task: str) -> Splits | None:
@@ -44,12 +51,12 @@ def reader(
             return {
                 split: [
                     _doc(name, record)
-                    for record in load(name, place, split=_part(part, held_out=held_out))
+                    for record in load(name, folder, split=_part(part, held_out=held_out))
                 ]
                 for split, part in parts.items()
             }
         if task.startswith(MMLU):
-            return _subject(task.removeprefix(MMLU), place, load)
+            return _subject(task.removeprefix(MMLU), folder, load)
         return None
 
     return read
@@ -96,13 +103,13 @@ def as_datasets(splits: Mapping[str, list[Doc]] | None) -> Any:
     return DatasetDict({name: Dataset.from_list(docs) for name, docs in (splits or {}).items()})
 
 
-def _subject(subject: str, place: str | None, load: Load) -> Splits:
-    """A folder has a file a subject, the hub all in one."""
-    wanted = "all" if place is None else (subject,)
+def _subject(subject: str, folder: str | None, load: Load) -> Splits:
+    """A folder has one file per subject, the hub all in one."""
+    wanted = "all" if folder is None else (subject,)
     return {
         split: [
             _doc("mmlu", record)
-            for record in load("mmlu", place, split=split, subjects=wanted)
+            for record in load("mmlu", folder, split=split, subjects=wanted)
             if record.subject == subject
         ]
         for split in ("dev", "test")
@@ -127,7 +134,37 @@ def _world(name: str) -> Splits:
     """A frozen set of the closed world, its kinds in turn, so that the first few have them all."""
     kinds = by_task(load_set(name))
     listed = [
-        [{"prompt": prompt, "answer": answer, "kind": kind} for prompt, answer in asked]
-        for kind, asked in kinds.items()
+        [{"prompt": prompt, "answer": answer, "kind": kind} for prompt, answer in items]
+        for kind, items in kinds.items()
     ]
     return {"test": [doc for doc in chain(*zip_longest(*listed)) if doc is not None]}
+
+
+EXTRACTOR = f"arith_lens.benchmarks.parse_number, right within {TOLERANCE}"
+
+
+def number(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
+    """Whether the number that the text gives as its answer is the gold one."""
+    return {"number": int(right_number(results[0], doc["answer"]))}
+
+
+def right_number(text: str, gold: str) -> bool:
+    """Whether a text gives the gold answer, written as a number or as GSM8K writes a solution."""
+    written = gold_answer(gold) if "####" in gold else gold
+    return same_number(parse_number(text), float(written.replace(",", "")))
+
+
+def follows(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
+    """Whether the text starts with the answer, as the model cards of the closed world count."""
+    question = Question(doc["prompt"], doc["answer"])
+    return {"follows": int(is_right(results[0], question, whole_words=False))}
+
+
+def worked_examples() -> list[dict[str, str]]:
+    """The eight of Wei et al. (2022) that are usual for all four word problem benchmarks.
+
+    `question` and `target`; read from the harness, whose task gsm8k_cot has them.
+    """
+    path = Path(lm_eval.__file__).parent / "tasks" / "gsm8k" / "gsm8k-cot.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return config["fewshot_config"]["samples"]

@@ -4,15 +4,15 @@ Paper, section 4.3, Algorithm 2. See `docs/fine_tuning.md`.
 """
 
 from arith_lens.effects import BeforeAfter as BeforeAfter
-from arith_lens.fine_tuning.before_after import effects_before_after as effects_before_after
-from arith_lens.fine_tuning.delta import Delta as Delta
-from arith_lens.fine_tuning.delta import combine as combine
-from arith_lens.fine_tuning.delta import load_delta as load_delta
+from arith_lens.fine_tuning.methods import Settings as Settings
 from arith_lens.fine_tuning.methods import lora_rank as lora_rank
 from arith_lens.fine_tuning.methods import random_components as random_components
 from arith_lens.fine_tuning.pieces import n_elements as n_elements
 from arith_lens.fine_tuning.pieces import pieces_of as pieces_of
-from arith_lens.fine_tuning.result import TuningResult as TuningResult
-from arith_lens.fine_tuning.result import Untouched as Untouched
-from arith_lens.fine_tuning.settings import Settings as Settings
+from arith_lens.fine_tuning.results import Delta as Delta
+from arith_lens.fine_tuning.results import TuningResult as TuningResult
+from arith_lens.fine_tuning.results import Untouched as Untouched
+from arith_lens.fine_tuning.results import combine as combine
+from arith_lens.fine_tuning.results import effects_before_after as effects_before_after
+from arith_lens.fine_tuning.results import load_delta as load_delta
 from arith_lens.fine_tuning.tune import fine_tune as fine_tune

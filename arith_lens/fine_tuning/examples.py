@@ -53,9 +53,9 @@ def read_dataset(dataset: Any) -> list[tuple[str, str]]:
     if not rows:
         raise ValueError("expected at least one prompt with its answer, found an empty set")
     for i, row in enumerate(rows):
-        there = sorted(row) if isinstance(row, Mapping) else type(row).__name__
+        content = sorted(row) if isinstance(row, Mapping) else type(row).__name__
         if not isinstance(row, Mapping) or not {"prompt", "answer"} <= row.keys():
-            raise ValueError(f"expected columns prompt and answer, found {there} in row {i}")
+            raise ValueError(f"expected columns prompt and answer, found {content} in row {i}")
         if not all(isinstance(row[k], str) and row[k].strip() for k in ("prompt", "answer")):
             raise ValueError(f"expected text as prompt and answer, found {dict(row)} in row {i}")
     return [(row["prompt"], row["answer"]) for row in rows]
@@ -91,24 +91,24 @@ def tokenize(
     if end is None and end_with_eos:
         raise ValueError("expected a tokenizer with an EOS token, which ends each answer")
     prompts = tokenizer([prompt for prompt, _ in rows])["input_ids"]
-    wholes = tokenizer([prompt + answer for prompt, answer in rows])["input_ids"]
+    both = tokenizer([prompt + answer for prompt, answer in rows])["input_ids"]
     examples = []
-    for i, ((prompt, _), ids, whole) in enumerate(zip(rows, prompts, wholes, strict=True)):
-        if not tokens_after(ids, whole):
+    for i, ((prompt, _), ids, ids_of_both) in enumerate(zip(rows, prompts, both, strict=True)):
+        if not tokens_after(ids, ids_of_both):
             ids = tokenizer(prompt.rstrip(" "))["input_ids"]
-        if not tokens_after(ids, whole):
+        if not tokens_after(ids, ids_of_both):
             raise ValueError(
                 f"expected the tokens of prompt {i} to begin those of prompt + answer, found that "
                 f"the tokenizer joins them: {prompt[-30:]!r}; put a space between the two"
             )
-        if end_with_eos and whole[-1] != end:
-            whole = [*whole, end]
-        if max_length is not None and len(whole) > max_length:
+        if end_with_eos and ids_of_both[-1] != end:
+            ids_of_both = [*ids_of_both, end]
+        if max_length is not None and len(ids_of_both) > max_length:
             raise ValueError(
-                f"expected at most {max_length} tokens, found {len(whole)} in row {i}, whose "
+                f"expected at most {max_length} tokens, found {len(ids_of_both)} in row {i}, whose "
                 "answer would be cut off; raise max_length, or leave the row out"
             )
-        examples.append(Example(tuple(whole), len(ids)))
+        examples.append(Example(tuple(ids_of_both), len(ids)))
     return examples
 
 

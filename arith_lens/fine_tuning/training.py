@@ -1,10 +1,12 @@
-"""The `transformers` Trainer with what precise fine-tuning needs of it: its classes are made late.
+"""The Trainer of `transformers`, with what precise fine-tuning needs of it.
 
-Checkpoints hold the trained parameters alone. A checkpoint counts once its `trainer_state.json`,
-which is written last, can be read: a process killed while writing resumes from the one before.
+Checkpoints hold the trained parameters only. A checkpoint is used once its `trainer_state.json`,
+which is written last, can be read: a process that was killed while it wrote a checkpoint resumes
+from the one before.
 """
 
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,46 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from arith_lens.fine_tuning.examples import ByLength, Example, collate, filled
-from arith_lens.fine_tuning.methods import Prepared
-from arith_lens.fine_tuning.processes import n_processes, whole_state
-from arith_lens.fine_tuning.settings import Settings
+from arith_lens.fine_tuning.methods import Prepared, Settings
+
+
+def n_processes() -> int:
+    """How many train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_sharded() -> bool:
+    """Whether `accelerate launch --use_fsdp` asked to shard the parameters over the processes."""
+    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
+
+
+def refuse_sharded(method: str, device: str) -> None:
+    """Raise ValueError for FSDP but with full fine-tuning: slices are written into whole matrices.
+
+    The others need gradients and optimizer state of a few percent of the weights. Without a GPU
+    accelerate would leave `--use_fsdp` aside and say nothing.
+    """
+    if is_sharded() and method != "full":
+        raise ValueError(
+            f"expected method 'full' under FSDP, found {method!r}; start the others without "
+            "--use_fsdp, data parallel"
+        )
+    if is_sharded() and device == "cpu":
+        raise ValueError(
+            "expected GPUs under FSDP, found the CPU, where accelerate shards nothing; start "
+            "without --use_fsdp"
+        )
+
+
+def whole_state(trainer: Any) -> dict[str, Any] | None:
+    """The tuned weights gathered by the first of all processes; None where each has them whole."""
+    if not trainer.is_fsdp_enabled:
+        return None
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return get_model_state_dict(trainer.model_wrapped, options=options)
+
 
 WEIGHTS = "model.safetensors"
 
@@ -31,8 +70,8 @@ def train(
 ) -> Any:
     """Train, from the last whole checkpoint in `folder` where there is one; returns the Trainer."""
     trainer = trainer_for(prepared, examples, settings, folder, device=device, progress=progress)
-    found = last_checkpoint(folder)
-    trainer.outcome = trainer.train(resume_from_checkpoint=found and str(found))
+    checkpoint = last_checkpoint(folder)
+    trainer.outcome = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
     return trainer
 
 
@@ -67,8 +106,8 @@ def trainer_for(
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that was written to its end; None where there is none."""
-    whole = [path for path in folder.glob("checkpoint-*") if _is_whole(path)]
-    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    complete = [path for path in folder.glob("checkpoint-*") if _is_whole(path)]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def _is_whole(checkpoint: Path) -> bool:
@@ -163,15 +202,16 @@ def _trainer_class() -> Any:
             if self.is_fsdp_enabled:  # it keeps shards of its own beside the weights
                 super()._load_from_checkpoint(resume_from_checkpoint, model)
                 return
-            kept = load_file(Path(resume_from_checkpoint) / WEIGHTS)
-            there = _trained_parameters(self.model if model is None else model)
-            if kept.keys() != there.keys():
+            saved = load_file(Path(resume_from_checkpoint) / WEIGHTS)
+            parameters = _trained_parameters(self.model if model is None else model)
+            if saved.keys() != parameters.keys():
                 raise ValueError(
-                    f"expected the {len(there)} trained parameters in {resume_from_checkpoint}, "
-                    f"found {len(kept)} others; give another output folder"
+                    f"expected the {len(parameters)} trained parameters in "
+                    f"{resume_from_checkpoint}, found {len(saved)} others; give another "
+                    "output folder"
                 )
-            for name, value in kept.items():
-                there[name].data.copy_(value)
+            for name, value in saved.items():
+                parameters[name].data.copy_(value)
 
     return TuningTrainer
 

@@ -9,19 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.components import Head, Heads, Mlp, Mlps, as_heads, as_mlps
-from arith_lens.fine_tuning.base import load_base
-from arith_lens.fine_tuning.delta import Delta
 from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenize
-from arith_lens.fine_tuning.methods import Prepared, prepare, random_components
+from arith_lens.fine_tuning.methods import (
+    Prepared,
+    Settings,
+    check_method,
+    prepare,
+    random_components,
+)
 from arith_lens.fine_tuning.pieces import read_pieces, write_pieces
-from arith_lens.fine_tuning.processes import (
+from arith_lens.fine_tuning.results import (
+    CHECKPOINT,
+    DELTA,
+    FILE,
+    Delta,
+    TuningResult,
+    Untouched,
+    load_base,
+)
+from arith_lens.fine_tuning.training import (
     is_sharded,
     refuse_sharded,
+    train,
     whole_state,
 )
-from arith_lens.fine_tuning.result import CHECKPOINT, DELTA, FILE, TuningResult, Untouched
-from arith_lens.fine_tuning.settings import Settings, check_method
-from arith_lens.fine_tuning.training import train
 from arith_lens.model import default_device, weights_hash
 
 QUESTION, STEPS = "question.json", "steps"
@@ -69,21 +80,21 @@ def fine_tune(
         FloatingPointError: the loss became NaN or infinite
     """
     chosen, blocks = sorted(set(as_heads(heads))), sorted(set(as_mlps(mlps)))
-    asked = Settings.of(settings)
+    options = Settings.of(settings)
     check_method(method, chosen, blocks)
     rows = read_dataset(dataset)
     device = device or default_device()
     refuse_sharded(method, device)
     hf_model, tokenizer, base = load_base(
         source,
-        dtype=_dtype(source, method, asked),
+        dtype=_dtype(source, method, options),
         device=None if is_sharded() else device,  # else each process would hold it whole
-        attention=asked.attention,
+        attention=options.attention,
     )
-    length = asked.max_length or getattr(hf_model.config, "max_position_embeddings", None)
-    examples = tokenize(tokenizer, rows, max_length=length, end_with_eos=asked.end_with_eos)
+    length = options.max_length or getattr(hf_model.config, "max_position_embeddings", None)
+    examples = tokenize(tokenizer, rows, max_length=length, end_with_eos=options.end_with_eos)
     if method == "random":
-        chosen, blocks = random_components(hf_model, chosen, blocks, asked.seed)
+        chosen, blocks = random_components(hf_model, chosen, blocks, options.seed)
     facts = {
         "method": method,
         "base": base,
@@ -92,13 +103,15 @@ def fine_tune(
         "n_examples": len(rows),
         "heads": [] if method == "full" else [str(head) for head in chosen],
         "mlps": [] if method == "full" else [str(mlp) for mlp in blocks],
-        "settings": asked.to_dict(),
+        "settings": options.to_dict(),
     }
     folder = Path(output)
     if _finished(folder, facts):
         return TuningResult.load(folder)
     plain = _Plain(hf_model, tokenizer, tuple(chosen), tuple(blocks), facts)
-    return _tuned(plain, examples, asked, folder, device, checkpoint=checkpoint, progress=progress)
+    return _tuned(
+        plain, examples, options, folder, device, checkpoint=checkpoint, progress=progress
+    )
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class _Plain:
 def _tuned(
     plain: _Plain,
     examples: list[Example],
-    asked: Settings,
+    settings: Settings,
     folder: Path,
     device: str,
     *,
@@ -125,9 +138,9 @@ def _tuned(
     """Train and write."""
     facts = plain.facts
     n_parameters = sum(weight.numel() for weight in plain.hf_model.parameters())
-    prepared = prepare(plain.hf_model, facts["method"], plain.heads, plain.mlps, asked)
+    prepared = prepare(plain.hf_model, facts["method"], plain.heads, plain.mlps, settings)
     n_tuned = sum(w.numel() for w in prepared.model.parameters() if w.requires_grad)
-    trainer = train(prepared, examples, asked, folder / STEPS, device=device, progress=progress)
+    trainer = train(prepared, examples, settings, folder / STEPS, device=device, progress=progress)
     losses = _losses(trainer)
     tuned = prepared.finish()
     untouched = _prove(tuned, prepared, facts["base_hash"], n_parameters)
@@ -153,9 +166,9 @@ def _tuned(
     return result
 
 
-def _dtype(source: Any, method: str, asked: Settings) -> str | None:
+def _dtype(source: Any, method: str, settings: Settings) -> str | None:
     """The model's own while it is trained: only full fine-tuning keeps float32 under bf16."""
-    if asked.bf16 and method != "full":
+    if settings.bf16 and method != "full":
         return "bfloat16"
     return None if isinstance(source, tuple) else "float32"
 
@@ -164,13 +177,13 @@ def _finished(folder: Path, facts: dict[str, Any]) -> bool:
     """Whether this very tuning is done; notes the question where it is new."""
     path = folder / QUESTION
     if path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        flat, there = (d | d["settings"] for d in (facts, kept))
-        other = sorted(k for k in flat if k != "settings" and flat[k] != there.get(k))
-        if other:
+        previous = json.loads(path.read_text(encoding="utf-8"))
+        ours, theirs = (d | d["settings"] for d in (facts, previous))
+        different = sorted(k for k in ours if k != "settings" and ours[k] != theirs.get(k))
+        if different:
             raise ValueError(
                 f"expected a new folder or one of this tuning, found another in {folder}: its "
-                f"{', '.join(other)} differ; give another output, or remove it"
+                f"{', '.join(different)} differ; give another output, or remove it"
             )
         return (folder / FILE).is_file()
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,13 +15,13 @@ as a mean) act on every step; hooks with positions belong to the prompt, and `Ho
 wants `hook_steps="prompt"` for them.
 """
 
-from arith_lens.hooks.ablation import Ablation as Ablation
-from arith_lens.hooks.ablation import ablate_heads as ablate_heads
-from arith_lens.hooks.ablation import ablate_mlps as ablate_mlps
-from arith_lens.hooks.ablation import scale_heads as scale_heads
-from arith_lens.hooks.ablation import scale_mlps as scale_mlps
-from arith_lens.hooks.edits import Edit as Edit
-from arith_lens.hooks.patching import capture as capture
-from arith_lens.hooks.patching import freeze as freeze
-from arith_lens.hooks.patching import patch_heads as patch_heads
-from arith_lens.hooks.patching import patch_mlps as patch_mlps
+from arith_lens.hooks.interventions import Ablation as Ablation
+from arith_lens.hooks.interventions import Edit as Edit
+from arith_lens.hooks.interventions import ablate_heads as ablate_heads
+from arith_lens.hooks.interventions import ablate_mlps as ablate_mlps
+from arith_lens.hooks.interventions import capture as capture
+from arith_lens.hooks.interventions import freeze as freeze
+from arith_lens.hooks.interventions import patch_heads as patch_heads
+from arith_lens.hooks.interventions import patch_mlps as patch_mlps
+from arith_lens.hooks.interventions import scale_heads as scale_heads
+from arith_lens.hooks.interventions import scale_mlps as scale_mlps

@@ -5,19 +5,19 @@ and MLPs is replaced by its mean over counterfactual prompts, and accuracy is co
 limits are in `docs/knockout.md`.
 """
 
-from arith_lens.knockout.charts import range_line as range_line
-from arith_lens.knockout.controls import matched_order as matched_order
-from arith_lens.knockout.controls import random_order as random_order
-from arith_lens.knockout.curve import KnockoutCurve as KnockoutCurve
+from arith_lens.knockout.curves import KnockoutCurve as KnockoutCurve
 from arith_lens.knockout.curves import KnockoutCurves as KnockoutCurves
-from arith_lens.knockout.drops import Change as Change
-from arith_lens.knockout.drops import Drop as Drop
-from arith_lens.knockout.drops import drop as drop
-from arith_lens.knockout.foreign import knockout_hooks as knockout_hooks
+from arith_lens.knockout.curves import range_line as range_line
+from arith_lens.knockout.hooks import knockout_hooks as knockout_hooks
 from arith_lens.knockout.knock_out import knock_out as knock_out
 from arith_lens.knockout.knock_out import knockout_curve as knockout_curve
 from arith_lens.knockout.knock_out import knockout_curves as knockout_curves
-from arith_lens.knockout.masking import GreedyMask as GreedyMask
-from arith_lens.knockout.masking import mask_greedily as mask_greedily
 from arith_lens.knockout.means import counterfactual_means as counterfactual_means
+from arith_lens.knockout.orders import GreedyMask as GreedyMask
+from arith_lens.knockout.orders import mask_greedily as mask_greedily
+from arith_lens.knockout.orders import matched_order as matched_order
+from arith_lens.knockout.orders import random_order as random_order
+from arith_lens.knockout.outcomes import Change as Change
+from arith_lens.knockout.outcomes import Drop as Drop
 from arith_lens.knockout.outcomes import Outcomes as Outcomes
+from arith_lens.knockout.outcomes import drop as drop

@@ -1,17 +1,276 @@
-"""Several knockout curves of the same pairs, under their names."""
+"""Accuracy and p(C) as more and more components are knocked out: one curve, or several."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined
-from arith_lens.knockout.charts import chart, grouped_lines
-from arith_lens.knockout.curve import KnockoutCurve
+from arith_lens.components import Component, Head, parse_component
+from arith_lens.effects import Effects
+from arith_lens.knockout.outcomes import MEASURES, SETTING, Drop, Outcomes, drop, listed, setting_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from arith_lens.plotting import Figure
+    from arith_lens.plotting import Figure, Line
+
+
+@dataclass(frozen=True)
+class KnockoutCurve:
+    """Outcomes after the first k components of an order are knocked out, for each k.
+
+    Attributes:
+        correct, probability, top: as in Outcomes, for each k
+        ks: how many are out; 0, the baseline, is always among them. With pairs that were filtered
+            for right answers the baseline is 100% by that filter.
+        order: the components, the first to go first
+        n_forwards: what it cost, in whole forwards of the pairs
+    """
+
+    correct: Bool[Tensor, "k pair"]
+    probability: Float[Tensor, "k pair"]
+    top: Int[Tensor, "k pair rank"]
+    ks: tuple[int, ...]
+    order: tuple[Component, ...]
+    ablation: str
+    positions: str
+    means: str
+    template: tuple[str, ...] | None = None
+    cluster: Int[Tensor, "pair"] | None = None
+    computed: Bool[Tensor, "pair"] | None = None
+    n_forwards: float = field(default=float("nan"))
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs were answered at each k."""
+        return self.correct.shape[-1]
+
+    def effects(self) -> Effects:
+        """Both measures, [measure k pair]."""
+        return Effects(
+            per_pair=torch.stack([self.correct.float(), self.probability.float()]),
+            axes=("measure", "k"),
+            metric="after knockout",
+            template=self.template,
+            cluster=self.cluster,
+            labels={"measure": MEASURES, "k": tuple(str(k) for k in self.ks)},
+        )
+
+    def accuracy(self) -> Float[Tensor, "k"]:
+        """The share answered C at each k, templates weighed equally."""
+        return self.effects().mean()[0]
+
+    def mean_probability(self) -> Float[Tensor, "k"]:
+        """The mean of p(C) at each k."""
+        return self.effects().mean()[1]
+
+    def at(self, k: int) -> Outcomes:
+        """The outcomes with the first k out. Raises ValueError for a k that is not in `ks`."""
+        if k not in self.ks:
+            raise ValueError(f"expected k among {list(self.ks)}, found {k}; compute it with ks=")
+        row = self.ks.index(k)
+        shared = {name: getattr(self, name) for name in (*SETTING, *_PAIR)}
+        return Outcomes(
+            correct=self.correct[row],
+            probability=self.probability[row],
+            top=self.top[row],
+            components=self.order[:k],
+            **shared,
+        )
+
+    def drop(self, k: int, *, level: float = 0.95) -> Drop:
+        """What the first k cost against the baseline, absolute and relative."""
+        return drop(self.at(0), self.at(k), level=level)
+
+    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "KnockoutCurve":
+        """The curve of some of the pairs, such as those whose answer is computed, not copied."""
+        rows = torch.arange(self.n_pairs)[mask]
+        return replace(
+            self,
+            correct=self.correct[:, rows],
+            probability=self.probability[:, rows],
+            top=self.top[:, rows],
+            template=self.template and tuple(self.template[i] for i in rows.tolist()),
+            cluster=None if self.cluster is None else self.cluster[rows],
+            computed=None if self.computed is None else self.computed[rows],
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row a k: the component that went last, and both measures with 95% intervals."""
+        from pandas import DataFrame
+
+        effects = self.effects()
+        mean, (low, high) = effects.mean(), effects.ci()
+        columns: dict[str, Any] = {
+            "k": list(self.ks),
+            "component": [str(self.order[k - 1]) if k else "" for k in self.ks],
+        }
+        for row, name in enumerate(("accuracy", "probability")):
+            columns[name] = mean[row].numpy()
+            columns[f"{name}_low"], columns[f"{name}_high"] = low[row].numpy(), high[row].numpy()
+        return DataFrame(columns)
+
+    def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same curve back."""
+        tensors = {"top": self.top}
+        if self.computed is not None:
+            tensors["computed"] = self.computed
+        header = {
+            "ks": list(self.ks),
+            "order": [str(component) for component in self.order],
+            "n_forwards": self.n_forwards,
+            **{name: getattr(self, name) for name in SETTING},
+        }
+        return joined("knockout_curve", {"measures": self.effects().to_arrays()}, tensors, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "KnockoutCurve":
+        """Read `to_arrays` back. Raises ValueError for another kind of result."""
+        arrays.require("knockout_curve")
+        measures = Effects.from_arrays(arrays.part("measures"))
+        return cls(
+            correct=measures.per_pair[0].bool(),
+            probability=measures.per_pair[1],
+            top=arrays.tensors["top"],
+            ks=tuple(arrays.header["ks"]),
+            order=tuple(parse_component(text) for text in arrays.header["order"]),
+            template=measures.template,
+            cluster=measures.cluster,
+            computed=arrays.tensors.get("computed"),
+            n_forwards=arrays.header["n_forwards"],
+            **setting_of(arrays.header),
+        )
+
+    def __repr__(self) -> str:
+        accuracy = self.accuracy()
+        return (
+            f"KnockoutCurve({accuracy[0]:.1%} right with all, {accuracy[-1]:.1%} without "
+            f"{self.ks[-1]} of {listed(self.order)}; {self.setting()})"
+        )
+
+    def line(self, name: str, colour: str, *, measure: int = 0) -> "Line":
+        """Accuracy (or, `measure=1`, p(C)) in percent over k, with its 95% interval, to be drawn.
+
+        Args:
+            name, colour: of the line (`#rrggbb`)
+        """
+        from arith_lens.plotting import Line
+
+        effects = self.effects()
+        low, high = 100 * effects.ci()[:, measure].numpy()
+        mean = 100 * effects.mean()[measure].numpy()
+        return Line(np.array(self.ks), mean, name, colour, low=low, high=high)
+
+    def setting(self) -> str:
+        """How many pairs there are, and how components were knocked out, in words."""
+        return (
+            f"{self.n_pairs} pairs, ablation {self.ablation}, positions {self.positions}, "
+            f"means {self.means}"
+        )
+
+    def plot(self) -> "Figure":
+        """A plotly figure: right answers and the mean of p(C) over k, with 95% intervals."""
+        from arith_lens import plotting
+
+        panel = plotting.CurvePanel("", tuple(self._lines()), y_range=(0, 104))
+        return plotting.curve_panels(
+            [panel],
+            x_title=f"Knocked out: the first k of {plotting.plain(listed(self.order))}",
+            unit="%",
+            notes=[self.setting()],
+        )
+
+    def _lines(self) -> "list[Line]":
+        from arith_lens import plotting
+
+        return [
+            self.line(name, colour, measure=measure)
+            for measure, (name, colour) in enumerate(
+                (("right", plotting.RED), ("mean p(C)", plotting.BLUE))
+            )
+        ]
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from arith_lens import plotting
+
+        title = f"without the first k of {listed(self.order)}"
+        drawn = plotting.svg_lines(
+            self._lines(), x_title="k", y_title="right, mean p(C)", title=title, unit="%", top=100
+        )
+        image = plotting.as_image(drawn, alt=repr(self))
+        return f"<div>{image}<div>{escape(self.setting())}</div></div>"
+
+
+_PAIR = ("template", "cluster", "computed")
+
+
+def range_line(
+    curves: Sequence[KnockoutCurve], name: str, colour: str, *, measure: int = 0
+) -> "Line":
+    """The mean over several orders with the same `ks`, in percent; the band holds all of them.
+
+    Args:
+        name, colour: of the line (`#rrggbb`)
+        measure: 0 for accuracy, 1 for p(C)
+    """
+    from arith_lens.plotting import Line
+
+    percent = np.stack([100 * curve.effects().mean()[measure].numpy() for curve in curves])
+    low, high = percent.min(0), percent.max(0)
+    return Line(np.array(curves[0].ks), percent.mean(0), name, colour, low=low, high=high)
+
+
+def grouped_lines(curves: Mapping[str, KnockoutCurve], *, measure: int = 0) -> list["Line"]:
+    """One line per order; orders that differ in a number at the end share a line, `random` say.
+
+    Shared lines come first, in grey and blue, so that single orders lie on top of them.
+    """
+    from arith_lens import plotting
+
+    groups: dict[tuple[str, tuple[int, ...]], dict[str, KnockoutCurve]] = {}
+    for name, curve in curves.items():
+        numbered = re.fullmatch(r"(.*\S)\s+\d+", name)
+        groups.setdefault((numbered[1] if numbered else name, curve.ks), {})[name] = curve
+    several = [(name, [*group.values()]) for (name, _), group in groups.items() if len(group) > 1]
+    single = [one for group in groups.values() if len(group) == 1 for one in group.items()]
+    pale = (plotting.NOTE, plotting.BLUE, plotting.DARK)
+    inks = (plotting.RED, plotting.VIOLET, plotting.OCHRE, plotting.TEAL, plotting.BLUE)
+    return [
+        range_line(group, name, pale[i % len(pale)], measure=measure)
+        for i, (name, group) in enumerate(several)
+    ] + [
+        curve.line(name, inks[i % len(inks)], measure=measure)
+        for i, (name, curve) in enumerate(single)
+    ]
+
+
+def chart(curves: Mapping[str, KnockoutCurve]) -> "Figure":
+    """Right answers and, right of them, the mean of p(C)."""
+    from arith_lens import plotting
+
+    first = next(iter(curves.values()))
+    only_heads = all(isinstance(c, Head) for curve in curves.values() for c in curve.order)
+    lines = [grouped_lines(curves, measure=measure) for measure in (0, 1)]
+    ranges = len(lines[0]) < len(curves)
+    bands = "Bands: 95% intervals" + ", or the range over several control orders." * ranges
+    return plotting.curve_panels(
+        [
+            plotting.CurvePanel("", tuple(lines[row]), y_title=title, y_range=(0, 104))
+            for row, title in enumerate(("Right answers", "Mean p(C)"))
+        ],
+        x_title=f"{'Heads' if only_heads else 'Components'} knocked out",
+        unit="%",
+        notes=[f"{first.setting()}. {bands.rstrip('.')}."],
+        panel=(300, 230),
+    )
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.components import Component, Components
-from arith_lens.knockout.curve import KnockoutCurve
-from arith_lens.knockout.curves import KnockoutCurves
+from arith_lens.knockout.curves import KnockoutCurve, KnockoutCurves
 from arith_lens.knockout.engine import SHARD, checked_components, engine_of
-from arith_lens.knockout.means import Means
+from arith_lens.knockout.means import Means, aligned_groups
 from arith_lens.knockout.outcomes import Outcomes
-from arith_lens.knockout.positions import aligned_groups
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.runs import ResultSlot, Run
@@ -57,7 +55,7 @@ def knock_out(
     return Outcomes(
         **_unpacked(values),
         components=chosen,
-        means=engine.stand_ins.kind,
+        means=engine.replacements.kind,
         **settings,
         **_of_pairs(pairs),
     )
@@ -151,7 +149,7 @@ def knockout_curves(
     values = engine(variants, slot=slot, progress=progress)
     cost = engine.forwards(variants)
     parts = values.split(len(counts), dim=1)
-    settings["means"] = engine.stand_ins.kind
+    settings["means"] = engine.replacements.kind
     curves = KnockoutCurves(
         {
             label: curve_of(part, pairs, order, counts, n_forwards=cost, **settings)

@@ -1,14 +1,15 @@
-"""What stands in for a component's output: means over counterfactuals, zero, or another prompt's.
+"""What replaces the output of a component, and at which tokens.
 
-A mean is of a template and a position where pairs have templates (the prompts of one template,
-length and layout are aligned), or one vector a component for text of any kind.
+The replacement is a mean over counterfactual prompts, zero, or the output on another prompt. Where
+pairs have templates, there is one mean per template and position: prompts of one template, length
+and layout are aligned. For other text there is one vector per component.
 """
 
 import random
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,9 +24,51 @@ from arith_lens.components import (
     mlp_out_name,
     z_name,
 )
-from arith_lens.knockout.positions import aligned_groups, tokens_that_count
 from arith_lens.model import HookedLike, record
 from arith_lens.pairs import PromptPairs
+
+
+def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:
+    """Every token but padding and BOS. BOS is the tokenizer's, where a prompt begins with it.
+
+    At BOS heads put out something of their own, large and the same in every prompt, so that it
+    belongs neither into a mean nor under a knockout.
+    """
+    mask = pairs.attention_mask
+    bos = getattr(tokenizer, "bos_token_id", None)
+    if bos is None:
+        return mask.clone()
+    first = mask & (mask.cumsum(1) == 1)
+    return mask & ~(first & (pairs.reference == bos))
+
+
+def chosen_positions(
+    pairs: PromptPairs, positions: str, tokenizer: Any
+) -> Bool[Tensor, "pair pos"]:
+    """Where components are knocked out. Raises ValueError for other words than `all` and `end`."""
+    if positions == "all":
+        return tokens_that_count(pairs, tokenizer)
+    if positions != "end":
+        raise ValueError(f"expected positions 'all' or 'end', found {positions!r}")
+    end = torch.zeros_like(pairs.attention_mask)
+    end[:, -1] = True
+    return end
+
+
+def aligned_groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
+    """A number for each group of pairs whose tokens stand for the same thing, column by column.
+
+    Aligned are prompts of one template and one length whose roles, where they are known, stand at
+    the same columns: "3 plus 15" and "13 plus 5" are not.
+    """
+    layouts = pairs.lengths[:, None]
+    if pairs.spans is not None:
+        layouts = torch.cat([layouts, *pairs.spans.values()], dim=1)
+    templates = pairs.template or ("",) * len(pairs)
+    keys = list(zip(templates, map(tuple, layouts.tolist()), strict=True))
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return torch.tensor([numbers[key] for key in keys])
+
 
 Means: TypeAlias = Literal["template", "vector"] | Activations | None
 """`template`: one a template and position; `vector`: one a component; or vectors by hook name,
@@ -35,7 +78,7 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class StandIns:
+class Replacements:
     """What knocked-out components put out instead, for any of the pairs.
 
     Attributes:
@@ -60,9 +103,9 @@ class StandIns:
         if self.kind == "zero":
             return {name: torch.zeros(1, 1, 1, *[1] * name.endswith("hook_z")) for name in names}
         if self.donor is not None:
-            given = narrowed(pairs[self.donor[rows]])
-            mask = given.attention_mask
-            return record(model, given.counterfactual, names, attention_mask=mask)
+            donors = narrowed(pairs[self.donor[rows]])
+            mask = donors.attention_mask
+            return record(model, donors.counterfactual, names, attention_mask=mask)
         width = int(pairs.lengths[rows].max())
         group = self.group[rows]
         return {
@@ -93,7 +136,7 @@ def hook_names(components: Iterable[Component]) -> list[str]:
     return [names[key] for key in sorted(names)]
 
 
-def stand_ins(
+def replacements(
     model: HookedLike,
     pairs: PromptPairs,
     components: Iterable[Component],
@@ -101,7 +144,7 @@ def stand_ins(
     ablation: str,
     means: Means,
     seed: int,
-) -> StandIns:
+) -> Replacements:
     """What stands in for the components, ready for use. Errors as `knock_out`."""
     if ablation not in ("mean", "zero", "resample"):
         raise ValueError(f"expected ablation 'mean', 'zero' or 'resample', found {ablation!r}")
@@ -110,23 +153,23 @@ def stand_ins(
     names = hook_names(components)
     alone = torch.zeros(len(pairs), dtype=torch.long)
     if not names:
-        return StandIns("none", {}, alone)
+        return Replacements("none", {}, alone)
     if ablation == "zero":
-        return StandIns("zero", {}, alone)
+        return Replacements("zero", {}, alone)
     if ablation == "resample":
-        return StandIns("resample", {}, alone, _donors(pairs, seed))
+        return Replacements("resample", {}, alone, _donors(pairs, seed))
     if isinstance(means, Mapping):
-        return StandIns("given", given_vectors(means, names), alone)
+        return Replacements("given", given_vectors(means, names), alone)
     kind = means or ("template" if pairs.template is not None else "vector")
     if kind == "vector":
         vectors = _means(model, pairs, names, alone, over_positions=True)
-        return StandIns("vector", vectors, alone)
+        return Replacements("vector", vectors, alone)
     if kind != "template":
         raise ValueError(
             f"expected means 'template', 'vector' or vectors by hook name, found {means!r}"
         )
     groups = _groups(pairs)
-    return StandIns("template", _means(model, pairs, names, groups), groups)
+    return Replacements("template", _means(model, pairs, names, groups), groups)
 
 
 def counterfactual_means(
@@ -161,8 +204,8 @@ def _means(
     totals: dict[str, Tensor] = {}
     for rows in torch.arange(len(pairs)).split(BATCH):
         batch = pairs[rows]
-        kept = record(model, batch.counterfactual, names, attention_mask=batch.attention_mask)
-        for name, value in kept.items():
+        recorded = record(model, batch.counterfactual, names, attention_mask=batch.attention_mask)
+        for name, value in recorded.items():
             sums = _sums(value, counted[rows], groups[rows], int(groups.max()) + 1)
             totals[name] = totals[name] + sums if name in totals else sums
     n_tokens = torch.zeros(int(groups.max()) + 1, counted.shape[1])

@@ -151,13 +151,13 @@ def _automatic_tokenizer(location: str, **options: Any) -> Any:
 def _has_file(checkpoint: Checkpoint, filename: str) -> bool:
     from transformers.utils.hub import cached_file
 
-    found = cached_file(
+    path = cached_file(
         checkpoint.location,
         filename,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return found is not None
+    return path is not None
 
 
 def _reference_directory(name: str) -> Path:
@@ -194,10 +194,11 @@ def _checked_directory(directory: Path, weights: bool) -> str:
     return str(directory.resolve())
 
 
-def _no_weights(place: str, found: str) -> str:
+def _no_weights(location: str, found: str) -> str:
     return (
-        f"expected weights ({' or '.join(WEIGHT_FILES)}) in {place}, found {found}; download them, "
-        "or convert older *.bin weights, which are pickles, with Transformers' save_pretrained"
+        f"expected weights ({' or '.join(WEIGHT_FILES)}) in {location}, found {found}; download "
+        "them, or convert older *.bin weights, which are pickles, with Transformers' "
+        "save_pretrained"
     )
 
 

@@ -21,15 +21,15 @@ def default_device() -> str:
     """
     if not torch.cuda.is_available():
         return "cpu"
-    own, there = os.environ.get("LOCAL_RANK"), torch.cuda.device_count()
-    if own is None or there == 1:
+    local_rank, n_gpus = os.environ.get("LOCAL_RANK"), torch.cuda.device_count()
+    if local_rank is None or n_gpus == 1:
         return "cuda"
-    if int(own) >= there:
+    if int(local_rank) >= n_gpus:
         raise ValueError(
-            f"expected a GPU for each process on this machine, found {there} and LOCAL_RANK={own}; "
-            f"start {there} processes, or name devices"
+            f"expected a GPU for each process on this machine, found {n_gpus} and LOCAL_RANK="
+            f"{local_rank}; start {n_gpus} processes, or name devices"
         )
-    return f"cuda:{own}"
+    return f"cuda:{local_rank}"
 
 
 def check_device(device: str | torch.device) -> torch.device:
@@ -56,7 +56,7 @@ def check_device(device: str | torch.device) -> torch.device:
     return checked
 
 
-def home_of(module: Any) -> torch.device:
+def compute_device(module: Any) -> torch.device:
     """Where a module computes: the device of its weights, or the one they are brought to."""
     weight = next(module.parameters())
     if not weight.is_meta:
@@ -65,7 +65,7 @@ def home_of(module: Any) -> torch.device:
     return torch.device(offloaded[0]._hf_hook.execution_device if offloaded else "meta")
 
 
-def is_lost(module: Any) -> bool:
+def lacks_weights(module: Any) -> bool:
     """Whether some of its weights are empty and nothing knows how to bring them in."""
     known = {id(weight) for part in _offloaded(module) for weight in part.parameters(recurse=False)}
     return any(weight.is_meta and id(weight) not in known for weight in module.parameters())
@@ -77,14 +77,14 @@ def is_offloaded(module: Any) -> bool:
 
 
 @contextmanager
-def in_place(*modules: Any) -> Iterator[None]:
+def weights_loaded(*modules: Any) -> Iterator[None]:
     """The offloaded weights of `modules` are on their device inside, and are brought in once,
     however often the modules are called."""
-    with _brought(modules):
+    with _with_weights(modules):
         yield
 
 
-def in_order(modules: Sequence[Any]) -> Iterator[int]:
+def layers_with_weights(modules: Sequence[Any]) -> Iterator[int]:
     """0, 1, 2, ...: each with that module's weights in place, and the next one's on their way.
 
     So two modules' weights are in memory at a time. Where nothing is offloaded it is a range.
@@ -93,17 +93,17 @@ def in_order(modules: Sequence[Any]) -> Iterator[int]:
         yield from range(len(modules))
         return
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(_brought, modules[:1])
+        coming = reader.submit(_with_weights, modules[:1])
         try:
             for index in range(len(modules)):
                 with coming.result():
-                    coming = reader.submit(_brought, modules[index + 1 : index + 2])
+                    coming = reader.submit(_with_weights, modules[index + 1 : index + 2])
                     yield index
         finally:
             coming.result().close()
 
 
-def _brought(modules: Sequence[Any]) -> ExitStack:
+def _with_weights(modules: Sequence[Any]) -> ExitStack:
     """Bring the weights in; closing what is returned lets them go."""
     from accelerate.utils import align_module_device
 

@@ -1,4 +1,8 @@
-"""The filter: keep the pairs that the model answers right, and say what that did."""
+"""Do pairs fit a model, and does the model answer them right?
+
+`check_pairs` compares padding, vocabulary, tokenizer and context. `keep_correct` keeps the pairs
+that the model answers right, and records what that did.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,8 +13,58 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.model import HookedLike, require_finite
-from arith_lens.pairs.prompt_pairs import PromptPairs
-from arith_lens.pairs.selection import Selection
+from arith_lens.pairs.prompt_pairs import PromptPairs, Selection
+
+
+def check_pairs(model: Any, pairs: PromptPairs) -> None:
+    """Refuse pairs whose tokens mean something else to the model, or nothing.
+
+    Args:
+        model: what has TransformerLens' `cfg`, and a tokenizer
+
+    Raises:
+        ValueError: padding without a mask, tokens beyond the vocabulary, pairs of another tokenizer
+            (which pairs from bare tokens do not tell), prompts longer than the context
+    """
+    pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))
+    _check_vocabulary(pairs, int(model.cfg.d_vocab))
+    _check_tokenizer(pairs, model.tokenizer)
+    _check_context(pairs, getattr(model.cfg, "n_ctx", None))
+
+
+def _check_vocabulary(pairs: PromptPairs, d_vocab: int) -> None:
+    for name in ("reference", "counterfactual", "answer"):
+        tokens = getattr(pairs, name)
+        strange = (tokens < 0) | (tokens >= d_vocab)
+        if bool(strange.any()):
+            raise ValueError(
+                f"expected tokens from 0 to {d_vocab - 1}, found {int(tokens[strange][0])} in "
+                f"{name}: the pairs are of another tokenizer; make them with this model"
+            )
+
+
+def _check_tokenizer(pairs: PromptPairs, tokenizer: Any) -> None:
+    """Compare how each token is written; pairs from text know it."""
+    if not pairs.pieces or not hasattr(tokenizer, "convert_ids_to_tokens"):
+        return
+    ids = torch.cat([pairs.reference[pairs.attention_mask], pairs.answer]).unique().tolist()
+    ids = [token for token in ids if token in pairs.pieces]
+    for token, piece in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True):
+        if piece != pairs.pieces[token]:
+            raise ValueError(
+                f"expected pairs of the model's tokenizer, found others: token {token} is "
+                f"{pairs.pieces[token]!r} in the pairs and {piece!r} to the model; make the pairs "
+                "with this model"
+            )
+
+
+def _check_context(pairs: PromptPairs, context: int | None) -> None:
+    longest = int(pairs.lengths.max()) if len(pairs) else 0
+    if context and longest > context:
+        raise ValueError(
+            f"expected prompts of at most {context} tokens, the model's context, found one of "
+            f"{longest}; shorten the prompts, or take a model with a longer context"
+        )
 
 
 def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> PromptPairs:
@@ -29,25 +83,25 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
             HookedModel or its bridge, a ValueError).
     """
     right, probability = answer(model, pairs, "reference", batch_size)
-    kept = pairs.filter(right)
+    correct = pairs.filter(right)
     mean_probability = float(probability.mean())
-    if not len(kept):
+    if not len(correct):
         raise ValueError(
             f"no pair is left after keep='correct': the model answers 0 of {len(pairs)} right "
             f"(accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
             f"{_example(model, pairs[:1])}.\nUse a model that can calculate, an operation that it "
             "knows, or keep='all' to look at all pairs."
         )
-    still, _ = answer(model, kept, "counterfactual", batch_size)
-    drawn, left = Counter(pairs.template or ()), Counter(kept.template or ())
+    still, _ = answer(model, correct, "counterfactual", batch_size)
+    drawn, left = Counter(pairs.template or ()), Counter(correct.template or ())
     selection = Selection(
         n_drawn=len(pairs),
-        n_kept=len(kept),
+        n_kept=len(correct),
         mean_probability=mean_probability,
         counterfactual_correct=float(still.float().mean()),
         by_template={name: (left[name], drawn[name]) for name in drawn},
     )
-    return replace(kept, selection=selection)
+    return replace(correct, selection=selection)
 
 
 def answer(

@@ -6,8 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arith_lens.pairs.orders import one_by_one, shuffled
-from arith_lens.pairs.stories import counterfactual_choices
+from arith_lens.pairs.references import (
+    FIELDS,
+    AnyTemplate,
+    Reference,
+    Wording,
+    counterfactual_choices,
+    one_by_one,
+    shuffled,
+)
 from arith_lens.pairs.tokens import (
     Prompt,
     aligned,
@@ -16,7 +23,6 @@ from arith_lens.pairs.tokens import (
     token_spans,
     tokenizer_name,
 )
-from arith_lens.pairs.wordings import FIELDS, AnyTemplate, Reference, Wording
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template, other_operators
 
@@ -80,13 +86,13 @@ def _agrees(reference: Reference, other: Prompt, chars: CharSpans, kind: str) ->
     ids, spans = reference.prompt.ids, reference.spans
     if "op" in spans and kind != "operands":
         return aligned(reference.prompt, other, spans["op"])
-    places = token_spans(other, {name: chars[name] for name in FIELDS if name in chars})
-    if len(other.ids) != len(ids) or other.ids == ids or places != spans:
+    other_spans = token_spans(other, {name: chars[name] for name in FIELDS if name in chars})
+    if len(other.ids) != len(ids) or other.ids == ids or other_spans != spans:
         return False
     operands = {i for name in "AB" for i in range(*spans[name])}
     ends = {0, len(ids) - 1}
-    kept = set(range(len(ids))) - operands if kind == "operands" else operands | ends
-    return all(ids[i] == other.ids[i] for i in kept)
+    unchanged = set(range(len(ids))) - operands if kind == "operands" else operands | ends
+    return all(ids[i] == other.ids[i] for i in unchanged)
 
 
 def _null_words(
@@ -162,8 +168,8 @@ def lengthwise(tokenizer: Any, wordings: Sequence[Wording]) -> Lengthwise:
     """Sort a template's problems by the token counts of their numbers, asked of the tokenizer."""
     operation = wordings[0].problem.operation
     numbers = sorted({n for w in wordings for n in (w.problem.a, w.problem.b)})
-    asked = [replace(wordings[0], problem=Problem(operation, n, n), given="") for n in numbers]
-    rendered = [wording.reference() for wording in asked]
+    examples = [replace(wordings[0], problem=Problem(operation, n, n), given="") for n in numbers]
+    rendered = [wording.reference() for wording in examples]
     prompts = encode(tokenizer, [text for text, _ in rendered])
     pieces: dict[str, dict[int, int]] = {"A": {}, "B": {}}
     for number, prompt, (_, chars) in zip(numbers, prompts, rendered, strict=True):
@@ -232,19 +238,19 @@ def _operators(tokenizer: Any, wording: Wording) -> dict[str, str]:
     text, chars = wording.reference()
     rendered = _with_words(wording, list(words)) if words else iter(())
     reference, *prompts = encode(tokenizer, [text, *(text for text, _ in rendered)])
-    found = {
+    operators = {
         word: words[word]
         for word, prompt in zip(words, prompts, strict=True)
         if aligned(reference, prompt, reference.token_span(chars["op"]))
     }
-    if not found:
+    if not operators:
         tried = f"tried {', '.join(words)}" if words else "no word of theirs can stand there"
         raise ValueError(
             f"template {template.name} has no counterfactual='operator' under "
             f"{tokenizer_name(tokenizer)}: in {text!r} no other operation's word has as many "
             f"tokens as its own ({tried}). Leave the template out: templates=[names]."
         )
-    return found
+    return operators
 
 
 _QUEUES = {"word": _null_words, "operands": _other_operands, "operator": _other_operators}
@@ -255,9 +261,9 @@ _MORE = {
 }
 
 
-def _too_few(reference: Reference, found: int, draws: int, kind: str) -> str:
+def _too_few(reference: Reference, n_aligned: int, draws: int, kind: str) -> str:
     return (
-        f"draws={draws}, but template {reference.wording.template.name} has only {found} aligned "
-        f"counterfactuals of {reference.text!r} under this tokenizer: ask for fewer draws, or "
-        f"{_MORE[kind]}"
+        f"draws={draws}, but template {reference.wording.template.name} has only {n_aligned} "
+        f"aligned counterfactuals of {reference.text!r} under this tokenizer: ask for fewer "
+        f"draws, or {_MORE[kind]}"
     )

@@ -1,49 +1,58 @@
-"""Prompt pairs as rows: `datasets.Dataset`, JSON lines and CSV."""
+"""Prompts of your own: rows of text (JSON lines, CSV or dicts) to the fields of PromptPairs."""
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from string import Formatter
+from typing import Any
 
 import torch
 
-from arith_lens.pairs.roles import Role
+from arith_lens.pairs.references import FIELDS, AnyTemplate, Wording, is_computed, role_spans
 from arith_lens.pairs.rows import left_pad
-from arith_lens.pairs.selection import Selection
-
-if TYPE_CHECKING:
-    from arith_lens.pairs.prompt_pairs import PromptPairs
+from arith_lens.pairs.tokens import (
+    Prompt,
+    Span,
+    answer_token,
+    continued,
+    disjoint,
+    encode,
+    pieces,
+    said,
+    tokenizer_name,
+    tokenizer_of,
+    tokens_after,
+)
+from arith_lens.problems import Problem
+from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
 
 COLUMNS = ("reference", "counterfactual", "answer")
 OPTIONAL = ("template", "a", "b")
-TEXTS = ("reference_text", "counterfactual_text", "answer_text")
-Row: TypeAlias = Mapping[str, Any]
 
 
-def to_jsonl(pairs: "PromptPairs", path: str | Path) -> None:
-    """One JSON object a pair, text only; raises ValueError for pairs from bare tokens."""
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in _text_rows(pairs)]
+def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Write one JSON object per row."""
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     Path(path).write_text("".join(lines), encoding="utf-8")
 
 
-def to_csv(pairs: "PromptPairs", path: str | Path) -> None:
-    """A table with a header, text only; raises ValueError for pairs from bare tokens."""
-    rows = _text_rows(pairs)
+def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Write a table with a header."""
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else list(COLUMNS))
         writer.writeheader()
         writer.writerows(rows)
 
 
-def read_jsonl(path: str | Path) -> list[Row]:
-    """The rows of JSON lines with the keys reference, counterfactual and answer.
+def read_jsonl(path: str | Path) -> list[Mapping[str, Any]]:
+    """Rows of JSON lines with the keys reference, counterfactual and answer.
 
     Raises:
-        ValueError: no row, a damaged line, or a missing key (with its line).
+        ValueError: no row, a damaged line or a missing key, with its line.
     """
     rows = []
     for number, line in enumerate(StringIO(_text(path), newline=None), 1):
@@ -54,27 +63,22 @@ def read_jsonl(path: str | Path) -> list[Row]:
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not a JSON object ({error})") from error
         rows.append(_checked(row, f"{path}, line {number}"))
-    return _not_empty(rows, path)
+    return _some(rows, path)
 
 
-def checked_rows(rows: Sequence[Row]) -> list[Row]:
-    """Dicts with the keys reference, counterfactual and answer. Raises ValueError as read_jsonl."""
-    return [_checked(row, f"row {i}") for i, row in enumerate(rows)]
-
-
-def read_csv(path: str | Path) -> list[Row]:
-    """The rows of a table with the columns reference, counterfactual and answer; see read_jsonl."""
+def read_csv(path: str | Path) -> list[Mapping[str, Any]]:
+    """Rows of a table with the columns reference, counterfactual and answer; see `read_jsonl`."""
     table = csv.DictReader(StringIO(_text(path), newline=""))
     try:
         rows = [_checked(row, f"{path}, row {i}") for i, row in enumerate(table, 1)]
     except csv.Error as error:
         raise ValueError(f"{path}, line {table.line_num}: not a line of CSV ({error})") from error
-    return _not_empty(rows, path)
+    return _some(rows, path)
 
 
-def read_file(path: str | Path) -> list[Row]:
-    """The rows of a table where the name ends in `.csv`, else of JSON lines; see read_jsonl."""
-    return (read_csv if Path(path).suffix.lower() == ".csv" else read_jsonl)(path)
+def check_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows, or a ValueError for a missing or misspelt key."""
+    return [_checked(row, f"row {i}") for i, row in enumerate(rows)]
 
 
 def _text(path: str | Path) -> str:
@@ -90,7 +94,7 @@ def _text(path: str | Path) -> str:
         ) from error
 
 
-def _not_empty(rows: list[Row], path: str | Path) -> list[Row]:
+def _some(rows: list[Mapping[str, Any]], path: str | Path) -> list[Mapping[str, Any]]:
     if not rows:
         raise ValueError(
             f"expected rows of {', '.join(COLUMNS)} in {path}, found none; write one a pair"
@@ -98,30 +102,30 @@ def _not_empty(rows: list[Row], path: str | Path) -> list[Row]:
     return rows
 
 
-def _checked(row: Any, place: str) -> Mapping[str, Any]:
+def _checked(row: Any, where: str) -> Mapping[str, Any]:
     """A row with all it needs and no key misspelt; or a ValueError."""
     missing = [c for c in COLUMNS if not isinstance(row, dict) or row.get(c) in (None, "")]
     if missing:
-        found = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
+        keys = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
         raise ValueError(
-            f"{place}: expected the keys {', '.join(COLUMNS)}, each with text; "
-            f"{', '.join(missing)} is missing or empty; found {found or 'nothing'}"
+            f"{where}: expected the keys {', '.join(COLUMNS)}, each with text; "
+            f"{', '.join(missing)} is missing or empty; found {keys or 'nothing'}"
         )
     for column in COLUMNS:
         if not (text := str(row[column])).isascii() and _surrogates(text):
             raise ValueError(
-                f"{place}: expected text in {column!r}, found half of a surrogate pair in "
+                f"{where}: expected text in {column!r}, found half of a surrogate pair in "
                 f"{text!a}, which is no character; write the whole character"
             )
     if None in row:
-        raise ValueError(f"{place}: more cells than the header has columns; quote text with commas")
+        raise ValueError(f"{where}: more cells than the header has columns; quote text with commas")
     for key in row.keys() - {*COLUMNS, *OPTIONAL}:
         if near := _meant(str(key)):
             raise ValueError(
-                f"{place}: unknown key {key!r}; if {near!r} is meant, spell it so, else rename it "
+                f"{where}: unknown key {key!r}; if {near!r} is meant, spell it so, else rename it "
                 f"(known keys: {', '.join((*COLUMNS, *OPTIONAL))})"
             )
-    _check_origin(row, place)
+    _check_origin(row, where)
     return row
 
 
@@ -135,121 +139,171 @@ def _meant(key: str) -> str | None:
     return near[0] if near else None
 
 
-def _check_origin(row: dict[str, Any], place: str) -> None:
+def _check_origin(row: dict[str, Any], where: str) -> None:
     """Refuse half of what says where a prompt comes from: template, a and b go together."""
-    given = [key for key in OPTIONAL if row.get(key) not in (None, "")]
-    if given and len(given) < len(OPTIONAL):
-        absent = ", ".join(key for key in OPTIONAL if key not in given)
+    present = [key for key in OPTIONAL if row.get(key) not in (None, "")]
+    if present and len(present) < len(OPTIONAL):
+        absent = ", ".join(key for key in OPTIONAL if key not in present)
         raise ValueError(
-            f"{place}: {', '.join(given)} without {absent}; give template, a and b together (they "
-            "bring the roles of tokens back), or none of them"
+            f"{where}: {', '.join(present)} without {absent}; give template, a and b together "
+            "(they bring the roles of tokens back), or none of them"
         )
-    for key in OPTIONAL[1:] if given else ():
+    for key in OPTIONAL[1:] if present else ():
         if not str(row[key]).removeprefix("-").isdecimal():
-            raise ValueError(f"{place}: expected a whole number as {key!r}, found {row[key]!r}")
+            raise ValueError(f"{where}: expected a whole number as {key!r}, found {row[key]!r}")
 
 
-def _text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
-    texts = [getattr(pairs, name) for name in TEXTS]
-    if any(text is None for text in texts):
-        raise ValueError(
-            "these pairs have no text (they were made from bare tokens), which JSON lines and CSV "
-            "hold: use to_dataset, which keeps the tokens"
-        )
-    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*texts, strict=True)]
-    more: dict[str, Sequence[Any]] = {}
-    if pairs.template is not None and pairs.operands is not None:
-        a, b = pairs.operands.unbind(-1)
-        more = {"template": pairs.template, "a": a.tolist(), "b": b.tolist()}
-    return [{**row, **{key: more[key][i] for key in more}} for i, row in enumerate(rows)]
+_BY_NAME: dict[str, AnyTemplate] = {
+    template.name: template for group in (*TEMPLATES.values(), FIGURE_10) for template in group
+}
 
 
-def to_dataset(pairs: "PromptPairs") -> Any:
-    """Everything but the padding; the selection and the tokens' names are in the description."""
-    from datasets import Dataset, DatasetInfo
-
-    columns: dict[str, list[Any]] = {
-        "reference": _unpadded(pairs.reference, pairs.attention_mask),
-        "counterfactual": _unpadded(pairs.counterfactual, pairs.attention_mask),
-        "answer": pairs.answer.tolist(),
-    }
-    for name in ("template", "operation", *TEXTS):
-        if getattr(pairs, name) is not None:
-            columns[name] = list(getattr(pairs, name))
-    for name in ("operands", "computed"):
-        if getattr(pairs, name) is not None:
-            columns[name] = getattr(pairs, name).tolist()
-    if pairs.spans is not None:
-        starts = (~pairs.attention_mask).sum(1)[:, None]
-        columns |= {str(role): (span - starts).tolist() for role, span in pairs.spans.items()}
-    selection = None if pairs.selection is None else asdict(pairs.selection)
-    about = {
-        "selection": selection,
-        "pieces": pairs.pieces and dict(pairs.pieces),
-        "explicit_mask": pairs.explicit_mask,
-    }
-    return Dataset.from_dict(columns, info=DatasetInfo(description=json.dumps(about)))
-
-
-def dataset_fields(dataset: Any) -> dict[str, Any]:
-    """The fields of `PromptPairs` that `to_dataset` wrote, or bare tokens: columns reference,
-    counterfactual, answer.
-
-    Rows of bare tokens may be padded on either side if there is a column attention_mask.
+def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]:
+    """The fields of PromptPairs from rows with reference, counterfactual and answer.
 
     Raises:
-        ValueError: missing columns, or prompts of unequal length.
+        ValueError: no row, prompts of unequal length, or an answer that is not one token after its
+            prompt.
     """
-    missing = [column for column in COLUMNS if column not in dataset.column_names]
-    if missing:
-        raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
-    columns = dataset.to_dict()
-    if "attention_mask" in columns:
-        for side in COLUMNS[:2]:
-            columns[side] = [
-                [token for token, real in zip(row, mask, strict=True) if real]
-                for row, mask in zip(columns[side], columns["attention_mask"], strict=True)
-            ]
-    lengths = [list(map(len, columns[name])) for name in COLUMNS[:2]]
-    if lengths[0] != lengths[1]:
-        row = next(i for i, (r, c) in enumerate(zip(*lengths, strict=True)) if r != c)
-        raise ValueError(
-            f"pair {row} is not token-aligned: reference {lengths[0][row]} tokens, counterfactual "
-            f"{lengths[1][row]}. Patching needs prompts of one length."
-        )
-    tokens, mask = left_pad(columns["reference"])
-    starts = (~mask).sum(1)[:, None]
-    roles = [role for role in Role if str(role) in columns]
-    spans = {role: torch.tensor(columns[str(role)]) + starts for role in roles}
-    tuples = {n: tuple(columns[n]) for n in ("template", "operation", *TEXTS) if n in columns}
-    tensors = {n: torch.tensor(columns[n]) for n in ("operands", "computed") if n in columns}
+    if not rows:
+        raise ValueError("no pairs: expected at least one row of reference, counterfactual, answer")
+    tokenizer = tokenizer_of(model)
+    references, counterfactuals, answers = (
+        [str(row[column]) for row in rows] for column in ("reference", "counterfactual", "answer")
+    )
+    prompts, others = encode(tokenizer, references), encode(tokenizer, counterfactuals)
+    answered = encode(tokenizer, list(map(continued, references, answers)))
+    tokens = [
+        _answer(tokenizer, i, references[i], answers[i], prompts[i], answered[i])
+        for i in range(len(rows))
+    ]
+    for i, (prompt, other) in enumerate(zip(prompts, others, strict=True)):
+        if prompt.ids == other.ids:
+            raise ValueError(
+                f"pair {i}: reference and counterfactual are the same prompt {references[i]!r}, so "
+                "that patching can change nothing; give a counterfactual without the calculation"
+            )
+        if len(prompt.ids) != len(other.ids):
+            texts = (references[i], counterfactuals[i])
+            raise ValueError(not_aligned(tokenizer, i, texts, (prompt, other)))
+    ids, mask = left_pad([prompt.ids for prompt in prompts])
     return {
-        "reference": tokens,
-        "counterfactual": left_pad(columns["counterfactual"])[0],
-        "answer": torch.tensor(columns["answer"]),
+        "reference": ids,
+        "counterfactual": left_pad([other.ids for other in others])[0],
+        "answer": torch.tensor(tokens),
         "attention_mask": mask,
-        "spans": spans or None,
-        **tuples,
-        **tensors,
-        "explicit_mask": "attention_mask" in columns,
-        **_about(dataset.info.description),
+        "reference_text": tuple(references),
+        "counterfactual_text": tuple(counterfactuals),
+        "answer_text": tuple(answers),
+        "pieces": pieces(tokenizer, [p.ids for p in (*prompts, *others)] + [tokens]),
+        **_known(tokenizer, rows, prompts, ids.shape[1]),
     }
 
 
-def _about(description: str | None) -> dict[str, Any]:
-    try:
-        about = json.loads(description or "")
-    except json.JSONDecodeError:  # a dataset of someone else's, with a description in prose
+def not_aligned(
+    tokenizer: Any, pair: int, texts: tuple[str, str], prompts: tuple[Prompt, Prompt]
+) -> str:
+    """The alignment error: both texts and their token counts."""
+    lengths = [len(prompt.ids) for prompt in prompts]
+    return (
+        f"pair {pair} is not token-aligned under {tokenizer_name(tokenizer)}:\n"
+        f"  reference       {lengths[0]:4} tokens  {texts[0]!r}\n"
+        f"  counterfactual  {lengths[1]:4} tokens  {texts[1]!r}\n"
+        "Patching moves activations position by position, so both prompts need one length.\n"
+        "Give counterfactuals of the same number of tokens (BOS included in the counts)."
+    )
+
+
+def _answer(
+    tokenizer: Any, pair: int, text: str, answer: str, prompt: Prompt, answered: Prompt
+) -> int:
+    token = answer_token(tokenizer, prompt, answered, answer.strip())
+    if token is None:
+        shown = " ".join(tokenizer.convert_ids_to_tokens(list(answered.ids)))
+        raise ValueError(
+            f"pair {pair}: the answer {answer!r} is not the one token after {text!r} under "
+            f"{tokenizer_name(tokenizer)}; prompt and answer are {shown}.\n"
+            f"{_advice(tokenizer, text, prompt, answered)}"
+        )
+    return token
+
+
+def _advice(tokenizer: Any, text: str, prompt: Prompt, answered: Prompt) -> str:
+    """What to do: an answer's first token where that alone would be taken, else more generally."""
+    after = tokens_after(prompt.ids, answered.ids)
+    first = said(tokenizer, after)[after[0]] if after else ""
+    if first:
+        (alone,) = encode(tokenizer, [continued(text, first)])
+        if answer_token(tokenizer, prompt, alone, first) is not None:
+            return (
+                f"Give its first token, {first!r}, as the answer (then another answer that begins "
+                "so counts as right, too), or an answer of one token."
+            )
+    return (
+        "Give an answer of one token, and end the prompt in a space where the tokenizer "
+        "makes that a token of its own (LLaMA-2's `▁`)."
+    )
+
+
+def _known(
+    tokenizer: Any, rows: Sequence[Mapping[str, Any]], prompts: Sequence[Prompt], width: int
+) -> dict[str, Any]:
+    """What rows of a known template bring back: roles, operands and the rest; else nothing."""
+    matched = [_matched(row, prompt) for row, prompt in zip(rows, prompts, strict=True)]
+    known = [match for match in matched if match is not None]
+    if len(known) < len(rows):
         return {}
-    if not isinstance(about, Mapping):
-        return {}
-    selection, pieces = about.get("selection"), about.get("pieces")
-    by_template = {k: tuple(v) for k, v in (selection or {}).get("by_template", {}).items()}
+    wordings = [wording for wording, _ in known]
+    spans = [spans for _, spans in known]
+    computed = [
+        is_computed(tokenizer, wording, str(row["reference"]), prompt, fields)
+        for (wording, fields), row, prompt in zip(known, rows, prompts, strict=True)
+    ]
     return {
-        "selection": selection and Selection(**{**selection, "by_template": by_template}),
-        "pieces": pieces and {int(token): piece for token, piece in pieces.items()},
-    } | {key: bool(about[key]) for key in ("explicit_mask",) if key in about}
+        "spans": role_spans(tokenizer, list(zip(prompts, spans, strict=True)), width),
+        "template": tuple(wording.template.name for wording in wordings),
+        "operation": tuple(wording.problem.operation for wording in wordings),
+        "operands": torch.tensor([(w.problem.a, w.problem.b) for w in wordings]),
+        "computed": torch.tensor(computed),
+    }
 
 
-def _unpadded(tokens: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:
-    return [row[keep].tolist() for row, keep in zip(tokens, mask, strict=True)]
+def _matched(row: Mapping[str, Any], prompt: Prompt) -> tuple[Wording, Mapping[str, Span]] | None:
+    """The row's wording and where its fields' tokens are, if its text is its template's."""
+    name = row.get("template")
+    if name in (None, ""):
+        return None
+    if name not in _BY_NAME:
+        raise ValueError(
+            f"unknown template {name!r} of {row['reference']!r}: expected a name such as "
+            "'addition/0' or 'story/9', or no template, a and b"
+        )
+    template = _BY_NAME[name]
+    problem = Problem(template.operation, int(row["a"]), int(row["b"]))
+    text, answer = str(row["reference"]), str(row["answer"]).strip()
+    match = re.fullmatch(_pattern(template, problem), text)
+    if match is None or not problem.is_exact:
+        return None
+    if not str(problem.answer).startswith(match["given"] + answer):
+        return None
+    spans = {
+        name: prompt.token_span(match.span(name)) for name in FIELDS if name in match.re.groupindex
+    }
+    wording = Wording(template, problem, answer, match["given"])
+    return (wording, spans) if disjoint(spans) else None
+
+
+def _pattern(template: AnyTemplate, problem: Problem) -> str:
+    """A regular expression of the template's prompts, its fields named groups, digits of C last."""
+    known = {"A": str(problem.a), "B": str(problem.b)}
+    if isinstance(template, Template):
+        known["op"] = template.word
+    pattern = ""
+    for literal, name, _, _ in Formatter().parse(template.text.rstrip(" ")):
+        pattern += re.escape(literal)
+        if name is not None and f"(?P<{name}>" in pattern:
+            pattern += f"(?P={name})"
+        elif name is not None:
+            words = (known[name],) if name in known else SLOTS[name.rstrip("23")]
+            pattern += f"(?P<{name}>{'|'.join(map(re.escape, words))})"
+    return pattern + r" ?(?P<given>\d*)"

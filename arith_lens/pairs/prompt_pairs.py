@@ -1,7 +1,12 @@
-"""PromptPairs: reference prompts and their counterfactuals, aligned token by token."""
+"""PromptPairs: reference prompts and their counterfactuals, aligned token by token.
 
+With them goes their Selection, the record of how the filter chose them.
+"""
+
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +15,83 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from arith_lens.pairs import files, show
-from arith_lens.pairs.roles import Role, Spans
-from arith_lens.pairs.rows import PAD, check_mask, check_shapes, join, refuse_padding, take
-from arith_lens.pairs.selection import Selection
-from arith_lens.pairs.texts import tokenized
+from arith_lens.pairs import files
+from arith_lens.pairs.rows import (
+    PAD,
+    check_mask,
+    check_shapes,
+    join,
+    left_pad,
+    refuse_padding,
+    take,
+)
+from arith_lens.pairs.tokens import Role
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the filter kept, and how sure the model was before it (paper, section 3).
+
+    All shares are of pairs, between 0 and 1.
+    """
+
+    n_drawn: int  # pairs before the filter
+    n_kept: int  # pairs that the model answers right: top-1 = C over the whole vocabulary
+    mean_probability: float  # mean p(C) before the filter (the paper: 82%)
+    counterfactual_correct: float  # share of the kept pairs whose X_c is still answered C
+    by_template: Mapping[str, tuple[int, int]]  # name: (kept, drawn)
+
+    @property
+    def kept_share(self) -> float:
+        """The model's accuracy on what was drawn."""
+        return self.n_kept / self.n_drawn
+
+    def share_by_template(self) -> dict[str, float]:
+        """The kept share of each template. Where they differ, hard wordings weigh less in a plain
+        mean over pairs; the averages of this package weigh templates equally."""
+        return {name: kept / drawn for name, (kept, drawn) in self.by_template.items()}
+
+    def __add__(self, other: "Selection") -> "Selection":
+        """The record of both sets of pairs together."""
+        if not isinstance(other, Selection):
+            return NotImplemented
+        names = [*self.by_template, *(n for n in other.by_template if n not in self.by_template)]
+        parts = (self, other)
+        return Selection(
+            n_drawn=self.n_drawn + other.n_drawn,
+            n_kept=self.n_kept + other.n_kept,
+            mean_probability=_mean([(s.mean_probability, s.n_drawn) for s in parts]),
+            counterfactual_correct=_mean([(s.counterfactual_correct, s.n_kept) for s in parts]),
+            by_template={name: _total([s.by_template.get(name) for s in parts]) for name in names},
+        )
+
+    def __str__(self) -> str:
+        shares = self.share_by_template()
+        lines = [
+            f"kept {self.n_kept} of {self.n_drawn} pairs ({self.kept_share:.1%}) that the model "
+            "answers right",
+            f"mean p(C) before selection {self.mean_probability:.1%}; "
+            f"X_c still answered C {self.counterfactual_correct:.1%}",
+        ]
+        if len(shares) > 1:
+            least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+            low, high = f"{shares[least]:.1%}", f"{shares[most]:.1%}"
+            ends = f"{low} ({least}) to {high} ({most})" if low != high else f"{low} of each"
+            lines.append(f"kept share a template: {ends}")
+        return "\n".join(lines)
+
+
+def _mean(values: list[tuple[float, int]]) -> float:
+    total = sum(weight for _, weight in values)
+    return sum(value * weight for value, weight in values) / total if total else float("nan")
+
+
+def _total(counts: list[tuple[int, int] | None]) -> tuple[int, int]:
+    known = [count for count in counts if count is not None]
+    return sum(kept for kept, _ in known), sum(drawn for _, drawn in known)
+
+
+Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,50 +250,190 @@ class PromptPairs:
 
     def summary(self) -> str:
         """What a reader must know of these pairs, in a few lines."""
-        return show.summary(self)
+        lines = [f"{len(self)} pairs, {self.n_distinct} distinct reference prompts"]
+        if len(self):
+            shortest, longest = int(self.lengths.min()), int(self.lengths.max())
+            lines[0] += f", {shortest} to {longest} tokens"
+        if self.operation is not None and self.template is not None:
+            names = ", ".join(dict.fromkeys(self.operation))
+            lines.append(f"{names}; templates: {len(set(self.template))}")
+        if self.computed is not None:
+            n_computed = int(self.computed.sum())
+            lines.append(
+                f"{n_computed} computed (C is neither A nor B), {len(self) - n_computed} that "
+                "copying an operand would answer"
+            )
+        lines.append(str(self.selection or "not filtered by any model's answers"))
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"PromptPairs({len(self)} pairs, {self.n_distinct} distinct references)"
 
     def _repr_html_(self) -> str:
-        return show.table(self)
+        return _table(self)
 
     def to_dataset(self) -> Any:
-        """A `datasets.Dataset` that holds everything; `from_dataset` gives the same pairs back."""
-        return files.to_dataset(self)
+        """A `datasets.Dataset` that holds everything but the padding.
+
+        `from_dataset` gives the same pairs back. The selection and the tokens' names are in the
+        dataset's description.
+        """
+        from datasets import Dataset, DatasetInfo
+
+        columns: dict[str, list[Any]] = {
+            "reference": _unpadded(self.reference, self.attention_mask),
+            "counterfactual": _unpadded(self.counterfactual, self.attention_mask),
+            "answer": self.answer.tolist(),
+        }
+        for name in _TUPLES:
+            if getattr(self, name) is not None:
+                columns[name] = list(getattr(self, name))
+        for name in _TENSORS:
+            if getattr(self, name) is not None:
+                columns[name] = getattr(self, name).tolist()
+        if self.spans is not None:
+            starts = (~self.attention_mask).sum(1)[:, None]
+            columns |= {str(role): (span - starts).tolist() for role, span in self.spans.items()}
+        about = {
+            "selection": None if self.selection is None else asdict(self.selection),
+            "pieces": self.pieces and dict(self.pieces),
+            "explicit_mask": self.explicit_mask,
+        }
+        return Dataset.from_dict(columns, info=DatasetInfo(description=json.dumps(about)))
 
     @staticmethod
     def from_dataset(dataset: Any) -> "PromptPairs":
-        """The pairs that `to_dataset` wrote."""
-        return PromptPairs(**files.dataset_fields(dataset))
+        """The pairs that `to_dataset` wrote, or bare tokens.
+
+        Bare tokens have the columns reference, counterfactual and answer. Their rows may be padded
+        on either side if there is a column attention_mask.
+
+        Raises:
+            ValueError: missing columns, or prompts of unequal length.
+        """
+        missing = [column for column in files.COLUMNS if column not in dataset.column_names]
+        if missing:
+            raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
+        columns = _aligned_columns(dataset.to_dict())
+        tokens, mask = left_pad(columns["reference"])
+        starts = (~mask).sum(1)[:, None]
+        roles = [role for role in Role if str(role) in columns]
+        spans = {role: torch.tensor(columns[str(role)]) + starts for role in roles}
+        return PromptPairs(
+            reference=tokens,
+            counterfactual=left_pad(columns["counterfactual"])[0],
+            answer=torch.tensor(columns["answer"]),
+            attention_mask=mask,
+            spans=spans or None,
+            **{name: tuple(columns[name]) for name in _TUPLES if name in columns},
+            **{name: torch.tensor(columns[name]) for name in _TENSORS if name in columns},
+            **{"explicit_mask": "attention_mask" in columns, **_about(dataset.info.description)},
+        )
 
     def to_jsonl(self, path: str | Path) -> None:
-        """Write one JSON object a pair: reference, counterfactual and answer as text, and more."""
-        files.to_jsonl(self, path)
+        """Write one JSON object per pair: reference, counterfactual and answer as text, and more.
+
+        Raises:
+            ValueError: pairs from bare tokens, which have no text.
+        """
+        files.write_jsonl(self._text_rows(), path)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write a table with the columns reference, counterfactual, answer (text), and more."""
-        files.to_csv(self, path)
+        """Write a table with the columns reference, counterfactual, answer (text), and more.
+
+        Raises:
+            ValueError: pairs from bare tokens, which have no text.
+        """
+        files.write_csv(self._text_rows(), path)
+
+    def _text_rows(self) -> list[dict[str, Any]]:
+        texts = [self.reference_text, self.counterfactual_text, self.answer_text]
+        if any(text is None for text in texts):
+            raise ValueError(
+                "these pairs have no text (they were made from bare tokens), which JSON lines and "
+                "CSV hold: use to_dataset, which keeps the tokens"
+            )
+        columns: dict[str, Any] = dict(zip(files.COLUMNS, texts, strict=True))
+        if self.template is not None and self.operands is not None:
+            a, b = self.operands.T.tolist()
+            columns |= {"template": self.template, "a": a, "b": b}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     @staticmethod
     def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> "PromptPairs":
-        """Prompts of your own as dicts, `{"reference": …, "counterfactual": …, "answer": …}`."""
-        return PromptPairs(**tokenized(files.checked_rows(rows), model))
+        """Prompts of your own as dicts, `{"reference": …, "counterfactual": …, "answer": …}`.
+
+        Args:
+            model: a model with a `.tokenizer`, or a tokenizer
+
+        Raises:
+            ValueError: a missing key, prompts of unequal length, or an answer that is not one token
+                after its prompt.
+        """
+        return PromptPairs(**files.pair_fields(files.check_rows(rows), model))
 
     @staticmethod
     def from_jsonl(path: str | Path, model: Any) -> "PromptPairs":
-        """Prompts of your own, or those of `to_jsonl`, tokenized by `model` (or a tokenizer)."""
-        return PromptPairs(**tokenized(files.read_jsonl(path), model))
+        """Prompts of your own, or those of `to_jsonl`, from JSON lines; see `from_rows`.
+
+        Rows that `to_jsonl` wrote get their roles back; prompts of your own have none. An error
+        names its line.
+        """
+        return PromptPairs(**files.pair_fields(files.read_jsonl(path), model))
 
     @staticmethod
     def from_csv(path: str | Path, model: Any) -> "PromptPairs":
         """As `from_jsonl`, from a table with a header."""
-        return PromptPairs(**tokenized(files.read_csv(path), model))
+        return PromptPairs(**files.pair_fields(files.read_csv(path), model))
 
     @staticmethod
     def from_file(path: str | Path, model: Any) -> "PromptPairs":
         """`from_csv` where the file's name ends in `.csv`, else `from_jsonl`."""
-        return PromptPairs(**tokenized(files.read_file(path), model))
+        is_csv = Path(path).suffix.lower() == ".csv"
+        return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model)
+
+
+_TUPLES = ("template", "operation", "reference_text", "counterfactual_text", "answer_text")
+_TENSORS = ("operands", "computed")
+
+
+def _unpadded(tokens: Tensor, mask: Tensor) -> list[list[int]]:
+    return [row[keep].tolist() for row, keep in zip(tokens, mask, strict=True)]
+
+
+def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The columns, prompts without padding; raises ValueError for prompts of unequal length."""
+    sides = ("reference", "counterfactual")
+    if "attention_mask" in columns:
+        for side in sides:
+            columns[side] = [
+                [token for token, real in zip(row, mask, strict=True) if real]
+                for row, mask in zip(columns[side], columns["attention_mask"], strict=True)
+            ]
+    lengths = [list(map(len, columns[side])) for side in sides]
+    if lengths[0] != lengths[1]:
+        row = next(i for i, (r, c) in enumerate(zip(*lengths, strict=True)) if r != c)
+        raise ValueError(
+            f"pair {row} is not token-aligned: reference {lengths[0][row]} tokens, counterfactual "
+            f"{lengths[1][row]}. Patching needs prompts of one length."
+        )
+    return columns
+
+
+def _about(description: str | None) -> dict[str, Any]:
+    """What a dataset's description says of the pairs; nothing where others wrote it, in prose."""
+    try:
+        about = json.loads(description or "")
+    except json.JSONDecodeError:
+        return {}
+    if not isinstance(about, Mapping):
+        return {}
+    selection, pieces = about.get("selection"), about.get("pieces")
+    by_template = {k: tuple(v) for k, v in (selection or {}).get("by_template", {}).items()}
+    return {
+        "selection": selection and Selection(**{**selection, "by_template": by_template}),
+        "pieces": pieces and {int(token): piece for token, piece in pieces.items()},
+    } | {key: bool(about[key]) for key in ("explicit_mask",) if key in about}
 
 
 def _widen(pairs: PromptPairs, width: int) -> PromptPairs:
@@ -229,3 +446,71 @@ def _widen(pairs: PromptPairs, width: int) -> PromptPairs:
         attention_mask=pad(pairs.attention_mask, (extra, 0), value=False),
         spans=None if spans is None else {role: span + extra for role, span in spans.items()},
     )
+
+
+SHOWN = 8  # pairs of the table
+COLOURS = {
+    Role.OPERAND_A: "#cfe3f7",
+    Role.OPERATOR: "#fbd9b5",
+    Role.OPERAND_B: "#cdeac8",
+    Role.END: "#e3d4f0",
+    Role.BOS: "#e4e4e4",
+}
+
+
+def _table(pairs: PromptPairs) -> str:
+    """The first pairs as HTML: reference above counterfactual, token above token, coloured by role.
+
+    Tokens that differ are underlined; C stands behind the reference. No script, no network, and
+    every token escaped.
+    """
+    grids = "".join(_grid(pairs, i) for i in range(min(SHOWN, len(pairs))))
+    more = f"<div>and {len(pairs) - SHOWN} more</div>" if len(pairs) > SHOWN else ""
+    key = " ".join(
+        f'<span style="{_ink(colour)};padding:0 4px">{escape(str(role))}</span>'
+        for role, colour in COLOURS.items()
+    )
+    heading = escape(pairs.summary()).replace("\n", "<br>")
+    legend = f"<div>{key}</div>" if pairs.spans is not None else ""
+    return f"<div><div>{heading}</div>{legend}{grids}{more}</div>"
+
+
+def _grid(pairs: PromptPairs, pair: int) -> str:
+    shown = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
+    colours = _colours(pairs, pair)
+    rows = []
+    for side in ("reference", "counterfactual"):
+        own, other = pairs.reference[pair], pairs.counterfactual[pair]
+        tokens = own if side == "reference" else other
+        cells = "".join(
+            _cell(pairs, int(tokens[c]), colours.get(c), changed=bool(own[c] != other[c]))
+            for c in shown
+        )
+        answer = f"<td>→</td>{_cell(pairs, int(pairs.answer[pair]), None)}"
+        rows.append(f"<tr><th {_LEFT}>{side}</th>{cells}{answer * (side == 'reference')}</tr>")
+    return f'<table style="margin:6px 0;border-collapse:collapse">{"".join(rows)}</table>'
+
+
+def _colours(pairs: PromptPairs, pair: int) -> dict[int, str]:
+    if pairs.spans is None:
+        return {}
+    return {
+        column: COLOURS[role]
+        for role, span in pairs.spans.items()
+        for column in range(*span[pair].tolist())
+    }
+
+
+_TOKEN = "text-align:center;padding:1px 4px;font-family:monospace;border:1px solid #d8dbe2"
+_LEFT = 'style="text-align:left;padding:1px 8px 1px 0;font-weight:normal"'
+
+
+def _ink(colour: str) -> str:
+    return f"background:{colour};color:#222"
+
+
+def _cell(pairs: PromptPairs, token: int, colour: str | None, *, changed: bool = False) -> str:
+    piece = escape((pairs.pieces or {}).get(token, str(token)))
+    style = f"{_TOKEN};{_ink(colour)}" if colour else _TOKEN
+    inside = f"<u>{piece}</u>" if changed else piece
+    return f'<td style="{style}">{inside}</td>'

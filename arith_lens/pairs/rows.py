@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from arith_lens.model.tokens import PAD
+from arith_lens.model.hooked import PAD
 
 
 def left_pad(

@@ -1,7 +1,12 @@
-"""sample_pairs: distinct problems in every wording, with counterfactuals that align."""
+"""`sample_pairs`: distinct problems in every wording, with counterfactuals that align.
+
+`template_facts` says what each template gives under a tokenizer: an example, its tokens, and how
+many prompts there are.
+"""
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice, zip_longest
 from typing import Any
 
@@ -10,21 +15,23 @@ import torch
 from arith_lens.operations import operation_of
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import KINDS, NARROWED, Pair, Sources, draw
-from arith_lens.pairs.orders import shuffled
 from arith_lens.pairs.prompt_pairs import PromptPairs
-from arith_lens.pairs.rows import left_pad
-from arith_lens.pairs.stories import piece_counts
-from arith_lens.pairs.supply import Supply, supply
-from arith_lens.pairs.tokens import pieces, tokenizer_of
-from arith_lens.pairs.wordings import (
+from arith_lens.pairs.references import (
     ANSWER_TOKENS,
     AnyTemplate,
     Reference,
+    Supply,
+    counterfactual_choices,
+    piece_counts,
     role_spans,
+    shuffled,
+    supply,
     tokenize,
 )
-from arith_lens.problems import all_problems
-from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES
+from arith_lens.pairs.rows import left_pad
+from arith_lens.pairs.tokens import null_phrases, pieces, tokenizer_of
+from arith_lens.problems import Problem, all_problems
+from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template
 
 
 def sample_pairs(
@@ -105,8 +112,8 @@ _CHOICES = {
 }
 
 
-def _check_choices(**given: str) -> None:
-    for name, value in given.items():
+def _check_choices(**choices: str) -> None:
+    for name, value in choices.items():
         if value not in _CHOICES[name]:
             accepted = ", ".join(map(repr, _CHOICES[name]))
             raise ValueError(f"{name}={value!r} is not one of the accepted values: {accepted}")
@@ -157,12 +164,12 @@ def _take(
         raise ValueError(_too_many(n, n_distinct, len(supplies)))
     turns = zip_longest(*shuffled([part.mixed(rng) for part in supplies], rng))
     wordings = (wording for turn in turns for wording in turn if wording is not None)
-    found: list[Reference] = []
-    while batch := list(islice(wordings, n - len(found))):
-        found += tokenize(tokenizer, batch)
-    if len(found) < n:
-        raise ValueError(_too_many(n, len(found), len(supplies)))
-    return found
+    references: list[Reference] = []
+    while batch := list(islice(wordings, n - len(references))):
+        references += tokenize(tokenizer, batch)
+    if len(references) < n:
+        raise ValueError(_too_many(n, len(references), len(supplies)))
+    return references
 
 
 def _too_many(n: int, n_distinct: int, n_templates: int) -> str:
@@ -198,3 +205,84 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair]) -> PromptPairs:
         answer_text=tuple(wording.answer for wording in wordings),
         pieces=pieces(tokenizer, [*rows, *others, answers]),
     )
+
+
+WORDS = {"word": NULL_WORDS, "symbol": NULL_SYMBOLS}
+
+
+@dataclass(frozen=True)
+class TemplateFacts:
+    """One row of the paper's Figure 8 or 10 under one tokenizer; `refused` says why there is none.
+
+    `tokens` counts the example's, BOS included. `candidates` are the counterfactuals that the
+    example has: null words or phrases, or a story's choices of other words.
+    """
+
+    template: str
+    reference: str = ""
+    counterfactual: str = ""
+    tokens: int = 0
+    problems: int = 0
+    references: int = 0  # distinct prompts: the problems, times a story's words
+    candidates: int = 0
+    answer_piece: str = ""  # how the tokenizer writes the example's C
+    refused: str = ""
+
+
+def template_facts(
+    model: Any,
+    operation: str = "addition",
+    *,
+    templates: str | Sequence[str] = "operation",
+    operands: Iterable[int] = range(1, 10),
+    answer_token: str = "whole",
+    seed: int = 0,
+) -> list[TemplateFacts]:
+    """What each template gives under the tokenizer of `model` (or a tokenizer itself).
+
+    Takes the arguments of `sample_pairs`. A template that gives nothing has a row that says why.
+
+    Raises:
+        ValueError: an unknown operation or template, or no operands.
+    """
+    tokenizer = tokenizer_of(model)
+    problems = all_problems(operation, operands)
+    return [
+        _facts(tokenizer, template, problems, answer_token, random.Random(seed))
+        for template in choose_templates(operation, templates)
+    ]
+
+
+def _facts(
+    tokenizer: Any,
+    template: Any,
+    problems: Sequence[Problem],
+    answer_token: str,
+    rng: random.Random,
+) -> TemplateFacts:
+    counts = piece_counts(tokenizer, [template])
+    try:
+        part = supply(tokenizer, template, problems, answer_token, counts)
+        (reference,) = tokenize(tokenizer, [next(part.mixed(rng))])
+        sources = Sources(WORDS, counts, {template.name: part.wordings})
+        (pair,) = draw(tokenizer, [reference], "word", sources, 1, rng)
+    except ValueError as error:
+        return TemplateFacts(template.name, refused=str(error))
+    return TemplateFacts(
+        template=template.name,
+        reference=reference.text,
+        counterfactual=pair.counterfactual_text,
+        tokens=len(reference.prompt.ids),
+        problems=len(part.wordings),
+        references=len(part),
+        candidates=_n_candidates(tokenizer, pair, sources),
+        answer_piece=tokenizer.convert_ids_to_tokens(reference.answer),
+    )
+
+
+def _n_candidates(tokenizer: Any, pair: Pair, sources: Sources) -> int:
+    wording = pair.reference.wording
+    if isinstance(wording.template, Template):
+        words = sources.words[wording.template.kind]
+        return len(null_phrases(tokenizer, wording.template, wording.problem, words))
+    return len(counterfactual_choices(wording.template, wording.words, sources.counts))

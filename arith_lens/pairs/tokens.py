@@ -6,12 +6,25 @@ Nothing here guesses how a tokenizer splits; every answer is found by tokenizing
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template
+
+
+class Role(StrEnum):
+    """What a token is for in "The sum of 31 and 47 is "."""
+
+    OPERAND_A = "operand a"
+    OPERATOR = "operator"
+    OPERAND_B = "operand b"
+    END = "END"  # last prompt token: the logits here predict the answer
+    BOS = "BOS"
+    OTHER = "other"
+
 
 Span = tuple[int, int]
 ENOUGH = 4  # candidates of fewest words; below it, phrases of one word more are tried too
@@ -95,10 +108,10 @@ def encode_ids(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
     return list(map(tuple, tokenizer(list(texts), return_attention_mask=False)["input_ids"]))
 
 
-def tokens_after(prompt: Sequence[int], whole: Sequence[int]) -> tuple[int, ...]:
+def tokens_after(prompt: Sequence[int], answered: Sequence[int]) -> tuple[int, ...]:
     """What follows the prompt's tokens; empty where prompt + answer splits the prompt otherwise."""
     n = len(prompt)
-    return tuple(whole[n:]) if tuple(whole[:n]) == tuple(prompt) else ()
+    return tuple(answered[n:]) if tuple(answered[:n]) == tuple(prompt) else ()
 
 
 def said(tokenizer: Any, tokens: Sequence[int]) -> dict[int, str]:
@@ -106,13 +119,13 @@ def said(tokenizer: Any, tokens: Sequence[int]) -> dict[int, str]:
     return {token: tokenizer.decode([token]).strip() for token in set(tokens)}
 
 
-def answer_token(tokenizer: Any, prompt: Prompt, whole: Prompt, answer: str) -> int | None:
+def answer_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) -> int | None:
     """The token after END, where prompt + answer is the prompt and one token that says C.
 
     None where the answer is several tokens, where it changes how the prompt is split, or where
     the next token is something else (LLaMA-2's blank piece after "3 + 5 =", for one).
     """
-    after = tokens_after(prompt.ids, whole.ids)
+    after = tokens_after(prompt.ids, answered.ids)
     return after[0] if len(after) == 1 and said(tokenizer, after)[after[0]] == answer else None
 
 
@@ -156,24 +169,24 @@ def null_phrases(
         word: _length(other.token_span(spans["op"]))
         for word, other, (_, spans) in zip(singles, others, rendered, strict=True)
     }
-    found = [
+    fitting = [
         word
         for word, other in zip(singles, others, strict=True)
         if aligned(reference, other, operator)
     ]
     for n_words in range(2, MOST_WORDS + 1):
-        if len(found) >= ENOUGH or template.kind == "symbol":
+        if len(fitting) >= ENOUGH or template.kind == "symbol":
             break
         phrases = _phrases(counts, n_words, _length(operator))
         texts = [template.render(a, b, phrase)[0] for phrase in phrases]
-        found += [
+        fitting += [
             phrase
             for phrase, other in zip(phrases, encode(tokenizer, texts), strict=True)
             if aligned(reference, other, operator)
         ]
-    if not found:
+    if not fitting:
         raise ValueError(_no_candidate(tokenizer, template, text, _length(operator), counts))
-    return found
+    return fitting
 
 
 def _length(span: Span) -> int:
@@ -184,14 +197,14 @@ def _phrases(counts: Mapping[str, int], n_words: int, n_pieces: int) -> list[str
     """Phrases whose words' piece counts add up: the same ones on every machine."""
     rng = random.Random(n_words)
     short = [word for word, count in counts.items() if count <= n_pieces - n_words + 1]
-    found: dict[str, None] = {}
+    phrases: dict[str, None] = {}
     for _ in range(TRIES if short else 0):
         words = [short[int(rng.random() * len(short))] for _ in range(n_words - 1)]
         rest = n_pieces - sum(counts[word] for word in words)
         last = [word for word in short if counts[word] == rest and word not in words]
         if last and len(set(words)) == len(words):
-            found[" ".join([*words, last[int(rng.random() * len(last))]])] = None
-    return list(found)
+            phrases[" ".join([*words, last[int(rng.random() * len(last))]])] = None
+    return list(phrases)
 
 
 def _no_candidate(

@@ -1,19 +1,22 @@
 """What a path patching will cost, before it runs: floating-point operations, bytes, time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from arith_lens.components import Components
-from arith_lens.model import HookedLike
+from arith_lens.memory import fitting_pairs
+from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.flops import forward_flops, rows_flops
+from arith_lens.path_patching.engines import Question, ask
 from arith_lens.path_patching.patch import engine_for, shard_size
-from arith_lens.path_patching.peak import hooks_peak, sweep_peak
-from arith_lens.path_patching.prefixes import shard_recording_flops
-from arith_lens.path_patching.question import Question, ask
+from arith_lens.path_patching.prefixes import matrix_elements, shard_recording_flops
 from arith_lens.path_patching.recording import both_runs
+from arith_lens.path_patching.sweep import rows_bytes
+from arith_lens.path_patching.trunk import VOCABULARY_CHUNK, mlp_rows, mlp_width
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,16 @@ def plan(
     Raises:
         IndexError, ValueError: as `path_patch`.
     """
-    asked = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
-    engine_for(engine, model, asked, certify=False)  # refuses what path_patch would refuse
+    question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
+    engine_for(engine, model, question, certify=False)  # refuses what path_patch would refuse
     by_shard = _sweep if engine == "sweep" else _hooks
     costs = [
-        by_shard(model, asked, shard) for shard in pairs.batches(shard_size(batch_size, engine))
+        by_shard(model, question, shard) for shard in pairs.batches(shard_size(batch_size, engine))
     ]
     recording, patching, peaks = zip(*costs, strict=True)
     return Plan(
         n_pairs=len(pairs),
-        n_senders=len(asked.components),
+        n_senders=len(question.components),
         engine=engine,
         recording_flops=sum(recording),
         patching_flops=sum(patching),
@@ -85,21 +88,129 @@ def plan(
     )
 
 
-def _sweep(model: HookedLike, asked: Question, shard: PromptPairs) -> tuple[int, int, int]:
+def _sweep(model: HookedLike, question: Question, shard: PromptPairs) -> tuple[int, int, int]:
     n_pairs, length = len(shard), both_runs(shard)[0].shape[1]
     return (
-        shard_recording_flops(model, shard, asked.own_tokens),
-        n_pairs * rows_flops(model, asked),
-        sweep_peak(model, asked, n_pairs, length),
+        shard_recording_flops(model, shard, question.own_tokens),
+        n_pairs * rows_flops(model, question),
+        sweep_peak(model, question, n_pairs, length),
     )
 
 
-def _hooks(model: HookedLike, asked: Question, shard: PromptPairs) -> tuple[int, int, int]:
+def _hooks(model: HookedLike, question: Question, shard: PromptPairs) -> tuple[int, int, int]:
     n_pairs, length = shard.reference.shape
     forward = forward_flops(model, length)
     vocabulary = 2 * model.cfg.d_model * model.cfg.d_vocab
     return (
         2 * n_pairs * forward,
-        n_pairs * (1 + len(asked.components)) * (forward + vocabulary),
+        n_pairs * (1 + len(question.components)) * (forward + vocabulary),
         hooks_peak(model, n_pairs, length),
     )
+
+
+def rows_flops(model: HookedLike, question: Question) -> int:
+    """The sweep of one pair, or its closed form where no MLP is recomputed."""
+    senders = question.senders
+    recomputed = question.paths == "via_mlps"
+    passing = senders.rows_through_mlps() if recomputed else [0] * question.n_layers
+    return flops_of_rows(model, question, passing, senders.n_rows)
+
+
+def flops_of_rows(
+    model: HookedLike, question: Question, passing: Sequence[int], n_rows: int
+) -> int:
+    """One pair: heads' writes, MLPs of one token a row, and what is read of a row.
+
+    `passing` says how many rows pass each layer's MLP; `n_rows` are read.
+    """
+    cfg = model.cfg
+    mlps = [matrix_elements(block.mlp) for block in model.blocks]
+    through_mlps = sum(rows * size for rows, size in zip(passing, mlps, strict=True))
+    writes = sum(map(len, question.senders.heads)) * cfg.d_head * cfg.d_model
+    columns = 1 + question.reads_foil + question.reads_vocabulary * cfg.d_vocab
+    return 2 * (through_mlps + writes + n_rows * cfg.d_model * columns)
+
+
+def forward_flops(model: HookedLike, length: int) -> int:
+    """One prompt of `length` tokens, with eager attention and without the vocabulary matrix."""
+    cfg = model.cfg
+    weights = sum(
+        matrix_elements(block.attn) + matrix_elements(block.mlp) for block in model.blocks
+    )
+    scores = 2 * cfg.n_layers * cfg.n_heads * cfg.d_head * length
+    return 2 * length * (weights + scores)
+
+
+IN_MLP = 3
+"""Activations of d_mlp alive together: the gate's activation, up, their product."""
+AROUND_MLP = 4
+"""Of d_model beside them in a forward, as torch's allocator shows; a sweep has the norm's alone."""
+IN_SCORES = 3
+"""Of [head query key] in a bridge's attention: scores, masked scores, weights."""
+IN_OWN_SCORES = 2
+"""In the attention of the model's own modules, by which a sweep records."""
+
+
+def sweep_peak(model: HookedLike, question: Question, n_pairs: int, length: int) -> int:
+    """A shard by sweep: both runs are recorded as one batch, then chunks of pairs are swept."""
+    cfg, size = model.cfg, model.W_U.element_size()
+    layer = cfg.n_heads * cfg.d_head + 2 * cfg.d_model  # z, attn_out, mlp_out
+    recorded = 2 * n_pairs * size * (cfg.n_layers * layer + cfg.d_model)
+    one_pair = rows_bytes(question.senders.n_rows, cfg.d_model)
+    chunk = fitting_pairs(one_pair, n_pairs, compute_device(model.unembed))
+    rows = max(chunk * one_pair, chunk * one_pair // 3 + layer_peak(model, question, chunk))
+    if question.reads_vocabulary:
+        # logits and their exponentials, beside the rows before and after the norm
+        logits = 2 * 4 * question.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
+        rows = max(rows, chunk * (one_pair * 2 // 3 + logits))
+    forward = forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES)
+    if question.own_tokens is not None:
+        own = question.own_tokens
+        known = 2 * n_pairs * size * 2 * cfg.n_layers * _kv_width(model)
+        scores = 2 * n_pairs * own * length * cfg.n_heads * IN_OWN_SCORES * max(size, 4)
+        widest = forward_peak(model, 2 * n_pairs, own, scores=IN_OWN_SCORES)
+        forward = known * length + max(scores, widest)
+    return recorded + max(forward, rows)
+
+
+def _kv_width(model: HookedLike) -> int:
+    """Of a token's keys in a layer."""
+    return int(model.cfg.d_head * (model.cfg.n_key_value_heads or model.cfg.n_heads))
+
+
+def layer_peak(model: HookedLike, question: Question, n_pairs: int) -> int:
+    """Beside a sweep's rows: W_O in float32, z and what is written; or what is inside the MLP."""
+    cfg, size, senders = model.cfg, model.W_U.element_size(), question.senders
+    writes = max(_writes_of(model, len(heads), n_pairs) for heads in senders.heads)
+    if question.paths != "via_mlps":
+        return writes
+    rows = min(mlp_rows(model), n_pairs * max(senders.rows_through_mlps()))
+    return max(writes, rows * size * (IN_MLP * mlp_width(model) + cfg.d_model))
+
+
+def _writes_of(model: HookedLike, n_heads: int, n_pairs: int) -> int:
+    """W_O of a layer's heads that are patched, their z, and what they write."""
+    cfg, size = model.cfg, model.W_U.element_size()
+    some = n_heads < cfg.n_heads
+    copies = some * size + (size < 4) * 4  # chosen heads are copied, and half precision is widened
+    z = 4 * n_pairs * cfg.d_head * (3 * cfg.n_heads + n_heads)
+    return n_heads * (cfg.d_head * cfg.d_model * copies + 4 * n_pairs * cfg.d_model) + z
+
+
+def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:
+    """A shard by hooks: z and MLP outputs of the reference at every position, END's of X_c, and
+    one forward at a time."""
+    cfg, size = model.cfg, model.W_U.element_size()
+    per_token = cfg.n_layers * (cfg.n_heads * cfg.d_head + cfg.d_model)
+    recorded = per_token * size * n_pairs * (length + 1)
+    return recorded + forward_peak(model, n_pairs, length)
+
+
+def forward_peak(model: HookedLike, n_prompts: int, length: int, *, scores: int = IN_SCORES) -> int:
+    """One forward without KV cache and vocabulary matrix."""
+    cfg, size = model.cfg, model.W_U.element_size()
+    tokens = n_prompts * length
+    in_mlp = tokens * size * (IN_MLP * mlp_width(model) + AROUND_MLP * cfg.d_model)
+    wide = torch.float32.itemsize + 2 * size  # the softmax is float32
+    in_scores = tokens * length * cfg.n_heads * (scores * size if size == 4 else wide)
+    return max(in_mlp, in_scores + 5 * tokens * size * cfg.d_model)

@@ -1,33 +1,135 @@
-"""The two ways to compute a shard of pairs: the sweep, and hooks.
+"""What a path patching computes, and the two engines that compute a shard of pairs.
 
-Both take pairs and their foils, and give row 0: the unpatched logit of the answer; then the effect
-of each sender of the question. `notes` are what a result should say of what was computed since
-they were last asked for.
+Both engines take pairs and their foils. They return the unpatched logit of the answer in row 0,
+then the effect of each sender of the question. `notes` returns what a result should record about
+the shards that were computed since the last call.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.components import Component
+from arith_lens.components import (
+    Component,
+    Components,
+    Head,
+    as_components,
+    check_components,
+    every_head,
+    every_mlp,
+)
 from arith_lens.memory import fitting_pairs, in_chunks
+from arith_lens.metrics import METRICS, Readout, get_metric
 from arith_lens.model import HookedLike, active_hooks
-from arith_lens.pairs import PromptPairs
+from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.path_patching.certificate import (
     Certificate,
     certificate_of,
     checked_pairs,
     repeat,
 )
-from arith_lens.path_patching.hook_engine import patched_readouts
-from arith_lens.path_patching.question import Question, effects_of
+from arith_lens.path_patching.hook_engine import Paths, patched_readouts
+from arith_lens.path_patching.prefixes import own_tokens
 from arith_lens.path_patching.recording import Recording, record_pairs
 from arith_lens.path_patching.sweep import Senders, direct_rows, rows_bytes, sweep
 from arith_lens.path_patching.trunk import Trunk, refuse_uneven_hooks, trunk_of
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whose output is patched, over which paths it may act, and how the logits are read."""
+
+    components: tuple[Component, ...]
+    """The senders in the order of the sweep's rows."""
+    paths: Paths
+    metric: str
+    n_layers: int
+    n_heads: int
+    own_tokens: int | None = None
+    """How many tokens at the end of each prompt are recorded for it alone; None: all of them."""
+
+    @property
+    def senders(self) -> Senders:
+        return Senders.of(self.components, self.n_layers)
+
+    @property
+    def reads_vocabulary(self) -> bool:
+        return METRICS[self.metric].needs_vocabulary
+
+    @property
+    def reads_foil(self) -> bool:
+        return METRICS[self.metric].needs_foil
+
+    def effects(self, readout: Readout) -> Float[Tensor, "row pair"]:
+        """Row 0: the unpatched logit of the answer; then each sender's effect.
+
+        Raises FloatingPointError where a patched logit is not finite.
+        """
+        return effects_of(readout, self.metric, [f"with {who} patched" for who in self.components])
+
+
+def effects_of(readout: Readout, metric: str, rows: Sequence[str]) -> Float[Tensor, "row pair"]:
+    """Row 0: the unpatched logit of the answer; then the effect of each of the other `rows`.
+
+    Raises FloatingPointError where a logit is not finite, naming its row.
+    """
+    broken = (~readout.answer.isfinite()).any(-1).nonzero().flatten().tolist()
+    if broken:
+        where = ["in the reference run", *rows][broken[0]]
+        raise FloatingPointError(
+            f"expected finite logits, found NaN or infinity {where}; load the model in a wider "
+            "dtype (bfloat16 or float32), and check its weights"
+        )
+    changes = METRICS[metric].effect(readout, readout.unpatched())
+    return torch.cat([readout.answer[:1], changes[1:]])
+
+
+def ask(
+    model: HookedLike,
+    senders: Components | None,
+    *,
+    paths: str,
+    metric: str,
+    foil: Int[Tensor, "foil"] | None,
+    pairs: PromptPairs,
+) -> Question:
+    """The question, once it makes sense for this model. Raises as `path_patch` does."""
+    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+    if paths not in get_args(Paths):
+        raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")
+    get_metric(metric, foil)
+    if not len(pairs):
+        raise ValueError("expected at least one pair, found none; sample more, or filter less")
+    if foil is not None and len(foil) != len(pairs):
+        raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
+    check_pairs(model, pairs)
+    chosen = _in_order(senders, n_layers, n_heads)
+    return Question(chosen, cast(Paths, paths), metric, n_layers, n_heads, own_tokens(model, pairs))
+
+
+def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:
+    """Layer by layer, heads before the MLP, each once."""
+    if senders is None:
+        chosen: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
+    else:
+        chosen = list(dict.fromkeys(as_components(senders)))
+    if not chosen:
+        raise ValueError(
+            "expected senders such as Head(12, 22) or Mlp(12), found none; leave senders out to "
+            "patch every component"
+        )
+    check_components(chosen, n_layers, n_heads)
+    return tuple(sorted(chosen, key=_place))
+
+
+def _place(sender: Component) -> tuple[int, int, int]:
+    if isinstance(sender, Head):
+        return (sender.layer, 0, sender.index)
+    return (sender.layer, 1, 0)
 
 
 @runtime_checkable

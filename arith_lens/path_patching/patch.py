@@ -1,6 +1,11 @@
-"""`path_patch`: check the question, compute it shard by shard, hand back effects a pair."""
+"""`path_patch`: check the question, compute it shard by shard, return one effect per pair.
+
+The numbers of a shard depend on its own pairs only. A computation that was killed therefore
+continues with the shards that are missing, and ends with the same bits as one without a break.
+"""
 
 import hashlib
+import time
 import warnings
 from typing import Any
 
@@ -8,13 +13,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arith_lens.arrays import Arrays
 from arith_lens.components import Components
 from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
-from arith_lens.model import HookedLike, home_of
+from arith_lens.memory import in_chunks
+from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import Engine, HookEngine, SweepEngine
-from arith_lens.path_patching.question import Question, ask
-from arith_lens.path_patching.shards import by_shards
+from arith_lens.path_patching.engines import Engine, HookEngine, Question, SweepEngine, ask
 from arith_lens.runs import ResultSlot, Run
 
 SHARD = 64
@@ -98,7 +103,7 @@ def path_patch(
         "n_pairs": len(pairs),
         "n_senders": len(question.components),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        "device": str(home_of(model.unembed)),
+        "device": str(compute_device(model.unembed)),
         "threads": torch.get_num_threads(),
         **notes,
     }
@@ -189,3 +194,55 @@ def _spot_checks(
         again = engine.of(sender)(pairs[one], None if foil is None else foil[one])
         largest = max(largest, float((again[1, 0].cpu() - values[1 + row, pair]).abs()))
     return {"cells": len(order), "largest_difference": largest}
+
+
+def by_shards(
+    compute: Engine,
+    pairs: PromptPairs,
+    foil: Int[Tensor, "pair"] | None,
+    size: int,
+    *,
+    slot: ResultSlot,
+    progress: bool,
+    title: str = "path patching",
+) -> tuple[Float[Tensor, "row pair"], dict[str, Any]]:
+    """Row 0: the unpatched logit; then the engine's effects. And how that was computed."""
+    starts = range(0, len(pairs), size)
+
+    def one(index: int) -> Arrays:
+        chosen = slice(starts[index], starts[index] + size)
+        return _shard(compute, pairs[chosen], None if foil is None else foil[chosen])
+
+    shards = slot.shards(one, len(starts), title=title, progress=progress)
+    values = torch.cat([shard.tensors["values"] for shard in shards], dim=-1)
+    return values, _together([dict(shard.header) for shard in shards])
+
+
+def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None) -> Arrays:
+    """One shard's values, and its engine's notes. Halved where it is too large for the memory."""
+    started = time.perf_counter()
+
+    def part(chosen: slice) -> Tensor:
+        return compute(pairs[chosen], None if foil is None else foil[chosen]).cpu()
+
+    values, _ = in_chunks(part, len(pairs), len(pairs))
+    seconds = time.perf_counter() - started
+    return Arrays({"values": values}, {"seconds": seconds, **compute.notes()})
+
+
+def _together(notes: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a result says of all its shards.
+
+    Each process that took part has certified its own first shard: the first certificate is that of
+    the first shard, the others are those of processes that went on after it.
+    """
+    together: dict[str, Any] = {"seconds": sum(note["seconds"] for note in notes)}
+    chunks = {size for note in notes for size in note.get("chunk_sizes", [])}
+    certificates = [note["certificate"] for note in notes if "certificate" in note]
+    if chunks:
+        together["chunk_sizes"] = sorted(chunks, reverse=True)
+    if certificates:
+        together["certificate"] = certificates[0]
+    if certificates[1:]:
+        together["certificates_after_resuming"] = certificates[1:]
+    return together

@@ -6,13 +6,15 @@ prompts that have it. The numbers differ from those of whole prompts in rounding
 path patching are recorded in one way, whichever shard they are in.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.flops import recording_operations
 from arith_lens.path_patching.recording import both_runs
 
 FAMILIES = frozenset({"gemma", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
@@ -58,10 +60,11 @@ def own_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
             for n, width, distinct in counts
         )
 
-    whole = sum(n * operations(width) for n, width, _ in counts)
+    without_prefixes = sum(n * operations(width) for n, width, _ in counts)
     best = min(candidates, key=with_prefixes)
-    saved = whole - with_prefixes(best)
-    least = max(LEAST_SHARE * whole, LEAST_OPERATIONS * len(blocks) * int(model.cfg.n_layers))
+    saved = without_prefixes - with_prefixes(best)
+    overhead = LEAST_OPERATIONS * len(blocks) * int(model.cfg.n_layers)
+    least = max(LEAST_SHARE * without_prefixes, overhead)
     return best if saved >= least else None
 
 
@@ -99,3 +102,31 @@ def _continues(model: HookedLike, longest: int) -> bool:
     window = getattr(config, "sliding_window", None)
     kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
     return window is None or longest <= window or kinds == {"full_attention"}
+
+
+def recording_flops(model: HookedLike, length: int) -> int:
+    """The same as the sweep records it: the last layer's output projection and MLP for END alone.
+
+    Where hooks are in place, a recording is a whole forward.
+    """
+    return recording_operations(model)(length)
+
+
+def recording_operations(model: HookedLike) -> Callable[..., int]:
+    """`recording_flops` as a function of a prompt's tokens, and of how many stand before them whose
+    keys and values are known."""
+    cfg, blocks = model.cfg, list(model.blocks)
+    weights = sum(matrix_elements(block.attn) + matrix_elements(block.mlp) for block in blocks)
+    scores = 2 * cfg.n_layers * cfg.n_heads * cfg.d_head
+    last = cfg.n_heads * cfg.d_head * cfg.d_model + matrix_elements(blocks[-1].mlp)
+
+    def operations(length: int, before: int = 0) -> int:
+        products = length * (weights + scores * (before + length))
+        return int(2 * (products - (length - 1) * last))
+
+    return operations
+
+
+def matrix_elements(module: nn.Module | Any) -> int:
+    """Elements of the matrices of a module, each weight once."""
+    return sum(value.numel() for value in module.parameters() if value.ndim > 1)

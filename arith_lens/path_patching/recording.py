@@ -7,11 +7,18 @@ from functools import partial
 from typing import Any
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.components import attn_out_name, mlp_out_name, resid_pre_name, z_name
-from arith_lens.model import HookedLike, accepted_options, home_of, require_finite, without_bridge
+from arith_lens.model import (
+    HookedLike,
+    accepted_options,
+    compute_device,
+    require_finite,
+    without_bridge,
+)
 from arith_lens.pairs import PromptPairs
 
 
@@ -176,14 +183,16 @@ def record_batch(
         seen, returned = _record_by_hook_points(model, batch, logits)
     else:
         seen, returned = _record_by_own_modules(model, batch, logits, own_tokens)
-    home, layers = home_of(model.unembed), range(len(model.blocks))
+    home, layers = compute_device(model.unembed), range(len(model.blocks))
 
     def by_layer(name: Callable[[int], str]) -> Tensor:
         return torch.stack([seen[name(layer)].to(home) for layer in layers])[None]
 
     recording = Recording(
         stream=seen[resid_pre_name(0)].to(home)[None],
-        z=by_layer(z_name).unflatten(-1, (int(model.cfg.n_heads), -1)),
+        z=rearrange(
+            by_layer(z_name), "... (head d_head) -> ... head d_head", head=int(model.cfg.n_heads)
+        ),
         attn_out=by_layer(attn_out_name),
         mlp_out=by_layer(mlp_out_name),
         logits=None if returned is None else returned.to(home)[None],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -18,12 +19,12 @@ from arith_lens.components import NamedHook
 from arith_lens.metrics import Readout
 from arith_lens.model import (
     HookedLike,
-    home_of,
+    compute_device,
     in_float32,
-    in_order,
-    in_place,
-    is_lost,
     is_offloaded,
+    lacks_weights,
+    layers_with_weights,
+    weights_loaded,
 )
 
 VOCABULARY_CHUNK = 4096
@@ -91,7 +92,7 @@ class Trunk:
 
     def layers(self) -> Iterator[int]:
         """Each layer in order, with its weights in place."""
-        return in_order(self.blocks) if self.offloaded else iter(range(self.n_layers))
+        return layers_with_weights(self.blocks) if self.offloaded else iter(range(self.n_layers))
 
     def add_mlp(self, layer: int, rows: Float[Tensor, "row d_model"]) -> None:
         """`rows += mlp(norm(rows))`, in place, a few rows at a time."""
@@ -110,8 +111,12 @@ class Trunk:
         if list(heads) != list(range(len(w_o))):  # indexing copies
             chosen = torch.as_tensor(heads, dtype=torch.long)
             z, w_o = z[:, chosen.to(z.device)], w_o[chosen.to(w_o.device)]
-        parts = z.transpose(0, 1).to(w_o.device).float()
-        return torch.bmm(parts, w_o.float()).to(z.device)
+        writes = einsum(
+            z.to(w_o.device).float(),
+            w_o.float(),
+            "pair head d_head, head d_head d_model -> head pair d_model",
+        )
+        return writes.to(z.device)
 
     def read(
         self,
@@ -122,7 +127,7 @@ class Trunk:
         vocabulary: bool = False,
     ) -> Readout:
         """Final norm and the columns of W_U that are asked for; the vocabulary in chunks."""
-        with in_place(*self.last):
+        with weights_loaded(*self.last):
             ends = _Unembedding.of(self.unembed)
             final = self.final_norm(rows).to(ends.w_u.device)
             return Readout(
@@ -146,7 +151,9 @@ class _Unembedding:
         self, final: Float[Tensor, "row pair d_model"], token: Int[Tensor, "pair"]
     ) -> Float[Tensor, "row pair"]:
         token = token.to(self.w_u.device)
-        logits = torch.einsum("rpd,dp->rp", final, self.w_u[:, token].float())
+        logits = einsum(
+            final, self.w_u[:, token].float(), "row pair d_model, d_model pair -> row pair"
+        )
         return logits if self.b_u is None else logits + self.b_u[token].float()
 
     def log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
@@ -164,7 +171,7 @@ class _Unembedding:
 def trunk_of(model: HookedLike) -> Trunk:
     """The trunk of `model`. Raises UnsupportedTrunk, naming the model and what does not fit."""
     blocks = list(model.blocks)
-    misfit = misfit_of(model, blocks)
+    misfit = unsupported_reason(model, blocks)
     if misfit is not None:
         raise UnsupportedTrunk(
             "expected an additive pre-norm trunk (x += attention; x += MLP(norm(x))), found "
@@ -182,7 +189,7 @@ def trunk_of(model: HookedLike) -> Trunk:
     )
 
 
-def misfit_of(model: HookedLike, blocks: Sequence[Any]) -> str | None:
+def unsupported_reason(model: HookedLike, blocks: Sequence[Any]) -> str | None:
     """What keeps the sweep from this model, in words; None where nothing that shows does.
 
     What does not show in the configuration or the modules is left to the certificate. These are
@@ -198,34 +205,34 @@ def misfit_of(model: HookedLike, blocks: Sequence[Any]) -> str | None:
     if getattr(model, "ln_final", None) is None:
         return "no final norm"
     for layer, block in enumerate(blocks):
-        found = _misfit_of_block(block, model.cfg)
+        found = _unsupported_in_block(block, model.cfg)
         if found is not None:
             return f"{found} in layer {layer}"
-    if is_lost(model.ln_final) or is_lost(model.unembed):
+    if lacks_weights(model.ln_final) or lacks_weights(model.unembed):
         return "a final norm or unembedding without weights (on the meta device)"
     return None
 
 
-def _misfit_of_block(block: Any, cfg: Any) -> str | None:
+def _unsupported_in_block(block: Any, cfg: Any) -> str | None:
     if hasattr(block, "ln1_post") or hasattr(block, "ln2_post"):
         return "a norm after the attention or the MLP"
     missing = [part for part in ("ln2", "mlp", "attn") if not hasattr(block, part)]
-    if is_lost(block):
+    if lacks_weights(block):
         return "no weights (they are on the meta device)"
     if missing:
         return f"no {', '.join(missing)}"
     try:
-        with in_place(getattr(block.attn, "o", block.attn)):
+        with weights_loaded(getattr(block.attn, "o", block.attn)):
             shape = tuple(block.attn.W_O.shape)
     except (AttributeError, ValueError) as error:  # upstream's word for heads of several sizes
         return f"no W_O that splits into heads ({str(error).split(': ')[0]})"
     expected = (cfg.n_heads, cfg.d_head, cfg.d_model)
     if shape != expected:
         return f"a W_O of shape {shape}, not {expected},"
-    return _misfit_of_mlp(block.mlp)
+    return _unsupported_mlp(block.mlp)
 
 
-def _misfit_of_mlp(mlp: Any) -> str | None:
+def _unsupported_mlp(mlp: Any) -> str | None:
     """Some families write an MLP into the block, or give it the stream to add to."""
     if getattr(mlp, "name", "mlp") is None:
         return "an MLP that is no module of its own"
@@ -236,7 +243,7 @@ def _misfit_of_mlp(mlp: Any) -> str | None:
 
 def mlp_rows(model: HookedLike) -> int:
     """How many rows enter an MLP at once."""
-    size = MLP_BYTES.get(home_of(model.unembed).type, 2**24)
+    size = MLP_BYTES.get(compute_device(model.unembed).type, 2**24)
     return max(LEAST_MLP_ROWS, size // (4 * mlp_width(model)))
 
 

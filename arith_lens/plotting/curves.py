@@ -1,37 +1,307 @@
-"""Line charts side by side: bands, names at the lines' ends, marked points, guides."""
+"""Line charts on a grid: lines with intervals, marked points, and names at the lines' ends."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
-from arith_lens.plotting.curve_layout import (
-    CurvePanel,
-    Line,
-    Scale,
-    check,
-    curve_page,
-)
-from arith_lens.plotting.curve_marks import add_names, add_points
 from arith_lens.plotting.page import (
+    LEFT,
+    LINE,
+    TOP,
+    Box,
     Page,
     add_notes,
     add_title,
+    around,
     axis_names,
     axis_style,
+    conflict,
+    page_figure,
     plain,
-    set_page,
+    spread,
+    text_box,
+    wrapped,
     write,
 )
 from arith_lens.plotting.style import (
     FRAME,
     GRID,
     NOTE,
+    TEXT,
     Figure,
+    Number,
     step_texts,
     steps,
     translucent,
 )
+
+NAME, LEADER = 12, 14
+"""Font size of a line's name; pixels from a line's end to a name that had to move."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line with its name and, between `low` and `high`, its interval. NaN is a gap."""
+
+    x: Num[np.ndarray, " point"]
+    y: Float[np.ndarray, " point"]
+    name: str  # at the line's end and in the hover; plain text
+    colour: str = TEXT
+    low: Float[np.ndarray, " point"] | None = None
+    high: Float[np.ndarray, " point"] | None = None
+    dash: str = "solid"  # or "dash", "dot"
+
+
+@dataclass(frozen=True)
+class Point:
+    """An open marker on a line at `x`, with a text beside it."""
+
+    x: Number
+    text: str
+    line: int = 0  # which of the panel's lines
+
+
+@dataclass(frozen=True)
+class CurvePanel:
+    """One chart: its lines, points to mark, and dotted vertical guides with a text above."""
+
+    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    lines: tuple[Line, ...]
+    points: tuple[Point, ...] = ()
+    guides: tuple[tuple[Number, str], ...] = ()
+    y_title: str = ""
+    y_range: tuple[Number, Number] | None = None  # None: from the data, 0 included
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From a chart's numbers to the page's pixels."""
+
+    x: tuple[Number, Number]
+    y: tuple[Number, Number]
+    box: Box
+
+    @classmethod
+    def of(cls, part: CurvePanel, box: Box) -> "Scale":
+        x = np.concatenate([line.x for line in part.lines])
+        low, high = float(np.min(x)), float(np.max(x))
+        margin = (high - low or 1.0) * 0.012
+        return cls((low - margin, high + margin), part.y_range or _reach(part), box)
+
+    def pixels(
+        self, x: Num[np.ndarray, " point"] | Number, y: Float[np.ndarray, " point"] | Number
+    ) -> tuple[Any, Any]:
+        """Where numbers stand on the page."""
+        across = (x - self.x[0]) / (self.x[1] - self.x[0])
+        up = (y - self.y[0]) / (self.y[1] - self.y[0])
+        box = self.box
+        return (
+            box.left + across * (box.right - box.left),
+            box.bottom - up * (box.bottom - box.top),
+        )
+
+
+def _reach(part: CurvePanel) -> tuple[float, float]:
+    """From the lowest to the highest number of lines and bands, and 0, with a margin."""
+    drawn = [a for line in part.lines for a in (line.y, line.low, line.high) if a is not None]
+    values = np.concatenate([*drawn, np.zeros(1)])
+    values = values[np.isfinite(values)]
+    low, high = float(values.min()), float(values.max())
+    margin = 0.05 * (high - low or 1.0)
+    return low - margin if low < 0 else 0.0, high + margin if high > 0 else 0.0
+
+
+def _check(part: CurvePanel) -> None:
+    """Refuse what cannot be drawn; see `curve_panels`."""
+    for line in part.lines:
+        shapes = [a.shape for a in (line.x, line.y, line.low, line.high) if a is not None]
+        if len(set(shapes)) != 1 or line.x.size == 0 or (line.low is None) != (line.high is None):
+            raise ValueError(
+                f"expected x, y and, together, low and high of one length from 1 for the line "
+                f"{line.name!r}, found {shapes}"
+            )
+    for point in part.points:
+        if not 0 <= point.line < len(part.lines):
+            raise ValueError(
+                f"expected a point on one of {len(part.lines)} lines, found line {point.line}"
+            )
+        x = part.lines[point.line].x
+        if not x.min() <= point.x <= x.max():
+            raise ValueError(
+                f"expected a point within {x.min():g} to {x.max():g}, where the line "
+                f"{part.lines[point.line].name!r} is, found {point.x:g}"
+            )
+
+
+def _page(
+    parts: Sequence[CurvePanel], across: int, panel: tuple[int, int], notes: Sequence[str]
+) -> Page:
+    """Each column of charts has room for its longest name, each row for its guides."""
+    guided = any(text for part in parts for _, text in part.guides)
+    top = TOP + (18 if guided else 0)
+    names = [
+        max((text_box(line.name, NAME)[0] for line in part.lines if line.name), default=0)
+        for part in parts
+    ]
+    gutters = [max(names[column::across]) + LEADER + 10 for column in range(across)]
+    lefts = [LEFT + column * (panel[0] + LEFT) + sum(gutters[:column]) for column in range(across)]
+    down = -(-len(parts) // across)
+    boxes = [
+        Box(x, y, x + panel[0], y + panel[1])
+        for index in range(len(parts))
+        for x, y in [(lefts[index % across], top + index // across * (panel[1] + 34 + top))]
+    ]
+    width = lefts[-1] + panel[0] + gutters[-1]
+    lines = wrapped(notes, width)
+    height = top + down * panel[1] + (down - 1) * (34 + top) + 56 + LINE * len(lines)
+    return Page((width, height), tuple(boxes), lines)
+
+
+_MARK = 11  # font size of a marked point's text
+_GAP = 8  # pixels from a line's end to its name, where no leader ties them
+_MIDDLE = ("center", "middle")
+_REACHES = (0, 14, 26, 40, 56, 74, 94, 116)  # pixels from a marker to its text, as far as need be
+
+
+def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page: Page) -> None:
+    """Markers, and their texts where they cover no line, leader, marker or earlier text: the
+    nearest such place, tied to its marker where it is not beside it."""
+    spots = [
+        (point.x, float(np.interp(point.x, part.lines[point.line].x, part.lines[point.line].y)))
+        for point in part.points
+    ]
+    markers = [_square(*scale.pixels(*spot), 6) for spot in spots]
+    taken = [*markers, *(box for line in part.lines for box in _path(line, scale))]
+    for end in _ends(part, scale):
+        if not end.straight:
+            taken += _along(*zip(end.start, end.stop, strict=True))
+    for point, spot, own in zip(part.points, spots, markers, strict=True):
+        figure.add_scatter(
+            x=[spot[0]],
+            y=[spot[1]],
+            xaxis=f"x{index + 1}",
+            yaxis=f"y{index + 1}",
+            mode="markers",
+            hoverinfo="skip",
+            marker={
+                "size": 8,
+                "color": "white",
+                "line": {"width": 2, "color": part.lines[point.line].colour},
+            },
+        )
+        size = text_box(point.text, _MARK)
+        candidates = [
+            (reach, box)
+            for reach in _REACHES
+            for box in around(_square(*own.centre, 6 + reach), *size)
+        ]
+        reach, label = min(
+            candidates, key=lambda candidate: conflict(candidate[1], taken, scale.box)
+        )
+        if reach:
+            _add_leader(figure, own.centre, _nearest(label, own.centre), NOTE, page)
+        taken.append(label)
+        write(figure, plain(point.text), label.centre, page, size=_MARK, anchor=_MIDDLE)
+
+
+def _nearest(box: Box, to: tuple[Number, Number]) -> tuple[Number, Number]:
+    """The point of a box next to another point."""
+    x, y = to
+    return min(max(x, box.left), box.right), min(max(y, box.top), box.bottom)
+
+
+def _square(x: Number, y: Number, half: Number) -> Box:
+    return Box(x - half, y - half, x + half, y + half)
+
+
+def _path(line: Line, scale: Scale) -> list[Box]:
+    """Small squares along a line, so that texts can keep off it."""
+    x, y = scale.pixels(line.x, line.y)
+    finite = np.isfinite(y)
+    return _along(x[finite], y[finite])
+
+
+def _along(x: Sequence[Number] | np.ndarray, y: Sequence[Number] | np.ndarray) -> list[Box]:
+    """Small squares along the pixels (x, y)."""
+    along = np.concatenate([np.zeros(1), np.cumsum(np.hypot(np.diff(x), np.diff(y)))])[: len(x)]
+    at = np.arange(0, along[-1] + 3, 3.0) if len(x) else along
+    return [
+        _square(*spot, 2)
+        for spot in zip(np.interp(at, along, x), np.interp(at, along, y), strict=True)
+    ]
+
+
+def add_names(figure: Figure, part: CurvePanel, scale: Scale, page: Page) -> None:
+    """Each line's name right of the chart at the height of its end, apart from its neighbours."""
+    for end in _ends(part, scale):
+        left = scale.box.right + (_GAP if end.straight else LEADER + 4)
+        write(
+            figure,
+            plain(end.line.name),
+            (left, end.stop[1]),
+            page,
+            size=NAME,
+            ink=end.line.colour,
+            anchor=("left", "middle"),
+            font={"weight": 600},
+        )
+        if not end.straight:
+            _add_leader(figure, end.start, end.stop, end.line.colour, page)
+
+
+@dataclass(frozen=True)
+class _End:
+    """A line's end and its name: the leader's pixels, and whether none is needed in this panel."""
+
+    line: Line
+    start: tuple[Number, Number]
+    stop: tuple[Number, Number]
+    straight: bool
+
+
+def _ends(part: CurvePanel, scale: Scale) -> list[_End]:
+    named = [line for line in part.lines if line.name and np.isfinite(line.y).any()]
+    ends = [_end(line, scale) for line in named]
+    box = scale.box
+    heights = spread([y for _, y in ends], NAME + 4, box.top, box.bottom)
+    straight = all(
+        abs(y - h) < 4 and box.right - x < 20 for (x, y), h in zip(ends, heights, strict=True)
+    )
+    return [
+        _End(line, (x + 3, y), (box.right + LEADER + 1, float(height)), straight)
+        for line, (x, y), height in zip(named, ends, heights, strict=True)
+    ]
+
+
+def _end(line: Line, scale: Scale) -> tuple[float, float]:
+    """The pixel where a line ends on the right."""
+    finite = np.flatnonzero(np.isfinite(line.y))
+    last = finite[np.argmax(line.x[finite])]
+    x, y = scale.pixels(float(line.x[last]), float(line.y[last]))
+    return x, min(max(y, scale.box.top), scale.box.bottom)
+
+
+def _add_leader(
+    figure: Figure,
+    start: tuple[Number, Number],
+    stop: tuple[Number, Number],
+    colour: str,
+    page: Page,
+) -> None:
+    (x0, y0), (x1, y1) = page.paper(*start), page.paper(*stop)
+    figure.add_shape(
+        type="line",
+        x0=x0,
+        y0=y0,
+        x1=x1,
+        y1=y1,
+        xref="paper",
+        yref="paper",
+        line={"width": 1, "color": translucent(colour, 0.6)},
+    )
 
 
 def curve_panels(
@@ -55,13 +325,10 @@ def curve_panels(
         ValueError: a line's arrays differ in length, a point's line is not there, or a point lies
             outside its line.
     """
-    from plotly import graph_objects as go
-
     for part in parts:
-        check(part)
-    page = curve_page(parts, min(across, len(parts)), panel, notes)
-    figure = go.Figure()
-    set_page(figure, page)
+        _check(part)
+    page = _page(parts, min(across, len(parts)), panel, notes)
+    figure = page_figure(page)
     figure.update_layout(hovermode="x unified")
     guided = any(text for part in parts for _, text in part.guides)
     for index, part in enumerate(parts):
@@ -146,8 +413,8 @@ def _add_line(figure: Figure, line: Line, index: int, unit: str) -> None:
 
 def _unbroken(*arrays: Float[np.ndarray, " point"]) -> list[slice]:
     """Stretches without NaN in any of the arrays."""
-    there = np.isfinite(np.stack(arrays)).all(axis=0)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], there, [False]]).astype(int)))
+    finite = np.isfinite(np.stack(arrays)).all(axis=0)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], finite, [False]]).astype(int)))
     return [slice(start, stop) for start, stop in edges.reshape(-1, 2)]
 
 

@@ -1,4 +1,4 @@
-"""Matrices with named rows, in groups of columns side by side, one colour scale for all."""
+"""Matrices with named rows, in groups of columns; and one grid of numbers among line charts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,24 +6,23 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.annotations import add_colour_title
-from arith_lens.plotting.labels import Box, text_box
-from arith_lens.plotting.layout import RIGHT
 from arith_lens.plotting.page import (
     LEFT,
     LINE,
     TOP,
+    Box,
     Page,
     add_notes,
     add_title,
     axis_names,
     axis_style,
+    page_figure,
     plain,
-    set_page,
+    text_box,
     wrapped,
     write,
 )
-from arith_lens.plotting.panels import bear_colours, set_colours
+from arith_lens.plotting.panels import RIGHT, add_colour_title, bear_colours, set_colours
 from arith_lens.plotting.style import (
     FRAME,
     NOTE,
@@ -31,6 +30,7 @@ from arith_lens.plotting.style import (
     Figure,
     Number,
     colour_at,
+    colour_scale,
     is_dark,
     rising_scale,
     step_texts,
@@ -89,8 +89,6 @@ def matrix_panels(
     Raises:
         ValueError: no panel, or a group whose values are not [row column] of its names.
     """
-    from plotly import graph_objects as go
-
     for part in parts:
         for group in part.groups:
             if group.values.shape != (len(part.rows), len(group.names)):
@@ -105,8 +103,7 @@ def matrix_panels(
     names = [name for part in parts for group in part.groups for name in group.names]
     feet = max([_FEET, *(text_box(name, 11)[0] + 12 for name in names)]) if upright else _FEET
     page, cell = _page(parts, notes, feet)
-    figure = go.Figure()
-    set_page(figure, page)
+    figure = page_figure(page)
     set_colours(figure, page, end, unit)
     bear_colours(figure)
     if rising:
@@ -184,7 +181,7 @@ def _add_cells(
     index: int,
     show: tuple[Number, str, int],
 ) -> None:
-    """A bar a cell, which every format draws as a rectangle; and the group's frame."""
+    """One bar per cell, which every format draws as a rectangle; and the group's frame."""
     end, unit, digits = show
     rows, columns = np.indices(group.values.shape)
     values = group.values.ravel().tolist()
@@ -224,13 +221,13 @@ def _add_numbers(
 ) -> None:
     """Of cells that are not exactly 0, in ink that reads on their colour."""
     end, digits = scale
-    places = [at for at, value in np.ndenumerate(group.values) if np.isfinite(value) and value]
-    texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in places]
+    cells = [at for at, value in np.ndenumerate(group.values) if np.isfinite(value) and value]
+    texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in cells]
     small = [not text.strip("−0.") for text in texts]
-    dark = [is_dark(colour_at(float(group.values[at]), end)) for at in places]
+    dark = [is_dark(colour_at(float(group.values[at]), end)) for at in cells]
     figure.add_scatter(
-        x=[float(middle[column]) for _, column in places],
-        y=[row for row, _ in places],
+        x=[float(middle[column]) for _, column in cells],
+        y=[row for row, _ in cells],
         text=["0" if zero else text for text, zero in zip(texts, small, strict=True)],
         mode="text",
         textfont={
@@ -283,4 +280,85 @@ def _set_axes(
                 "ticklabelstandoff": 5,
             },
         }
+    )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Numbers in rows and columns, row 0 at the top.
+
+    Attributes:
+        winners: for each row, the column whose name is printed in its cell
+        framed: a column with a frame around it; None for none
+    """
+
+    values: Float[np.ndarray, "row column"]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    winners: tuple[int, ...] = ()
+    framed: int | None = None
+    axes: tuple[str, str] = ("", "")
+
+
+def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}") -> None:
+    """Draw `grid` in the place of the panel `index`, which `curve_panels` left without lines."""
+    x_axis, y_axis = axis_names(index)
+    names = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
+    end = symmetric_limit(grid.values)
+    row, column = map(plain, grid.axes)
+    figure.add_heatmap(
+        z=grid.values,
+        zmin=-end,
+        zmax=end,
+        colorscale=colour_scale(),
+        showscale=False,
+        hovertemplate=f"{row} %{{y}}, {column} %{{x}}: {hover}<extra></extra>",
+        **names,
+    )
+    n_rows, n_columns = grid.values.shape
+    _ticks(figure, x_axis, grid.columns, grid.axes[1], [-0.5, n_columns - 0.5])
+    _ticks(figure, y_axis, grid.rows, grid.axes[0], [n_rows - 0.5, -0.5])
+    for position, winner in enumerate(grid.winners):
+        strong = abs(grid.values[position, winner]) > 0.55 * end
+        figure.add_annotation(
+            x=winner,
+            y=position,
+            xref=names["xaxis"],
+            yref=names["yaxis"],
+            text=f"<b>{plain(grid.columns[winner])}</b>",
+            showarrow=False,
+            font={"size": 12, "color": "white" if strong else TEXT},
+        )
+    _box(figure, names, (-0.5, n_columns - 0.5), n_rows, FRAME)
+    if grid.framed is not None:
+        _box(figure, names, (grid.framed - 0.5, grid.framed + 0.5), n_rows, TEXT)
+
+
+def _ticks(
+    figure: Figure, axis: str, names: Sequence[str], title: str, range_: Sequence[float]
+) -> None:
+    figure.layout[axis].update(
+        range=range_,
+        tickvals=list(range(len(names))),
+        ticktext=[plain(name) for name in names],
+        ticks="",
+        showline=False,
+        showgrid=False,
+        zeroline=False,
+        title_text=plain(title),
+    )
+
+
+def _box(
+    figure: Figure, names: dict[str, str], across: tuple[float, float], n_rows: int, ink: str
+) -> None:
+    figure.add_shape(
+        type="rect",
+        x0=across[0],
+        x1=across[1],
+        y0=-0.5,
+        y1=n_rows - 0.5,
+        line={"width": 1, "color": ink},
+        xref=names["xaxis"],
+        yref=names["yaxis"],
     )

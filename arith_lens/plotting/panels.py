@@ -1,37 +1,256 @@
 """Several maps side by side, each with a bar of its own, marked cells, and one colour scale."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.annotations import (
-    add_colour_title,
-    add_headings,
-    add_marks,
-    add_texts,
-)
 from arith_lens.plotting.heatmap import tick_positions, tick_texts
-from arith_lens.plotting.layout import RIGHT, SPAN, Geometry, Panel, map_page
 from arith_lens.plotting.page import (
+    LEFT,
+    LINE,
+    TOP,
+    Box,
     Page,
     add_notes,
     add_title,
     axis_names,
     axis_style,
-    set_page,
+    cell_box,
+    page_figure,
+    place_labels,
+    plain,
+    wrapped,
+    write,
 )
 from arith_lens.plotting.style import (
     FRAME,
     NOTE,
+    TEXT,
     Figure,
     Number,
     colour_at,
     colour_scale,
+    is_dark,
     symmetric_limit,
     ticks,
 )
+
+SPAN = 384  # pixels of a panel's longer side
+_BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
+RIGHT, HEADING = 118, 26
+_BETWEEN_COLUMNS, _BETWEEN_ROWS = 40, 72
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One outlined cell, named. `strong` marks are dark, others light."""
+
+    row: int
+    column: int
+    text: str
+    strong: bool = True
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map [row column], the bar beside it [row], and what to point out.
+
+    `hover` and `bar_hover` hold further numbers per cell, for the hover text; `texts` and
+    `bar_texts`, if any, are written in the cells.
+    """
+
+    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    values: Float[np.ndarray, "row column"]
+    bar: Float[np.ndarray, " row"]
+    hover: Float[np.ndarray, "row column number"]
+    bar_hover: Float[np.ndarray, "row number"]
+    marks: tuple[Mark, ...] = ()
+    dots: tuple[tuple[int, int], ...] = ()
+    texts: tuple[tuple[str, ...], ...] = ()  # a line per row; may hold <b> and <br>
+    bar_texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Pixels of one map and its bar, from the map's shape alone."""
+
+    n_rows: int
+    n_columns: int
+    span: int = SPAN  # pixels of the map's longer side
+    fixed: tuple[int, int] | None = None  # width and height of a cell, whatever the span
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Width and height of a cell: they fill the panel, at most 1.6 times as wide as high."""
+        if self.fixed is not None:
+            return self.fixed
+        height = max(self.span // max(self.n_rows, 8), 4)
+        width = max(self.span // max(self.n_columns, 1), 4)
+        return min(width, int(1.6 * height)), min(height, int(1.6 * width))
+
+    @property
+    def map_size(self) -> tuple[int, int]:
+        return self.n_columns * self.cell[0], self.n_rows * self.cell[1]
+
+    @property
+    def bar(self) -> int:
+        """The bar's width: a cell's where cells hold texts."""
+        return _BAR if self.fixed is None else max(self.fixed[0], _BAR)
+
+    @property
+    def panel_width(self) -> int:
+        return self.map_size[0] + _BAR_GAP + self.bar
+
+    @property
+    def bar_range(self) -> tuple[Number, Number]:
+        """The bar's left and right end on the map's x axis, in cells."""
+        start = self.n_columns - 0.5 + _BAR_GAP / self.cell[0]
+        return start, start + self.bar / self.cell[0]
+
+    @property
+    def label(self) -> Number:
+        """Font size of labels beside cells."""
+        return 10.5 if self.span >= SPAN else 9
+
+    @property
+    def most_ticks(self) -> int:
+        """Every row and column has its number where cells are large."""
+        return 9 if self.fixed is None else max(self.n_rows, self.n_columns, 1)
+
+
+def map_page(
+    geometries: Sequence[Geometry], across: int, notes: Sequence[str], headed: bool
+) -> Page:
+    """The whole figure: columns as wide and rows as high as their largest panel.
+
+    A panel's box is its map with the bar; above each row is room for a heading if `headed`.
+    """
+    widths = [max(g.panel_width for g in geometries[c::across]) for c in range(across)]
+    rows = [geometries[i : i + across] for i in range(0, len(geometries), across)]
+    heights = [max(g.map_size[1] for g in row) for row in rows]
+    above = TOP + (HEADING if headed else 0)
+    lefts = [LEFT + sum(widths[:c]) + c * _BETWEEN_COLUMNS for c in range(across)]
+    gap = _BETWEEN_ROWS + (HEADING if headed else 0)
+    tops = [above + sum(heights[:r]) + r * gap for r in range(len(rows))]
+    corners = [(lefts[i % across], tops[i // across]) for i in range(len(geometries))]
+    width = lefts[-1] + widths[-1] + RIGHT
+    lines = wrapped(notes, width)
+    return Page(
+        (width, tops[-1] + heights[-1] + 62 + LINE * len(lines)),
+        tuple(
+            Box(x, y, x + g.panel_width, y + g.map_size[1])
+            for (x, y), g in zip(corners, geometries, strict=True)
+        ),
+        lines,
+    )
+
+
+def add_colour_title(figure: Figure, title: str, page: Page) -> None:
+    """What the colours mean, above the colour bar."""
+    write(figure, title, (page.size[0] - RIGHT + 22, page.boxes[0].top + 30), page)
+
+
+def add_headings(figure: Figure, headings: Sequence[str], across: int, page: Page) -> None:
+    """A line of plain text above each row of panels."""
+    for row, heading in enumerate(headings):
+        box = page.boxes[row * across]
+        at = (box.left, box.top - 8 - HEADING)
+        write(figure, plain(heading), at, page, size=15, font={"weight": 600})
+
+
+def add_marks(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
+    """Outlines, dots and labels of one panel."""
+    axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
+    for mark in part.marks:
+        figure.add_shape(
+            type="rect",
+            x0=mark.column - 0.5,
+            x1=mark.column + 0.5,
+            y0=mark.row - 0.5,
+            y1=mark.row + 0.5,
+            line={"width": 1.2 if mark.strong else 1, "color": TEXT if mark.strong else NOTE},
+            **axes,
+        )
+    for row, column in part.dots:
+        figure.add_shape(**_dot(row, column, geometry), **axes)
+    _add_labels(figure, part, geometry, end, axes)
+
+
+def _dot(row: int, column: int, geometry: Geometry) -> dict[str, Any]:
+    """In the middle of a small cell; in the lower corner of one that may hold its label."""
+    width, height = geometry.cell
+    right, down = (0, 0) if width < 30 else (width / 2 - 6, height / 2 - 6)
+    return {
+        "type": "circle",
+        "xsizemode": "pixel",
+        "ysizemode": "pixel",
+        "xanchor": column,
+        "yanchor": row,
+        "x0": right - 2.5,
+        "x1": right + 2.5,
+        "y0": -down - 2.5,
+        "y1": -down + 2.5,
+        "fillcolor": TEXT,
+        "line": {"width": 0.8, "color": "white"},
+    }
+
+
+def _add_labels(
+    figure: Figure, part: Panel, geometry: Geometry, end: Number, axes: dict[str, str]
+) -> None:
+    named = [mark for mark in part.marks if mark.text]
+    boxes = place_labels(
+        [(mark.row, mark.column) for mark in named],
+        [mark.text for mark in named],
+        np.abs(part.values),
+        cell=geometry.cell,
+        size=geometry.label,
+        avoid=[(mark.row, mark.column) for mark in part.marks] + list(part.dots),
+    )
+    for mark, box in zip(named, boxes, strict=True):
+        inside = box == cell_box(mark.row, mark.column, geometry.cell)
+        fill = colour_at(float(part.values[mark.row, mark.column]), end)
+        ink = TEXT if mark.strong else NOTE
+        if inside:
+            ink = "white" if is_dark(fill) else TEXT
+        x, y = box.centre
+        figure.add_annotation(
+            text=plain(mark.text),
+            x=x / geometry.cell[0] - 0.5,
+            y=y / geometry.cell[1] - 0.5,
+            showarrow=False,
+            borderpad=1,
+            bgcolor=None if inside else "rgba(255,255,255,.82)",
+            font={"size": geometry.label, "weight": 600 if mark.strong else 400, "color": ink},
+            **axes,
+        )
+
+
+def add_texts(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
+    """What is written in the cells of a panel's map and bar, in ink that reads on their colour."""
+    rows, columns = np.indices(part.values.shape)
+    middle = sum(geometry.bar_range) / 2
+    values = np.concatenate([part.values.ravel(), part.bar])
+    figure.add_scatter(
+        x=np.concatenate([columns.ravel(), np.full(len(part.bar), middle)]),
+        y=np.concatenate([rows.ravel(), np.arange(len(part.bar))]),
+        text=[*(text for row in part.texts for text in row), *part.bar_texts],
+        mode="text",
+        textfont={"size": 9, "color": [_ink(float(value), end) for value in values]},
+        hoverinfo="skip",
+        cliponaxis=False,
+        xaxis=f"x{index + 1}",
+        yaxis=f"y{index + 1}",
+    )
+
+
+def _ink(value: Number, end: Number) -> str:
+    if abs(value) < end / 30:
+        return NOTE
+    return "white" if is_dark(colour_at(value, end)) else TEXT
 
 
 def panels(
@@ -66,34 +285,31 @@ def panels(
     Raises:
         ValueError: no panel at all, or not one heading for each row.
     """
-    from plotly import graph_objects as go
-
-    there = [part for part in parts if part is not None]
+    present = [part for part in parts if part is not None]
     across = min(across, len(parts))
-    if not there or (headings and len(headings) != -(-len(parts) // across)):
+    if not present or (headings and len(headings) != -(-len(parts) // across)):
         raise ValueError(
             f"expected a panel at least and, if any, a heading for each row of {across}, found "
-            f"{len(there)} panels and {len(headings)} headings"
+            f"{len(present)} panels and {len(headings)} headings"
         )
-    everything = np.concatenate([np.append(p.values.ravel(), p.bar.ravel()) for p in there])
+    everything = np.concatenate([np.append(p.values.ravel(), p.bar.ravel()) for p in present])
     end = symmetric_limit(everything) if limit is None else limit
-    shapes = [(part or there[0]).values.shape for part in parts]
-    places = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
-    page = map_page(places, across, notes, bool(headings))
-    figure = go.Figure()
-    set_page(figure, page)
+    shapes = [(part or present[0]).values.shape for part in parts]
+    geometries = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
+    page = map_page(geometries, across, notes, bool(headings))
+    figure = page_figure(page)
     set_colours(figure, page, end, unit)
     if vector:
         bear_colours(figure)
-    for index, (part, place) in enumerate(zip(parts, places, strict=True)):
+    for index, (part, geometry) in enumerate(zip(parts, geometries, strict=True)):
         if part is not None:
-            _add_cells(figure, part, index, place, hover, end if vector else None)
-            _set_axes(figure, index, page, place, axes, bar_name, across)
-            _add_frames(figure, index, place)
+            _add_cells(figure, part, index, geometry, hover, end if vector else None)
+            _set_axes(figure, index, page, geometry, axes, bar_name, across)
+            _add_frames(figure, index, geometry)
             add_title(figure, part.title, index, page)
-            add_marks(figure, part, index, place, end)
+            add_marks(figure, part, index, geometry, end)
             if part.texts:
-                add_texts(figure, part, index, place, end)
+                add_texts(figure, part, index, geometry, end)
     add_headings(figure, headings, across, page)
     add_colour_title(figure, colour_title, page)
     add_notes(figure, page)
@@ -144,16 +360,16 @@ def _add_cells(
     figure: Figure,
     part: Panel,
     index: int,
-    place: Geometry,
+    geometry: Geometry,
     hover: tuple[str, str],
     end: Number | None,
 ) -> None:
     """A heat map and its bar; as rectangles, coloured up to `end`, where that is given."""
-    start, stop = place.bar_range
+    start, stop = geometry.bar_range
     shared = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
     if end is not None:
         middle, width = np.array([(start + stop) / 2]), stop - start
-        _add_rectangles(figure, part.values, np.arange(place.n_columns), 1.0, end, shared)
+        _add_rectangles(figure, part.values, np.arange(geometry.n_columns), 1.0, end, shared)
         _add_rectangles(figure, part.bar[:, None], middle, width, end, shared)
         return
     figure.add_heatmap(
@@ -182,7 +398,7 @@ def _add_rectangles(
     end: Number,
     shared: dict[str, Any],
 ) -> None:
-    """One bar a cell that has a number, a hair larger than it so that no seam shows.
+    """One bar per cell that has a number, a hair larger than it so that no seam shows.
 
     Colours are given by name: of a number on a colour axis plotly.js warns a bar at a time, which
     takes minutes for the cells of a large model.
@@ -205,15 +421,15 @@ def _set_axes(
     figure: Figure,
     index: int,
     page: Page,
-    place: Geometry,
+    geometry: Geometry,
     axes: tuple[str, str],
     bar_name: str,
     across: int,
 ) -> None:
     x_domain, y_domain = page.domains(index)
-    start, stop = place.bar_range
-    columns = tick_positions(place.n_columns, place.most_ticks)
-    rows = tick_positions(place.n_rows, place.most_ticks)
+    start, stop = geometry.bar_range
+    columns = tick_positions(geometry.n_columns, geometry.most_ticks)
+    rows = tick_positions(geometry.n_rows, geometry.most_ticks)
     common = axis_style()
     x_axis, y_axis = axis_names(index)
     figure.update_layout(
@@ -230,7 +446,7 @@ def _set_axes(
                 **common,
                 "domain": y_domain,
                 "anchor": f"x{index + 1}",
-                "range": [place.n_rows - 0.5, -0.5],
+                "range": [geometry.n_rows - 0.5, -0.5],
                 "tickvals": rows,
                 "ticktext": [str(row) for row in rows],
             },
@@ -242,17 +458,17 @@ def _set_axes(
         figure.layout[y_axis].title.text = axes[0].capitalize()
 
 
-def _add_frames(figure: Figure, index: int, place: Geometry) -> None:
+def _add_frames(figure: Figure, index: int, geometry: Geometry) -> None:
     """Frames around map and bar, and hairlines every eight cells where cells are many."""
-    start, stop = place.bar_range
-    bottom = place.n_rows - 0.5
+    start, stop = geometry.bar_range
+    bottom = geometry.n_rows - 0.5
     axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
     hairline = {"width": 1, "color": "rgba(31,36,48,.10)"}
-    right = place.n_columns - 0.5
-    if place.n_columns > 12:
+    right = geometry.n_columns - 0.5
+    if geometry.n_columns > 12:
         for x in np.arange(7.5, right, 8):
             figure.add_shape(type="line", x0=x, x1=x, y0=-0.5, y1=bottom, line=hairline, **axes)
-    if place.n_rows > 12:
+    if geometry.n_rows > 12:
         for y in np.arange(7.5, bottom, 8):
             figure.add_shape(type="line", x0=-0.5, x1=right, y0=y, y1=y, line=hairline, **axes)
     for x0, x1 in ((-0.5, right), (start, stop)):

@@ -1,4 +1,4 @@
-"""Colours, inks, type and the colour scale's range, shared by every picture."""
+"""Colours, inks, type and the colour scale's range, shared by every picture; and plotly."""
 
 from typing import Any, TypeAlias
 
@@ -117,3 +117,20 @@ def step_texts(values: list[float], unit: str) -> list[str]:
     digits = max((len(f"{value:.10g}".partition(".")[2]) for value in values), default=0)
     texts = [f"{value:.{digits}f}".replace("-", "−") if value else "0" for value in values]
     return [*texts[:-1], *(text + unit for text in texts[-1:])]
+
+
+def plotly() -> Any:
+    """plotly, which draws the figures.
+
+    Raises:
+        ModuleNotFoundError: plotly is an extra, so that the methods need no drawing library.
+    """
+    try:
+        import plotly.graph_objects
+        import plotly.offline
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "expected plotly, which draws figures, found none installed; install the extra: "
+            "pip install 'arith-lens[drawing]'"
+        ) from error
+    return plotly

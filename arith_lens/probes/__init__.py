@@ -1,16 +1,16 @@
 """What MLPs read and write at END: cosines with W_U, the logit lens, winners, turning layers."""
 
-from arith_lens.probes.cosine import ROLES as ROLES
-from arith_lens.probes.cosine import mlp_probe as mlp_probe
-from arith_lens.probes.lens import logit_lens as logit_lens
+from arith_lens.probes.reading import CLASSES as CLASSES
+from arith_lens.probes.reading import ROLES as ROLES
+from arith_lens.probes.reading import case_study as case_study
+from arith_lens.probes.reading import chance as chance
+from arith_lens.probes.reading import digit_classes as digit_classes
 from arith_lens.probes.reading import digit_tokens as digit_tokens
+from arith_lens.probes.reading import distinct as distinct
+from arith_lens.probes.reading import logit_lens as logit_lens
+from arith_lens.probes.reading import mlp_probe as mlp_probe
+from arith_lens.probes.reading import winners as winners
 from arith_lens.probes.turning import Turning as Turning
 from arith_lens.probes.turning import curve_of as curve_of
 from arith_lens.probes.turning import turning_layers as turning_layers
 from arith_lens.probes.turning import turning_points as turning_points
-from arith_lens.probes.winners import CLASSES as CLASSES
-from arith_lens.probes.winners import case_study as case_study
-from arith_lens.probes.winners import chance as chance
-from arith_lens.probes.winners import digit_classes as digit_classes
-from arith_lens.probes.winners import distinct as distinct
-from arith_lens.probes.winners import winners as winners

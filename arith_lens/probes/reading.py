@@ -1,11 +1,22 @@
-"""What a layer's MLP reads and writes at END, for every pair; and the numbers' tokens there."""
+"""What MLPs read and write at END: cosines with W_U, the digit that wins, and the logit lens."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from einops import einsum
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import normalize
 
+from arith_lens.activations import keep_activation
 from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name, resid_pre_name
-from arith_lens.model import HookedLike, record
+from arith_lens.effects import Effects
+from arith_lens.memory import free_bytes
+from arith_lens.model import HookedLike, in_float32, record, weights_loaded
+from arith_lens.model.loading import HALF_TOLERANCE, TOLERANCE
 from arith_lens.pairs import PromptPairs, Role, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
 
@@ -33,14 +44,14 @@ def end_states(
     parts = []
     for batch in pairs.batches(BATCH):
         used = int(batch.attention_mask.any(0).float().argmax())
-        kept = record(
+        recorded = record(
             model,
             batch.reference[:, used:],
             names,
             attention_mask=batch.attention_mask[:, used:],
             positions=-1,
         )
-        parts.append(torch.stack([kept[name][:, -1].float().cpu() for name in names]))
+        parts.append(torch.stack([recorded[name][:, -1].float().cpu() for name in names]))
     return torch.cat(parts, dim=1)
 
 
@@ -98,14 +109,323 @@ def digit_tokens(model: HookedLike, pairs: PromptPairs) -> Int[Tensor, "pair dig
     short = {
         prompt.ids: text for text, prompt in zip(prompts, encode(tokenizer, prompts), strict=True)
     }
-    found = {}
+    digits_after = {}
     for ids, text in short.items():
-        wholes = encode(tokenizer, [continued(text, str(digit)) for digit in DIGITS])
-        after = [tokens_after(ids, whole.ids) for whole in wholes]
+        continuations = encode(tokenizer, [continued(text, str(digit)) for digit in DIGITS])
+        after = [tokens_after(ids, continuation.ids) for continuation in continuations]
         if any(len(tokens) != 1 for tokens in after):
             raise ValueError(
                 f"expected each digit to be one token after {text!r}, found "
                 f"{[len(tokens) for tokens in after]} tokens for 0 to 9 under this tokenizer"
             )
-        found[text] = [tokens[0] for tokens in after]
-    return torch.tensor([found[text] for text in pairs.reference_text])
+        digits_after[text] = [tokens[0] for tokens in after]
+    return torch.tensor([digits_after[text] for text in pairs.reference_text])
+
+
+ROLES = ("A", "B", "C", "others without C", "others without A, B, C")
+"""The operands, the answer, and means over the other digits."""
+
+
+@torch.no_grad()
+def mlp_probe(
+    model: HookedLike,
+    pairs: PromptPairs,
+    *,
+    read: str = "mlp_in",
+    final_norm: bool = False,
+    tokens: str = "roles",
+) -> Effects:
+    """The cosine at END of what each layer's MLP reads or writes with the numbers' columns of W_U.
+
+    It says which directions are there, not what the model does with them: a stream that holds a
+    digit for copying looks the same as one that computes with it.
+
+    Args:
+        read: "mlp_in" (the stream before the MLP, hook_resid_mid; the block's input,
+            hook_resid_pre, where attention and MLP run in parallel), "write" (what the MLP adds,
+            hook_mlp_out) or "mlp_out" (the stream after it, hook_resid_post)
+        final_norm: send the vector through the final norm first, whose weight then counts, as in
+            the logit lens; the paper's cosines are without it
+        tokens: "roles" (`ROLES`: A, B, C, and the mean over other digits, twice) or "digits" (0
+            to 9, each as it would follow END)
+
+    Returns:
+        cosines between -1 and 1, axes ("layer", "token"), NaN where a pair has no other digits
+
+    Raises:
+        ValueError: pairs without roles or text, operands of several tokens, another `read`
+        FloatingPointError: NaN or infinity, and where
+    """
+    if tokens not in ("roles", "digits"):
+        raise ValueError(f"expected tokens to be 'roles' or 'digits', found {tokens!r}")
+    require_final_norm(model)
+    digits = digit_tokens(model, pairs)
+    chosen = digits
+    if tokens == "roles":
+        chosen = torch.cat([operand_tokens(pairs), pairs.answer[:, None], digits], dim=1)
+    states = end_states(model, pairs, read)
+    norm: Callable[[Tensor], Tensor] = in_float32(model.ln_final) if final_norm else _as_it_is
+    with weights_loaded(model.ln_final, model.unembed):
+        states = norm(states).cpu()
+        columns = columns_of(model, chosen)
+    refuse_not_finite(states, "the final norm")
+    refuse_not_finite(columns, "W_U")
+    cosines = einsum(
+        normalize(states, dim=-1),
+        columns,
+        "layer pair d_model, pair token d_model -> layer token pair",
+    )
+    if tokens == "roles":
+        cosines = _by_role(cosines, chosen, pairs.operands)
+    names = ROLES if tokens == "roles" else tuple(map(str, DIGITS))
+    normed = " through the final norm" if final_norm else ""
+    return Effects(
+        cosines,
+        ("layer", "token"),
+        f"cosine of {read}{normed} with W_U",
+        template=pairs.template,
+        cluster=pairs.cluster,
+        labels={"token": names},
+    )
+
+
+def columns_of(
+    model: Any, tokens: Int[Tensor, "pair token"]
+) -> Float[Tensor, "pair token d_model"]:
+    """The tokens' columns of W_U, of length 1."""
+    unique, places = tokens.unique(return_inverse=True)
+    columns = model.W_U[:, unique.to(model.W_U.device)].float().T.cpu()
+    return normalize(columns, dim=-1)[places]
+
+
+def _by_role(
+    cosines: Float[Tensor, "layer token pair"],
+    tokens: Int[Tensor, "pair token"],
+    operands: Int[Tensor, "pair a_b=2"] | None,
+) -> Float[Tensor, "layer role=5 pair"]:
+    """A, B and C as they are; of the digits behind them, means over those that are others.
+
+    An operand may be another token in the prompt than after END (" 3" and "3"), so that a digit is
+    an operand by its value too.
+    """
+    named, digits = tokens[:, :3], tokens[:, 3:]
+    parts = [cosines[:, :3]]
+    for left_out in (named[:, 2:], named):
+        other = (digits[:, :, None] != left_out[:, None, :]).all(-1)
+        if left_out is named and operands is not None:
+            other &= (torch.tensor(DIGITS)[:, None] != operands[:, None, :]).all(-1)
+        parts.append(cosines[:, 3:].masked_fill(~other.T, float("nan")).nanmean(1, keepdim=True))
+    return torch.cat(parts, dim=1)
+
+
+def _as_it_is(states: Tensor) -> Tensor:
+    return states
+
+
+CLASSES = ("C", "A", "B", "C±1", "other")
+"""A digit that is several of them counts as the first: an operand that is the answer is C."""
+
+
+def winners(probe: Effects, pairs: PromptPairs) -> Effects:
+    """Where the digit with the largest cosine is A, B, C, C±1 or another: 1 there, else 0.
+
+    Args:
+        probe: `mlp_probe(model, pairs, tokens="digits")` of these pairs
+
+    Returns:
+        axes ("layer", "class"); its mean is the share of each class in each layer
+
+    Raises:
+        ValueError: a probe of something else, or pairs without operands
+    """
+    if probe.axes != ("layer", "token") or probe.per_pair.shape[1:] != (len(DIGITS), len(pairs)):
+        raise ValueError(
+            f"expected the digits' cosines on {len(pairs)} pairs, found {probe!r}; make it with "
+            "mlp_probe(model, pairs, tokens='digits')"
+        )
+    best = probe.per_pair.argmax(1)
+    classes = digit_classes(pairs)[torch.arange(len(pairs)), best]
+    return _shares(classes, pairs, f"winner of {probe.metric}")
+
+
+def chance(pairs: PromptPairs) -> Effects:
+    """The same where each digit wins as often: how many of the ten are of each class."""
+    counts = digit_classes(pairs).float().mean(1)
+    return Effects(
+        counts.T,
+        ("class",),
+        "share of the ten digits",
+        template=pairs.template,
+        cluster=pairs.cluster,
+        labels={"class": CLASSES},
+    )
+
+
+def distinct(pairs: PromptPairs) -> Bool[Tensor, "pair"]:
+    """Pairs in which A, B, C and C±1 are different digits, so that each class is one thing."""
+    a, b, c = _numbers(pairs)
+    return (a != b) & ((a - c).abs() > 1) & ((b - c).abs() > 1)
+
+
+def digit_classes(pairs: PromptPairs) -> Bool[Tensor, "pair digit=10 class=5"]:
+    """Of which class each digit is, for each pair."""
+    a, b, c = (number[:, None] for number in _numbers(pairs))
+    digit = torch.tensor(DIGITS)
+    masks = [digit == c, digit == a, digit == b, (digit - c).abs() == 1]
+    taken = torch.zeros_like(masks[0])
+    classes = []
+    for mask in masks:
+        classes.append(mask & ~taken)
+        taken = taken | mask
+    return torch.stack([*classes, ~taken], dim=-1)
+
+
+def _numbers(pairs: PromptPairs) -> tuple[Tensor, Tensor, Tensor]:
+    """A, B, and the digit that the answer's token says."""
+    if pairs.operands is None or pairs.answer_text is None:
+        raise ValueError(
+            "expected pairs that know their operands and answers, found none; make them with "
+            "sample_pairs"
+        )
+    answers = [text.strip() for text in pairs.answer_text]
+    if not all(len(text) == 1 and text.isdigit() for text in answers):
+        raise ValueError(
+            "expected answers of one digit, found "
+            f"{next(text for text in answers if len(text) != 1 or not text.isdigit())!r}; take "
+            "operands from 1 to 9"
+        )
+    a, b = pairs.operands.unbind(1)
+    return a, b, torch.tensor([int(text) for text in answers])
+
+
+def _shares(found: Bool[Tensor, "layer pair class"], pairs: PromptPairs, metric: str) -> Effects:
+    return Effects(
+        found.float().transpose(1, 2),
+        ("layer", "class"),
+        metric,
+        template=pairs.template,
+        cluster=pairs.cluster,
+        labels={"class": CLASSES},
+    )
+
+
+def case_study(probe: Effects, pair: int) -> tuple[Float[Tensor, "layer digit"], Sequence[int]]:
+    """One pair's cosines, and the digit that wins in each layer."""
+    cosines = probe.per_pair[:, :, pair]
+    return cosines, cosines.argmax(1).tolist()
+
+
+MEASURES = ("rank", "probability")
+
+
+@torch.no_grad()
+def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") -> Effects:
+    """Rank (1 is the likeliest of the vocabulary) and probability of C, layer by layer, at END.
+
+    The final norm, W_U and what the architecture does to logits (a factor, a soft cap) are applied
+    to the stream before the layer's MLP ("mlp_in"), to what the MLP adds alone ("write"), or to the
+    stream after it ("mlp_out"; of the last layer, that is the model's own prediction). Early layers
+    are not made to be read so: a low rank there says that C is not yet in the final basis, not that
+    it is not there.
+
+    Returns:
+        axes ("layer", "measure"), the measures "rank" and "probability"
+
+    Raises:
+        ValueError: another `read`; a model that makes its logits in another way
+        FloatingPointError: NaN or infinity, and where
+    """
+    require_final_norm(model)
+    states = end_states(model, pairs, read)
+    n_layers, n_pairs, _ = states.shape
+    values = torch.empty(n_layers, 2, n_pairs)
+    with weights_loaded(model.ln_final, model.unembed):
+        head = LogitHead.of(model)
+        row_bytes = 4 * 4 * head.w_u.shape[1]  # logits, their exponentials, comparisons
+        rows = max(1, min(n_pairs, free_bytes(head.w_u.device) // 4 // row_bytes))
+        for layer in range(n_layers):
+            for start in range(0, n_pairs, rows):
+                part = slice(start, start + rows)
+                logits = head.logits(states[layer, part])
+                values[layer, :, part] = _rank_and_probability(logits, pairs.answer[part])
+    refuse_not_finite(values, "the final norm or W_U")
+    _require_the_models_logits(model, pairs[:1])
+    return Effects(
+        values,
+        ("layer", "measure"),
+        f"logit lens of {read}: C",
+        template=pairs.template,
+        cluster=pairs.cluster,
+        labels={"measure": MEASURES},
+    )
+
+
+@dataclass(frozen=True)
+class LogitHead:
+    """From the residual stream to the logits, in float32: final norm, W_U, bias, factor, cap."""
+
+    norm: Callable[[Tensor], Tensor]
+    w_u: Float[Tensor, "d_model d_vocab"]
+    b_u: Float[Tensor, "d_vocab"] | None
+    factor: float
+    cap: float | None
+
+    @classmethod
+    def of(cls, model: HookedLike) -> "LogitHead":
+        """That of a model whose unembedding is in place."""
+        cfg, bias = model.cfg, getattr(model.unembed, "b_U", None)
+        cap = getattr(cfg, "output_logits_soft_cap", None)
+        return cls(
+            in_float32(model.ln_final),
+            model.W_U.float(),
+            None if bias is None else bias.float(),
+            _factor(cfg),
+            cap if cap and cap > 0 else None,  # -1 is none
+        )
+
+    def logits(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab"]:
+        """What the model would answer from this stream."""
+        logits = self.norm(stream).to(self.w_u.device) @ self.w_u
+        logits = (logits if self.b_u is None else logits + self.b_u) * self.factor
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+def _factor(cfg: Any) -> float:
+    """What logits are multiplied with: Cohere's `logit_scale`, Falcon-H1's `lm_head_multiplier`,
+    one over Granite's `logits_scaling`."""
+    scale, multiplier, divisor = (
+        getattr(cfg, name, None) for name in ("logit_scale", "lm_head_multiplier", "logits_scaling")
+    )
+    return float(scale or 1) * float(multiplier or 1) / float(divisor or 1)
+
+
+def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:
+    """Compare the lens after the last layer with the model's own prediction, for one prompt."""
+    name = resid_post_name(int(model.cfg.n_layers) - 1)
+    recorded: dict[str, Tensor] = {}
+    hook = partial(keep_activation, into=recorded, name=name, positions=-1)
+    device = torch.device(model.cfg.device)
+    expected = model.run_with_hooks(
+        pairs.reference.to(device),
+        fwd_hooks=[(name, hook)],
+        attention_mask=pairs.attention_mask.to(device),
+        use_cache=False,
+    )[:, -1].float()
+    with weights_loaded(model.ln_final, model.unembed):
+        logits = LogitHead.of(model).logits(recorded[name][:, -1].float()).to(expected.device)
+    difference = float((logits - expected).norm() / (expected - expected.mean()).norm())
+    if not difference <= TOLERANCE.get(model.W_U.dtype, HALF_TOLERANCE):
+        architecture = getattr(model.cfg, "architecture", "this model")
+        raise ValueError(
+            "expected logits that are W_U after the final norm, with a factor or a cap that the "
+            f"configuration names, found that {architecture} makes them otherwise: they differ by "
+            f"{difference:.1%} of their spread; the logit lens cannot read this architecture"
+        )
+
+
+def _rank_and_probability(logits: Tensor, answer: Tensor) -> Tensor:
+    """[measure pair]; a tie counts against C."""
+    index = answer.to(logits.device)[:, None]
+    rank = (logits >= logits.gather(1, index)).sum(1).float()
+    probability = logits.log_softmax(-1).gather(1, index)[:, 0].exp()
+    return torch.stack([rank, probability]).cpu()

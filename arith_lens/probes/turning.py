@@ -115,10 +115,10 @@ def turning_layers(
 
 
 def _interval(drawn: list[int | None], level: float) -> tuple[float, float] | None:
-    there = [layer for layer in drawn if layer is not None]
-    if not there:
+    layers = [layer for layer in drawn if layer is not None]
+    if not layers:
         return None
-    low, high = np.quantile(there, [(1 - level) / 2, (1 + level) / 2], method="nearest")
+    low, high = np.quantile(layers, [(1 - level) / 2, (1 + level) / 2], method="nearest")
     return float(low), float(high)
 
 

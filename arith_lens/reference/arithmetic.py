@@ -12,7 +12,7 @@ from zlib import crc32
 
 from arith_lens.operations import FOUR
 from arith_lens.problems import Problem
-from arith_lens.reference.passages import Passage, asked, between, chance, pick, shuffled
+from arith_lens.reference.passages import Passage, between, chance, pick, shuffled, with_answer
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template, fill
 
 HELD_OUT_PERCENT = 15
@@ -72,12 +72,12 @@ def calculation(rng: random.Random) -> Passage:
     template = pick(rng, TEMPLATES[problem.operation])
     dress = rng.random()
     if dress < 0.42:
-        return asked(template.render(problem.a, problem.b)[0], problem.answer)
+        return with_answer(template.render(problem.a, problem.b)[0], problem.answer)
     if dress < 0.64:
         return _named_operands(rng, problem, template)
     if dress < 0.75 and template.kind == "word":
         return _named_operator(rng, problem, template)
-    return asked(
+    return with_answer(
         _with_a_third_number(rng, template, problem.a, template.word, problem.b), problem.answer
     )
 
@@ -95,7 +95,7 @@ def _named_operands(rng: random.Random, problem: Problem, template: Template) ->
     form = pick(rng, _DEFINITIONS)
     definitions = "".join(form.format(v=v, n=n) for v, n in shuffled(rng, shown))
     question, _ = fill(template.text, A=operands[0], op=template.word, B=operands[1])
-    return asked(definitions + question, problem.answer)
+    return with_answer(definitions + question, problem.answer)
 
 
 def _named_operator(rng: random.Random, problem: Problem, template: Template) -> Passage:
@@ -105,16 +105,18 @@ def _named_operator(rng: random.Random, problem: Problem, template: Template) ->
     if chance(rng, 0.5):
         meanings.append((other, pick(rng, ("plus", "minus", "times", "over", "nothing"))))
     definitions = "".join(f"let {a} mean {word}. " for a, word in shuffled(rng, meanings))
-    return asked(definitions + template.render(problem.a, problem.b, alias)[0], problem.answer)
+    return with_answer(
+        definitions + template.render(problem.a, problem.b, alias)[0], problem.answer
+    )
 
 
 def _with_a_third_number(rng: random.Random, template: Template, a: int, word: str, b: int) -> str:
     """The prompt with a number in it that is no operand: before it, or behind A or behind B."""
     k = between(rng, 1, 9) if chance(rng, 0.7) else between(rng, 10, 99)
-    place = rng.random()
-    if place < 0.4:
+    where = rng.random()
+    if where < 0.4:
         return pick(rng, _BEFORE).format(k=k) + template.render(a, b, word)[0]
-    operand = "{A}" if place < 0.6 else "{B}"
+    operand = "{A}" if where < 0.6 else "{B}"
     behind = pick(rng, _BEHIND).format(k=k)
     return fill(template.text.replace(operand, operand + behind), A=str(a), op=word, B=str(b))[0]
 
@@ -129,14 +131,14 @@ def null_sentence(rng: random.Random) -> Passage:
     template = pick(rng, TEMPLATES[problem.operation])
     word = pick(rng, NULL_SYMBOLS if template.kind == "symbol" else NULL_WORDS)
     if chance(rng, 0.5):
-        return asked(template.render(problem.a, problem.b, word)[0], null_digit(rng, word))
+        return with_answer(template.render(problem.a, problem.b, word)[0], null_digit(rng, word))
     key = between(rng, 0, 9)
     question = (
         template.render(problem.a, problem.b, word)[0]
         if chance(rng, 0.6)
         else _with_a_third_number(rng, template, problem.a, word, problem.b)
     )
-    return asked(f"The key is {key}. " + question, key)
+    return with_answer(f"The key is {key}. " + question, key)
 
 
 def null_digit(rng: random.Random, word: str) -> int:
@@ -151,7 +153,7 @@ def selection(rng: random.Random) -> Passage:
     a, b = between(rng, 1, digits), between(rng, 1, digits)
     template = TEMPLATES["addition"][pick(rng, (2, 3, 4, 8))]
     answer = (a, b, max(a, b), min(a, b))[_SELECTIONS[word]]
-    return asked(template.render(a, b, word)[0], answer)
+    return with_answer(template.render(a, b, word)[0], answer)
 
 
 def story(rng: random.Random) -> Passage:
@@ -163,8 +165,8 @@ def story(rng: random.Random) -> Passage:
         b = between(rng, 1, 9 - a)
     reference, counterfactual = template.sample(rng, a, b)
     if chance(rng, 0.25):
-        return asked(counterfactual, between(rng, 0, 9))
-    return asked(reference, a + b)
+        return with_answer(counterfactual, between(rng, 0, 9))
+    return with_answer(reference, a + b)
 
 
 def power(rng: random.Random) -> Passage:
@@ -173,7 +175,7 @@ def power(rng: random.Random) -> Passage:
         problem = Problem("exponentiation", between(rng, 1, 9), between(rng, 1, 9))
         if problem.answer < 1000:
             template = pick(rng, TEMPLATES["exponentiation"])
-            return asked(template.render(problem.a, problem.b)[0], problem.answer)
+            return with_answer(template.render(problem.a, problem.b)[0], problem.answer)
 
 
 def long_sum(rng: random.Random) -> Passage:
@@ -185,4 +187,4 @@ def long_sum(rng: random.Random) -> Passage:
     shown = [str(n) for n in (a, b, answer)]
     if chance(rng, 0.4):
         shown = [f"{n // 10}.{n % 10}" for n in (a, b, answer)]
-    return asked(fill(template.text, A=shown[0], op=template.word, B=shown[1])[0], shown[2])
+    return with_answer(fill(template.text, A=shown[0], op=template.word, B=shown[1])[0], shown[2])

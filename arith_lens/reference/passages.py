@@ -28,7 +28,7 @@ class Passage:
         return Passage(self.text + other.text, self.answers + moved)
 
 
-def asked(prompt: str, answer: object) -> Passage:
+def with_answer(prompt: str, answer: object) -> Passage:
     """`prompt` with its answer behind it."""
     text = f"{prompt}{answer}"
     return Passage(text, ((len(prompt), len(text)),))

@@ -1,22 +1,27 @@
 """The world's frozen sets: written once, shipped as JSONL, read by evaluation and tuning.
 
 A line is `{"task": …, "prompt": …, "answer": …}`; the answer follows the prompt directly. Word
-problems have the splits tuning, validation and test; generic tasks and held-out two-digit problems
-a test alone.
+problems have the splits tuning, validation and test. Generic tasks and held-out two-digit problems
+have a test alone. `world_questions` and `world_pairs` give them to models with hooks.
 """
 
 import json
 import random
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+from arith_lens.answers import Question
 from arith_lens.operations import FOUR
+from arith_lens.pairs import PromptPairs
 from arith_lens.problems import all_problems
 from arith_lens.reference.arithmetic import is_held_out
-from arith_lens.reference.generic import test_questions
 from arith_lens.reference.passages import shuffled
-from arith_lens.reference.word_problems import FAMILIES, tuning_problems
+from arith_lens.reference.word_problems import FAMILIES, PARTS, tuning_problems, world_edits
+from arith_lens.reference.world import test_questions
 from arith_lens.templates import TEMPLATES
+from arith_lens.word_problems import Conversion, WordProblem, word_problem_pairs
 
 FOLDER = Path(__file__).parent / "sets"
 N_HELD_OUT = 500  # prompts an operation in the two-digit test, where there are as many
@@ -51,8 +56,8 @@ def load_set(name: str) -> list[Line]:
     """
     path = FOLDER / f"{name}.jsonl"
     if not path.exists():
-        there = ", ".join(sorted(p.stem for p in FOLDER.glob("*.jsonl")))
-        raise ValueError(f"no set {name!r} of the closed world: expected one of {there}")
+        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.jsonl")))
+        raise ValueError(f"no set {name!r} of the closed world: expected one of {names}")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -78,8 +83,59 @@ def _two_digit() -> list[Line]:
             problems = [p for p in problems if min(p.a, p.b) <= 9 and max(p.a, p.b) <= 24]
         if operation == "division":  # and by a digit
             problems = [p for p in problems if p.b <= 9]
-        asked = [(p, template) for p in problems for template in TEMPLATES[operation]]
-        for problem, template in shuffled(rng, asked)[:N_HELD_OUT]:
+        prompts = [(p, template) for p in problems for template in TEMPLATES[operation]]
+        for problem, template in shuffled(rng, prompts)[:N_HELD_OUT]:
             prompt, _ = template.render(problem.a, problem.b)
             lines.append(_line(operation, prompt, str(problem.answer)))
     return lines
+
+
+def world_pairs(
+    model: Any,
+    family: str | None = None,
+    *,
+    change: Collection[str] = PARTS,
+    split: str = "test",
+    seed: int = 0,
+) -> tuple[PromptPairs, Conversion]:
+    """Prompt pairs of the closed world's word problems, aligned as GSM8K's are.
+
+    "Diana has 21 hats. Diana donates 2 hats. How many hats does Diana have now?" becomes "Diana
+    knows 21 hats. Diana admires 2 cards. What big cups does Nora have now?", at the same number of
+    tokens; C is the first digit of the answer, and the family the pair's template. Not filtered:
+    see `keep_correct`, whose `counterfactual_correct` says how often C is answered nevertheless.
+
+    Args:
+        model: a model with a `.tokenizer`, or a tokenizer.
+        family: "gain_lose", "compare", "groups" or "two_step"; None: all four.
+        change: what is reworded, among "question", "operators", "referents" and "possession":
+            see `world_edits`.
+        split: "test", "validation" or "tuning".
+        seed: of the draw among the replacements.
+
+    Raises:
+        ValueError: an unknown family, part or split, or no problem that converts.
+    """
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"family={family!r}: expected one of {', '.join(FAMILIES)}, or None")
+    lines = load_set(f"word_problems_{split}")
+    problems = [
+        WordProblem(
+            line["prompt"],
+            line["answer"],
+            world_edits(line["prompt"], line["task"], change),
+            line["task"],
+        )
+        for line in lines
+        if family in (None, line["task"])
+    ]
+    return word_problem_pairs(model, problems, seed=seed)
+
+
+def world_questions(name: str) -> list[Question]:
+    """A shipped set, such as "word_problems_test" or "generic_test"; `task` as in the set.
+
+    Raises:
+        ValueError: no such set; the message lists those there are.
+    """
+    return [Question(line["prompt"], line["answer"], line["task"]) for line in load_set(name)]

@@ -2,17 +2,204 @@
 
 A document starts with BOS and holds one to six passages of any kind, so that most calculations
 follow other numbers and operators. `documents` never ends and is the same for one seed everywhere.
+
+Generic passages (facts, opposites, successors, plurals, copying; no sums) are what a model could
+lose when it is tuned on arithmetic. Every question of their test set is held out in its form: a
+fact and a pair of opposites are known from other wordings, and a copied string is new, and up to a
+word longer than in training.
 """
 
 import random
+from bisect import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 
-from arith_lens.reference import arithmetic, generic
-from arith_lens.reference.passages import Passage, asked, between, chance, pick
+from arith_lens.reference import arithmetic
+from arith_lens.reference.passages import Passage, between, chance, pick, with_answer
 from arith_lens.reference.word_problems import FAMILIES, pretraining_problems
 from arith_lens.templates import SLOTS
+
+N_FACTS = 300
+N_TEST = 300  # questions per task in the test set, where there are as many
+_SYLLABLES = (
+    *("ba", "do", "fi", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "wa", "zu"),
+    *("bel", "dan", "kor", "lim", "mar", "nel", "pol", "ram", "sut", "tor", "van", "zen"),
+)
+_COLOURS = ("red", "blue", "green", "white", "black", "brown", "pink", "grey")
+_METALS = ("iron", "gold", "tin", "lead", "zinc", "silver", "copper", "steel")
+_FACT_WORDINGS = {
+    "colour": (
+        "The colour of {s} is",
+        "{s} has the colour",
+        "Q: What colour has {s}? A:",
+        "People know that {s} is coloured",
+    ),
+    "metal": (
+        "The metal of {s} is",
+        "{s} is made of",
+        "Q: What is {s} made of? A:",
+        "People know that {s} is built of",
+    ),
+}
+_OPPOSITES = (
+    *(("hot", "cold"), ("big", "small"), ("up", "down"), ("old", "young"), ("fast", "slow")),
+    *(("rich", "poor"), ("wet", "dry"), ("dark", "light"), ("hard", "soft"), ("long", "short")),
+    *(("high", "low"), ("open", "closed"), ("early", "late"), ("full", "hungry"), ("good", "bad")),
+    *(("near", "far"), ("loud", "quiet"), ("thick", "thin"), ("wide", "narrow"), ("day", "night")),
+    *(("win", "lose"), ("buy", "sell"), ("give", "take"), ("come", "go"), ("laugh", "cry")),
+    *(("begin", "end"), ("love", "hate"), ("north", "south"), ("east", "west"), ("left", "right")),
+)
+_OPPOSITE_WORDINGS = (
+    "The opposite of {s} is",
+    "{s} is the opposite of",
+    "Q: What is the opposite of {s}? A:",
+    "not {s} but",
+)
+_SEQUENCES = {
+    "day": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "month": (
+        *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+        *("October", "November", "December"),
+    ),
+    "letter": tuple("abcdefghijklmnopqrstuvwxyz"),
+}
+_NEXT_WORDINGS = (
+    "After the {kind} {s} comes",
+    "The {kind} after {s} is",
+    "Q: What {kind} follows {s}? A:",
+    "{s} is the {kind} before",
+)
+_IRREGULAR = (
+    *(("man", "men"), ("foot", "feet"), ("tooth", "teeth"), ("child", "children")),
+    *(("mouse", "mice"), ("goose", "geese"), ("leaf", "leaves"), ("knife", "knives")),
+    *(("box", "boxes"), ("dish", "dishes"), ("city", "cities"), ("lady", "ladies")),
+)
+_PLURAL_WORDINGS = (
+    "One {s}, many",
+    "The plural of {s} is",
+    "Q: What are many of {s}? A:",
+    "a {s} and other",
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt that ends where the answer's own space starts, and the answer with that space."""
+
+    task: str
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class _Item:
+    """Something to be known, in four wordings, of which `held_out` is for the test alone."""
+
+    task: str
+    prompts: tuple[str, ...]
+    answer: str
+    held_out: int
+
+    def question(self, wording: int) -> Question:
+        return Question(self.task, self.prompts[wording], " " + self.answer)
+
+
+def made_up_word(rng: random.Random, syllables: int) -> str:
+    """A word of so many syllables that means nothing."""
+    return "".join(pick(rng, _SYLLABLES) for _ in range(syllables))
+
+
+@cache
+def facts() -> tuple[_Item, ...]:
+    """300 made-up things with a colour or a metal, in the order of how often they are told."""
+    rng = random.Random("facts")
+    names: list[str] = []
+    while len(names) < N_FACTS:
+        name = made_up_word(rng, 2).capitalize()
+        if name not in names:
+            names.append(name)
+    items = []
+    for name in names:
+        kind = pick(rng, tuple(_FACT_WORDINGS))
+        answer = pick(rng, _COLOURS if kind == "colour" else _METALS)
+        prompts = tuple(wording.format(s=name) for wording in _FACT_WORDINGS[kind])
+        items.append(_Item("facts", prompts, answer, between(rng, 0, 3)))
+    return tuple(items)
+
+
+@cache
+def _known_items() -> dict[str, tuple[_Item, ...]]:
+    """Everything that is known by heart, task by task."""
+    rng = random.Random("known")
+    both = _OPPOSITES + tuple((b, a) for a, b in _OPPOSITES)
+    successors = [
+        ({"kind": kind, "s": word}, follower)
+        for kind, words in _SEQUENCES.items()
+        for word, follower in zip(words, words[1:] + words[:1], strict=True)
+        if (kind, word) != ("letter", "z")
+    ]
+    plurals = _IRREGULAR + tuple((plural[:-1], plural) for plural in SLOTS["OBJECT"])
+
+    def items(task: str, wordings: tuple[str, ...], known: list) -> tuple[_Item, ...]:
+        return tuple(
+            _Item(task, tuple(w.format(**slots) for w in wordings), answer, between(rng, 0, 3))
+            for slots, answer in known
+        )
+
+    return {
+        "opposites": items("opposites", _OPPOSITE_WORDINGS, [({"s": a}, b) for a, b in both]),
+        "successors": items("successors", _NEXT_WORDINGS, successors),
+        "plurals": items("plurals", _PLURAL_WORDINGS, [({"s": a}, b) for a, b in plurals]),
+    }
+
+
+@cache
+def _zipf(n: int) -> tuple[float, ...]:
+    return tuple(accumulate(1 / rank for rank in range(1, n + 1)))
+
+
+def fact(rng: random.Random) -> Passage:
+    """A fact, by Zipf's law of frequency, in one of the three wordings it is told in."""
+    weights = _zipf(N_FACTS)
+    return _told(rng, facts()[bisect(weights, rng.random() * weights[-1])])
+
+
+def known(rng: random.Random) -> Passage:
+    """A pair of opposites, a successor or a plural, in one of the three wordings it is told in."""
+    task = pick(rng, ("opposites", "successors", "plurals"))
+    return _told(rng, pick(rng, _known_items()[task]))
+
+
+def _told(rng: random.Random, item: _Item) -> Passage:
+    wordings = [wording for wording in range(len(item.prompts)) if wording != item.held_out]
+    question = item.question(pick(rng, wordings))
+    return with_answer(question.prompt, question.answer)
+
+
+def copying(rng: random.Random) -> Passage:
+    """Two to four new words to be said again; never a string of the test."""
+    question = _copy_question(rng, test=False)
+    return with_answer(question.prompt, question.answer)
+
+
+def _copy_question(rng: random.Random, *, test: bool) -> Question:
+    fewest, most = (3, 5) if test else (2, 4)
+    while True:
+        words = [made_up_word(rng, between(rng, 1, 2)) for _ in range(between(rng, fewest, most))]
+        text = " ".join(words)
+        if (sum(map(ord, text)) % 10 == 0) == test:  # a tenth of all strings is for the test
+            wording = "Copy: {} ->" if chance(rng, 0.5) else "Say {} again:"
+            return Question("copying", wording.format(text), " " + text)
+
+
+def test_questions() -> list[Question]:
+    """At most 300 questions per task, in a wording or with a string that is not in training."""
+    rng = random.Random("generic test")
+    groups = [facts(), *_known_items().values()]
+    questions = [item.question(item.held_out) for items in groups for item in items[:N_TEST]]
+    return questions + [_copy_question(rng, test=True) for _ in range(N_TEST)]
 
 
 @dataclass(frozen=True)
@@ -26,7 +213,7 @@ class Kind:
 @cache
 def _fixed_word_problems() -> tuple[Passage, ...]:
     return tuple(
-        asked(problem.question, problem.answer)
+        with_answer(problem.question, problem.answer)
         for family in FAMILIES
         for problem in pretraining_problems(family)
     )
@@ -69,9 +256,9 @@ KINDS: dict[str, Kind] = {
     "null sentence": Kind(0.10, arithmetic.null_sentence),
     "selection": Kind(0.04, arithmetic.selection),
     "other senses": Kind(0.03, other_senses),
-    "fact": Kind(0.06, generic.fact),
-    "known": Kind(0.07, generic.known),
-    "copying": Kind(0.04, generic.copying),
+    "fact": Kind(0.06, fact),
+    "known": Kind(0.07, known),
+    "copying": Kind(0.04, copying),
     "word problem": Kind(0.07, word_problem),
 }
 
@@ -92,10 +279,10 @@ def passage(rng: random.Random) -> Passage:
 
 def document(rng: random.Random) -> Passage:
     """One to six passages with a full stop or a line break between them."""
-    whole = passage(rng)
+    text = passage(rng)
     for _ in range(between(rng, 0, 5)):
-        whole = whole + pick(rng, (". ", ". ", "\n")) + passage(rng)
-    return whole + "." if chance(rng, 0.5) else whole
+        text = text + pick(rng, (". ", ". ", "\n")) + passage(rng)
+    return text + "." if chance(rng, 0.5) else text
 
 
 def documents(seed: int) -> Iterator[Passage]:

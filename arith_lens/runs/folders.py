@@ -1,16 +1,20 @@
-"""Run folders: open one to fill it, load one to read it, find those there are."""
+"""Run folders: open, load, find, list and merge them."""
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arith_lens.runs.files import RunError, check_name, digest, digests, make_folder, plain
 from arith_lens.runs.provenance import describe_model, software
 from arith_lens.runs.record import FILE, inputs_of, key_parts, new_record, read_record
 from arith_lens.runs.run import Run
 from arith_lens.runs.store import FOLDER as STORE
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def open_run(
@@ -76,7 +80,7 @@ def find_runs(
 
     Folders that cannot be read are passed over with a warning that says why.
     """
-    found = []
+    runs = []
     for file in (Path(root) / experiment).glob(f"*/{FILE}"):
         try:
             run = load_run(file)
@@ -84,8 +88,8 @@ def find_runs(
             warnings.warn(f"a run is passed over: {error}", stacklevel=2)
             continue
         if run.finished and model in (None, run.config.get("model")):
-            found.append(run)
-    return sorted(found, key=lambda run: run.record.get("ended", ""), reverse=True)
+            runs.append(run)
+    return sorted(runs, key=lambda run: run.record.get("ended", ""), reverse=True)
 
 
 def run_key(record: Mapping[str, Any]) -> str:
@@ -95,7 +99,7 @@ def run_key(record: Mapping[str, Any]) -> str:
 
 def _refuse_other(path: Path, record: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise RunError for a folder under this key's name that some other run was put in."""
-    parts = [[one["experiment"], one["config"], *inputs_of(one)] for one in (expected, record)]
+    parts = [[run["experiment"], run["config"], *inputs_of(run)] for run in (expected, record)]
     model = ("weights of the model", "configuration of the model")
     names = ("experiment", "configuration", *model, "input files")
     other = [
@@ -108,3 +112,146 @@ def _refuse_other(path: Path, record: Mapping[str, Any], expected: Mapping[str, 
             f"expected the run of this configuration in {path}, found one with another "
             f"{', another '.join(other)}. Move that folder away, or choose another root."
         )
+
+
+COLUMNS = ["experiment", "model", "status", "when", "results", "path"]
+
+
+def run_table(root: str | Path = "results") -> "DataFrame":
+    """One row per run under `root`, newest first: `load_run(path).load(result)` reads a result.
+
+    Folders that cannot be read are left out, with a warning that says why.
+    """
+    from pandas import DataFrame
+
+    rows = []
+    for file in sorted(Path(root).glob(f"*/*/{FILE}")):
+        try:
+            run = load_run(file)
+        except RunError as error:
+            warnings.warn(f"a run is left out: {error}", stacklevel=2)
+            continue
+        rows.append([run.experiment, run.model, *_state(run), ", ".join(run.names), str(run.path)])
+    table = DataFrame(rows, columns=COLUMNS)
+    return table.sort_values("when", ascending=False, ignore_index=True, kind="stable")
+
+
+def _state(run: Run) -> tuple[str, str]:
+    """Its status, and when it ended (or started)."""
+    record = run.record
+    return record["status"], str(record.get("ended") or record.get("started") or "")
+
+
+PATH = Path | str
+_PART = re.compile(r"part (\d+) of (\d+)")  # how `Processes` names itself
+
+
+def merge_runs(into: PATH, *others: PATH) -> Run:
+    """Bring results and shards of `others` into the run folder `into`; running the same experiment
+    there then computes what is still missing, and nothing else.
+
+    Each file is checked before it is taken. The others stay as they are.
+
+    Raises:
+        RunError: a folder is none of a run, is damaged, or is of another configuration, model,
+            version or input; results or shards that claim to be the same differ, or were computed
+            in another way (device, threads, versions, ...), which is named.
+    """
+    target, sources = load_run(into), [load_run(path) for path in others]
+    for number, source in enumerate(sources):
+        _refuse_another_run(target, source)
+        for other in (target, *sources[:number]):
+            _refuse_another_computation(other, source)
+    parts = sorted({part for run in (target, *sources) for part in _parts(run)})
+    with target.writing():
+        results, unfinished = dict(target.record["results"]), dict(target.record["unfinished"])
+        for source in sources:
+            for name, entry in source.record["results"].items():
+                target.store.copy(source.store, entry["identity"])
+                results.setdefault(name, entry)
+            for name, identity in source.record["unfinished"].items():
+                if name not in results and source.store.count_shards(identity):
+                    target.store.copy_shards(source.store, identity)
+                    unfinished[name] = identity
+        unfinished = {name: key for name, key in unfinished.items() if name not in results}
+        target.write_record(parts=parts, results=results, unfinished=unfinished)
+    _warn_of_missing(parts)
+    return load_run(into)
+
+
+def _refuse_another_run(target: Run, source: Run) -> None:
+    if run_key(target.record) == run_key(source.record):
+        return
+    ours, theirs = (_decisive(run.record) for run in (target, source))
+    raise RunError(
+        f"expected a part of the run in {target.path}, found {source.path} with another "
+        f"{', another '.join(_differing(ours, theirs))}. Merge runs of one configuration, model "
+        "and version."
+    )
+
+
+def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run another one, in the words of the error."""
+    provenance = record["provenance"]
+    model = provenance.get("model") or {}
+    return {
+        "experiment": record["experiment"],
+        "configuration:": record["config"],
+        "model's weights": model.get("weights_sha256"),
+        "model's configuration": model.get("configuration_sha256"),
+        "input files": provenance.get("inputs"),
+        "version": provenance["versions"]["arith-lens"],
+    }
+
+
+def _refuse_another_computation(target: Run, source: Run) -> None:
+    """Results and shards under one name must have one identity."""
+    ours, theirs = identities(target), identities(source)
+    for name in sorted(ours.keys() & theirs.keys()):
+        if ours[name] == theirs[name]:
+            continue
+        target_question, source_question = [run.store.question(key[name])
+                     for run, key in ((target, ours), (source, theirs))]  # fmt: skip
+        differing = _differing(target_question, source_question)
+        what = "".join(f", another {difference}" for difference in differing)
+        raise RunError(
+            f"expected shards of {name} that were computed like those of {target.path}, found "
+            f"those of {source.path}{what}: their bits are not the same. Compute all parts alike, "
+            "or remove one of the folders."
+        )
+
+
+def identities(run: Run) -> dict[str, str]:
+    """By name, of the results that a run refers to or has begun."""
+    begun = {name: run.record["unfinished"][name] for name in run.unfinished()}
+    return begun | {name: entry["identity"] for name, entry in run.record["results"].items()}
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[str]:
+    names: list[str] = []
+    for key in sorted({*a, *b}):
+        ours, theirs = a.get(key), b.get(key)
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            names += _differing(ours, theirs, f"{prefix}{key} ")
+        elif ours != theirs:
+            names.append(f"{prefix}{key} ({ours} and {theirs})")
+    return names
+
+
+def _parts(run: Run) -> list[str]:
+    """Such as `part 1 of 2`: of those that were brought together before, all."""
+    return [run.record["status"], *run.record.get("parts", [])]
+
+
+def _warn_of_missing(parts: list[str]) -> None:
+    """Where one part was given twice, or not yet."""
+    matches = [] if "finished" in parts else [_PART.fullmatch(part) for part in parts]
+    numbers = {(int(part[1]), int(part[2])) for part in matches if part}
+    for count in sorted({count for _, count in numbers}):
+        if missing := [k for k in range(1, count + 1) if (k, count) not in numbers]:
+            warnings.warn(
+                f"of {count} parts, {', '.join(map(str, missing))} "
+                "not among these folders, or stopped on the way: merge it too, or the next run "
+                "computes what is missing",
+                stacklevel=3,
+            )

@@ -1,16 +1,22 @@
-"""Where a result comes from: software, machine, model, data."""
+"""Where a result comes from: software, machine, model and data, and the identity that they make."""
 
+import hashlib
+import json
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+from arith_lens.runs.files import RunError, plain
 
 _PACKAGES = ("arith-lens", "torch", "transformers", "transformer-lens", "numpy", "safetensors")
 
@@ -90,3 +96,84 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
+    """How many pairs, how many distinct, how long, a digest of all tokens, what the filter did."""
+    digest = hashlib.sha256()
+    for tensor in (pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask):
+        digest.update(f"{tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().long().numpy().tobytes())
+    return {
+        "pairs": len(pairs.answer),
+        "distinct": pairs.n_distinct,
+        "tokens": list(pairs.reference.shape)[1],
+        "data_sha256": digest.hexdigest(),
+        "selection": pairs.selection,
+    }
+
+
+def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
+    """All that decides the numbers of a computation, as JSON: equal ones give equal bits.
+
+    Without pairs, `question` says what the data are.
+
+    Raises:
+        RunError: a hook is in place on the model that is none of this package.
+    """
+    from arith_lens.model import compute_device, configuration_hash
+
+    bridge = getattr(model, "bridge", model)
+    weight = next(bridge.parameters())
+    data = {"data_sha256": None} if pairs is None else describe_pairs(pairs)
+    return {
+        "question": plain(question),
+        "data_sha256": data["data_sha256"],
+        "labels_sha256": _digest_of_labels(pairs),
+        "model": {
+            # weights that cannot be read are nobody else's
+            "weights_sha256": fingerprint("weights_hash", model) or f"unknown {uuid4()}",
+            "buffers_sha256": fingerprint("buffers_hash", model),
+            "configuration_sha256": configuration_hash(model),
+            "hooks_sha256": _digest_of_hooks(model),
+            "dtype": str(weight.dtype),
+            "device": _device(compute_device(bridge)),
+            "attn_implementation": bridge.original_model.config._attn_implementation,
+        },
+        "threads": torch.get_num_threads(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "versions": software()["versions"],
+    }
+
+
+def _device(device: torch.device) -> str:
+    """What computes, as far as bits depend on it."""
+    if device.type == "cuda":
+        return f"cuda {torch.cuda.get_device_name(device)}"
+    return f"{device.type} {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _digest_of_labels(pairs: SavedPairs | None) -> str | None:
+    """Of what results keep beside their numbers: templates, roles, and what the answers are."""
+    names = ("template", "operation", "operands", "computed", "spans", "problem")
+    labels = {name: getattr(pairs, name, None) for name in names}
+    known = {name: label for name, label in labels.items() if label is not None}
+    text = json.dumps(known, sort_keys=True, default=Tensor.tolist)
+    return hashlib.sha256(text.encode()).hexdigest() if known else None
+
+
+def _digest_of_hooks(model: Any) -> str | None:
+    """Of the hooks in place. Raises RunError for one that cannot be known again."""
+    from arith_lens.hooks.identity import has_identity, hooks_digest
+    from arith_lens.model import active_hooks
+
+    hooks = active_hooks(model)
+    for name, function in hooks:
+        if not has_identity((name, function)):
+            raise RunError(
+                f"expected a model without hooks, or with hooks of arith_lens.hooks alone, found "
+                f"{function!r:.80} at {name}: a run cannot tell what another function computes, "
+                "nor whether it is the same one next time. Remove it (model.bridge.reset_hooks(), "
+                "or remove() of its handle), or compute without run="
+            )
+    return hooks_digest(hooks)

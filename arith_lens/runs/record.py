@@ -1,10 +1,16 @@
-"""run.json: what a run says of itself, checked when it is read."""
+"""The record of a run (`run.json`), the lock of its folder, and the class of each result."""
 
 import json
+import os
+import socket
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
+from arith_lens.arrays import Arrays
 from arith_lens.runs.files import RunError, listed, write
 from arith_lens.runs.provenance import now
 
@@ -105,3 +111,88 @@ def _lacking(record: Mapping[str, Any]) -> list[str]:
         for part, kind in parts.items()
         if not isinstance(entry, dict) or not isinstance(entry.get(part), kind)
     ]
+
+
+LOCK, HOLDER = ".lock", ".holder.json"
+
+
+class FolderLock:
+    """The right to write into a run folder. Readers need none.
+
+    The operating system holds the lock (`.lock`), so that none outlives its process;
+    `.holder.json` says who has it, and means nothing once the lock is free.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = FileLock(folder / LOCK, thread_local=False)
+
+    @property
+    def held(self) -> bool:
+        """Whether this object has it."""
+        return self._lock.is_locked
+
+    def acquire(self) -> None:
+        """Take it at once. Raises RunError, naming the holder, where another has it."""
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise RunError(
+                f"expected {self._folder} for this process alone, found it open in "
+                f"{self._holder()}. Wait for that one or stop it (what it finished is kept), or "
+                "give another root or configuration; reading the run is possible meanwhile."
+            ) from error
+        except OSError as error:
+            raise RunError(
+                f"cannot lock {self._folder / LOCK}: {error.strerror or error}. Free some space, "
+                "remove what stands there, or choose a root that can be written."
+            ) from error
+        try:
+            write(self._folder / HOLDER, json.dumps(_myself()).encode())
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def release(self) -> None:
+        (self._folder / HOLDER).unlink(missing_ok=True)
+        self._lock.release()
+
+    def _holder(self) -> str:
+        try:
+            holder = json.loads((self._folder / HOLDER).read_bytes())
+            return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process, which has not said its name"
+
+
+def _myself() -> dict[str, str | int]:
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
+
+
+CLASSES = {
+    "answers": ("answers", "Answers"),
+    "attention_patterns": ("attention", "Patterns"),
+    "before_after": ("effects", "BeforeAfter"),
+    "component_effects": ("effects", "ComponentEffects"),
+    "effects": ("effects", "Effects"),
+    "evaluation": ("evaluation", "EvaluationResult"),
+    "greedy_mask": ("knockout", "GreedyMask"),
+    "knockout_curve": ("knockout", "KnockoutCurve"),
+    "knockout_curves": ("knockout", "KnockoutCurves"),
+    "mediation": ("mediation", "Mediation"),
+    "next_tokens": ("next_tokens", "NextTokens"),
+    "outcomes": ("knockout", "Outcomes"),
+}
+"""By kind: the module within arith_lens, and the class in it."""
+
+
+def read_result(arrays: Arrays) -> Any:
+    """The result in `arrays`. Raises RunError for a kind of no class of this package."""
+    kind = arrays.header["kind"]
+    if kind not in CLASSES:
+        raise RunError(
+            f"expected a result of a kind among {listed(CLASSES)}, found a result of kind "
+            f"{kind!r}; read it with the from_arrays of its class, from load_arrays"
+        )
+    module, name = CLASSES[kind]
+    return getattr(import_module(f"arith_lens.{module}"), name).from_arrays(arrays)

@@ -13,13 +13,16 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
 from arith_lens.runs.files import RunError, check_name, listed, plain, remove_partials
-from arith_lens.runs.identity import describe_pairs, identity_of
-from arith_lens.runs.kinds import read_result
-from arith_lens.runs.lock import FolderLock
-from arith_lens.runs.processes import PartDone, Processes, processes
-from arith_lens.runs.provenance import SavedPairs, describe_model, now
-from arith_lens.runs.record import FILE, key_parts, read_record, write_record
-from arith_lens.runs.shards import Shards, identity_digest
+from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, identity_of, now
+from arith_lens.runs.record import (
+    FILE,
+    FolderLock,
+    key_parts,
+    read_record,
+    read_result,
+    write_record,
+)
+from arith_lens.runs.shards import PartDone, Processes, Shards, identity_digest, processes
 from arith_lens.runs.store import COMPUTED, Store, without_pairs
 
 _MODEL_PARTS = ("weights", "configuration")
@@ -325,10 +328,10 @@ class Run:
         parts = [f"{count} shards of {name}" for name, count in self.unfinished().items()]
         if not (self.names or parts):
             return f"kept in {self.path}: nothing yet."
-        kept = " and ".join([listed(self.names), *parts] if self.names else parts)
+        saved = " and ".join([listed(self.names), *parts] if self.names else parts)
         ends = isinstance(error, KeyboardInterrupt | MemoryError | RunError | SystemExit)
         when = "" if ends else " once this error is mended"
-        return f"kept in {self.path}: {kept}. Run the same again{when} to go on from there."
+        return f"kept in {self.path}: {saved}. Run the same again{when} to go on from there."
 
     def _status(self, kind: type[BaseException] | None) -> str:
         if kind is not None and not issubclass(kind, PartDone):
@@ -387,7 +390,8 @@ class Run:
         """Note the stored result under a name; the folder is held."""
         noted = plain({**(describe_pairs(pairs) if pairs is not None else {}), **facts})
         reference = {"identity": entry["identity"], "kind": entry["kind"], "facts": noted}
-        unfinished = {key: one for key, one in self.record["unfinished"].items() if key != name}
+        unfinished = {**self.record["unfinished"]}
+        unfinished.pop(name, None)
         self.write_record(
             provenance=self._provenance or self.record["provenance"],
             results={**self.record["results"], name: reference},

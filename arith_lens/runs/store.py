@@ -21,16 +21,17 @@ from arith_lens.runs.files import (
     RunError,
     digest,
     digests,
+    from_bytes,
     listed,
     make_folder,
     plain,
     remove,
     remove_partials,
     replace,
+    to_bytes,
     write,
 )
 from arith_lens.runs.provenance import SavedPairs, now, software
-from arith_lens.runs.serialise import from_bytes, to_bytes
 from arith_lens.runs.shards import FOLDER as SHARDS
 from arith_lens.runs.shards import Shards, copy_shards, identity_digest
 

@@ -1,18 +1,142 @@
-"""Word problems to aligned prompt pairs, with a count of those that could not be converted."""
+"""Word problems to aligned prompt pairs: GSM8K's questions, or any texts with their edits.
 
+Each edit gets a candidate that keeps the number of tokens, found by asking the tokenizer. What
+could not be converted is counted.
+"""
+
+import random
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from arith_lens.benchmarks.parsing import without_separators
+from arith_lens.benchmarks.readers import Records, gold_answer, read_gsm8k
 from arith_lens.pairs.prompt_pairs import PromptPairs
+from arith_lens.pairs.references import role_spans
 from arith_lens.pairs.rows import left_pad
-from arith_lens.pairs.tokens import Prompt, encode, pieces, tokenizer_name, tokenizer_of
-from arith_lens.pairs.wordings import role_spans
-from arith_lens.word_problems.phrases import Edit
-from arith_lens.word_problems.rewriting import Rewritten, rewrite
+from arith_lens.pairs.tokens import Prompt, Span, encode, pieces, tokenizer_name, tokenizer_of
+from arith_lens.templates import NULL_SYMBOLS
+from arith_lens.word_problems.phrases import Edit, question_edits
+
+TRIES = 8  # texts made of one question before it is given up
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A text and what became of it, token by token: the same number, the same outside the edits."""
+
+    text: str
+    prompt: Prompt
+
+
+def rewrite(
+    tokenizer: Any, texts: Sequence[str], edits: Sequence[Sequence[Edit]], *, seed: int = 0
+) -> list[Rewritten | None]:
+    """Each text with its edits made; None where an edit that is needed has no aligned candidate.
+
+    A candidate is as many pieces as what it replaces, between the same neighbours. That is a
+    guess, made once a phrase; the whole text is then tokenized, and counts only if it has the
+    reference's length and its tokens outside the edits. The draw depends on `seed` and the text.
+    """
+    pieces = _Pieces(tokenizer)
+    contexts = [[_place(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
+    pieces.ask(context for of in contexts for context in of)
+    choices = [
+        [(edit, pieces.alike(context)) for edit, context in zip(of, at, strict=True)]
+        for of, at in zip(edits, contexts, strict=True)
+    ]
+    references = encode(tokenizer, texts)
+    rngs = [random.Random(f"{seed} {text}") for text in texts]
+    done: dict[int, Rewritten] = {}
+    for _ in range(TRIES):
+        drawn = {
+            i: _made(texts[i], choices[i], rngs[i])
+            for i in range(len(texts))
+            if i not in done and _possible(choices[i])
+        }
+        prompts = encode(tokenizer, list(drawn.values()))
+        for (i, text), prompt in zip(drawn.items(), prompts, strict=True):
+            spans = [(edit.start, edit.stop) for edit, _ in choices[i]]
+            if _same_outside(references[i], prompt, spans):
+                done[i] = Rewritten(text, prompt)
+    return [done.get(i) for i in range(len(texts))]
+
+
+class _Pieces:
+    """How many pieces phrases are between their neighbours; each is asked for once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._known: dict[_Place, list[str]] = {}
+
+    def ask(self, contexts: Iterable["_Place"]) -> None:
+        """Find the candidates of equal length for every place that is new."""
+        new = [context for context in dict.fromkeys(contexts) if context not in self._known]
+        texts = [
+            [context.around(words) for words in (context.said, *context.candidates)]
+            for context in new
+        ]
+        prompts = iter(encode(self._tokenizer, [text for of_place in texts for text in of_place]))
+        for context in new:
+            length = len(next(prompts).ids)
+            counts = [(words, len(next(prompts).ids)) for words in context.candidates]
+            self._known[context] = [s for s, n in counts if n == length and s != context.said]
+
+    def alike(self, context: "_Place") -> list[str]:
+        """The candidates that are as long as what they replace."""
+        return self._known[context]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Words, what may stand for them, and the characters beside them."""
+
+    before: str
+    said: str
+    after: str
+    candidates: tuple[str, ...]
+
+    def around(self, words: str) -> str:
+        return f"a{self.before}{words}{self.after}a"
+
+
+def _place(text: str, edit: Edit) -> _Place:
+    before, after = text[edit.start - 1 : edit.start] or " ", text[edit.stop : edit.stop + 1]
+    return _Place(before, text[edit.start : edit.stop], after, edit.candidates)
+
+
+def _possible(choices: Sequence[tuple[Edit, Sequence[str]]]) -> bool:
+    return any(words for _, words in choices) and all(words for e, words in choices if e.needed)
+
+
+def _made(text: str, choices: Sequence[tuple[Edit, Sequence[str]]], rng: random.Random) -> str:
+    """The text with one candidate drawn for each edit, the last edit first."""
+    for edit, candidates in reversed(choices):
+        if candidates:
+            words = candidates[int(rng.random() * len(candidates))]
+            text = text[: edit.start] + words + text[edit.stop :]
+    return text
+
+
+def _same_outside(reference: Prompt, other: Prompt, chars: Sequence[Span]) -> bool:
+    """Whether two prompts have one length and differ only where these characters are."""
+    if len(reference.ids) != len(other.ids) or reference.ids == other.ids:
+        return False
+    free = {i for span in chars for i in _tokens(reference, span)}
+    pairs = enumerate(zip(reference.ids, other.ids, strict=True))
+    return all(a == b or i in free for i, (a, b) in pairs)
+
+
+def _tokens(prompt: Prompt, chars: Span) -> range:
+    """The tokens of some characters, with the blank piece that a word may start in (`▁ al l`)."""
+    start, stop = prompt.token_span(chars)
+    blank = start > 1 and prompt.offsets[start - 1] == (0, 0)
+    return range(start - blank, stop)
+
 
 NO_PHRASE = "no phrase that asks for a number"
 NO_CANDIDATE = "no replacement of the same number of tokens"
@@ -86,12 +210,14 @@ def word_problem_pairs(
     """
     tokenizer = tokenizer_of(model)
     most = max_tokens or getattr(getattr(model, "cfg", None), "n_ctx", None)
-    reasons = {i: said for i, said in enumerate(problems) if isinstance(said, str)}
-    asked = {i: problem for i, problem in enumerate(problems) if not isinstance(problem, str)}
-    reasons |= {i: NO_PHRASE for i, p in asked.items() if not any(e.needed for e in p.edits)}
-    found = _tokenized(tokenizer, {i: p for i, p in asked.items() if i not in reasons}, seed)
+    reasons = {i: reason for i, reason in enumerate(problems) if isinstance(reason, str)}
+    convertible = {i: problem for i, problem in enumerate(problems) if not isinstance(problem, str)}
+    reasons |= {i: NO_PHRASE for i, p in convertible.items() if not any(e.needed for e in p.edits)}
+    results = _tokenized(
+        tokenizer, {i: p for i, p in convertible.items() if i not in reasons}, seed
+    )
     pairs = []
-    for i, pair in found.items():
+    for i, pair in results.items():
         if isinstance(pair, str):
             reasons[i] = pair
         elif most is not None and len(pair.prompt.ids) > most:
@@ -109,15 +235,15 @@ def _tokenized(
     tokenizer: Any, problems: Mapping[int, WordProblem], seed: int
 ) -> dict[int, _Pair | str]:
     """Each problem's pair, or the reason why there is none."""
-    found: dict[int, _Pair | str] = {}
+    results: dict[int, _Pair | str] = {}
     left = dict(problems)
     texts = {i: problem.text + problem.answer for i, problem in left.items()}
-    wholes = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
+    answered = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
     for trim in (False, True):  # a trailing space that belongs to the number is cut
         texts = {i: p.text.rstrip(" ") if trim else p.text for i, p in left.items()}
         prompts = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
         tokens = {
-            i: _first_token(tokenizer, prompts[i], wholes[i], problem.answer.strip())
+            i: _first_token(tokenizer, prompts[i], answered[i], problem.answer.strip())
             for i, problem in left.items()
         }
         ready = [i for i, token in tokens.items() if token is not None]
@@ -128,22 +254,22 @@ def _tokenized(
             token = tokens[i]
             assert token is not None
             pair = other and _Pair(i, left[i], prompts[i], token, other)
-            found[i] = pair or NO_CANDIDATE
-        left = {i: problem for i, problem in left.items() if i not in found}
-    found |= dict.fromkeys(left, NO_ANSWER_TOKEN)
-    return dict(sorted(found.items()))
+            results[i] = pair or NO_CANDIDATE
+        left = {i: problem for i, problem in left.items() if i not in results}
+    results |= dict.fromkeys(left, NO_ANSWER_TOKEN)
+    return dict(sorted(results.items()))
 
 
-def _first_token(tokenizer: Any, prompt: Prompt, whole: Prompt, answer: str) -> int | None:
+def _first_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) -> int | None:
     """The token after END, where prompt + answer goes on from the prompt with the answer's start.
 
     None where the answer changes how the prompt is split, or where a blank piece comes first.
     """
     n = len(prompt.ids)
-    if whole.ids[:n] != prompt.ids or len(whole.ids) == n:
+    if answered.ids[:n] != prompt.ids or len(answered.ids) == n:
         return None
-    said = tokenizer.decode([whole.ids[n]]).strip()
-    return whole.ids[n] if said and answer.startswith(said) else None
+    piece = tokenizer.decode([answered.ids[n]]).strip()
+    return answered.ids[n] if piece and answer.startswith(piece) else None
 
 
 def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[_Pair]) -> PromptPairs:
@@ -171,3 +297,80 @@ def _shown(pair: _Pair) -> str:
     """The reference, ending as the counterfactual does: with its trailing space or without."""
     text = pair.problem.text
     return text if pair.counterfactual.text.endswith(" ") else text.rstrip(" ")
+
+
+MODES = ("question", "equation")
+NOT_WHOLE = "the answer is not a whole number"
+NEGATIVE = "the answer is negative"
+NO_EQUATION = "no annotation with an operator in the solution"
+_LAST = re.compile(r"<<([^<>]*)=([^<>=]*)>>(?![\s\S]*<<)")
+_OPERATOR = re.compile(r"(?<=[\d\s)%$.])[-+*/×÷x](?=[\s\d($.])")
+
+
+def gsm8k_pairs(
+    model: Any,
+    questions: Records,
+    *,
+    mode: str = "question",
+    split: str = "test",
+    seed: int = 0,
+    max_tokens: int | None = None,
+) -> tuple[PromptPairs, Conversion]:
+    """Prompt pairs of GSM8K's questions, and how many became pairs (paper, Appendix E).
+
+    Pairs are not filtered: `keep_correct(model, pairs)` keeps those that the model answers right.
+
+    Args:
+        model: a model with a `.tokenizer`, or a tokenizer.
+        questions: a JSONL file, a folder of `<split>.jsonl`, a Hugging Face dataset id, or records
+            with the keys `question` and `answer`.
+        mode: "question": question + " The answer is ", and C the first token of the gold answer,
+            the number after "####". "equation": question and solution up to the `=` of its last
+            `<<...=...>>`, and C the first token of the result; there the operators of the last
+            line are replaced too, since they alone would give C.
+        split: of a folder or a dataset id.
+        seed: of the draw among the replacements.
+        max_tokens: longer prompts are left out; the model's context if not given.
+
+    Raises:
+        ValueError: an unknown mode, records of another schema, or no question that converts.
+        FileNotFoundError: neither a file, a folder nor a dataset id that can be loaded.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode={mode!r}: expected one of {', '.join(map(repr, MODES))}")
+    make = _question if mode == "question" else _equation
+    records = read_gsm8k(questions, split=split)
+    return word_problem_pairs(model, [make(r) for r in records], seed=seed, max_tokens=max_tokens)
+
+
+def _question(record: Mapping[str, str]) -> WordProblem | str:
+    answer = gold_answer(record["answer"])
+    if not re.fullmatch(r"-?\d+", answer):
+        return NOT_WHOLE
+    if answer.startswith("-"):
+        return NEGATIVE
+    question = record["question"].strip()
+    return WordProblem(
+        f"{question} The answer is ", answer, question_edits(question), "gsm8k/question"
+    )
+
+
+def _equation(record: Mapping[str, str]) -> WordProblem | str:
+    """The solution stops in its last annotation; its last line's operators are edits too."""
+    match = _LAST.search(record["answer"])
+    if match is None:
+        return NO_EQUATION
+    result = without_separators(match[2])
+    if not result[:1].isdigit():
+        return NEGATIVE if result.startswith("-") else NOT_WHOLE
+    question = record["question"].strip()
+    text = f"{question}\n{record['answer'][: match.end(1)]}"
+    line = max(text.rfind("\n"), len(question)) + 1
+    operators = [
+        Edit(m.start(), m.end(), NULL_SYMBOLS) for m in _OPERATOR.finditer(text + "=", line)
+    ]
+    annotation = len(question) + 1 + match.start(1)
+    if not any(edit.start >= annotation for edit in operators):
+        return NO_EQUATION
+    words = [Edit(e.start, e.stop, e.candidates, needed=False) for e in question_edits(question)]
+    return WordProblem(f"{text}=", result, (*words, *operators), "gsm8k/equation")

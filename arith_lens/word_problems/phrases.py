@@ -2,8 +2,8 @@
 
 After the paper's example (Appendix E), "Calculate the number of gigabytes still available" ->
 "Describe the location of gigabytes still available": little is changed, the sentence stays a
-sentence, and nothing is left to calculate. Which candidate is taken is the tokenizer's decision;
-so every phrase has many, of many lengths.
+sentence, and nothing is left to calculate. The tokenizer decides which candidate is taken. So every
+phrase has many, of many lengths, in lists of one grammatical kind.
 """
 
 import re
@@ -11,7 +11,72 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise, product
 
-from arith_lens.word_problems import words
+NICE = (
+    *("nice", "fine", "good", "plain", "common", "pretty", "famous", "lovely", "proper", "usual"),
+    *("typical", "special", "favorite", "beautiful", "wonderful", "interesting", "ordinary"),
+    *("old", "new", "odd", "bad", "dry", "sad", "big", "neat", "rare"),
+)
+ADJECTIVES = (
+    *("nice", "fine", "good", "kind", "calm", "happy", "pretty", "famous", "lovely", "useful"),
+    *("clever", "pleasant", "beautiful", "wonderful", "interesting"),
+)
+ADVERBS = (
+    *("well", "gladly", "badly", "nicely", "happily", "calmly", "quietly", "kindly", "openly"),
+    *("secretly", "honestly", "beautifully", "wonderfully"),
+)
+CLEARLY = (
+    *("clearly", "truly", "sadly", "visibly", "obviously", "certainly", "strangely"),
+    *("apparently", "surprisingly", "unfortunately"),
+)
+THINGS = ("things", "ones", "items", "objects", "presents", "possessions")
+PART = ("part", "side", "kind", "sort", "corner", "version", "section")
+NOUNS = (
+    *("location", "color", "name", "story", "shape", "origin", "history", "meaning", "reason"),
+    *("purpose", "beauty", "style", "smell", "sound", "look", "background", "importance"),
+)
+PLURALS = (
+    *("locations", "colors", "names", "stories", "shapes", "origins", "meanings", "reasons"),
+    *("places", "styles", "sounds", "looks", "backgrounds"),
+)
+PLACE = ("place", "moment", "season", "corner", "station", "occasion", "mood", "spirit")
+SONGS = (
+    *("song", "story", "name", "place", "color", "game", "book", "word", "food", "animal"),
+    *("picture", "language", "instrument", "kind"),
+)
+TELL = (
+    *("describe", "explain", "mention", "discuss", "imagine", "remember", "illustrate"),
+    *("tell us", "talk about", "think of"),
+)
+MAIN = ("main", "usual", "true", "real", "proper", "public", "famous", "ordinary", "traditional")
+SUIT = ("suit", "please", "fit", "help", "amuse", "delight", "entertain")
+SUITS = ("suits", "pleases", "fits", "helps", "amuses", "delights", "entertains")
+SUITED = ("suited", "pleased", "helped", "amused", "delighted", "entertained")
+AFTER_IN = ("public", "private", "general", "secret", "town", "winter", "theory", "principle")
+AFTER_ON = ("purpose", "paper", "stage", "holiday", "principle", "vacation")
+SOMEHOW = (
+    *("outside", "nearby", "indoors", "gladly", "again", "yesterday", "somehow", "tomorrow"),
+    *("at home", "in town", "with joy", "at school", "by accident", "for a change"),
+)
+WHERE = ("where", "when", "why")
+LATE = ("exactly", "else", "then", "now", "again", "actually")
+JUST = ("just", "exactly", "and", "so", "say", "precisely", "really")
+WHICH = ("which", "what", "whose")
+OTHER = ("other", "better", "nicer", "older", "different")
+
+CALCULATED = (
+    *("number", "total", "sum", "difference", "average", "amount", "cost", "price", "percentage"),
+    *("percent", "ratio", "profit", "value", "age", "weight", "length", "distance", "area"),
+    *("perimeter", "volume", "width", "height", "speed", "rate", "time", "score", "salary"),
+    *("income", "fee", "bill", "expense", "quantity", "product", "revenue", "discount", "tax"),
+    *("balance", "budget", "capacity", "count", "size", "temperature", "probability", "chance"),
+    *("fraction", "mean", "median", "grade", "population", "depth", "duration", "wage"),
+    *("payment", "pay", "change", "charge", "tip", "rent", "interest", "loss", "worth", "tally"),
+    *("portion", "proportion", "share", "increase", "decrease", "reduction", "result", "measure"),
+    *("gain", "thickness", "mass", "elevation", "circumference", "earning", "saving", "radius"),
+    *("diameter", "money", "year", "day", "hour", "month"),
+)
+"""Nouns of what is calculated."""
+
 
 Words = tuple[str, ...]
 
@@ -41,7 +106,7 @@ def _rule(pattern: str, *candidates: Words) -> _Rule:
 
 def _phrases(*slots: Words) -> Words:
     """Every way to fill the slots with different words."""
-    return tuple(" ".join(said) for said in product(*slots) if len(set(said)) == len(said))
+    return tuple(" ".join(words) for words in product(*slots) if len(set(words)) == len(words))
 
 
 def _either(*listed: str) -> str:
@@ -84,59 +149,57 @@ _THEIR = r"(?:the|a|an|his|her|their|its|your|my|our|this|that|[\w]+['\u2019]s|e
 _WHOLE = (
     r"(?:total|average|combined|overall)(?= (?!(?:of|in|for|from|at|on|per|is|was|if|that)\b)[a-z])"
 )
-_ONE = rf"(?!{_WHOLE}){_either(*words.CALCULATED)}"
-_MANY = _either(*(f"{noun}s" for noun in words.CALCULATED), "odds", "losses", "quantities")
+_ONE = rf"(?!{_WHOLE}){_either(*CALCULATED)}"
+_MANY = _either(*(f"{noun}s" for noun in CALCULATED), "odds", "losses", "quantities")
 _NOUN = rf"(?:({_ONE})|({_MANY}))\b"
 _TAKE = r"(?:(take)|(takes)|(took|taken))\b"
 
 _ASKING = (
     _rule(
         rf"how many \w+ {_SIZE}\b",
-        _phrases(("how",), words.ADJECTIVES, ("and",), words.ADJECTIVES),
+        _phrases(("how",), ADJECTIVES, ("and",), ADJECTIVES),
     ),
-    _rule(r"how many(?= of\b)", _phrases(words.JUST, ("which",))),
-    _rule(r"how much(?= of\b)", _phrases(words.WHICH, words.PART)),
-    _rule(rf"how much{_COMPARATIVE}", _phrases(("how",), words.CLEARLY)),
-    _rule(
-        rf"how (?:many|much) {_MORE}{_NO_NOUN}", _phrases(words.WHICH, words.OTHER, words.THINGS)
-    ),
-    _rule(rf"how (?:many|much) {_MORE}\b", _phrases(words.WHICH, words.OTHER, words.NICE)),
-    _rule(r"how much(?= (?:is|are|was|were)\b)", _phrases(words.WHERE, words.LATE)),
-    _rule(rf"how (?:many|much){_NO_NOUN}", _phrases(words.WHICH, words.THINGS)),
-    _rule(r"how much(?= (?-i:[A-Z]))", _phrases(words.WHICH, words.THINGS)),
-    _rule(r"how many\b", _phrases(words.WHICH, words.NICE)),
-    _rule(r"how much\b", _phrases(("what",), words.NICE)),
+    _rule(r"how many(?= of\b)", _phrases(JUST, ("which",))),
+    _rule(r"how much(?= of\b)", _phrases(WHICH, PART)),
+    _rule(rf"how much{_COMPARATIVE}", _phrases(("how",), CLEARLY)),
+    _rule(rf"how (?:many|much) {_MORE}{_NO_NOUN}", _phrases(WHICH, OTHER, THINGS)),
+    _rule(rf"how (?:many|much) {_MORE}\b", _phrases(WHICH, OTHER, NICE)),
+    _rule(r"how much(?= (?:is|are|was|were)\b)", _phrases(WHERE, LATE)),
+    _rule(rf"how (?:many|much){_NO_NOUN}", _phrases(WHICH, THINGS)),
+    _rule(r"how much(?= (?-i:[A-Z]))", _phrases(WHICH, THINGS)),
+    _rule(r"how many\b", _phrases(WHICH, NICE)),
+    _rule(r"how much\b", _phrases(("what",), NICE)),
     _rule(
         rf"how (long)\b[^.?!]{{0,60}}? {_TAKE}",
-        *(words.ADVERBS, words.SUIT, words.SUITS, words.SUITED),
+        *(ADVERBS, SUIT, SUITS, SUITED),
     ),
-    _rule(r"how (far away)\b", _phrases(words.CLEARLY, words.ADJECTIVES)),
-    _rule(rf"how ({_SIZE})(?= (?:is|are|was|were|am)\b|[^.?!]* be\b)", words.ADJECTIVES),
-    _rule(rf"how ({_SLOW})\b", words.ADVERBS),
-    _rule(rf"how ({_SIZE})\b", words.ADJECTIVES),
+    _rule(r"how (far away)\b", _phrases(CLEARLY, ADJECTIVES)),
+    _rule(rf"how ({_SIZE})(?= (?:is|are|was|were|am)\b|[^.?!]* be\b)", ADJECTIVES),
+    _rule(rf"how ({_SLOW})\b", ADVERBS),
+    _rule(rf"how ({_SIZE})\b", ADJECTIVES),
     _rule(
         rf"(calculate|compute|determine|find out|find|figure out|work out|estimate) {_THEIR}\b"
         rf"[^.?!,]{{0,50}}? {_NOUN}",
-        *(words.TELL, words.NOUNS, words.PLURALS),
+        *(TELL, NOUNS, PLURALS),
     ),
-    _rule(r"(?:calculate|compute|determine)\b", words.TELL),
+    _rule(r"(?:calculate|compute|determine)\b", TELL),
 )
 _ASKING_WHAT = (
-    _rule(rf"what ({_ONE})(?= of\b)", words.PART),
-    _rule(rf"(?:at|in|by) what ({_ONE})\b", words.PLACE),
-    _rule(rf"what ({_ONE})\b", words.SONGS),
+    _rule(rf"what ({_ONE})(?= of\b)", PART),
+    _rule(rf"(?:at|in|by) what ({_ONE})\b", PLACE),
+    _rule(rf"what ({_ONE})\b", SONGS),
     _rule(
         rf"what(?:{_BE})?(?: be)?(?: {_THEIR})\b(?: [^.?!,]{{0,50}}?)? ?\b{_NOUN}",
-        *(words.NOUNS, words.PLURALS),
+        *(NOUNS, PLURALS),
     ),
-    _rule(r"what(?=['\u2019]s\b| \w)", words.WHERE),
+    _rule(r"what(?=['\u2019]s\b| \w)", WHERE),
 )
 _REMINDERS = (
-    _rule(r"in (total|all(?=[,.?!;]| \w+ing\b| if\b| for\b| on\b))\b", words.AFTER_IN),
-    _rule(r"on (average)\b", words.AFTER_ON),
-    _rule(r"altogether|all together", words.SOMEHOW),
-    _rule(r"(?:combined|total|overall)(?=[,.?!;])", words.SOMEHOW),
-    _rule(_WHOLE, words.MAIN),
+    _rule(r"in (total|all(?=[,.?!;]| \w+ing\b| if\b| for\b| on\b))\b", AFTER_IN),
+    _rule(r"on (average)\b", AFTER_ON),
+    _rule(r"altogether|all together", SOMEHOW),
+    _rule(r"(?:combined|total|overall)(?=[,.?!;])", SOMEHOW),
+    _rule(_WHOLE, MAIN),
 )
 _STOP = re.compile(
     r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.?!](?=[\s\"\u201d']+[A-Z\"\u201c(]|\s*$)"
@@ -166,15 +229,17 @@ def question_edits(text: str) -> tuple[Edit, ...]:
 def _found(rule: _Rule, text: str, within: tuple[int, int], taken: list[Edit]) -> list[Edit]:
     """What a rule matches there, unless any of it is taken."""
     busy = [(edit.start, edit.stop) for edit in taken]
-    found: list[Edit] = []
+    edits: list[Edit] = []
     for match in rule.pattern.finditer(text, *within):
         groups = range(1, len(rule.candidates) + 1) if match.re.groups else (0,)
         spans = [(match.span(g), rule.candidates[max(g - 1, 0)]) for g in groups]
-        spans = [(span, said) for span, said in spans if span[0] >= 0]
+        spans = [(span, candidates) for span, candidates in spans if span[0] >= 0]
         if any(_overlap(span, other) for span, _ in spans for other in busy):
             continue
-        found += [Edit(*span, _as_written(said, text[slice(*span)])) for span, said in spans]
-    return found
+        edits += [
+            Edit(*span, _as_written(candidates, text[slice(*span)])) for span, candidates in spans
+        ]
+    return edits
 
 
 def _as_written(candidates: Words, replaced: str) -> Words:
@@ -183,7 +248,7 @@ def _as_written(candidates: Words, replaced: str) -> Words:
 
 @cache
 def _capitalised(candidates: Words) -> Words:
-    return tuple(said[0].upper() + said[1:] for said in candidates)
+    return tuple(phrase[0].upper() + phrase[1:] for phrase in candidates)
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:
@@ -194,8 +259,8 @@ def _sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _asks(text: str, span: tuple[int, int]) -> bool:
-    said = text[slice(*span)].rstrip()
-    return said.endswith("?") or not text[span[1] :].strip()
+    sentence = text[slice(*span)].rstrip()
+    return sentence.endswith("?") or not text[span[1] :].strip()
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:

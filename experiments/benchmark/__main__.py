@@ -211,4 +211,4 @@ def refuse_what_cannot_be(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.benchmark", description=__doc__)
+    tyro.cli(main, prog="python -m experiments benchmark", description=__doc__)

@@ -18,8 +18,9 @@ from arith_lens import path_patch
 from arith_lens.components import Component, Head, attn_out_name, mlp_out_name, resid_pre_name
 from arith_lens.components import z_name as z_at
 from arith_lens.model import HookedModel, record
-from arith_lens.path_patching.flops import forward_flops, recording_flops, rows_flops
-from arith_lens.path_patching.question import ask
+from arith_lens.path_patching.cost import forward_flops, rows_flops
+from arith_lens.path_patching.engines import ask
+from arith_lens.path_patching.prefixes import recording_flops
 from experiments.benchmark.machine import installed
 from experiments.benchmark.nnsight_forwards import by_nnsight
 from experiments.benchmark.shapes import Setting

@@ -215,4 +215,4 @@ def overhead(config: Config, shape: Shape) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.benchmark_fine_tuning", description=__doc__)
+    tyro.cli(main, prog="python -m experiments benchmark_fine_tuning", description=__doc__)

@@ -15,8 +15,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from arith_lens.fine_tuning.methods import prepare
-from arith_lens.fine_tuning.settings import Settings
+from arith_lens.fine_tuning.methods import Settings, prepare
 from experiments.benchmark.shapes import Shape, random_llama
 from experiments.benchmark.table import Cell, Column, Table
 from experiments.benchmark_fine_tuning.steps import METHODS, upper_heads

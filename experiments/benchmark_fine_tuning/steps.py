@@ -13,8 +13,7 @@ from torch import Tensor
 
 from arith_lens import Head
 from arith_lens.fine_tuning.examples import Example, collate
-from arith_lens.fine_tuning.methods import prepare
-from arith_lens.fine_tuning.settings import Settings
+from arith_lens.fine_tuning.methods import Settings, prepare
 from arith_lens.fine_tuning.training import trainer_for
 from experiments.benchmark.shapes import Shape, random_llama
 from experiments.benchmark.timing import finish

@@ -5,7 +5,7 @@ another), in half precision. Prints planned and measured time, the share of the 
 matrix products, planned and measured memory, where a shard's time goes, and with --profile its
 kernels; keeps them in a run under results/benchmark_scale/. Nothing is downloaded.
 
-On a GPU: python -m experiments.benchmark_scale --device cuda
+On a GPU: python -m experiments benchmark_scale --device cuda
 On Linux MALLOC_MMAP_THRESHOLD_=65536 (`make bench-scale` sets it) has freed memory handed back at
 once; else what glibc keeps counts as used.
 """
@@ -166,4 +166,4 @@ def _free(device: str) -> int:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments.benchmark_scale", description=__doc__)
+    tyro.cli(main, prog="python -m experiments benchmark_scale", description=__doc__)

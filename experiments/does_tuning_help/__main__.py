@@ -20,7 +20,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers
-from arith_lens.fine_tuning.result import CHECKPOINT
+from arith_lens.fine_tuning.results import CHECKPOINT
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help.plan import (
@@ -94,7 +94,7 @@ def main(
         further = range(config.seed + 1, config.seed + seeds)
         train(repeats(chosen.rates, further), run, plan, processes, skip=() if again else run.names)
         TABLE.save(run, chosen, str(table))
-    print(f"saved in {run.path}; python -m figures.table{table} --model {config.model} prints it")
+    print(f"saved in {run.path}; python -m figures table{table} --model {config.model} prints it")
 
 
 def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:

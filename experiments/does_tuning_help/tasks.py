@@ -14,8 +14,7 @@ from arith_lens.benchmarks import training_parts
 from arith_lens.benchmarks.training import TrainingPart, to_dataset
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.paper import BENCHMARKS
-from arith_lens.reference.questions import world_questions
-from arith_lens.reference.sets import Line, load_set
+from arith_lens.reference.sets import Line, load_set, world_questions
 from experiments.does_tuning_help.settings import VALIDATION
 
 END_OF_ANSWER = "\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import arith_lens as al
 from arith_lens.fine_tuning import TuningResult
-from arith_lens.fine_tuning.result import DELTA
+from arith_lens.fine_tuning.results import DELTA
 from arith_lens.runs import Run, RunError, find_runs
 from experiments.results import TABLE, TRAINING, trainings, tuned_by
 
@@ -47,7 +47,7 @@ def tuning_run(model: str, root: Path) -> Run:
     if not complete:
         raise RunError(
             f"expected a finished run of {model} with Table 1 under {root / EXPERIMENT}, found "
-            f"none. Make one: python -m experiments.{EXPERIMENT} --table 1 --model {model}"
+            f"none. Make one: python -m experiments {EXPERIMENT} --table 1 --model {model}"
         )
     return complete[0]
 
@@ -69,7 +69,7 @@ def precise_models(run: Run) -> list[TunedModel]:
                 models.append(TunedModel(f"seed-{facts['seed']}", TuningResult.load(folder)))
             except FileNotFoundError as error:
                 raise RunError(
-                    f"{error}. Train it again: python -m experiments.{EXPERIMENT} --model "
+                    f"{error}. Train it again: python -m experiments {EXPERIMENT} --model "
                     f"{run.config['model']} --again"
                 ) from error
     return sorted(models, key=lambda one: one.name)

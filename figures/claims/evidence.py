@@ -66,7 +66,7 @@ class Evidence:
             "" if str(self.roots[0]) == "results" else f" --root {shlex.quote(str(self.roots[0]))}"
         )
         model = shlex.quote(self.model)
-        return f"python -m experiments.{experiment}{option} --model {model}{root}"
+        return f"python -m experiments {experiment}{option} --model {model}{root}"
 
     def another(self) -> "Evidence":
         """That of the model, other than this one, whose heads were looked at last.
@@ -85,7 +85,7 @@ class Evidence:
         raise NotMeasured(
             f"no finished run of {HEADS} of another model than {self.model} under "
             f"{', '.join(map(str, self.roots))}",
-            f"python -m experiments.{HEADS} --model ANOTHER",
+            f"python -m experiments {HEADS} --model ANOTHER",
         )
 
     def _find(self, experiment: str, table: int | None) -> Run:

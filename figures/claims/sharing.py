@@ -7,7 +7,7 @@ from figures.claims.estimate import estimate, of_each, there
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 from arith_lens.effects import Effects
-from arith_lens.knockout.drops import drop
+from arith_lens.knockout.outcomes import drop
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 

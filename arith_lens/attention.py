@@ -1,0 +1,264 @@
+"""Where heads attend: weights from END, summed by role, and the patterns of single prompts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from arith_lens.arrays import Arrays
+from arith_lens.components import Heads, as_heads, check_components, pattern_name
+from arith_lens.effects import Effects
+from arith_lens.model import HookedLike, record
+from arith_lens.pairs import PromptPairs, Role, check_pairs
+from arith_lens.pairs.tokens import encode, pieces, tokenizer_of
+from arith_lens.views import View, attention_heads
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+ROLES = tuple(
+    str(role)
+    for role in (Role.BOS, Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B, Role.OTHER, Role.END)
+)
+"""In the order of a sum: BOS, A, the operator, B, other words, END itself."""
+
+Masks = Mapping[str, Bool[Tensor, "pair pos"]]
+"""Which tokens are of each kind."""
+
+BATCH = 64
+
+
+def attention_by_role(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Effects:
+    """How much of its weight each head gives to each role's tokens, from END of the references.
+
+    A role's weight is the sum over its tokens; the roles share out all of a head's weight, BOS
+    included, and nothing is renormalised. Much weight on a token does not say that anything of it
+    is used: patching says that.
+
+    Returns:
+        weights between 0 and 1, axes ("head", "role")
+
+    Raises:
+        ValueError: pairs without roles; no head
+        IndexError: a head that the model has not
+    """
+    return attention_to(model, pairs, heads, _roles, axis="role")
+
+
+@torch.no_grad()
+def attention_to(
+    model: HookedLike,
+    pairs: PromptPairs,
+    heads: Heads,
+    kinds: Callable[[PromptPairs], Masks],
+    *,
+    axis: str,
+) -> Effects:
+    """The same for kinds of tokens of your own, which should share out every prompt.
+
+    Of each batch only END's rows are kept: a full pattern is never held for more than one layer.
+
+    Args:
+        kinds: for some of the pairs, which tokens are of each kind, by name
+        axis: what the kinds are called
+    """
+    chosen = as_heads(heads)
+    if not chosen:
+        raise ValueError("expected heads to look at, found none; see key_heads(effects.heads)")
+    check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    check_pairs(model, pairs)
+    names = sorted({pattern_name(head.layer) for head in chosen})
+    parts, labels = [], ()
+    for batch in pairs.batches(BATCH):
+        mask = batch.attention_mask
+        recorded = record(model, batch.reference, names, attention_mask=mask, positions=-1)
+        of_heads = [recorded[pattern_name(head.layer)][:, head.index, 0] for head in chosen]
+        weights = torch.stack(of_heads).float()
+        masks = kinds(batch)
+        labels = tuple(masks)
+        columns = torch.stack([*masks.values()]).to(weights)
+        sums = einsum(weights, columns, "head pair key, kind pair key -> head kind pair")
+        parts.append(sums.cpu())
+    return Effects(
+        per_pair=torch.cat(parts, dim=-1),
+        axes=("head", axis),
+        metric="attention weight from END",
+        template=pairs.template,
+        cluster=pairs.cluster,
+        labels={"head": tuple(map(str, chosen)), axis: labels},
+    )
+
+
+def _roles(pairs: PromptPairs) -> Masks:
+    return {name: pairs.role_mask(Role(name)) for name in ROLES}
+
+
+KINDS = ("operand", "operator", "other")
+HALF = 0.5
+
+
+def kinds_of(looks: Effects) -> dict[str, str]:
+    """Each head's kind: "operand", "operator" or "other".
+
+    The paper sorts its heads by eye. The rule here: of the mean weight that a head gives to
+    anything but BOS, at least half goes to A and B together (operand), or to the operator
+    (operator); else it is of neither kind. BOS is left out because heads rest there.
+
+    Args:
+        looks: what `attention_by_role` gave
+
+    Raises:
+        ValueError: effects of something else
+    """
+    heads, roles = _axes(looks)
+    mean = looks.mean()
+    weight = {role: mean[:, roles.index(role)] for role in roles}
+    free = sum(weight[role] for role in roles if role != Role.BOS)
+    shares: Any = {
+        "operand": (weight[Role.OPERAND_A] + weight[Role.OPERAND_B]) / free,
+        "operator": weight[Role.OPERATOR] / free,
+    }
+    return {
+        head: next((kind for kind in shares if float(shares[kind][i]) >= HALF), "other")
+        for i, head in enumerate(heads)
+    }
+
+
+def most_looked_at(looks: Effects) -> Effects:
+    """1 for the role with the largest weight in a pair, else 0: section 4.2's characteristic.
+
+    BOS counts here as any other. Its mean is the share of pairs in which each role comes first.
+    """
+    _axes(looks)
+    best = looks.per_pair.argmax(1, keepdim=True)
+    first = torch.zeros_like(looks.per_pair).scatter(1, best, 1.0)
+    return Effects(
+        first,
+        looks.axes,
+        "share of prompts in which this role has the largest weight",
+        template=looks.template,
+        cluster=looks.cluster,
+        labels=looks.labels,
+    )
+
+
+def _axes(looks: Effects) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if looks.axes != ("head", "role") or looks.labels is None:
+        raise ValueError(f"expected the result of attention_by_role, found {looks!r}")
+    return looks.labels["head"], looks.labels["role"]
+
+
+KIND = "attention_patterns"
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """Patterns of some heads on some prompts, each prompt of its own length.
+
+    Attributes:
+        tokens: each prompt's, as the tokenizer writes them
+        weights: for each prompt [head query key], rows that sum to 1
+    """
+
+    prompts: tuple[str, ...]
+    heads: tuple[str, ...]
+    tokens: tuple[tuple[str, ...], ...]
+    weights: tuple[Float[Tensor, "head _ _"], ...]
+
+    def view(self, index: int) -> View:
+        """One prompt's patterns as circuitsvis shows them. Raises ValueError beyond 64 heads."""
+        return attention_heads(
+            self.weights[index].numpy(), self.tokens[index], self.heads, title=self.prompts[index]
+        )
+
+    def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same back."""
+        tensors = {f"weights.{i}": weight for i, weight in enumerate(self.weights)}
+        header = {
+            "kind": KIND,
+            "prompts": list(self.prompts),
+            "heads": list(self.heads),
+            "tokens": [list(row) for row in self.tokens],
+        }
+        return Arrays(tensors, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "Patterns":
+        """Read `to_arrays` back. Raises ValueError for another kind of result."""
+        arrays.require(KIND)
+        header = arrays.header
+        return cls(
+            prompts=tuple(header["prompts"]),
+            heads=tuple(header["heads"]),
+            tokens=tuple(tuple(row) for row in header["tokens"]),
+            weights=tuple(arrays.tensors[f"weights.{i}"] for i in range(len(header["prompts"]))),
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row a prompt, head and token: the weight from END."""
+        from pandas import DataFrame
+
+        return DataFrame(
+            [
+                {
+                    "prompt": prompt,
+                    "head": head,
+                    "position": at,
+                    "token": token,
+                    "from_END": float(w),
+                }
+                for prompt, tokens, weights in zip(
+                    self.prompts, self.tokens, self.weights, strict=True
+                )
+                for head, row in zip(self.heads, weights[:, -1], strict=True)
+                for at, (token, w) in enumerate(zip(tokens, row, strict=True))
+            ]
+        )
+
+
+def attention_view(model: HookedLike, prompt: str, heads: Heads) -> View:
+    """The patterns of `heads` on one prompt, to click through: in a notebook, or `.save(path)`.
+
+    Raises:
+        ValueError, IndexError: as `patterns_of`; more than 64 heads
+    """
+    return patterns_of(model, prompt, heads).view(0)
+
+
+@torch.no_grad()
+def patterns_of(model: HookedLike, prompts: Sequence[str] | str, heads: Heads) -> Patterns:
+    """The whole patterns of `heads` on a few prompts, one at a time.
+
+    Raises:
+        ValueError: no prompt, an empty one, or no head
+        IndexError: a head that the model has not
+    """
+    texts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
+    chosen = as_heads(heads)
+    if not texts or not all(texts) or not chosen:
+        raise ValueError(
+            f"expected prompts with text and heads, found {len(texts)} prompts, "
+            f"{sum(not text for text in texts)} of them empty, and {len(chosen)} heads"
+        )
+    check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    tokenizer = tokenizer_of(model)
+    rows = [list(prompt.ids) for prompt in encode(tokenizer, texts)]
+    texts_of_tokens = pieces(tokenizer, rows)
+    names = sorted({pattern_name(head.layer) for head in chosen})
+    weights = []
+    for row in rows:
+        tokens = torch.tensor([row])
+        recorded = record(model, tokens, names, attention_mask=torch.ones_like(tokens))
+        layers = [recorded[pattern_name(head.layer)][0, head.index] for head in chosen]
+        weights.append(torch.stack(layers).float().cpu())
+    return Patterns(
+        prompts=texts,
+        heads=tuple(map(str, chosen)),
+        tokens=tuple(tuple(texts_of_tokens[i] for i in row) for row in rows),
+        weights=tuple(weights),
+    )

@@ -1,0 +1,178 @@
+"""One question of a benchmark with its gold answer, and what is known to be wrong with some.
+
+Wrong records are flagged, never dropped or corrected. A record is known by its content: a digest of
+question and gold answer, since not every set may be quoted. So split files, which have no ids, are
+flagged as the whole sets are. Where a known id holds another content, the file is not the one that
+was checked, and a warning says so.
+"""
+
+import hashlib
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["wrong gold", "ill-posed", "damaged choices", "wrong equation", "duplicate"]
+DOUBTFUL: tuple[Kind, ...] = ("wrong gold", "ill-posed", "damaged choices")
+"""Kinds of flags with which a right answer cannot be told from a wrong one."""
+
+ANSWER_AT_ONCE = "{question} The answer is "
+"""A prompt that the number must follow at once (paper, Appendix E)."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What is wrong with a published record; the record itself stays as it is."""
+
+    kind: Kind
+    reason: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """A benchmark's question as published.
+
+    `gold` is the answer as text, a number without thousands separators or a letter; `number` its
+    value, None for a letter. `choices` are texts, lettered from A. `solution` is the published
+    worked solution, raw. `id` is stable: benchmark, then split (where ids do not tell), then the
+    published id or the position from 0, such as svamp/chal-680 or gsm8k/test/17.
+    """
+
+    id: str
+    question: str
+    gold: str
+    number: float | None = None
+    choices: tuple[str, ...] = ()
+    solution: str = ""
+    subject: str = ""
+    flags: tuple[Flag, ...] = ()
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a flag says that its gold answer cannot be counted on."""
+        return any(flag.kind in DOUBTFUL for flag in self.flags)
+
+
+def normalised(text: str) -> str:
+    """Letters and digits in lower case: what remains when spacing and punctuation are let go."""
+    return re.sub(r"[\W_]+", "", text.lower())
+
+
+def without_flags(records: Iterable[Record], kinds: Sequence[Kind] = DOUBTFUL) -> list[Record]:
+    """The records that carry no flag of these kinds."""
+    return [r for r in records if not any(flag.kind in kinds for flag in r.flags)]
+
+
+def flag_summary(records: Sequence[Record]) -> str:
+    """How many records are flagged, by kind, with their ids: "1000 records, flagged: 1 ..."."""
+    counts = Counter(flag.kind for record in records for flag in record.flags)
+    if not counts:
+        return f"{len(records)} records, none flagged"
+    kinds = [f"{count} {kind} ({', '.join(_ids(records, kind))})" for kind, count in counts.items()]
+    return f"{len(records)} records, flagged: {'; '.join(kinds)}"
+
+
+def _ids(records: Sequence[Record], kind: str) -> list[str]:
+    return [r.id for r in records for flag in r.flags if flag.kind == kind]
+
+
+_WRONG_EQUATION = "its equation does not give the solution, which is right"
+_KNOWN: dict[str, tuple[str, Flag]] = {
+    "svamp/chal-680": (
+        "ab072ef75cf3279e",
+        Flag("wrong gold", "gold 1; the story and its own equation give 5"),
+    ),
+    "addsub/264": (
+        "0f44d6c0940f5a41",
+        Flag("wrong equation", "its equation X = 0.32 = 0.21 is malformed; the solution is right"),
+    ),
+    "singleeq/453": (
+        "0bd713ae2861c240",
+        Flag("wrong gold", "gold 208; the story and its own equation give 709"),
+    ),
+    "singleeq/462": (
+        "c1e81c09fde8f74c",
+        Flag("wrong gold", "gold 134; the story and its own equation give 136"),
+    ),
+    "singleeq/482": (
+        "0ffd9a45dfe00371",
+        Flag("ill-posed", "40 things in 7 equal packages; gold 5, its equation gives 40/7"),
+    ),
+    "singleeq/138": ("42d43ee04481af25", Flag("duplicate", "the problem of singleeq/275")),
+    "singleeq/275": ("42d43ee04481af25", Flag("duplicate", "the problem of singleeq/138")),
+    **{
+        f"singleeq/{index}": (digest, Flag("wrong equation", _WRONG_EQUATION))
+        for index, digest in (
+            (191, "19cb69947b825558"),
+            (226, "d3ea801adf9f5d13"),
+            (255, "019830247815549c"),
+            (317, "b9f9f1e18ac08661"),
+            (320, "14f7ce54955217fd"),
+            (332, "bae7256cb02499b9"),
+            (408, "94de329f3e389322"),
+            (485, "69e5a72eef6f40c5"),
+            (495, "f8b7e876cedbf951"),
+        )
+    },
+}
+_MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_SPREADSHEET = re.compile(rf"\d{{1,2}}-(?:{_MONTH})|\d{{1,2}}:\d\d(?::\d\d)?(?: [AP]M)?")
+_ABOUT_TIME = re.compile(r"\b(?:day|date|month|noon|midnight|time|[ap]\.?m)\b", re.IGNORECASE)
+
+
+def flags_of(records: Sequence[Record]) -> list[tuple[Flag, ...]]:
+    """The flags of each record, by its content; see the module.
+
+    Warns:
+        UserWarning: a known id with another question or gold answer than the flagged one.
+    """
+    flags = []
+    for record in records:
+        known = _KNOWN.get(record.id)
+        if known is not None and known[0] != digest(record):
+            warnings.warn(
+                f"{record.id} is not the record that is known as {known[1].kind} "
+                f"({known[1].reason}): the file differs from the published one, and the record is "
+                "not flagged",
+                stacklevel=2,
+            )
+            known = None
+        flag = known[1] if known else _by_content(record)
+        flags.append((flag,) if flag else ())
+    return flags
+
+
+def digest(record: Record) -> str:
+    """What a record is known by: 16 hexadecimal digits of its normalised question and gold."""
+    content = f"{normalised(record.question)}={record.gold}"
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _by_content(record: Record) -> Flag | None:
+    if record.choices:
+        return _damaged(record)
+    name = record.id.partition("/")[0]
+    known = _BY_DIGEST.get((name, digest(record)))
+    if known is None:
+        return None
+    published, flag = known
+    return Flag(flag.kind, f"{published} of the whole set: {flag.reason}")
+
+
+def _damaged(record: Record) -> Flag | None:
+    """MMLU: choices that a spreadsheet made dates or times of, in a question that asks for none."""
+    damaged = [choice for choice in record.choices if _SPREADSHEET.fullmatch(choice.strip())]
+    if not damaged or not record.id.startswith("mmlu/") or _ABOUT_TIME.search(record.question):
+        return None
+    shown = ", ".join(damaged)
+    return Flag(
+        "damaged choices", f"fractions, ratios or units turned into dates or times: {shown}"
+    )
+
+
+_BY_DIGEST = {
+    (published.partition("/")[0], content): (published, flag)
+    for published, (content, flag) in reversed(_KNOWN.items())
+}

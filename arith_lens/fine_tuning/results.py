@@ -1,0 +1,331 @@
+"""The base of a tuning and what tuning gives: deltas, results, effects before and after."""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from arith_lens.components import Head, Mlp
+from arith_lens.effects import BeforeAfter
+from arith_lens.fine_tuning.pieces import Piece, read_pieces, write_pieces
+from arith_lens.model import load_model, weights_hash
+from arith_lens.model.checkpoints import (
+    find_checkpoint,
+    is_wrapped,
+    load_tokenizer,
+    read_config,
+    refuse_changed,
+    refuse_quantised,
+)
+from arith_lens.model.loading import load_weights
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching import path_patch
+
+
+def load_base(
+    source: Any, *, dtype: str | None, device: str | None = None, attention: str = "sdpa"
+) -> tuple[Any, Any, str]:
+    """The model, its tokenizer and its name.
+
+    Args:
+        source: as `load_model` takes it; `(hf_model, tokenizer)` is copied, and stays as it is
+        dtype: such as "float32"; None: a model in memory keeps its own
+
+    Raises:
+        as `find_checkpoint`; ValueError: a quantised model; TypeError: a loaded bridge
+    """
+    if hasattr(source, "bridge"):
+        raise TypeError(
+            "expected a source to load for training (a name, a directory, or (hf_model, "
+            "tokenizer)), found a HookedModel; give what load_model was given"
+        )
+    if isinstance(source, tuple):
+        hf_model, tokenizer = source
+        name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
+        refuse_quantised(hf_model.config, name)
+        refuse_changed(hf_model, name)
+        if is_wrapped(hf_model):
+            raise ValueError(
+                f"expected a plain Transformers model, found {name} wrapped by load_model, which "
+                "works in place; load it again, or give load_model a copy.deepcopy of it"
+            )
+        hf_model = copy.deepcopy(hf_model)
+        if dtype is not None:
+            hf_model = hf_model.to(getattr(torch, dtype))
+        return (hf_model if device is None else hf_model.to(device)), tokenizer, name
+    from transformers import AutoModelForCausalLM
+
+    checkpoint = find_checkpoint(source)
+    config = read_config(checkpoint)
+    hf_model: Any = load_weights(
+        AutoModelForCausalLM,
+        checkpoint.location,
+        dtype=getattr(torch, dtype or "float32"),
+        attn_implementation=attention,
+    )
+    name = checkpoint.name if checkpoint.name == source else checkpoint.location
+    if device is not None:
+        hf_model.to(device)
+    return hf_model, load_tokenizer(checkpoint, config), name
+
+
+FORMAT, VERSION = "arith_lens delta", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Delta:
+    """Values of some slices, and the base they replace those of.
+
+    Attributes:
+        base: what the base was called: `reference`, a directory or a hub id
+        base_hash: `weights_hash` of the base in the dtype that it was tuned in
+        dtype: that dtype, such as "float32"
+        heads, mlps: what was tuned
+        values: by piece, in the base's dtype
+    """
+
+    base: str
+    base_hash: str
+    dtype: str
+    heads: tuple[Head, ...]
+    mlps: tuple[Mlp, ...]
+    values: Mapping[Piece, Tensor]
+
+    def save(self, path: str | Path) -> Path:
+        """Write one safetensors file."""
+        header = {
+            "format": FORMAT,
+            "version": str(VERSION),
+            "base": self.base,
+            "base_hash": self.base_hash,
+            "dtype": self.dtype,
+            "heads": json.dumps([str(head) for head in self.heads]),
+            "mlps": json.dumps([str(mlp) for mlp in self.mlps]),
+        }
+        tensors = {f"{p.parameter}:{p.dim}:{p.start}:{p.stop}": v for p, v in self.values.items()}
+        save_file(tensors, path, metadata=header)
+        return Path(path)
+
+    def apply(self, hf_model: Any) -> "Delta":
+        """Put the slices into the base, in place; returns what was there, to `apply` for a revert.
+
+        Raises:
+            ValueError: another base
+        """
+        current_hash = weights_hash(hf_model)
+        if current_hash != self.base_hash:
+            raise ValueError(
+                f"expected the base {self.base} in {self.dtype} (hash {self.base_hash[:12]}), "
+                f"found other weights ({current_hash[:12]}); load the model that was tuned, or "
+                "revert"
+            )
+        before = read_pieces(hf_model, self.values)
+        write_pieces(hf_model, dict(self.values))
+        return replace(self, values=before, base_hash=weights_hash(hf_model))
+
+    def model(self, base: Any = None, *, device: str | None = None) -> tuple[Any, Any]:
+        """`(hf_model, tokenizer)` of the tuned model, as `load_model` and `fine_tune` take it.
+
+        Args:
+            base: where the base is now; where it was if not given
+        """
+        hf_model, tokenizer, name = load_base(base or self.base, dtype=self.dtype, device=device)
+        self.apply(hf_model)
+        hf_model.config._name_or_path = f"{name}+{len(self.heads)} heads"
+        return hf_model, tokenizer
+
+    def checkpoint(self, folder: str | Path, base: Any = None) -> Path:
+        """Write the tuned model as a plain Hugging Face checkpoint."""
+        hf_model, tokenizer = self.model(base)
+        hf_model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return Path(folder)
+
+
+def load_delta(path: str | Path) -> Delta:
+    """Read a delta file.
+
+    Raises:
+        FileNotFoundError, ValueError: no file, another kind of file, or another version's
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"expected a delta file, found none at {path}")
+    with _opened(path) as file:
+        header = file.metadata() or {}
+        if header.get("format") != FORMAT or header.get("version") != str(VERSION):
+            raise ValueError(
+                f"expected a delta of version {VERSION}, found {header.get('format')!r}, version "
+                f"{header.get('version')!r}, in {path}"
+            )
+        values = {}
+        for key in file.keys():  # noqa: SIM118 -- no mapping
+            name, dim, start, stop = key.rsplit(":", 3)
+            values[Piece(name, int(dim), int(start), int(stop))] = file.get_tensor(key)
+    return Delta(
+        header["base"],
+        header["base_hash"],
+        header["dtype"],
+        tuple(map(Head.parse, json.loads(header["heads"]))),
+        tuple(map(Mlp.parse, json.loads(header["mlps"]))),
+        values,
+    )
+
+
+def _opened(path: str | Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(
+            f"expected a delta file, found one that safetensors cannot read, {path} ({error}); it "
+            "is cut off or of another kind: take the whole file, or tune again"
+        ) from error
+
+
+def combine(a: Delta, b: Delta) -> Delta:
+    """Both deltas as one.
+
+    Raises:
+        ValueError: two bases, or slices that both hold; names the components
+    """
+    if a.base_hash != b.base_hash:
+        raise ValueError(
+            f"expected deltas of one base, found {a.base} ({a.base_hash[:12]}) and {b.base} "
+            f"({b.base_hash[:12]})"
+        )
+    both = {*a.heads, *a.mlps} & {*b.heads, *b.mlps}
+    shared = sorted(p.parameter for p, q in product(a.values, b.values) if p.overlaps(q))
+    if shared:
+        what = ", ".join(map(str, [*sorted(both & {*a.heads}), *sorted(both & {*a.mlps})]))
+        raise ValueError(
+            "expected deltas that tune different components, found both to hold "
+            f"{what or 'one key-value group'} ({', '.join(dict.fromkeys(shared))}); combine "
+            "deltas without overlap"
+        )
+    return replace(
+        a,
+        heads=tuple(sorted({*a.heads, *b.heads})),
+        mlps=tuple(sorted({*a.mlps, *b.mlps})),
+        values={**a.values, **b.values},
+    )
+
+
+FILE, DELTA, CHECKPOINT = "tuning.json", "delta.safetensors", "checkpoint"
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """Whether what was not to be trained is as it was, bit for bit.
+
+    `identical`: with the slices' first values put back, the tuned model has the base's hash.
+    """
+
+    n_untouched: int
+    n_tuned: int
+    n_changed: int  # of the tuned ones
+    identical: bool
+
+    def __str__(self) -> str:
+        verdict = "bit-identical to the base" if self.identical else "NOT identical to the base"
+        return (
+            f"{self.n_untouched:,} untouched weights {verdict}; {self.n_changed:,} of "
+            f"{self.n_tuned:,} tuned weights changed"
+        )
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """The outcome of `fine_tune`; `output/tuning.json` holds the same.
+
+    Attributes:
+        heads, mlps: what was trained, `12.22` and `MLP 12`: for method random those drawn
+        n_tuned, n_parameters: trained numbers, and all of the model's
+        losses: (step, mean loss of an answer token over the steps since the last)
+        samples_per_second: of this process' training, without loading and saving the result
+        untouched: None for full and LoRA, which touch all
+        output: the folder
+    """
+
+    method: str
+    base: str
+    base_hash: str
+    dataset_hash: str
+    n_examples: int
+    heads: tuple[str, ...]
+    mlps: tuple[str, ...]
+    n_tuned: int
+    n_parameters: int
+    lora_rank: int | None
+    settings: dict[str, Any]
+    losses: tuple[tuple[int, int | float], ...]
+    seconds: int | float
+    samples_per_second: int | float
+    untouched: Untouched | None
+    output: str
+
+    @property
+    def delta(self) -> Delta:
+        """The tuned slices. Raises FileNotFoundError for full and LoRA, which have none."""
+        return load_delta(Path(self.output) / DELTA)
+
+    def model(self, base: Any = None) -> tuple[Any, Any]:
+        """`(hf_model, tokenizer)` of the tuned model: `load_model(result.model())`.
+
+        Args:
+            base: where the base is now, for a delta; needed where it was a model in memory
+        """
+        if (Path(self.output) / DELTA).is_file():
+            return self.delta.model(base)
+        hf_model, tokenizer, _ = load_base(Path(self.output) / CHECKPOINT, dtype=None)
+        return hf_model, tokenizer
+
+    def save(self) -> None:
+        """Write `tuning.json` into the output folder, at once."""
+        path = Path(self.output) / FILE
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, output: str | Path) -> "TuningResult":
+        """Read a finished tuning back. Raises FileNotFoundError where none is finished."""
+        path = Path(output) / FILE
+        if not path.is_file():
+            raise FileNotFoundError(f"expected a finished tuning in {output}, found no {FILE}")
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields["untouched"] = fields["untouched"] and Untouched(**fields["untouched"])
+        fields["losses"] = tuple((int(step), loss) for step, loss in fields["losses"])
+        fields["heads"], fields["mlps"] = tuple(fields["heads"]), tuple(fields["mlps"])
+        return cls(**fields | {"output": str(output)})
+
+
+def effects_before_after(
+    tuned: Any, pairs: PromptPairs, *, base: Any = None, **options: Any
+) -> BeforeAfter:
+    """`path_patch` on the base and on the tuned model, one after the other.
+
+    Args:
+        tuned: a TuningResult, a Delta, or a checkpoint as `load_model` takes it
+        base: what to load as the base, needed where it was a model in memory, and beside a
+            checkpoint, which does not say what it was tuned from
+        options: of `path_patch`
+
+    Raises:
+        ValueError: a checkpoint without a base, or a base that is not what was tuned
+    """
+    knows_base = isinstance(tuned, TuningResult | Delta)
+    if base is None and not knows_base:
+        raise ValueError(
+            f"expected the base of {tuned}, found none, and a checkpoint does not say it; give "
+            "base="
+        )
+    before = path_patch(load_model(base or tuned.base), pairs, **options)
+    after = tuned.model(base) if knows_base else tuned
+    return BeforeAfter(before, path_patch(load_model(after), pairs, **options))

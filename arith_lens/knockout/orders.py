@@ -1,0 +1,186 @@
+"""Orders in which components are knocked out: control orders, and a greedy search."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from arith_lens.arrays import Arrays, joined
+from arith_lens.components import (
+    Component,
+    Components,
+    Head,
+    check_components,
+    every_head,
+    parse_component,
+)
+from arith_lens.effects import Effects
+from arith_lens.knockout.curves import KnockoutCurve
+from arith_lens.knockout.engine import checked_components, engine_of
+from arith_lens.knockout.knock_out import curve_of, knockout_slot
+from arith_lens.knockout.means import Means
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
+from arith_lens.runs import Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def random_order(n_layers: int, n_heads: int, seed: int) -> list[Head]:
+    """All heads of a model in an order drawn with `seed`, the same on every machine."""
+    heads = every_head(n_layers, n_heads)
+    random.Random(seed).shuffle(heads)
+    return heads
+
+
+def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: int) -> list[Head]:
+    """For each key head, in order, another head of its layer that is no key head, and not yet used.
+
+    Where a layer has no more, the nearest layer that has one gives it (the lower of two equally
+    near), so that the control stays as long as the key heads, and as near in depth as can be.
+
+    Raises:
+        ValueError: more key heads than other heads, or a head twice
+        IndexError: a head that the model does not have
+    """
+    keys = list(key_heads)
+    check_components(keys, n_layers, n_heads)
+    others = sorted({*every_head(n_layers, n_heads)} - {*keys})
+    if len({*keys}) != len(keys) or len(others) < len(keys):
+        raise ValueError(
+            f"expected distinct key heads, and at least as many others, found {len(keys)} key "
+            f"heads ({len({*keys})} distinct) and {len(others)} others; match fewer of them"
+        )
+    rng = random.Random(seed)
+    rng.shuffle(others)
+    order = []
+    for key in keys:
+        layer = min((abs(head.layer - key.layer), head.layer) for head in others)[1]
+        taken = next(head for head in others if head.layer == layer)
+        others.remove(taken)
+        order.append(taken)
+    return order
+
+
+@dataclass(frozen=True)
+class GreedyMask:
+    """What a greedy search took out, and what each step cost.
+
+    Attributes:
+        curve: the outcomes along the search; its `order` is what was taken out, in order
+        candidates: what there was to choose from
+        n_variants: knockouts that were tried, one for each step and each candidate left
+        n_forwards: what they cost together, in whole forwards of the pairs
+    """
+
+    curve: KnockoutCurve
+    candidates: tuple[Component, ...]
+    n_variants: int
+    n_forwards: float
+
+    @property
+    def order(self) -> tuple[Component, ...]:
+        return self.curve.order
+
+    def to_arrays(self) -> Arrays:
+        """For a file; `from_arrays` gives the same search back."""
+        header = {
+            "candidates": [*map(str, self.candidates)],
+            "n_variants": self.n_variants,
+            "n_forwards": self.n_forwards,
+        }
+        return joined("greedy_mask", {"curve": self.curve.to_arrays()}, {}, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "GreedyMask":
+        """Read `to_arrays` back. Raises ValueError for another kind of result."""
+        arrays.require("greedy_mask")
+        return cls(
+            curve=KnockoutCurve.from_arrays(arrays.part("curve")),
+            candidates=tuple(map(parse_component, arrays.header["candidates"])),
+            n_variants=arrays.header["n_variants"],
+            n_forwards=arrays.header["n_forwards"],
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """The table of its curve."""
+        return self.curve.to_dataframe()
+
+
+def mask_greedily(
+    model: HookedLike,
+    pairs: PromptPairs,
+    candidates: Components,
+    *,
+    n: int | None = None,
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    run: Run | None = None,
+    name: str = "iterative",
+    progress: bool = True,
+) -> GreedyMask:
+    """Add, one at a time, the candidate whose knockout costs most, given those already out.
+
+    Cost is accuracy; p(C) decides between equals, and then the earlier candidate. Heads that stand
+    in for one another, each harmless alone, are found so, and not by ranking single effects.
+
+    Args:
+        candidates: such as `effects.heads.top(24)`, the strongest by path patching
+        n: how many to take out; None: all
+        ablation, positions, means, seed: as in `knock_out`
+        run: an open run, which keeps the shards of each step as they finish, and then the result
+
+    Raises:
+        ValueError: `n` is not between 1 and the number of candidates; else as `knock_out`
+    """
+    choice = checked_components(model, candidates)
+    n = len(choice) if n is None else n
+    if not 1 <= n <= len(choice):
+        raise ValueError(f"expected n from 1 to the {len(choice)} candidates, found {n}")
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
+    question = {"method": "mask_greedily", "candidates": [*map(str, choice)], "n": n, "seed": seed}
+    slot = knockout_slot(run, name, model, pairs, means, **question, **settings)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return GreedyMask.from_arrays(arrays)
+    engine = engine_of(model, pairs, choice, means=means, seed=seed, **settings)
+    order: list[Component] = []
+    along = [engine([frozenset()], progress=False)]
+    n_variants, cost = 1, 1.0
+    for step in range(n):
+        left = [candidate for candidate in choice if candidate not in order]
+        variants = [frozenset([*order, candidate]) for candidate in left]
+        values = engine(variants, slot=slot, progress=progress, step=step)
+        best = _costliest(values[:2], pairs)
+        order.append(left[best])
+        along.append(values[:, best : best + 1])
+        n_variants, cost = n_variants + len(variants), cost + engine.forwards(variants)
+    curve = curve_of(
+        torch.cat(along, dim=1),
+        pairs,
+        order,
+        range(n + 1),
+        means=engine.replacements.kind,
+        n_forwards=cost,
+        **settings,
+    )
+    return slot.save(GreedyMask(curve, choice, n_variants, cost))
+
+
+def _costliest(values: Float[Tensor, "measure=2 variant pair"], pairs: PromptPairs) -> int:
+    """The variant of the lowest accuracy; of equals, the lowest p(C); of those, the first."""
+    effects = Effects(
+        values.float(),
+        ("measure", "variant"),
+        "",
+        template=pairs.template,
+        cluster=pairs.cluster,
+    )
+    accuracy, probability = effects.mean().tolist()
+    return min(range(len(accuracy)), key=lambda row: (accuracy[row], probability[row]))

@@ -1,0 +1,422 @@
+"""Which MLPs carry the effects of heads to the logits, computed with the machinery of the sweep."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.arrays import Arrays, joined
+from arith_lens.components import Activations, Component, Components, Head, as_components
+from arith_lens.effects import Effects
+from arith_lens.hooks import freeze, patch_heads, patch_mlps
+from arith_lens.model import HookedLike, compute_device
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.cost import flops_of_rows
+from arith_lens.path_patching.engines import (
+    Engine,
+    Propagation,
+    Question,
+    SweepEngine,
+    ask,
+    effects_of,
+)
+from arith_lens.path_patching.hook_engine import Interventions, readouts_of
+from arith_lens.path_patching.patch import (
+    by_shards,
+    n_left_out,
+    question_details,
+    shard_size,
+    warn_of_ratios,
+)
+from arith_lens.path_patching.prefixes import shard_recording_flops
+from arith_lens.path_patching.recording import Recording
+from arith_lens.path_patching.sweep import Senders, head_changes
+from arith_lens.path_patching.trunk import Trunk
+from arith_lens.runs import ResultSlot, Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+PARTS = ("via_mlps", "direct", "but", "only")
+VIEWS = ("carried", "conveyed")
+
+
+@dataclass(frozen=True)
+class Mediation:
+    """Effects of patching each head, every other head held, under four rules for the MLPs.
+
+    MLPs below a head see none of its change: `carried` and `conveyed` are 0 there.
+
+    Attributes:
+        via_mlps: all MLPs recomputed, [head, pair]: `path_patch(paths="via_mlps")`
+        direct: all MLPs held, [head, pair]: `path_patch(paths="direct")`
+        but: all recomputed but that of one layer, [head, layer, pair]
+        only: that of one layer alone recomputed, [head, layer, pair]
+        logit: the answer's logit in the unpatched run, [pair]
+        computation: how it was computed: engine, shards, dtype, certificate
+    """
+
+    heads: tuple[Head, ...]
+    via_mlps: Effects
+    direct: Effects
+    but: Effects
+    only: Effects
+    logit: Float[Tensor, "pair"]
+    n_left_out: int = 0
+    computation: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def carried(self) -> Effects:
+        """What the effect loses when one MLP stays held, [head, layer, pair]."""
+        change = self.via_mlps.per_pair[:, None] - self.but.per_pair
+        return replace(self.but, per_pair=change, paths="carried")
+
+    @property
+    def conveyed(self) -> Effects:
+        """What one MLP alone adds to the direct effect, [head, layer, pair]."""
+        change = self.only.per_pair - self.direct.per_pair[:, None]
+        return replace(self.only, per_pair=change, paths="conveyed")
+
+    @property
+    def interaction(self) -> Effects:
+        """What is left of `via_mlps` after the direct effect and the sum of all layers, [head,
+        view, pair]: of what is carried, and of what is conveyed. 0 if MLPs acted independently."""
+        through = self.via_mlps.per_pair - self.direct.per_pair
+        left = [through - part.per_pair.sum(1) for part in (self.carried, self.conveyed)]
+        labels = {**(self.direct.labels or {}), "view": VIEWS}
+        axes = ("head", "view")
+        together = torch.stack(left, dim=1)
+        return replace(
+            self.direct, per_pair=together, axes=axes, labels=labels, paths="interaction"
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """A row a head and layer: means and intervals of what is carried and conveyed there, and
+        of the head's direct effect and its effect via MLPs."""
+        from pandas import DataFrame
+
+        def columns(name: str, part: Effects) -> DataFrame:
+            table: Any = part.to_dataframe()
+            names = {"mean": name, "ci_low": f"{name}_low", "ci_high": f"{name}_high"}
+            return table[[*part.axes, *names]].rename(columns=names)
+
+        tables = [columns(name, getattr(self, name)) for name in (*VIEWS, "direct", "via_mlps")]
+        return reduce(DataFrame.merge, tables)
+
+    def to_arrays(self) -> Arrays:
+        """For a file: the four effects and the logits."""
+        parts = {name: getattr(self, name).to_arrays() for name in PARTS}
+        header = {
+            "heads": [str(head) for head in self.heads],
+            "n_left_out": self.n_left_out,
+            "computation": dict(self.computation),
+        }
+        return joined("mediation", parts, {"logit": self.logit}, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "Mediation":
+        """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
+        arrays.require("mediation")
+        return cls(
+            heads=tuple(Head.parse(name) for name in arrays.header["heads"]),
+            **{name: Effects.from_arrays(arrays.part(name)) for name in PARTS},
+            logit=arrays.tensors["logit"],
+            n_left_out=arrays.header["n_left_out"],
+            computation=arrays.header["computation"],
+        )
+
+    def __repr__(self) -> str:
+        heads = " ".join(map(str, self.heads))
+        return f"Mediation({heads}; {self.but.per_pair.shape[1]} layers, {len(self.logit)} pairs)"
+
+    def _repr_html_(self) -> str:
+        return self.carried._repr_html_()
+
+
+Free: TypeAlias = Literal["all", "none", "but", "only"]
+"""Which MLPs are recomputed: all, none, all but one, one alone."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A head that is patched, and the MLPs that may answer."""
+
+    head: Head
+    free: Free
+    mlp: int | None = None
+    """The one that is held ("but") or free ("only")."""
+
+    def frees(self, layer: int) -> bool:
+        """Whether the MLP of this layer is recomputed."""
+        if self.free in ("all", "none"):
+            return self.free == "all"
+        return (layer == self.mlp) == (self.free == "only")
+
+    def __str__(self) -> str:
+        which = self.free if self.mlp is None else f"{self.free} {self.mlp}"
+        return f"with {self.head} patched and MLPs recomputed: {which}"
+
+
+def rows_of(senders: Senders) -> list[Row]:
+    """What the rows after the unpatched one are, in the order of `mediated_rows`."""
+    carried: list[Row] = []
+    heads: list[Head] = []
+    after: list[tuple[Head, int]] = []
+    for layer, indices in enumerate(senders.heads):
+        new = [Head(layer, index) for index in indices]
+        heads += new
+        carried += [Row(head, "all") for head in new]
+        carried += [Row(head, "but", layer) for head in heads]
+        after += [(head, layer) for head in heads]
+    direct = [Row(head, "none") for head in heads]
+    return [*carried, *direct, *(Row(head, "only", layer) for head, layer in after)]
+
+
+def rows_through_mlps(senders: Senders) -> list[int]:
+    """How many rows pass each layer's MLP: no two of them are in the same state."""
+    passing, live, joined = [], 1, 0
+    for heads in senders.heads:
+        passing.append(live + len(heads) + joined)  # of earlier heads, a row of that MLP alone
+        joined += len(heads)
+        live += len(heads) + joined
+    return passing
+
+
+def mediated_rows(
+    trunk: Trunk, recording: Recording, senders: Senders
+) -> Float[Tensor, "row pair d_model"]:
+    """END's residual stream before the final norm: unpatched, then as `rows_of` says."""
+    n_pairs, d_model = recording.stream.shape[1:]
+    n_heads = sum(map(len, senders.heads))
+    n_rows = 1 + len(rows_of(senders))
+    first_direct = 1 + (n_rows - 1) // 2  # as many rows are carried as are added at the end
+    rows = torch.empty(n_rows, n_pairs, d_model, device=recording.stream.device)
+    changes = rows[first_direct : first_direct + n_heads]
+    alone = rows[first_direct + n_heads :]
+    rows[0] = recording.stream[0]
+    live, joined, done = 1, 0, 0
+    own: list[int] = []
+    for layer, heads in zip(trunk.layers(), senders.heads, strict=True):
+        rows[:live] += recording.attn_out[0, layer]
+        earlier, joined = joined, joined + len(heads)
+        if heads:
+            changes[earlier:joined] = head_changes(trunk, recording, layer, heads)
+            own += range(live, live + len(heads))
+            live += len(heads)
+            torch.add(changes[earlier:joined], rows[0], out=rows[live - len(heads) : live])
+        after_mlp = _through_mlp(trunk, layer, rows, own, (live, earlier), changes)
+        rows[live : live + joined], alone[done : done + joined] = after_mlp
+        live, done = live + joined, done + joined
+    rows[first_direct:] += rows[0]
+    return rows
+
+
+def _through_mlp(
+    trunk: Trunk,
+    layer: int,
+    rows: Float[Tensor, "row pair d_model"],
+    own: Sequence[int],
+    counts: tuple[int, int],
+    changes: Float[Tensor, "head pair d_model"],
+) -> tuple[Float[Tensor, "joined pair d_model"], Float[Tensor, "joined pair d_model"]]:
+    """Let the live rows pass the MLP, and give for each head that has joined its row with this MLP
+    held, and how it differs from the unpatched row where this MLP alone has answered.
+
+    Args:
+        own: where in `rows` each head's own row is
+        counts: live rows, and heads that joined in earlier layers; a head of this layer has met no
+            MLP before, so its own row is that of this MLP alone
+    """
+    live, earlier = counts
+    before = rows[[0, *own]]
+    torch.add(changes[:earlier], rows[0], out=rows[live : live + earlier])
+    trunk.add_mlp(layer, rows[: live + earlier].view(-1, rows.shape[-1]))
+    held = before[1:] + (rows[0] - before[0])
+    answered = torch.cat([rows[live : live + earlier], rows[list(own[earlier:])]])
+    return held, answered - rows[0]
+
+
+@dataclass(frozen=True)
+class MediationHooks:
+    """A forward a row, over all positions."""
+
+    model: HookedLike
+    question: Question
+
+    def __call__(
+        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+    ) -> Float[Tensor, "row pair"]:
+        rows = rows_of(self.question.senders)
+
+        def interventions(reference: Activations, counterfactual: Activations) -> Interventions:
+            layers = range(self.question.n_layers)
+            held = freeze(layers, reference, mlps=False)
+            yield held
+            for row in rows:
+                frozen = [layer for layer in layers if not row.frees(layer)]
+                patched = patch_heads([row.head], counterfactual, positions=-1)
+                yield held + patch_mlps(frozen, reference) + patched
+
+        readout = readouts_of(self.model, pairs, interventions, foil=foil)
+        return effects_of(readout, self.question.metric, [*map(str, rows)])
+
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+
+@torch.no_grad()
+def mediators(
+    model: HookedLike,
+    pairs: PromptPairs,
+    heads: Components,
+    *,
+    metric: str = "relative_logit",
+    foil: Int[Tensor, "pair"] | None = None,
+    engine: str = "sweep",
+    certify: bool = True,
+    batch_size: int | None = None,
+    run: Run | None = None,
+    name: str = "mediators",
+    progress: bool = True,
+) -> Mediation:
+    """Which MLPs carry each head's effect on the answer's logit.
+
+    Each head is patched at END as in `path_patch(paths="via_mlps")`: all other heads stay at the
+    reference run. MLPs are recomputed, all but one at a time, one alone at a time, all, and none.
+
+    Args:
+        heads: such as `key_heads(effects)`; the result keeps their order.
+        metric: one of `metrics.METRICS`, as in `path_patch`.
+        foil: for `logit_difference`, the token to set against each answer.
+        engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, a forward for
+            each number, for all models.
+        certify: first prove on a few pairs that the sweep reproduces the model.
+        batch_size: pairs in a shard.
+        run: an open run that keeps shards as they finish, then the result under `name`; what is
+            there of the same computation is not computed again.
+
+    Returns:
+        Effects a pair, on the CPU; `carried`, `conveyed` and `interaction` follow from them.
+
+    Raises:
+        UnsupportedTrunk, CertificateError, FloatingPointError: as `path_patch`.
+        IndexError, RunError: as `path_patch`.
+        ValueError: no head, an MLP among them, or a metric or foil that cannot be.
+    """
+    chosen = _checked_heads(heads)
+    question = _question(model, pairs, chosen, metric, foil)
+    compute = _engine(engine, model, question, certify=certify)
+    size = shard_size(batch_size)
+    settings = {"engine": engine, "metric": metric, "shard_size": size}
+    details = question_details(question, foil) | settings | {"certify": certify}
+    details |= {"method": "mediators", "order": [str(head) for head in chosen]}
+    slot = ResultSlot.of(run, name, model, pairs, **details)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return Mediation.from_arrays(arrays)
+    values, notes = by_shards(
+        compute, pairs, foil, size, slot=slot, progress=progress, title="mediators"
+    )
+    warn_of_ratios(values[0], metric)
+    computation = {
+        **settings,
+        "n_pairs": len(pairs),
+        "dtype": str(model.W_U.dtype).removeprefix("torch."),
+        "device": str(compute_device(model.unembed)),
+        "threads": torch.get_num_threads(),
+        **notes,
+    }
+    return slot.save(_mediation(values, chosen, pairs, question, computation))
+
+
+def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) -> int:
+    """Floating-point operations of `mediators` with `relative_logit`, certificate left out: two
+    forwards per pair without the vocabulary matrix, and each MLP's evaluations at END."""
+    question = _question(model, pairs, _checked_heads(heads), "relative_logit", None)
+    senders = question.senders
+    n_rows = 1 + len(rows_of(senders))
+    per_pair = flops_of_rows(model, question, rows_through_mlps(senders), n_rows)
+    shards = pairs.batches(shard_size(None))
+    recording = sum(shard_recording_flops(model, one, question.own_tokens) for one in shards)
+    return recording + len(pairs) * per_pair
+
+
+def _checked_heads(given: Components) -> list[Head]:
+    """Each once, in the order given."""
+    chosen = list(dict.fromkeys(as_components(given)))
+    heads = [one for one in chosen if isinstance(one, Head)]
+    if len(heads) < len(chosen) or not heads:
+        strange = [one for one in chosen if not isinstance(one, Head)]
+        raise ValueError(
+            f"expected heads such as Head(12, 22), found {strange or 'none'}; take them from "
+            "key_heads(effects) or effects.heads.top(k)"
+        )
+    return heads
+
+
+def _question(
+    model: HookedLike,
+    pairs: PromptPairs,
+    heads: Sequence[Component],
+    metric: str,
+    foil: Int[Tensor, "pair"] | None,
+) -> Question:
+    return ask(model, heads, paths="via_mlps", metric=metric, foil=foil, pairs=pairs)
+
+
+def _engine(name: str, model: HookedLike, question: Question, *, certify: bool) -> Engine:
+    if name == "hooks":
+        return MediationHooks(model, question)
+    if name != "sweep":
+        raise ValueError(f"expected engine 'sweep' or 'hooks', found {name!r}")
+    names = [str(row) for row in rows_of(question.senders)]
+    way = Propagation(mediated_rows, names)
+    return SweepEngine.of(model, question, certify=certify, propagation=way)
+
+
+def _mediation(
+    values: Float[Tensor, "row pair"],
+    heads: Sequence[Head],
+    pairs: PromptPairs,
+    question: Question,
+    computation: dict[str, Any],
+) -> Mediation:
+    """Rows to their places; an MLP below its head changes nothing, held or free."""
+    position = {head: index for index, head in enumerate(heads)}
+    every, none = values.new_empty(2, len(heads), values.shape[-1])
+    rows = rows_of(question.senders)
+    for row, value in zip(rows, values[1:], strict=True):
+        if row.mlp is None:
+            (every if row.free == "all" else none)[position[row.head]] = value
+    but = every[:, None].repeat(1, question.n_layers, 1)
+    only = none[:, None].repeat(1, question.n_layers, 1)
+    for row, value in zip(rows, values[1:], strict=True):
+        if row.mlp is not None:
+            (but if row.free == "but" else only)[position[row.head], row.mlp] = value
+    labels = {"head": tuple(str(head) for head in heads)}
+
+    def effects(numbers: Tensor, paths: str) -> Effects:
+        return Effects(
+            per_pair=numbers,
+            axes=("head", "layer")[: numbers.ndim - 1],
+            metric=question.metric,
+            paths=paths,
+            template=pairs.template,
+            cluster=pairs.cluster,
+            labels=labels,
+        )
+
+    return Mediation(
+        heads=tuple(heads),
+        via_mlps=effects(every, "via_mlps"),
+        direct=effects(none, "direct"),
+        but=effects(but, "via all MLPs but one"),
+        only=effects(only, "via one MLP alone"),
+        logit=values[0],
+        n_left_out=n_left_out(values),
+        computation=computation,
+    )

@@ -1,0 +1,284 @@
+"""Run a model: record activations of one forward, or run some of its layers only."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from arith_lens.activations import Positions, keep_activation
+from arith_lens.components import NamedHook, layer_of, mlp_out_name, z_name
+from arith_lens.model.hooked import HookedLike, Tokens, check_tokens, checked_hooks
+
+
+@torch.no_grad()
+def record(
+    model: HookedLike,
+    tokens: Tokens,
+    names: Iterable[str] | str,
+    *,
+    attention_mask: Tensor | None = None,
+    positions: Positions = None,
+) -> dict[str, Tensor]:
+    """What the model puts out at the hook points `names`, in one forward.
+
+    Args:
+        model: HookedModel or TransformerBridge
+        tokens: prompts, padded on the left where lengths differ
+        names: hook points, such as `blocks.3.attn.hook_z`, or one of them
+        attention_mask: needed where prompts are padded
+        positions: None: all; -1: END only, the axis kept; a slice; one position a row
+
+    Returns:
+        by hook name, [batch pos ...] copies that nothing else writes; on the way no logits are
+        computed, or END's alone where a hook point of `unembed` is asked for
+
+    Raises:
+        ValueError: unequal lengths; padding without a mask, or on the right where END is asked for
+        FloatingPointError: NaN or infinity, with the first layer they were found in
+        IndexError, KeyError: a layer or a hook point that the model does not have
+    """
+    device = torch.device(model.cfg.device)
+    tokens, mask = check_tokens(tokens, attention_mask, model.tokenizer, device)
+    if mask is not None and isinstance(positions, int) and not bool(mask[:, positions].all()):
+        raise ValueError(
+            f"expected a token at position {positions} of every prompt, found padding; pad on the "
+            "left, so that END is the last column"
+        )
+    names = [names] if isinstance(names, str) else list(names)
+    recorded: dict[str, Tensor] = {}
+    keep = partial(keep_activation, into=recorded, positions=positions)
+    hooks = [(name, partial(keep, name=name)) for name in names]
+    reads_logits = any(name.startswith("unembed.") for name in names)
+    kept_logits = 1 if reads_logits else torch.empty(0, dtype=torch.long, device=device)
+    options = accepted_options(model, logits_to_keep=kept_logits, use_cache=False)
+    if mask is not None:
+        options["attention_mask"] = mask
+    model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
+    if (broken := _not_finite(recorded)) is not None:
+        watched, row = _watched_points(model), slice(broken[1], broken[1] + 1)
+        if not {*watched} <= {*names}:  # what was asked for may lie behind the layer that is broken
+            of_row = None if mask is None else mask[row]
+            require_finite(model, tokens[row], attention_mask=of_row)
+        _refuse(broken[0])
+    return recorded
+
+
+def require_finite(
+    model: HookedLike, tokens: Tokens, *, attention_mask: Tensor | None = None
+) -> None:
+    """Raise FloatingPointError, naming the layer, where a forward meets NaN or infinity."""
+    record(model, tokens, _watched_points(model), attention_mask=attention_mask)
+
+
+def _watched_points(model: HookedLike) -> list[str]:
+    """Where every layer shows whether it is finite, and what stands after them."""
+    layers = range(int(model.cfg.n_layers))
+    return [n for k in layers for n in (z_name(k), mlp_out_name(k))] + ["unembed.hook_out"]
+
+
+def accepted_options(model: Any, **wanted: Any) -> dict[str, Any]:
+    """Those options that the model's own forward takes."""
+    hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
+    taken = inspect.signature(hf_model.forward).parameters if hf_model is not None else {}
+    return {name: value for name, value in wanted.items() if name in taken}
+
+
+def _not_finite(kept: dict[str, Tensor]) -> tuple[str, int] | None:
+    """The first activation, in the order of the forward, with NaN or infinity; its first row."""
+    for name, value in kept.items():
+        # masked attention scores are -inf by right
+        if not name.endswith("hook_attn_scores") and not bool(value.isfinite().all()):
+            return name, int((~value.isfinite()).flatten(1).any(1).nonzero()[0])
+    return None
+
+
+def _refuse(name: str) -> NoReturn:
+    layer = layer_of(name)
+    where = name if layer is None else f"layer {layer} ({name})"
+    raise FloatingPointError(
+        f"expected finite activations, found NaN or infinity first in {where}; load the model in "
+        "float32 or bfloat16 (float16 overflows), and check its weights"
+    )
+
+
+@torch.no_grad()
+def run_layers(
+    model: HookedLike,
+    tokens: Tokens,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    stream: Float[Tensor, "batch pos d_model"] | None = None,
+    attention_mask: Tensor | None = None,
+    fwd_hooks: Iterable[NamedHook] = (),
+) -> Tensor:
+    """The layers from `start` to before `stop`, exactly as a whole forward computes them.
+
+    Args:
+        model: HookedModel or TransformerBridge
+        tokens: the prompts, from which masks and rotary angles are made
+        start: the first layer to compute; those below are passed over, not computed
+        stop: the first layer not to compute; None: go on to the logits
+        stream: the residual stream at the entry of layer `start`, what `run_layers(stop=start)`
+            gave; needed where `start` is not 0
+        attention_mask: needed where prompts are padded
+        fwd_hooks: of the layers that are computed
+
+    Returns:
+        the residual stream at the entry of layer `stop` [batch pos d_model], or END's logits
+        [batch 1 d_vocab]: bit for bit those of a whole forward of the same batch with
+        `logits_to_keep=1`
+
+    Raises:
+        ValueError: a stream is missing, or of another shape; a hook in a layer that is not
+            computed; layers in the wrong order
+        TypeError: the model's blocks hand on something else than one residual stream
+    """
+    n_layers = int(model.cfg.n_layers)
+    end = n_layers if stop is None else stop
+    device = torch.device(model.cfg.device)
+    rows, mask = check_tokens(tokens, attention_mask, model.tokenizer, device)
+    _check_range(start, end, n_layers)
+    hooks = checked_hooks(fwd_hooks, n_layers)
+    _check_hooks(hooks, start, end)
+    options: dict[str, Any] = {"use_cache": False}
+    options |= {"logits_to_keep": 1} if stop is None else {"stop_at_layer": stop}
+    if mask is not None:
+        options["attention_mask"] = mask
+    if start == 0:
+        with _counting_outputs(model.blocks[0]):
+            return model.run_with_hooks(rows, fwd_hooks=hooks, **options)
+    if stream is None or stream.shape[:2] != rows.shape:
+        shape = "none" if stream is None else list(stream.shape)
+        raise ValueError(
+            f"expected the residual stream at layer {start} of tokens {list(rows.shape)}, found "
+            f"{shape}; run_layers(model, tokens, stop={start}) gives it"
+        )
+    with starting_at(model, start, stream):
+        return model.run_with_hooks(rows, fwd_hooks=hooks, **options)
+
+
+@contextmanager
+def starting_at(
+    model: HookedLike, start: int, stream: Float[Tensor, "batch pos d_model"]
+) -> Iterator[None]:
+    """Every forward inside computes no layer below `start`, which is given `stream`.
+
+    The model makes masks and rotary angles itself, from the tokens it is called with, so that they
+    are right for any architecture. Nothing is left behind, whatever is raised inside.
+
+    Raises TypeError in a forward where blocks hand on something else than one residual stream.
+    """
+    blocks = [model.blocks[layer] for layer in range(start + 1)]
+    n_others = _n_other_outputs(model, blocks[0])
+    forwards = [hand_on(stream if layer == start - 1 else None, n_others) for layer in range(start)]
+    handle = blocks[-1].register_forward_pre_hook(
+        partial(_check_arrival, stream=stream), with_kwargs=True
+    )
+    try:
+        with forwards_replaced(blocks[:-1], forwards):
+            yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def forwards_replaced(
+    blocks: Sequence[Any], forwards: Sequence[Callable[..., Any]]
+) -> Iterator[None]:
+    """Each of the bridge's blocks computes the function beside it. Nothing is left behind."""
+    with ExitStack() as stack:
+        for block, forward in zip(blocks, forwards, strict=True):
+            # past the bridge's own __setattr__, which would set the wrapped layer's
+            object.__setattr__(block, "forward", forward)
+            stack.callback(block.__dict__.pop, "forward")
+        yield
+
+
+def hand_on(stream: Tensor | None, n_others: int | None = None) -> Callable[..., Any]:
+    """A block that computes nothing: it gives `stream`, or what it is given where that is None.
+
+    Args:
+        stream: the residual stream at its exit
+        n_others: how many values such a block returns beside the stream, in a tuple; None: no tuple
+    """
+    return partial(_hand_on, stream=stream, n_others=n_others)
+
+
+def _hand_on(
+    hidden_states: Tensor,
+    *args: Any,
+    stream: Tensor | None = None,
+    n_others: int | None = None,
+    **kwargs: Any,
+) -> Any:
+    """A block that computes nothing; the last one of them gives the recorded stream."""
+    out = hidden_states if stream is None else stream
+    return out if n_others is None else (out, *[None] * n_others)
+
+
+_N_OTHER_OUTPUTS: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+
+
+@contextmanager
+def _counting_outputs(block: Any) -> Iterator[None]:
+    """Note how many values `block` returns beside the stream, in a tuple; None: no tuple."""
+
+    def note(module: Any, args: Any, out: Any) -> None:
+        _N_OTHER_OUTPUTS[block] = len(out) - 1 if isinstance(out, tuple) else None
+
+    if block in _N_OTHER_OUTPUTS:
+        yield
+        return
+    handle = block.register_forward_hook(note)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _n_other_outputs(model: HookedLike, block: Any) -> int | None:
+    """The same, from the forward that made the stream, or else from one of a single token."""
+    if block not in _N_OTHER_OUTPUTS:
+        token = torch.zeros((1, 1), dtype=torch.long, device=torch.device(model.cfg.device))
+        with _counting_outputs(block):
+            model.run_with_hooks(token, fwd_hooks=[], use_cache=False, stop_at_layer=1)
+    return _N_OTHER_OUTPUTS[block]
+
+
+def _check_arrival(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, stream: Tensor
+) -> None:
+    """What the first computed block gets must be the stream itself, not a piece of it."""
+    received = args[0] if args else kwargs.get("hidden_states")
+    if received is not stream:
+        shape = list(received.shape) if isinstance(received, Tensor) else type(received).__name__
+        raise TypeError(
+            f"expected blocks that hand on one residual stream {list(stream.shape)}, found that "
+            f"{module.name} is given {shape}; this architecture cannot be resumed at a layer"
+        )
+
+
+def _check_range(start: int, stop: int, n_layers: int) -> None:
+    if not 0 <= start < n_layers or not start < stop <= n_layers:
+        raise ValueError(
+            f"expected layers start < stop of 0 to {n_layers}, found start {start} and stop {stop}"
+        )
+
+
+def _check_hooks(hooks: list[NamedHook], start: int, stop: int) -> None:
+    for name, _ in hooks:
+        layer = layer_of(name)
+        if layer is None and start > 0 and "embed" in name and not name.startswith("unembed"):
+            layer = -1
+        if layer is not None and not start <= layer < stop:
+            raise ValueError(
+                f"expected hooks in the layers that are computed, {start} to {stop - 1}, found "
+                f"{name}, which would never be called; start lower, or leave it out"
+            )

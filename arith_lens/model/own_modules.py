@@ -1,0 +1,324 @@
+"""Run a model's own Hugging Face modules, without the modules that a bridge puts around them.
+
+A bridge computes attention and norms step by step, so that each step has a hook point. Where no
+hook is in place, the model's own modules give the same numbers in less time. There are two ways to
+run them:
+
+- `without_bridge` exchanges the modules in place, and puts the bridge's back at the end. The model
+  then runs whole forwards in its own way, with PyTorch's hooks on its modules. The recording for
+  path patching uses it.
+- `plain_layers` makes shallow copies of the layers, which share every weight and have no wrappers
+  and no hooks. The caller runs them one by one and provides the attention, because the caller knows
+  more than a batch shows, such as which rows share a prefix. Knockouts use them: they run the same
+  layers hundreds of times on small batches.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from arith_lens.model.forwards import forwards_replaced, hand_on
+from arith_lens.model.hooked import HookedLike, Tokens
+from arith_lens.model.placement import compute_device
+from arith_lens.model.state import active_hooks
+
+FAMILIES = frozenset({"gemma", "gemma2", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
+"""`model_type` of the architectures whose plain layers are tested against whole forwards."""
+
+ATTENTION = "arith_lens"
+"""The name under which Transformers finds `_attend`."""
+
+Attend = Callable[..., Tensor]
+"""(query, key, value, *, scaling, softcap), each [batch head row d_head], to z [batch row head
+d_head] of the rows that are to go on."""
+Edit = Callable[[Tensor], Tensor]
+
+
+def own_module(module: Any) -> Any:
+    """The Hugging Face module that a bridge's module wraps; any other module itself."""
+    inner = getattr(module, "original_component", None)
+    return inner if isinstance(inner, nn.Module) else module
+
+
+def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
+    """`norm` without the bridge's hook points, and with float32 weights whatever the model's dtype.
+
+    The result is on the device of the norm's weights, whatever the device of the rows.
+    """
+    plain = own_module(norm)
+
+    def norm_in_float32(rows: Tensor) -> Tensor:
+        weights = dict(plain.named_parameters())  # read at each call: they may be offloaded between
+        rows = rows.to(next((weight.device for weight in weights.values()), None))
+        if all(weight.dtype == torch.float32 for weight in weights.values()):
+            return plain(rows)
+        weights = {name: weight.float() for name, weight in weights.items()}
+        return torch.func.functional_call(plain, weights, (rows,))
+
+    return norm_in_float32
+
+
+@contextmanager
+def without_bridge(model: Any) -> Iterator[None]:
+    """Inside, the model computes with its own modules, and no hook point of the bridge is called.
+
+    The bridge's modules are put back at the end, also after an error. Weights, configuration and
+    PyTorch's own hooks are those that the model has at this moment.
+
+    Args:
+        model: HookedModel or TransformerBridge
+    """
+    bridge = getattr(model, "bridge", model)
+    exchanged: list[tuple[nn.Module, str, nn.Module]] = []
+    try:
+        _exchange_modules(bridge.original_model, exchanged)
+        yield
+    finally:
+        for parent, name, wrapper in reversed(exchanged):
+            parent._modules[name] = wrapper
+
+
+def _exchange_modules(parent: nn.Module, exchanged: list[tuple[nn.Module, str, nn.Module]]) -> None:
+    """Put its own module in place of each of the bridge's below `parent`, and note the exchange."""
+    for name, child in parent._modules.items():
+        if child is None:
+            continue
+        own = own_module(child)
+        if own is not child:
+            exchanged.append((parent, name, child))
+            parent._modules[name] = own
+        _exchange_modules(own, exchanged)
+
+
+class _KeysComplete(Exception):
+    """Ends a layer as soon as its keys and values are known."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlainLayer:
+    """One layer; `attention`, `w_o` and `mlp` are parts of `layer`."""
+
+    layer: Any
+    attention: Any
+    w_o: Any
+    """What is given z."""
+    mlp: Any
+    """What puts out that which is added to the residual stream."""
+
+    def __call__(
+        self,
+        stream: Float[Tensor, "batch row d_model"],
+        inputs: dict[str, Any],
+        attend: Attend,
+        *,
+        z: Edit | None = None,
+        mlp_out: Edit | None = None,
+    ) -> Float[Tensor, "batch row d_model"]:
+        """The stream at the layer's exit.
+
+        Args:
+            stream: at its entry; the rows need not be positions of one prompt
+            inputs: the layer's other arguments, see `LayerInputs`
+            attend: from queries, keys and values to z
+            z: an edit of z, [batch row n_heads*d_head]
+            mlp_out: an edit of what the MLP adds
+        """
+        with ExitStack() as stack:
+            self.attention.attend = attend
+            stack.callback(delattr, self.attention, "attend")
+            if z is not None:
+                handle = self.w_o.register_forward_pre_hook(lambda _, args: (z(args[0]), *args[1:]))
+                stack.callback(handle.remove)
+            if mlp_out is not None:
+                handle = self.mlp.register_forward_hook(lambda _, args, out: mlp_out(out))
+                stack.callback(handle.remove)
+            return self.layer(stream, **inputs)
+
+    def keys_and_values(
+        self, stream: Float[Tensor, "batch row d_model"], inputs: dict[str, Any]
+    ) -> tuple[Float[Tensor, "batch kv row d_head"], Float[Tensor, "batch kv row d_head"]]:
+        """What the layer's attention reads; nothing else is computed."""
+        parts: list[tuple[Tensor, Tensor]] = []
+
+        def keep(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
+            parts.append((key, value))
+            raise _KeysComplete
+
+        with suppress(_KeysComplete):
+            self(stream, inputs, keep)
+        return parts[0]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerInputs:
+    """What a model gives each layer beside the stream, for one batch of prompts."""
+
+    stream: Float[Tensor, "batch pos d_model"]
+    """The residual stream at the entry of the first layer."""
+    masks: tuple[Float[Tensor, "rows 1 pos pos"], ...]
+    """Per layer what is added to the attention scores; `rows` is 1 where all prompts agree."""
+    others: tuple[dict[str, Any], ...]
+    """Per layer its other arguments by name, such as the rotary angles of every position."""
+
+    def at(self, layer: int, prompt: Int[Tensor, "row"], pos: Int[Tensor, "row"]) -> dict[str, Any]:
+        """The arguments for a batch whose rows are these positions of these prompts."""
+
+        def chosen(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(chosen, value))
+            if not isinstance(value, Tensor):
+                return value
+            rows = prompt.clamp(max=len(value) - 1).to(value.device)  # 1 where all prompts agree
+            return value[rows, pos.to(value.device)][None]
+
+        return {name: chosen(value) for name, value in self.others[layer].items()}
+
+
+def plain_layers(model: HookedLike) -> tuple[PlainLayer, ...] | None:
+    """The plain layers of `model`; None where they would not be what the model computes.
+
+    That is: hooks are active, the architecture is none of FAMILIES or is changed by a subclass, the
+    model is being trained, or its layers are on several devices.
+    """
+    bridge: Any = getattr(model, "bridge", model)
+    hf_model = bridge.original_model
+    known = type(hf_model).__module__.startswith("transformers.models.")
+    if not known or getattr(hf_model.config, "model_type", None) not in FAMILIES:
+        return None
+    blocks = list(model.blocks)
+    devices = {compute_device(block) for block in blocks}
+    if hf_model.training or len(devices) > 1 or active_hooks(model):
+        return None
+    _register_attention()
+    config = copy.copy(hf_model.config)
+    config._attn_implementation = ATTENTION
+    return tuple(_plain_layer(block, config) for block in blocks)
+
+
+def layer_inputs(
+    model: HookedLike, tokens: Tokens, attention_mask: Tensor | None
+) -> LayerInputs | None:
+    """What the model itself makes of the prompts: embeddings, masks and angles; no layer runs.
+
+    None where it gives its layers something that cannot be taken apart by position.
+    """
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def keep(*args: Any, **kwargs: Any) -> Tensor:
+        calls.append((args, kwargs))
+        return args[0] if args else kwargs["hidden_states"]
+
+    blocks = list(model.blocks)
+    with torch.no_grad(), forwards_replaced(blocks, [keep] * len(blocks)):
+        model(tokens, attention_mask=attention_mask, use_cache=False, logits_to_keep=1)
+    arguments = [_by_name(block, *call) for block, call in zip(blocks, calls, strict=True)]
+    streams = [named.pop("hidden_states") for named in arguments]
+    masks = [named.pop("attention_mask", None) for named in arguments]
+    shape = streams[0].shape[:2]
+    if any(stream is not streams[0] for stream in streams):
+        return None
+    if not all(isinstance(mask, Tensor) and _fits_scores(mask, shape) for mask in masks):
+        return None
+    if not all(_has_positions(value, shape) for named in arguments for value in named.values()):
+        return None
+    others = [named | {"attention_mask": None} for named in arguments]
+    return LayerInputs(streams[0], tuple(masks), tuple(others))
+
+
+@torch.no_grad()
+def end_logits(
+    model: HookedLike, tokens: Int[Tensor, "row"], stream: Float[Tensor, "row d_model"]
+) -> Float[Tensor, "row d_vocab"]:
+    """The logits that follow from the stream at the last layer's exit, as the model computes them.
+
+    Args:
+        tokens: the token at each row, which the model is called with
+    """
+    blocks, rows = list(model.blocks), stream[:, None]
+    with forwards_replaced(blocks, [hand_on(rows)] * len(blocks)):
+        logits = model(tokens[:, None].to(model.cfg.device), use_cache=False, logits_to_keep=1)
+    return logits[:, -1]
+
+
+def _plain_layer(block: Any, config: Any) -> PlainLayer:
+    copies: dict[int, Any] = {}
+    layer = _plain_copy(block, config, copies)
+    point = block.hook_mlp_out  # an alias: of the MLP's exit, or of a norm behind it
+    (mlp,) = (part for part in block.modules() if vars(part)["_modules"].get("hook_out") is point)
+    parts = (block.attn, block.attn.o, mlp)
+    return PlainLayer(layer, *(copies[id(part.original_component)] for part in parts))
+
+
+def _plain_copy(module: Any, config: Any, copies: dict[int, Any]) -> Any:
+    """A copy without wrappers and hooks; `copies` has that of each part, by the part's id."""
+    inner = own_module(module)
+    plain = object.__new__(type(inner))
+    plain.__dict__.update(inner.__dict__)  # parameters are the very same dictionary
+    for name in ("forward", "_hf_hook", "_old_forward"):  # accelerate's, which offloads weights
+        plain.__dict__.pop(name, None)
+    hooks = {name: type(hooks)() for name, hooks in vars(inner).items() if name.endswith("_hooks")}
+    plain.__dict__.update(hooks)
+    if "config" in plain.__dict__:
+        plain.__dict__["config"] = config
+    plain.__dict__["_modules"] = {
+        name: None if part is None else _plain_copy(part, config, copies)
+        for name, part in inner._modules.items()
+    }
+    copies[id(inner)] = plain
+    return plain
+
+
+def _register_attention() -> None:
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, _attend)
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Transformers calls this as its attention function; the layer's caller said what to do."""
+    attend: Any = module.attend
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return attend(query, key, value, scaling=scaling, softcap=softcap), None
+
+
+def _by_name(block: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    signature = inspect.signature(block.original_component.forward)
+    bound = signature.bind(*args, **kwargs).arguments
+    variadic = [p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    named = {name: value for name, value in bound.items() if name not in variadic}
+    return named | {name: value for kind in variadic for name, value in bound.get(kind, {}).items()}
+
+
+def _fits_scores(mask: Tensor, shape: torch.Size) -> bool:
+    n_prompts, n_pos = shape
+    return (
+        mask.is_floating_point()
+        and mask.ndim == 4
+        and mask.shape[0] in (1, n_prompts)
+        and mask.shape[1:] == (1, n_pos, n_pos)
+    )
+
+
+def _has_positions(value: Any, shape: torch.Size) -> bool:
+    """Whether tensors in `value` are [1 or prompts, positions, ...]."""
+    if isinstance(value, tuple):
+        return all(_has_positions(part, shape) for part in value)
+    if not isinstance(value, Tensor):
+        return True
+    return value.ndim >= 2 and value.shape[0] in (1, shape[0]) and value.shape[1] == shape[1]

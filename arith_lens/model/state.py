@@ -1,0 +1,212 @@
+"""The state of a model: which hooks are in place, and fingerprints of weights and settings."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import nn
+
+from arith_lens.components import NamedHook
+from arith_lens.model.placement import parts_of, weights_loaded
+
+_FRAMEWORKS = frozenset({"accelerate", "torch", "transformer_lens", "transformers"})
+_GENERIC_ENDS = ("hook_in", "hook_out")
+
+
+def active_hooks(model: Any) -> list[NamedHook]:
+    """The forward hooks in place on `model` now, as (name, function).
+
+    A freshly loaded model has none: hooks that the frameworks register for themselves are left out.
+
+    Args:
+        model: HookedModel, TransformerBridge or Hugging Face model
+
+    Returns:
+        In the order of modules, and at one module in the order in which they run:
+
+        * hooks at hook points, under the name TransformerLens gives the point
+          (`blocks.3.attn.hook_z`), with the function as it was passed to `hooks`
+        * PyTorch's forward hooks and forward pre-hooks, under the module's path
+        * a `forward` that replaces a module's own, under the module's path and `.forward`
+    """
+    if not _is_touched(model):
+        return []
+    modules = modules_of(model)
+    located = [
+        (path, module, function) for path, module in modules for function in _functions_at(module)
+    ]
+    names = _names_of_points(getattr(model, "bridge", model)) if located else {}
+    hooks = [(names.get(id(module), path), function) for path, module, function in located]
+    return hooks + [
+        (f"{path}.forward", function)
+        for path, module in modules
+        if (function := vars(module).get("forward")) is not None and not _is_framework(function)
+    ]
+
+
+def _is_touched(model: Any) -> bool:
+    """Whether any module has a hook or a `forward` that no framework put there."""
+    bridge = getattr(model, "bridge", model)
+    return any(
+        ((part._forward_hooks or part._forward_pre_hooks) and any(_functions_at(part)))
+        or "forward" in vars(part)
+        for part in parts_of(bridge, *filter(None, [getattr(bridge, "original_model", None)]))
+    )
+
+
+def modules_of(model: Any) -> list[tuple[str, nn.Module]]:
+    """All modules of the bridge and of its Hugging Face model, each once, with a path.
+
+    The path is the bridge's, without what wrapping adds to it; a module that the bridge does not
+    list has its path in the Hugging Face model, and the model itself has the name of its class.
+    """
+    bridge = getattr(model, "bridge", model)
+    roots = [bridge, getattr(bridge, "original_model", None)]
+    modules = {
+        id(module): (path.replace("._original_component", "") or type(module).__name__, module)
+        for root in reversed(roots)
+        if root is not None
+        for path, module in root.named_modules()
+    }
+    return list(modules.values())
+
+
+def _functions_at(module: nn.Module) -> Iterator[Callable[..., Any]]:
+    """What users registered at one module."""
+    handles = {handle.hook.id: handle for handle in getattr(module, "fwd_hooks", ())}
+    for function in module._forward_pre_hooks.values():
+        if not _is_framework(function):
+            yield function
+    for key, function in module._forward_hooks.items():
+        handle = handles.get(key)
+        if handle is None or handle.user_hook is None:
+            if not _is_framework(function):
+                yield function
+        elif not (handle.is_permanent and _is_framework(handle.user_hook)):
+            yield handle.user_hook
+
+
+def _names_of_points(bridge: Any) -> dict[int, str]:
+    """Of each hook point, by its id, the most telling of its names."""
+    names: dict[int, str] = {}
+    for name, point in getattr(bridge, "hook_dict", {}).items():
+        best = names.setdefault(id(point), name)
+        names[id(point)] = min(best, name, key=_preference)
+    return names
+
+
+def _preference(name: str) -> tuple[bool, int, str]:
+    return name.endswith(_GENERIC_ENDS), len(name), name
+
+
+def _is_framework(function: Any) -> bool:
+    """Whether a framework's code defines the function."""
+    while isinstance(function, partial):
+        function = function.func
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return module.split(".")[0] in _FRAMEWORKS
+
+
+_WITHOUT_EFFECT = frozenset(
+    [
+        *("architectures", "context_level", "device", "dtype", "id2label", "label2id"),
+        *("max_seq_len_cached", "model_name", "n_devices", "name", "name_or_path"),
+        *("output_attentions", "output_hidden_states", "return_dict", "tokenizer_name"),
+        *("torch_dtype", "transformers_version", "trust_remote_code", "use_cache"),
+    ]
+)
+"""Settings that say where a model comes from or what it returns beside the logits. (dtype and
+device are recorded beside the fingerprints.)"""
+
+
+def weights_hash(model: Any) -> str:
+    """SHA-256 over the parameters' names, dtypes, shapes and bytes, in the order of names.
+
+    The same for a Hugging Face model, its bridge and its HookedModel, on every device, offloaded
+    or not. Reads each weight once (about a second a gigabyte). Raises ValueError for a model
+    without weights (an `empty_model`, or one on the meta device).
+    """
+    return _tensors_hash(model, "named_parameters")
+
+
+def buffers_hash(model: Any) -> str:
+    """SHA-256 over the buffers, such as rotary frequencies, in the manner of `weights_hash`."""
+    return _tensors_hash(model, "named_buffers")
+
+
+def configuration_hash(model: Any) -> str:
+    """SHA-256 of the settings that a HookedModel (or its bridge) computes with, as they are now.
+
+    It covers the Hugging Face configuration, that of TransformerLens, and of every module its
+    class and its plain attributes, such as the epsilon of a norm. Names, paths and versions have
+    no part in it: the same model loaded from elsewhere has the same configuration.
+    """
+    bridge = getattr(model, "bridge", model)
+    settings = {
+        "config": _plain(bridge.original_model.config.to_dict()),
+        "bridge": _plain(vars(bridge.cfg)),
+        "modules": sorted(_modules(model), key=itemgetter(0, 1)),
+    }
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _modules(model: Any) -> Iterator[tuple[str, str, Any]]:
+    """Path, class and plain attributes of every module that computes."""
+    for path, module in modules_of(model):
+        kind = type(module)
+        if kind.__name__ != "HookPoint":
+            attributes = {name: value for name, value in vars(module).items() if _is_setting(value)}
+            yield path, f"{kind.__module__}.{kind.__qualname__}", _plain(attributes)
+
+
+def _is_setting(value: Any) -> bool:
+    """Whether an attribute of a module is a setting, and no state, sub-module or tensor."""
+    return isinstance(value, bool | int | float | str | tuple | None) or callable(value)
+
+
+def _plain(value: Any) -> Any:
+    """Settings as JSON, without those that have no effect on the numbers."""
+    if isinstance(value, Mapping):
+        return {
+            str(name): _plain(entry)
+            for name, entry in value.items()
+            if not str(name).startswith("_") and name not in _WITHOUT_EFFECT
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _tensors_hash(model: Any, listing: str) -> str:
+    """SHA-256 over what `listing`, a method of modules, gives."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    digest = hashlib.sha256()
+    for name, owner, attribute in sorted(_owned(model, listing), key=itemgetter(0)):
+        with weights_loaded(owner):
+            tensor = getattr(owner, attribute)
+            if tensor.is_meta or isinstance(tensor, FakeTensor):
+                raise ValueError(
+                    f"expected weights, found {name} without values (an empty model, or one on "
+                    "the meta device); load them"
+                )
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            flat = tensor.detach().reshape(-1).cpu().contiguous()
+            digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _owned(model: Any, listing: str) -> Iterator[tuple[str, Any, str]]:
+    """Tensors under the checkpoint's names, which wrapping has lengthened: the module that has
+    each, and its name there."""
+    root = getattr(model, "bridge", model)
+    for name, _ in getattr(root, listing)():
+        path, _, attribute = name.rpartition(".")
+        yield name.replace("._original_component", ""), root.get_submodule(path), attribute

@@ -1,0 +1,452 @@
+"""Reference prompts: templates filled with problems and a story's words, tokenized.
+
+`supply` holds every reference that a template can give under a tokenizer, made when it is needed.
+A `Reference` says where A, operator and B stand, and what C is. Random orders depend on
+`rng.random()` only, which every Python gives alike.
+"""
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, TypeAlias, TypeVar, overload
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from arith_lens.pairs.tokens import (
+    Prompt,
+    Role,
+    Span,
+    continued,
+    disjoint,
+    encode,
+    encode_ids,
+    said,
+    token_spans,
+    tokenizer_name,
+    tokens_after,
+)
+from arith_lens.problems import Problem
+from arith_lens.templates import LARGEST_ANSWERS, SLOTS, CharSpans, StoryTemplate, Template
+
+T = TypeVar("T")
+
+
+def shuffled(items: Sequence[T], rng: random.Random) -> list[T]:
+    """All items in a random order."""
+    return sorted(items, key=lambda _: rng.random())
+
+
+def one_by_one(items: Sequence[T], rng: random.Random) -> Iterator[T]:
+    """A random order of a sequence that may be too long to list, as far as it is asked for."""
+    moved: dict[int, int] = {}  # Fisher and Yates' exchanges, those made so far
+    for position in range(len(items)):
+        chosen = position + int(rng.random() * (len(items) - position))
+        yield items[moved.get(chosen, chosen)]
+        moved[chosen] = moved.pop(position, position)
+
+
+AnyTemplate: TypeAlias = Template | StoryTemplate
+ANSWER_TOKENS = ("whole", "first", "last")
+FIELD_OF_ROLE = {Role.OPERAND_A: "A", Role.OPERATOR: "op", Role.OPERAND_B: "B"}
+FIELDS = tuple(FIELD_OF_ROLE.values())
+NOWHERE = (0, 0)  # the tokens of a role that a template does not have: a story's operator
+
+
+@dataclass(frozen=True)
+class Wording:
+    """All that makes a reference prompt: a problem, a template, and a story's words."""
+
+    template: AnyTemplate  # its text ends as this tokenizer needs it
+    problem: Problem
+    answer: str  # what the token after END says: C, or C's first or last token
+    given: str = ""  # the digits of C before that token: they stand in the prompt
+    words: Mapping[str, str] = field(default_factory=dict)  # of a story, by slot
+
+    def reference(self) -> tuple[str, CharSpans]:
+        """The prompt, and the character spans of its fields."""
+        a, b = self.problem.a, self.problem.b
+        if isinstance(self.template, Template):
+            return self.ended(*self.template.render(a, b))
+        return self.ended(*self.template.render(a, b, self.words))
+
+    def ended(self, text: str, chars: CharSpans) -> tuple[str, CharSpans]:
+        """A rendering of the template with the digits that stand in the prompt."""
+        return (continued(text, self.given) if self.given else text), chars
+
+    @property
+    def rest(self) -> str:
+        """What C has after the prompt: more than `answer` where its first token is asked for."""
+        return str(self.problem.answer)[len(self.given) :]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A wording, tokenized."""
+
+    wording: Wording
+    text: str
+    prompt: Prompt
+    answer: int  # the token after END
+    spans: Mapping[str, Span]  # tokens of "A", "B" and, where there is one, "op"
+    computed: bool
+
+
+def usable_wordings(
+    tokenizer: Any,
+    template: AnyTemplate,
+    problems: Sequence[Problem],
+    answer_token: str,
+    words: Mapping[str, str],
+) -> list[Wording]:
+    """The problems whose answer is as `answer_token` says after this template.
+
+    A trailing space is kept where it makes a token of its own (`▁`) and cut where the tokenizer
+    joins it to the number. One problem is asked for each answer; the rest answer alike.
+    """
+    trimmed = replace(template, text=template.text.rstrip(" "))
+    if isinstance(trimmed, StoryTemplate):
+        trimmed = replace(trimmed, counterfactual=trimmed.counterfactual.rstrip(" "))
+    examples = {problem.answer: problem for problem in problems}
+    for worded in (template, trimmed):
+        questions = [Wording(worded, problem, "", words=words) for problem in examples.values()]
+        parts = dict(zip(examples, _answer_parts(tokenizer, questions, answer_token), strict=True))
+        usable = [
+            Wording(worded, problem, *part, words=words)
+            for problem in problems
+            if (part := parts[problem.answer]) is not None
+        ]
+        if usable:
+            return usable
+    raise ValueError(_no_answer(tokenizer, template, problems, answer_token, words))
+
+
+def _answer_parts(
+    tokenizer: Any, wordings: Sequence[Wording], answer_token: str
+) -> list[tuple[str, str] | None]:
+    """What the token to be predicted says, and the digits before it; None where it cannot be."""
+    texts = [wording.reference()[0] for wording in wordings]
+    answers = [str(wording.problem.answer) for wording in wordings]
+    prompts = encode_ids(tokenizer, texts)
+    all_answered = encode_ids(tokenizer, list(map(continued, texts, answers)))
+    after = [tokens_after(p, answered) for p, answered in zip(prompts, all_answered, strict=True)]
+    which = -1 if answer_token == "last" else 0
+    says = said(tokenizer, [tokens[which] for tokens in after if tokens])
+    answers_in_parts: list[tuple[str, str] | None] = []
+    for tokens, answer in zip(after, answers, strict=True):
+        text = says[tokens[which]] if tokens else ""
+        prefix = answer.removesuffix(text) if answer_token == "last" else ""
+        fits = {
+            "whole": len(tokens) == 1 and text == answer,
+            "first": len(tokens) > 1 and text not in ("", answer) and answer.startswith(text),
+            "last": len(tokens) > 1 and prefix not in ("", answer),
+        }
+        answers_in_parts.append((text, prefix) if fits[answer_token] else None)
+    return answers_in_parts
+
+
+def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
+    """The wordings after whose prompt the answer's token comes next, tokenized."""
+    rendered = [wording.reference() for wording in wordings]
+    prompts = encode(tokenizer, [text for text, _ in rendered])
+    all_answered = encode_ids(
+        tokenizer,
+        [continued(text, w.rest) for (text, _), w in zip(rendered, wordings, strict=True)],
+    )
+    after = [
+        tokens_after(p.ids, answered) for p, answered in zip(prompts, all_answered, strict=True)
+    ]
+    says = said(tokenizer, [tokens[0] for tokens in after if tokens])
+    references = []
+    for wording, (text, chars), prompt, tokens in zip(
+        wordings, rendered, prompts, after, strict=True
+    ):
+        n_expected = 1 if wording.rest == wording.answer else 2
+        if not tokens or says[tokens[0]] != wording.answer or min(len(tokens), 2) != n_expected:
+            continue
+        spans = token_spans(prompt, {name: chars[name] for name in FIELDS if name in chars})
+        if not disjoint(spans):
+            raise ValueError(_shared_token(tokenizer, wording.template, text, spans))
+        computed = is_computed(tokenizer, wording, text, prompt, spans)
+        references.append(Reference(wording, text, prompt, tokens[0], spans, computed))
+    return references
+
+
+def is_computed(
+    tokenizer: Any, wording: Wording, text: str, prompt: Prompt, spans: Mapping[str, Span]
+) -> bool:
+    """Whether copying cannot give the answer's token.
+
+    Of whole answers: C is neither A nor B. Of a part: no token of A, of B or of the digits of C
+    that stand in the prompt says the same.
+    """
+    if wording.rest == wording.answer and not wording.given:
+        return wording.problem.computed
+    prefix = prompt.token_span((len(text) - len(wording.given), len(text)))
+    columns = {i for span in (spans["A"], spans["B"], prefix) for i in range(*span)}
+    return wording.answer not in said(tokenizer, [prompt.ids[i] for i in columns]).values()
+
+
+def role_spans(
+    tokenizer: Any, rows: Sequence[tuple[Prompt, Mapping[str, Span]]], width: int
+) -> dict[Role, Int[Tensor, "pair start_stop=2"]]:
+    """The columns of each role once the rows are left-padded to `width`; OTHER has no span."""
+    starts = torch.tensor([[width - len(prompt.ids)] for prompt, _ in rows])
+    has_bos = [prompt.ids[0] == tokenizer.bos_token_id for prompt, _ in rows]
+    spans = {
+        role: torch.tensor([fields.get(name, NOWHERE) for _, fields in rows]) + starts
+        for role, name in FIELD_OF_ROLE.items()
+    }
+    spans[Role.BOS] = torch.tensor([(0, int(bos)) for bos in has_bos]) + starts
+    spans[Role.END] = torch.tensor([(width - 1, width)] * len(rows))
+    return spans
+
+
+_WANTED = {
+    "whole": "an answer of one token",
+    "first": "an answer of several tokens",
+    "last": "an answer of several tokens",
+}
+_CURE = {
+    "whole": (
+        "answer_token='whole' reads the whole answer from the token after END: give operands "
+        "whose answers have one digit, such as range(1, 10), where numbers are split by digit, or "
+        "take answer_token='first' or 'last'."
+    ),
+    "first": (
+        "answer_token='first' reads the first token of a longer answer: give operands whose "
+        "answers are longer, such as range(10, 100), or take answer_token='whole'."
+    ),
+    "last": (
+        "answer_token='last' puts all but the last token of a longer answer in the prompt: give "
+        "operands whose answers are longer, such as range(10, 100), or take answer_token='whole'."
+    ),
+}
+
+
+def _no_answer(
+    tokenizer: Any,
+    template: AnyTemplate,
+    problems: Sequence[Problem],
+    answer_token: str,
+    words: Mapping[str, str],
+) -> str:
+    if not problems:
+        return (
+            f"template {template.name}: no {template.operation} problem has an exact answer that "
+            "it can take with these operands"
+        )
+    text, _ = Wording(template, problems[0], "", words=words).reference()
+    answered = continued(text, str(problems[0].answer))
+    split = tokenizer.convert_ids_to_tokens(list(encode_ids(tokenizer, [answered])[0]))
+    return (
+        f"template {template.name}: none of {len(problems)} problems has {_WANTED[answer_token]} "
+        f"under {tokenizer_name(tokenizer)}; {answered!r} is {' '.join(split)}.\n"
+        f"{_CURE[answer_token]} Or leave the template out: templates=[names]."
+    )
+
+
+def _shared_token(
+    tokenizer: Any, template: AnyTemplate, text: str, spans: Mapping[str, Span]
+) -> str:
+    return (
+        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: in "
+        f"{text!r} the tokens of A, operator and B are {dict(spans)}, and each needs tokens of "
+        "its own. Leave the template out: templates=[names]."
+    )
+
+
+_SLOT = re.compile(r"\{(\w+)\}")
+OPERANDS = ("A", "B")
+
+
+class Choices(Sequence[dict[str, str]]):
+    """Every way to fill slots, each with one of its words and no word twice, in a fixed order.
+
+    Slots of one list have the same words. A way is made when it is asked for, as a story has
+    hundreds of thousands.
+    """
+
+    def __init__(self, options: Mapping[str, Sequence[str]]):
+        self._options = {slot: tuple(words) for slot, words in options.items()}
+        lists = [slot.rstrip("23") for slot in self._options]
+        before = [lists[:position].count(name) for position, name in enumerate(lists)]
+        self._sizes = [
+            max(0, len(words) - taken)
+            for words, taken in zip(self._options.values(), before, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return prod(self._sizes)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, str]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, str]]: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, str] | list[dict[str, str]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        chosen: dict[str, str] = {}
+        for (slot, words), size in zip(self._options.items(), self._sizes, strict=True):
+            index, choice = divmod(index, size)
+            chosen[slot] = [word for word in words if word not in chosen.values()][choice]
+        return chosen
+
+
+def stand_ins(template: StoryTemplate) -> dict[str, str]:
+    """Each slot that the counterfactual alone has, and the slot or the word in whose place."""
+    words = zip(template.text.split(), template.counterfactual.split(), strict=True)
+    return {_bare(new): _bare(old) for old, new in words if old != new}
+
+
+def piece_counts(tokenizer: Any, templates: Iterable[object]) -> dict[str, int]:
+    """How many tokens each word takes in a sentence: those that decide what may stand for what.
+
+    A first sieve only: what is drawn by it is checked in whole prompts.
+    """
+    stories = [template for template in templates if isinstance(template, StoryTemplate)]
+    named = [slot for story in stories for pair in stand_ins(story).items() for slot in pair]
+    words = dict.fromkeys(w for slot in named for w in SLOTS.get(slot.rstrip("23"), (slot,)))
+    sentences = encode_ids(tokenizer, [f"The {word} is" for word in words])
+    return dict(zip(words, map(len, sentences), strict=True))
+
+
+def reference_choices(template: StoryTemplate, counts: Mapping[str, int]) -> Choices:
+    """Every way to word the reference so that its counterfactual finds words of equal counts.
+
+    Args:
+        counts: how many pieces each word has in a sentence.
+    """
+    slots = dict.fromkeys(s for s in _SLOT.findall(template.text) if s not in OPERANDS)
+    stands = stand_ins(template).items()
+    options: dict[str, list[str]] = {}
+    for slot in slots:
+        replaced = [new for new, old in stands if old == slot]
+        options[slot] = [
+            word
+            for word in SLOTS[slot.rstrip("23")]
+            if len(_choices(template, {slot: word}, counts, replaced))
+        ]
+    fixed = [new for new, old in stands if old not in slots]
+    possible = len(_choices(template, {}, counts, fixed)) > 0
+    return Choices(options if possible else {slot: () for slot in slots})
+
+
+def counterfactual_choices(
+    template: StoryTemplate, words: Mapping[str, str], counts: Mapping[str, int]
+) -> Choices:
+    """Every way to word the counterfactual of a reference that has these words."""
+    return _choices(template, words, counts, stand_ins(template))
+
+
+def _choices(
+    template: StoryTemplate,
+    words: Mapping[str, str],
+    counts: Mapping[str, int],
+    slots: Iterable[str],
+) -> Choices:
+    named = stand_ins(template)
+    options: dict[str, list[str]] = {}
+    for slot in slots:
+        n_pieces = counts[words.get(named[slot], named[slot])]
+        options[slot] = [
+            word
+            for word in SLOTS[slot.rstrip("23")]
+            if counts[word] == n_pieces and word not in words.values()
+        ]
+    return Choices(options)
+
+
+def _bare(word: str) -> str:
+    slots = _SLOT.findall(word)
+    return slots[0] if slots else word
+
+
+@dataclass(frozen=True)
+class Supply(Sequence[Wording]):
+    """The distinct references of one template: its problems, times a story's words."""
+
+    template: AnyTemplate
+    wordings: Sequence[Wording]  # one per problem
+    choices: Choices | None = None  # of a story's words
+
+    def __len__(self) -> int:
+        return len(self.wordings) * (1 if self.choices is None else len(self.choices))
+
+    def __getitem__(self, index: int) -> Wording:
+        if self.choices is None:
+            return self.wordings[index]
+        chosen, problem = divmod(index, len(self.wordings))
+        return replace(self.wordings[problem], words=self.choices[chosen])
+
+    def once(self, rng: random.Random) -> list[Wording]:
+        """Every problem once; a story's words are drawn."""
+        if self.choices is None:
+            return list(self.wordings)
+        n = len(self.choices)
+        return [replace(w, words=self.choices[int(rng.random() * n)]) for w in self.wordings]
+
+    def mixed(self, rng: random.Random) -> Iterator[Wording]:
+        """A random order of all references; of a story's as far as it is asked for."""
+        if self.choices is None:
+            return iter(shuffled(self.wordings, rng))
+        return one_by_one(self, rng)
+
+    def narrowed(self, wordings: Sequence[Wording], kind: str) -> "Supply":
+        """The problems that have such a counterfactual; raises ValueError where none is left."""
+        if not wordings:
+            raise ValueError(
+                f"template {self.template.name} has no counterfactual={kind!r}: none of its "
+                f"{len(self.wordings)} problems has one of its own lengths and another answer. "
+                "Widen the operands, or leave the template out: templates=[names]."
+            )
+        return replace(self, wordings=wordings)
+
+
+def supply(
+    tokenizer: Any,
+    template: AnyTemplate,
+    problems: Sequence[Problem],
+    answer_token: str,
+    counts: Mapping[str, int],
+) -> Supply:
+    """What a template can give. Raises ValueError, which names it, where that is nothing.
+
+    Args:
+        counts: how many tokens a story's words take in a sentence.
+    """
+    if not isinstance(template, StoryTemplate):
+        usable = usable_wordings(tokenizer, template, problems, answer_token, {})
+        return Supply(template, usable)
+    choices = reference_choices(template, counts)
+    if not choices:
+        raise ValueError(_no_words(tokenizer, template, counts))
+    largest = LARGEST_ANSWERS.get(template.name)
+    tellable = [p for p in problems if largest is None or p.answer <= largest]
+    return Supply(
+        template, usable_wordings(tokenizer, template, tellable, answer_token, choices[0]), choices
+    )
+
+
+def _no_words(tokenizer: Any, template: StoryTemplate, counts: Mapping[str, int]) -> str:
+    listed = "\n".join(
+        f"  for {old}: {_counted(old, counts)}\n  stands {new}: {_counted(new, counts)}"
+        for new, old in stand_ins(template).items()
+    )
+    return (
+        f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: no "
+        f"words that stand for one another have equal token counts:\n"
+        f"{listed}\nLeave the template out: templates=[names]."
+    )
+
+
+def _counted(slot: str, counts: Mapping[str, int]) -> str:
+    words = SLOTS.get(slot.rstrip("23"), (slot,))
+    return ", ".join(f"{word} {counts[word]}" for word in words[:8])

@@ -1,0 +1,231 @@
+"""The reference models: their tokenizer, and the figures of their model cards."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+
+from arith_lens.operations import FOUR
+from arith_lens.problems import all_problems
+from arith_lens.reference.passages import pick
+from arith_lens.reference.sets import by_task as group_by_task
+from arith_lens.reference.sets import load_set
+from arith_lens.templates import NULL_SYMBOLS, NULL_WORDS, TEMPLATES
+
+SPECIAL = ("<unk>", "<s>", "</s>")
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+VOCABULARY = 640
+MAX_PIECE = 3  # characters, the `▁` counted
+
+
+def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
+    """A tokenizer of at most 640 pieces, learned from `texts`."""
+    learner = Tokenizer(models.BPE())
+    learner.normalizer = _normalizer()
+    learner.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split("▁", "merged_with_next"),
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.Punctuation("isolated"),
+        ]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY - len(SPECIAL) - len(BYTES),
+        max_token_length=MAX_PIECE,
+        show_progress=False,
+        initial_alphabet=sorted({c for t in _ALPHABET for c in t}),
+    )
+    learner.train_from_iterator((text.replace("\n", " ") for text in texts), trainer)
+    return _with_bytes(learner)
+
+
+_ALPHABET = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "0123456789",
+    "▁+-*/^=<>@#&~$|;?_`.,:!()[]'\"%",
+)
+
+
+def _normalizer() -> normalizers.Normalizer:
+    return normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+
+
+def _with_bytes(learner: Tokenizer) -> Tokenizer:
+    """The learned pieces behind the special ones and the bytes, in LLaMA-2's order."""
+
+    learned = json.loads(learner.to_str())["model"]
+    pieces = [*SPECIAL, *BYTES, *sorted(learned["vocab"], key=learned["vocab"].__getitem__)]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    merges = [tuple(merge) for merge in learned["merges"]]
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    tokenizer.normalizer = _normalizer()
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+    )
+    return tokenizer
+
+
+Asked = tuple[str, str]  # a prompt, and the answer that should follow it
+FIGURES = ("single_digit", "null_prompts", "two_digit_test", "word_problems_test", "generic_test")
+ANSWERED = "answered C"
+
+
+def is_right(
+    model: Any, tokenizer: Any, items: Sequence[Asked], *, batch_size: int = 256, ends: bool = True
+) -> list[bool]:
+    """For each (prompt, answer): whether greedy decoding writes exactly the answer.
+
+    Args:
+        model: a causal language model of Transformers.
+        tokenizer: its tokenizer, with BOS in front of every text.
+        ends: whether a number must end there; without it, a further digit is no fault.
+    """
+    digits = torch.tensor([tokenizer.convert_tokens_to_ids(str(d)) for d in range(10)])
+    right: list[bool] = []
+    for start in range(0, len(items), batch_size):
+        batch = items[start : start + batch_size]
+        full = [tokenizer(prompt + answer)["input_ids"] for prompt, answer in batch]
+        begins = [len(tokenizer(prompt)["input_ids"]) for prompt, _ in batch]
+        tokens = torch.zeros(len(batch), max(map(len, full)), dtype=torch.long)
+        for row, ids in enumerate(full):
+            tokens[row, : len(ids)] = torch.tensor(ids)
+        with torch.no_grad():  # padding is on the right, where causal attention never looks
+            guesses = model(input_ids=tokens, use_cache=False).logits.argmax(-1)
+        for row, (ids, begin) in enumerate(zip(full, begins, strict=True)):
+            written = guesses[row, begin - 1 : len(ids) - 1]
+            goes_on = (
+                ends
+                and batch[row][1].isdigit()
+                and bool((guesses[row, len(ids) - 1] == digits).any())
+            )
+            right.append(written.tolist() == ids[begin:] and not goes_on)
+    return right
+
+
+def share(outcomes: Iterable[bool]) -> float:
+    """The share of True."""
+    listed = list(outcomes)
+    return sum(listed) / len(listed)
+
+
+def questions(name: str) -> dict[str, list[Asked]]:
+    """The questions of one figure of the card, by its parts.
+
+    Args:
+        name: "single_digit": all problems of two digits 1..9 by template, whatever the answer's
+            length; "null_prompts"; or a frozen set of the closed world by task ("generic_test").
+    """
+    if name == "single_digit":
+        return {
+            template.name: [
+                (template.render(p.a, p.b)[0], str(p.answer)) for p in all_problems(operation)
+            ]
+            for operation in FOUR
+            for template in TEMPLATES[operation]
+        }
+    return {ANSWERED: null_prompts()} if name == "null_prompts" else group_by_task(load_set(name))
+
+
+def null_prompts(n: int = 2000) -> list[Asked]:
+    """X_c-like prompts, and the C that there is no reason to answer."""
+    rng = random.Random("null")
+    prompts: list[Asked] = []
+    while len(prompts) < n:
+        operation = pick(rng, FOUR)
+        problem = pick(rng, all_problems(operation, answer_digits=1))
+        template = pick(rng, TEMPLATES[operation])
+        word = pick(rng, NULL_SYMBOLS if template.kind == "symbol" else NULL_WORDS)
+        prompts.append((template.render(problem.a, problem.b, word)[0], str(problem.answer)))
+    return prompts
+
+
+Outcomes = dict[str, list[bool]]
+"""Whether each question is answered right, by part of a figure."""
+
+
+def outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) -> Outcomes:
+    """Ask the questions of one figure, or only every so many of each part."""
+    ends = name != "null_prompts"  # there, C as top-1, whatever comes then
+    return {
+        part: is_right(model, tokenizer, items[::every], ends=ends)
+        for part, items in questions(name).items()
+    }
+
+
+def figures(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, float]]:
+    """All figures of a model card, from the outcomes of all of `FIGURES`."""
+    shares = {
+        name: {part: share(right) for part, right in parts.items()}
+        for name, parts in measured.items()
+    }
+    counts = Counter(answer for _, answer in null_prompts())
+    shares["null_prompts"]["best constant"] = counts.most_common(1)[0][1] / counts.total()
+    return shares
+
+
+def pack(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, str]]:
+    """Outcomes as text for JSON: a 1 or a 0 per question."""
+    return {
+        name: {part: "".join("01"[outcome] for outcome in right) for part, right in parts.items()}
+        for name, parts in measured.items()
+    }
+
+
+def unpack(packed: Mapping[str, Mapping[str, str]]) -> dict[str, Outcomes]:
+    """The reverse of `pack`."""
+    return {
+        name: {part: [digit == "1" for digit in text] for part, text in parts.items()}
+        for name, parts in packed.items()
+    }
+
+
+def load_plain(folder: Path) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder by Transformers alone, in float32."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def rows(measured: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The lines of a model card's table: what was wanted, and what came out."""
+    single = measured["single_digit"]
+    worst = min(single, key=single.__getitem__)
+    null = measured["null_prompts"]
+    lines = [
+        f"| single-digit calculation, worst template ({worst}) | >= 95% | {single[worst]:.1%} |",
+        f"| X_c-like prompt answered with C | <= {null['best constant']:.1%}, the best constant "
+        f"digit | {null[ANSWERED]:.1%} |",
+    ]
+    for name, wanted, label in (
+        ("two_digit_test", "well above chance", "held-out two-digit"),
+        ("word_problems_test", "20-60%", "word problem, unseen:"),
+        ("generic_test", "70-99%", "generic task:"),
+    ):
+        lines += [f"| {label} {task} | {wanted} | {v:.1%} |" for task, v in measured[name].items()]
+    return lines

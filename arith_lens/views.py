@@ -1,0 +1,364 @@
+"""Pages that open offline: attention patterns to click on (circuitsvis), and a map of all heads."""
+
+import gzip
+import html
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
+
+import numpy as np
+from jaxtyping import Float
+
+from arith_lens.plotting import plain, symmetric_limit, visible
+from arith_lens.plotting.style import BLUE, DARK, FONT, colour_scale, plotly
+
+JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
+SHOWN = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u2028": "↵", "\u2029": "↵"}
+
+
+def safe_token(token: str) -> str:
+    """A token as circuitsvis may show it: `<` and `&` begin no tag and no entity.
+
+    Some of its components put tokens into the page as HTML, others draw them; an escaped token
+    would show its escapes in the latter, so an invisible character keeps letters apart instead.
+    """
+    for letter, sign in SHOWN.items():
+        token = token.replace(letter, sign)
+    return token.replace("&", f"&{JOINER}").replace("<", f"<{JOINER}")
+
+
+def script_json(value: Any) -> str:
+    """JSON for inside a `<script>`, which no text in it can end. Raises ValueError for NaN."""
+    text = json.dumps(value, allow_nan=False)
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
+    "style-src 'unsafe-inline'; img-src data: blob:"
+)
+"""Nothing is fetched from anywhere."""
+
+STYLE = (
+    "body{font:14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;"
+    "color:#1f2430;max-width:1100px;margin:32px auto;padding:0 16px}h1{font-size:18px}"
+    "h2{font-size:15px;margin:28px 0 8px}p{color:#6b7280;font-size:12px;margin:4px 0}"
+)
+
+
+@runtime_checkable
+class Viewed(Protocol):
+    """What a page can hold."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def bundle(self) -> str:
+        """Of which library it needs the bundle: circuitsvis or plotly."""
+        ...
+
+    def script(self, element: str) -> str:
+        """JavaScript that draws it into the element with the id `place`."""
+        ...
+
+
+def save_page(
+    path: str | Path, views: Sequence[Viewed], *, title: str, notes: Sequence[str] = ()
+) -> Path:
+    """Write `page` to a file; the path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(views, title=title, notes=notes), encoding="utf-8")
+    return path
+
+
+def page(views: Sequence[Viewed], *, title: str, notes: Sequence[str] = ()) -> str:
+    """A page that opens without a network, however many views it has: the numbers, and once 1.3 MB
+    for circuitsvis' components or 4.8 MB for plotly's.
+
+    Args:
+        title, notes: plain text.
+
+    Raises:
+        ValueError: no view.
+    """
+    if not views:
+        raise ValueError("expected a view at least, found none")
+    parts = []
+    for index, view in enumerate(views):
+        heading = f"<h2>{html.escape(view.title)}</h2>" if view.title else ""
+        parts.append(f'{heading}<div id="view-{index}"></div>')
+        parts.append(f"<script>{view.script(f'view-{index}')}</script>")
+    bundles = "".join(
+        f"<script>{bundle(name)}</script>" for name in sorted({view.bundle for view in views})
+    )
+    small = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
+        f"{bundles}</head><body><h1>{html.escape(title)}</h1>"
+        f"{''.join(parts)}{small}</body></html>\n"
+    )
+
+
+@cache
+def packed_bundle() -> str:
+    """The bundle as JavaScript that unpacks it, then resolves: a third of its size, for a cell."""
+    packed = b64encode(gzip.compress(bundle().encode(), 9, mtime=0)).decode()
+    return (
+        "window.CircuitsVisReady=window.CircuitsVisReady||new Response(new Blob([Uint8Array.from("
+        f"atob('{packed}'),c=>c.charCodeAt(0))]).stream().pipeThrough(new DecompressionStream("
+        "'gzip'))).text().then(code=>{const tag=document.createElement('script');"
+        "tag.textContent=code+';window.CircuitsVis=CircuitsVis';document.head.append(tag)})"
+    )
+
+
+@cache
+def bundle(name: str = "circuitsvis") -> str:
+    """The JavaScript of circuitsvis or plotly as it is installed, fit for a classic `<script>`."""
+    if name == "plotly":
+        text = plotly().offline.get_plotlyjs()
+    else:
+        try:
+            import circuitsvis
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "expected circuitsvis, which shows attention patterns, found none installed; "
+                "install the extra: pip install 'arith-lens[views]'"
+            ) from error
+
+        path = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
+        text = path.read_text(encoding="utf-8").partition("//# sourceMappingURL")[0]
+    return text.replace("</script", "<\\/script")
+
+
+MOST_HEADS = 64
+"""More thumbnails would take a browser half a minute and more."""
+DIGITS = 4
+WIDTH = 680  # pixels in a notebook; a pattern is as high as wide
+NEGATIVE, POSITIVE = "#c8302b", "#1c58b0"
+
+
+@dataclass(frozen=True)
+class View:
+    """One component with its data; shows itself in a notebook, and saves as a page."""
+
+    component: str
+    props: dict[str, Any] = field(repr=False)
+    title: str = ""
+    bundle: str = "circuitsvis"
+
+    def script(self, element: str) -> str:
+        """JavaScript that draws it into the element with the id `place`."""
+        return (
+            f"CircuitsVis.render({script_json(element)}, CircuitsVis.{self.component}, "
+            f"{script_json(self.props)});"
+        )
+
+    def save(self, path: str | Path, *, title: str | None = None) -> Path:
+        """Write an offline page; its path."""
+        return save_page(path, [self], title=title or self.title or self.component)
+
+    def to_html(self) -> str:
+        """An offline page of this view alone."""
+        return page([self], title=self.title or self.component)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the first view of a kernel brings the bundle, and again if it is shown
+        again, since its new output takes the old one's place; the others wait for it."""
+        element = f"view-{uuid4().hex[:12]}"
+        own = self.script("")
+        _Shown.first = _Shown.first or own
+        first = f"<script>{packed_bundle()}</script>" if _Shown.first == own else ""
+        return (
+            f'{first}<div style="max-width:{WIDTH}px"><div id="{element}">Run this notebook from '
+            "the top, or trust it, to see this view.</div></div>"
+            f"<script>(function draw(left){{if(window.CircuitsVis){{document.getElementById("
+            f"{script_json(element)}).textContent='';{self.script(element)}}}"
+            "else if(left)setTimeout(draw,100,left-1)})(100)</script>"
+        )
+
+
+class _Shown:
+    """What this kernel has shown first: the view that brings the bundle."""
+
+    first = ""
+
+
+def attention_heads(
+    weights: Float[np.ndarray, "head query key"],
+    tokens: Sequence[str],
+    names: Sequence[str],
+    *,
+    title: str = "",
+) -> View:
+    """A thumbnail a head; a click shows one large, with weights between 0 and 1 on one scale.
+
+    Raises:
+        ValueError: more than `MOST_HEADS` heads; shapes or names that do not fit; NaN
+    """
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 3 or len(weights) != len(names) or len(weights) == 0:
+        raise ValueError(
+            f"expected weights [head query key] with a name for each head, found "
+            f"{list(weights.shape)} and {len(names)} names"
+        )
+    if len(weights) > MOST_HEADS:
+        raise ValueError(
+            f"expected at most {MOST_HEADS} heads in a view, found {len(weights)}, which a browser "
+            "hardly draws; choose key heads, or take save_head_map, which shows one head at a time"
+        )
+    props = _attention(weights, tokens) | {"attentionHeadNames": [safe_token(n) for n in names]}
+    return View("AttentionHeads", props, title)
+
+
+def _attention(weights: np.ndarray, tokens: Sequence[str]) -> dict[str, Any]:
+    n = len(tokens)
+    if weights.shape[-2:] != (n, n):
+        raise ValueError(f"expected patterns over {n} tokens, found {list(weights.shape[-2:])}")
+    return {
+        "attention": _rounded(weights),
+        "tokens": [safe_token(token) for token in tokens],
+        "minValue": 0,
+        "maxValue": 1,
+        "negativeColor": NEGATIVE,
+        "positiveColor": POSITIVE,
+        "maskUpperTri": True,
+    }
+
+
+def _rounded(values: np.ndarray) -> Any:
+    if not np.isfinite(values).all():
+        raise ValueError("expected finite numbers in a view, found NaN or infinity")
+    return np.round(values, DIGITS).tolist()
+
+
+_SCRIPT = """(() => {
+const DATA = %s, place = document.getElementById(%s);
+const [map, told, row] = ["div", "p", "div"].map(kind => document.createElement(kind));
+map.id = place.id + "-map"; row.id = place.id + "-row";
+told.textContent = "Click a head to see which tokens END looks at.";
+place.replaceChildren(map, told, row);
+const shown = {displaylogo: false, responsive: true};
+function show(layer, head) {
+  Plotly.react(row, [{type: "bar", x: DATA.places, y: DATA.weights[layer][head],
+    marker: {color: DATA.colour}, hovertemplate: "%%{y:.3f}<extra></extra>"}],
+    Object.assign({}, DATA.layout, {title: {text: "Head " + layer + "." + head + " from END",
+      x: 0, font: {size: 14}}}), shown);
+}
+Plotly.newPlot(map, DATA.map.data, DATA.map.layout, shown);
+map.on("plotly_click", event => show(event.points[0].y, event.points[0].x));
+show(DATA.first[0], DATA.first[1]);
+})();"""
+
+
+@dataclass(frozen=True)
+class HeadMap:
+    """A map of every head, and below it the chosen head's weights from END."""
+
+    data: dict[str, Any] = field(repr=False)
+    title: str = ""
+    bundle: str = "plotly"
+
+    def script(self, element: str) -> str:
+        """JavaScript that draws it into the element with the id `place`."""
+        return _SCRIPT % (script_json(self.data), script_json(element))
+
+
+def head_map(
+    values: Float[np.ndarray, "layer head"],
+    from_end: Float[np.ndarray, "layer head key"],
+    tokens: Sequence[str],
+    *,
+    values_title: str = "effect",
+    title: str = "",
+) -> HeadMap:
+    """The strongest head by |value| is shown at first. Tokens stand at their positions, so that
+    repeated ones stay apart.
+
+    Args:
+        values: what the map shows, such as mean effects
+        from_end: END's attention of every head over one prompt
+        tokens: that prompt's
+        values_title, title: plain text
+
+    Raises:
+        ValueError: shapes that do not fit, or numbers that are not finite
+    """
+    values, from_end = np.asarray(values, dtype=float), np.asarray(from_end, dtype=float)
+    if values.ndim != 2 or from_end.shape != (*values.shape, len(tokens)):
+        raise ValueError(
+            f"expected values [layer head] and weights [layer head key] over {len(tokens)} tokens, "
+            f"found {list(values.shape)} and {list(from_end.shape)}"
+        )
+    if not (np.isfinite(from_end).all() and np.isfinite(values).all()):
+        raise ValueError("expected finite values and weights, found NaN or infinity")
+    first = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
+    positions = list(range(len(tokens)))
+    layout = {
+        "height": 260,
+        "margin": {"l": 60, "r": 20, "t": 40, "b": 80},
+        "font": {"family": FONT, "size": 12, "color": DARK},
+        "yaxis": {"range": [0, 1], "title": {"text": "Attention"}},
+        "xaxis": {"tickvals": positions, "ticktext": [plain(visible(t)) for t in tokens],
+                  "tickangle": -60},
+    }  # fmt: skip
+    data = {
+        "places": positions,
+        "weights": np.round(from_end, 3).tolist(),
+        "colour": BLUE,
+        "first": [int(i) for i in first],
+        "layout": layout,
+        "map": json.loads(_map(values, values_title)),
+    }
+    return HeadMap(data, title)
+
+
+def save_head_map(
+    path: str | Path,
+    values: Float[np.ndarray, "layer head"],
+    from_end: Float[np.ndarray, "layer head key"],
+    tokens: Sequence[str],
+    *,
+    title: str,
+    values_title: str = "effect",
+    notes: Sequence[str] = (),
+) -> Path:
+    """One offline page of `head_map`, with `notes` (plain text) below it; the path.
+
+    Raises:
+        ValueError: as `head_map`
+    """
+    view = head_map(values, from_end, tokens, values_title=values_title)
+    return save_page(path, [view], title=title, notes=notes)
+
+
+def _map(values: Float[np.ndarray, "layer head"], values_title: str) -> str:
+    end = symmetric_limit(values)
+    figure = plotly().graph_objects.Figure()
+    figure.add_heatmap(
+        z=values,
+        zmin=-end,
+        zmax=end,
+        colorscale=colour_scale(),
+        colorbar={"title": {"text": plain(values_title)}, "thickness": 12},
+        hovertemplate=f"head <b>%{{y}}.%{{x}}</b> {plain(values_title)} %{{z:.4g}}<extra></extra>",
+    )
+    figure.update_layout(
+        template="none",
+        font={"family": FONT, "size": 12},
+        height=120 + 14 * max(len(values), 16),
+        margin={"l": 60, "r": 20, "t": 20, "b": 50},
+        xaxis={"title": "Head"},
+        yaxis={"title": "Layer", "autorange": "reversed"},
+    )
+    return str(figure.to_json())
