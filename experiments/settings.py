@@ -17,7 +17,7 @@ from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.problems import check_operands
 from arith_lens.runs import Run, open_run
-from experiments.command import exit_on_user_error
+from experiments.exits import exit_on_user_error
 from experiments.results import MAP, POOLED_MAP
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"

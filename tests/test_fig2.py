@@ -178,7 +178,7 @@ def test_the_newest_run_of_the_model_is_drawn(
 
 def test_a_damaged_run_is_one_line(run: Run, tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
-    (broken.folder("division") / "result.safetensors").write_bytes(b"")
+    (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
     with pytest.raises(SystemExit, match="damaged"):
         fig2.main(Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
 

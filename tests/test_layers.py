@@ -1,8 +1,10 @@
 """The package's modules import downwards only, and importing the package does nothing."""
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,92 @@ def test_an_import_upwards_would_be_seen() -> None:
     assert not upward("effects", "arith_lens.plotting")
 
 
+def executed_imports(path: Path, files: Collection[str]) -> Iterator[str]:
+    """The files among `files` that a file imports, inside functions too.
+
+    Imports under `if TYPE_CHECKING` are left out: Python never executes them.
+    """
+    source = ast.parse(path.read_text(encoding="utf-8"))
+    typed = {
+        id(inner)
+        for node in ast.walk(source)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(source):
+        if id(node) in typed:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in files)
+        elif isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                names = (f"{node.module}.{name.name}", str(node.module))
+                yield from [one for one in names if one in files][:1]
+
+
+def cycle_in(root: Path) -> tuple[str, ...]:
+    """A circle of imports between the files of a package, in order; empty where there is none."""
+    files = {}
+    for path in root.rglob("*.py"):
+        parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    graph = {name: {*executed_imports(path, files)} - {name} for name, path in files.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return tuple(error.args[1])
+    return ()
+
+
+@pytest.mark.parametrize("package", ["arith_lens", "experiments", "figures"])
+def test_no_files_import_each_other_in_a_circle(package: str) -> None:
+    assert cycle_in(PACKAGE.parent / package) == ()
+
+
+def test_a_circle_of_imports_would_be_seen(tmp_path: Path) -> None:
+    root = tmp_path / "planted"
+    root.mkdir()
+    (root / "__init__.py").write_text("")
+    (root / "a.py").write_text("from planted.b import f\n")
+    (root / "b.py").write_text("def f():\n    from planted import c\n    return c\n")
+    (root / "c.py").write_text("x = 1\n")
+    assert cycle_in(root) == ()
+    (root / "c.py").write_text("def g():\n    import planted.a\n")
+    assert {*cycle_in(root)} == {"planted.a", "planted.b", "planted.c"}
+
+
+USERS = re.compile(
+    r"\b(experiments|figures|notebooks)[./]\w"
+    r"|[`(]make \w|\bmake (setup|report|claims|gallery|fig\d+|table\d)\b"
+    r"|(?<![\w-])--(?!use_fsdp)[a-z]\w+"
+)
+"""An experiment, a figure, a make target, or a flag of the command line."""
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_library_names_nothing_that_uses_it(name: str) -> None:
+    lines = [
+        f"{path.name}: {line.strip()}"
+        for path in modules()[name]
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if USERS.search(line)
+    ]
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run `python -m experiments.which_heads`",
+        "see figures/fig2.py",
+        "`make setup` does",
+        "--keep all",
+    ],
+)
+def test_the_name_of_a_user_would_be_seen(line: str) -> None:
+    assert USERS.search(line)
+
+
 def test_transformer_lens_is_imported_by_model_alone() -> None:
     importers = {
         name
@@ -89,10 +177,11 @@ def test_transformer_lens_is_imported_by_model_alone() -> None:
 
 
 def test_figures_use_neither_models_nor_methods() -> None:
-    used = {name for path in PACKAGE.parent.glob("figures/*.py") for name in imports(path)}
+    used = {name for path in PACKAGE.parent.glob("figures/**/*.py") for name in imports(path)}
     assert not {name for name in used if name.split(".")[0] in ("transformers", "transformer_lens")}
     assert "arith_lens.runs" in used
     assert not {name for name in used if name.startswith(("arith_lens.model", "arith_lens.path"))}
+    assert not {name for name in used if name in ("arith_lens", "experiments.settings")}
 
 
 def test_importing_the_package_imports_nothing_heavy_and_prints_nothing(

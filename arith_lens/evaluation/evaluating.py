@@ -111,7 +111,7 @@ def _check_harness() -> None:
     if find_spec("lm_eval") is None:
         raise ImportError(
             "expected the lm-evaluation-harness, found none installed; install the extra: "
-            "pip install 'arith-lens[evaluation]' (make setup does)"
+            "pip install 'arith-lens[evaluation]'"
         )
 
 

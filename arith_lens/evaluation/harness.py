@@ -190,7 +190,7 @@ def _harness_task(manager: TaskManager, leaf: str, splits: Splits | None) -> Any
         raise ConnectionError(
             f"expected the data of {leaf} from the Hugging Face hub, found none "
             f"({type(error).__name__}: {str(error).splitlines()[0]:.160}); go online once, so that "
-            "`datasets` keeps a copy. The tasks whose data data_dir= (--data-dir) can give are "
+            "`datasets` keeps a copy. The tasks whose data data_dir= can give are "
             f"{', '.join(SPLITS)} and MMLU's"
         ) from error
     if task.OUTPUT_TYPE not in JUDGED:

@@ -90,7 +90,7 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
             f"no pair is left after keep='correct': the model answers 0 of {len(pairs)} right "
             f"(accuracy 0.0%, mean p(C) {mean_probability:.2%}), for instance "
             f"{_example(model, pairs[:1])}.\nUse a model that can calculate, an operation that it "
-            "knows, or keep='all' (on a command line: --keep all) to look at all pairs."
+            "knows, or keep='all' to look at all pairs."
         )
     still, _ = answer(model, correct, "counterfactual", batch_size)
     drawn, left = Counter(pairs.template or ()), Counter(correct.template or ())
