@@ -158,17 +158,14 @@ KIND = "attention_patterns"
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """Patterns of some heads on some prompts, each prompt of its own length.
-
-    Attributes:
-        tokens: each prompt's, as the tokenizer writes them
-        weights: for each prompt [head query key], rows that sum to 1
-    """
+    """Patterns of some heads on some prompts, each prompt of its own length."""
 
     prompts: tuple[str, ...]
     heads: tuple[str, ...]
     tokens: tuple[tuple[str, ...], ...]
+    """Each prompt's, as the tokenizer writes them."""
     weights: tuple[Float[Tensor, "head _ _"], ...]
+    """For each prompt [head query key], rows that sum to 1."""
 
     def view(self, index: int) -> View:
         """One prompt's patterns as circuitsvis shows them. Raises ValueError beyond 64 heads."""

@@ -51,24 +51,22 @@ class Mediation:
     """Effects of patching each head, every other head held, under four rules for the MLPs.
 
     MLPs below a head see none of its change: `carried` and `conveyed` are 0 there.
-
-    Attributes:
-        via_mlps: all MLPs recomputed, [head, pair]: `path_patch(paths="via_mlps")`
-        direct: all MLPs held, [head, pair]: `path_patch(paths="direct")`
-        but: all recomputed but that of one layer, [head, layer, pair]
-        only: that of one layer alone recomputed, [head, layer, pair]
-        logit: the answer's logit in the unpatched run, [pair]
-        computation: how it was computed: engine, shards, dtype, certificate
     """
 
     heads: tuple[Head, ...]
     via_mlps: Effects
+    """All MLPs recomputed, [head, pair]: `path_patch(paths="via_mlps")`."""
     direct: Effects
+    """All MLPs held, [head, pair]: `path_patch(paths="direct")`."""
     but: Effects
+    """All recomputed but that of one layer, [head, layer, pair]."""
     only: Effects
+    """That of one layer alone recomputed, [head, layer, pair]."""
     logit: Float[Tensor, "pair"]
+    """The answer's logit in the unpatched run, [pair]."""
     n_left_out: int = 0
     computation: Mapping[str, Any] = field(default_factory=dict)
+    """How it was computed: engine, shards, dtype, certificate."""
 
     @property
     def carried(self) -> Effects:

@@ -110,21 +110,18 @@ def check_method(method: str, heads: list[Any], mlps: list[Any]) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model as it is trained.
-
-    Attributes:
-        model: what the Trainer is given
-        finish: makes and returns the plain, tuned Hugging Face model
-        first: the values of what precise and random train; empty for the others
-        rates: factors of the learning rate by parameter name; 1 where none is given
-        lora_rank: None but for LoRA
-    """
+    """A model as it is trained."""
 
     model: Any
+    """What the Trainer is given."""
     finish: Callable[[], Any]
+    """Makes and returns the plain, tuned Hugging Face model."""
     first: Mapping[Piece, Tensor] = field(default_factory=dict)
+    """First values of what `precise` and `random` train; empty for the other methods."""
     rates: dict[str, float] | None = None
+    """Factors of the learning rate by parameter name; 1 where none is given."""
     lora_rank: int | None = None
+    """None for all methods but LoRA."""
 
 
 def prepare(

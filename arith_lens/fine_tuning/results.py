@@ -82,22 +82,19 @@ FORMAT, VERSION = "arith_lens delta", 1
 
 @dataclass(frozen=True, eq=False)
 class Delta:
-    """Values of some slices, and the base they replace those of.
-
-    Attributes:
-        base: what the base was called: `reference`, a directory or a hub id
-        base_hash: `weights_hash` of the base in the dtype that it was tuned in
-        dtype: that dtype, such as "float32"
-        heads, mlps: what was tuned
-        values: by piece, in the base's dtype
-    """
+    """Values of some slices, and the base they replace those of."""
 
     base: str
+    """What the base was called: `reference`, a directory or a hub id."""
     base_hash: str
+    """`weights_hash` of the base in the dtype that it was tuned in."""
     dtype: str
+    """That dtype, such as "float32"."""
     heads: tuple[Head, ...]
     mlps: tuple[Mlp, ...]
+    """Heads and MLPs: what was tuned."""
     values: Mapping[Piece, Tensor]
+    """By piece, in the base's dtype."""
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file."""
@@ -242,16 +239,7 @@ class Untouched:
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The outcome of `fine_tune`; `output/tuning.json` holds the same.
-
-    Attributes:
-        heads, mlps: what was trained, `12.22` and `MLP 12`: for method random those drawn
-        n_tuned, n_parameters: trained numbers, and all of the model's
-        losses: (step, mean loss of an answer token over the steps since the last)
-        samples_per_second: of this process' training, without loading and saving the result
-        untouched: None for full and LoRA, which touch all
-        output: the folder
-    """
+    """The outcome of `fine_tune`; `output/tuning.json` holds the same."""
 
     method: str
     base: str
@@ -260,15 +248,22 @@ class TuningResult:
     n_examples: int
     heads: tuple[str, ...]
     mlps: tuple[str, ...]
+    """Heads and MLPs that were trained, such as `12.22` and `MLP 12`. With method `random`: those
+    that were drawn."""
     n_tuned: int
     n_parameters: int
+    """How many numbers were trained, and how many the model has."""
     lora_rank: int | None
     settings: dict[str, Any]
     losses: tuple[tuple[int, int | float], ...]
+    """(step, mean loss of an answer token over the steps since the last)."""
     seconds: int | float
     samples_per_second: int | float
+    """Of this process' training, without loading and saving the result."""
     untouched: Untouched | None
+    """None for full and LoRA, which touch all."""
     output: str
+    """The folder."""
 
     @property
     def delta(self) -> Delta:

@@ -25,17 +25,14 @@ from arith_lens.components import (
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """A hook that changes what some heads (or one MLP) put out at some positions, and nothing else.
-
-    Attributes:
-        change: from the activation to what shall stand in its place, of a shape that broadcasts
-        heads: heads of the layer; None where the activation has no head axis, or for all heads
-        positions: where in the prompt
-    """
+    """A hook that changes what some heads (or one MLP) put out at some positions only."""
 
     change: Callable[[Tensor], Tensor]
+    """From the activation to its replacement, of a shape that broadcasts."""
     heads: tuple[int, ...] | None = None
+    """Heads of the layer; None where the activation has no head axis, or for all heads."""
     positions: Positions = None
+    """Where in the prompt."""
 
     @property
     def is_uniform(self) -> bool:

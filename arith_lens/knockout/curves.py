@@ -23,21 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnockoutCurve:
-    """Outcomes after the first k components of an order are knocked out, for each k.
-
-    Attributes:
-        correct, probability, top: as in Outcomes, for each k
-        ks: how many are out; 0, the baseline, is always among them. With pairs that were filtered
-            for right answers the baseline is 100% by that filter.
-        order: the components, the first to go first
-        n_forwards: what it cost, in whole forwards of the pairs
-    """
+    """Outcomes after the first k components of an order are knocked out, for each k."""
 
     correct: Bool[Tensor, "k pair"]
     probability: Float[Tensor, "k pair"]
     top: Int[Tensor, "k pair rank"]
+    """This, and the two fields above: as in `Outcomes`, for each k."""
     ks: tuple[int, ...]
+    """How many are out; 0, the baseline, is always among them. With pairs that were filtered for
+    right answers the baseline is 100% by that filter."""
     order: tuple[Component, ...]
+    """The components, the first to go first."""
     ablation: str
     positions: str
     means: str
@@ -45,6 +41,7 @@ class KnockoutCurve:
     cluster: Int[Tensor, "pair"] | None = None
     computed: Bool[Tensor, "pair"] | None = None
     n_forwards: float = field(default=float("nan"))
+    """What it cost, in whole forwards of the pairs."""
 
     @property
     def n_pairs(self) -> int:

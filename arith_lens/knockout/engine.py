@@ -33,15 +33,12 @@ N_TOP = 5
 
 @dataclass(frozen=True, eq=False)
 class StackedEdit:
-    """A hook for a stack of states, each of which has other components out.
-
-    Attributes:
-        where: what is replaced, and in which state
-        value: by what, for every pair
-    """
+    """A hook for a stack of states, each of which has other components out."""
 
     where: Bool[Tensor, "state pair pos *slot"]
+    """What is replaced, and in which state."""
     value: Float[Tensor, "value_pair value_pos *rest"]
+    """By what, for every pair."""
 
     def __repr__(self) -> str:
         """Without tensors: TransformerLens writes down each hook it adds, once a run."""

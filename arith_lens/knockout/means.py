@@ -79,19 +79,16 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Replacements:
-    """What knocked-out components put out instead, for any of the pairs.
-
-    Attributes:
-        kind: `template`, `vector`, `given`, `zero`, `resample`; `none` where nothing is out
-        values: by hook name [group pos ...], columns aligned at END; none for `zero`, `resample`
-        group: the row of `values` that a pair takes
-        donor: for `resample`, the pair whose counterfactual run stands in
-    """
+    """What knocked-out components put out instead, for any of the pairs."""
 
     kind: str
+    """`template`, `vector`, `given`, `zero`, `resample`; `none` where nothing is out."""
     values: Activations
+    """By hook name [group pos ...], columns aligned at END; none for `zero`, `resample`."""
     group: Int[Tensor, "pair"]
+    """The row of `values` that a pair takes."""
     donor: Int[Tensor, "pair"] | None = None
+    """For `resample`, the pair whose counterfactual run stands in."""
 
     def of(
         self, model: HookedLike, pairs: PromptPairs, rows: Int[Tensor, "row"], names: list[str]

@@ -69,19 +69,16 @@ def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: 
 
 @dataclass(frozen=True)
 class GreedyMask:
-    """What a greedy search took out, and what each step cost.
-
-    Attributes:
-        curve: the outcomes along the search; its `order` is what was taken out, in order
-        candidates: what there was to choose from
-        n_variants: knockouts that were tried, one for each step and each candidate left
-        n_forwards: what they cost together, in whole forwards of the pairs
-    """
+    """What a greedy search took out, and what each step cost."""
 
     curve: KnockoutCurve
+    """The outcomes along the search; its `order` is what was taken out, in order."""
     candidates: tuple[Component, ...]
+    """What there was to choose from."""
     n_variants: int
+    """Knockouts that were tried, one for each step and each candidate left."""
     n_forwards: float
+    """What they cost together, in whole forwards of the pairs."""
 
     @property
     def order(self) -> tuple[Component, ...]:

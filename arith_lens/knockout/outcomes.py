@@ -22,30 +22,28 @@ MEASURES = ("correct", "probability")
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Whether each pair's reference prompt is answered C, and with what probability.
-
-    Attributes:
-        correct: top-1 over the vocabulary is C
-        probability: p(C), over the vocabulary
-        top: the likeliest tokens, best first
-        components: what was knocked out; nothing is the baseline
-        ablation: `mean`, `zero` or `resample`
-        positions: `all` (but BOS and padding) or `end`
-        means: what the mean is of: `template`, `vector`, `given`; else the ablation, or `none`
-        template, cluster: of each pair; means weigh templates equally, errors go by reference
-        computed: C is neither operand, so that copying cannot give it; None if not known
-    """
+    """Whether each pair's reference prompt is answered C, and with what probability."""
 
     correct: Bool[Tensor, "pair"]
+    """Top-1 over the vocabulary is C."""
     probability: Float[Tensor, "pair"]
+    """p(C), over the vocabulary."""
     top: Int[Tensor, "pair rank"]
+    """The likeliest tokens, best first."""
     components: tuple[Component, ...]
+    """What was knocked out; nothing is the baseline."""
     ablation: str
+    """`mean`, `zero` or `resample`."""
     positions: str
+    """`all` (but BOS and padding) or `end`."""
     means: str
+    """What the mean is of: `template`, `vector`, `given`; else the ablation, or `none`."""
     template: tuple[str, ...] | None = None
     cluster: Int[Tensor, "pair"] | None = None
+    """Template and reference prompt of each pair. Means weigh templates equally; errors go by
+    reference prompt."""
     computed: Bool[Tensor, "pair"] | None = None
+    """C is neither operand, so that copying cannot give it; None if not known."""
 
     @property
     def n_pairs(self) -> int:

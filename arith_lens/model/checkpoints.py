@@ -22,15 +22,12 @@ _SENTENCEPIECE_FAMILIES = ("llama", "mistral", "mixtral")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where weights are, and what to call them in results.
-
-    Attributes:
-        location: an absolute directory, or a Hugging Face hub id
-        name: `reference`, the directory's name, or the hub id
-    """
+    """Where weights are, and what to call them in results."""
 
     location: str
+    """An absolute directory, or a Hugging Face hub id."""
     name: str
+    """`reference`, the directory's name, or the hub id."""
 
 
 def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:

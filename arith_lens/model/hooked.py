@@ -106,15 +106,12 @@ class HookedLike(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class HookedModel:
-    """A TransformerBridge that checks what it is given and makes no KV cache unless asked.
-
-    Attributes:
-        bridge: the TransformerBridge; everything of TransformerLens is there
-        name: what results call the model
-    """
+    """A TransformerBridge that checks what it is given and makes no KV cache unless asked."""
 
     bridge: Any
+    """The TransformerBridge; everything of TransformerLens is there."""
     name: str
+    """What results call the model."""
 
     @property
     def cfg(self) -> Any:

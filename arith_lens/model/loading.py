@@ -43,18 +43,15 @@ HALF_TOLERANCE = 0.05
 
 @dataclass
 class VerifiedLoader:
-    """A Transformers auto class for `boot_transformers(model_class=)` that checks what it loads.
-
-    Attributes:
-        auto_class: such as AutoModelForCausalLM
-        device: where the weights go; None: `device_map` places them
-        logits: what Transformers computes on the prompts of `example`, before any bridge; None
-            where weights are offloaded or the logits are not finite
-    """
+    """A Transformers auto class for `boot_transformers(model_class=)` that checks what it loads."""
 
     auto_class: Any
+    """Such as AutoModelForCausalLM."""
     device: Any = None
+    """Where the weights go; None: `device_map` places them."""
     logits: Tensor | None = field(default=None, init=False)
+    """What Transformers computes on the prompts of `example`, before any bridge; None where
+    weights are offloaded or the logits are not finite."""
 
     def from_pretrained(self, location: str, **options: Any) -> Any:
         """The model. Raises ValueError for missing, unexpected and mismatched weights."""
@@ -67,16 +64,13 @@ class VerifiedLoader:
 
 @dataclass(frozen=True)
 class EmptyLoader:
-    """A Transformers auto class for `boot_transformers(load_weights=False)`: no weights, no memory.
-
-    Attributes:
-        auto_class: such as AutoModelForCausalLM
-        dtype, device: of the weights, had they been loaded
-    """
+    """A Transformers auto class for `boot_transformers(load_weights=False)`: without weights."""
 
     auto_class: Any
+    """Such as AutoModelForCausalLM."""
     dtype: torch.dtype
     device: torch.device
+    """Dtype and device that the weights would have."""
 
     def from_config(self, config: Any, **options: Any) -> Any:
         """The model with fake weights: they have a shape, a dtype and a device, and no values."""

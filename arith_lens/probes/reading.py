@@ -164,9 +164,8 @@ def mlp_probe(
     if tokens == "roles":
         chosen = torch.cat([operand_tokens(pairs), pairs.answer[:, None], digits], dim=1)
     states = end_states(model, pairs, read)
-    norm: Callable[[Tensor], Tensor] = in_float32(model.ln_final) if final_norm else _as_it_is
     with weights_loaded(model.ln_final, model.unembed):
-        states = norm(states).cpu()
+        states = in_float32(model.ln_final)(states).cpu() if final_norm else states
         columns = columns_of(model, chosen)
     refuse_not_finite(states, "the final norm")
     refuse_not_finite(columns, "W_U")
@@ -218,10 +217,6 @@ def _by_role(
     return torch.cat(parts, dim=1)
 
 
-def _as_it_is(states: Tensor) -> Tensor:
-    return states
-
-
 CLASSES = ("C", "A", "B", "C±1", "other")
 """A digit that is several of them counts as the first: an operand that is the answer is C."""
 
@@ -245,7 +240,14 @@ def winners(probe: Effects, pairs: PromptPairs) -> Effects:
         )
     best = probe.per_pair.argmax(1)
     classes = digit_classes(pairs)[torch.arange(len(pairs)), best]
-    return _shares(classes, pairs, f"winner of {probe.metric}")
+    return Effects(
+        classes.float().transpose(1, 2),
+        ("layer", "class"),
+        f"winner of {probe.metric}",
+        template=pairs.template,
+        cluster=pairs.cluster,
+        labels={"class": CLASSES},
+    )
 
 
 def chance(pairs: PromptPairs) -> Effects:
@@ -296,17 +298,6 @@ def _numbers(pairs: PromptPairs) -> tuple[Tensor, Tensor, Tensor]:
         )
     a, b = pairs.operands.unbind(1)
     return a, b, torch.tensor([int(text) for text in answers])
-
-
-def _shares(found: Bool[Tensor, "layer pair class"], pairs: PromptPairs, metric: str) -> Effects:
-    return Effects(
-        found.float().transpose(1, 2),
-        ("layer", "class"),
-        metric,
-        template=pairs.template,
-        cluster=pairs.cluster,
-        labels={"class": CLASSES},
-    )
 
 
 def case_study(probe: Effects, pair: int) -> tuple[Float[Tensor, "layer digit"], Sequence[int]]:

@@ -34,9 +34,6 @@ class Turning:
 
     Intervals are of resampled mean curves; where neighbouring layers are nearly as high, a maximum
     of noise is pulled to either of them, and no interval mends that.
-
-    Attributes:
-        found: the share of resamples in which each point exists
     """
 
     start: int | None
@@ -44,6 +41,7 @@ class Turning:
     end: int | None
     intervals: tuple[tuple[float, float] | None, ...]
     found: tuple[float, ...]
+    """The share of resamples in which each point exists."""
     height: float
     """The rise from the lowest value before the top to the top."""
     depth: float
