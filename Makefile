@@ -172,7 +172,7 @@ bench: $(STAMP) ## time path patching against other ways; its growth; its memory
 	@$(BIN)/python -c 'import nnsight' 2>/dev/null || $(BIN)/python -m pip install --quiet \
 		--constraint $(VENV)/constraints.txt --editable '.[bench]' || \
 		echo "nnsight, a rival, cannot be installed: its row will say so"
-	$(BIN)/python -m experiments benchmark $(if $(DTYPE),--dtype $(DTYPE)) \
+	$(BIN)/python -m experiments speed $(if $(DTYPE),--dtype $(DTYPE)) \
 		$(if $(DEVICE),--device $(DEVICE))
 
 docs: $(STAMP) ## pages of the library's names, from their docstrings, in site/
@@ -184,11 +184,11 @@ splits: $(STAMP) ## train parts without test questions, with counts; DATA= holds
 	$(BIN)/python -m experiments training_splits $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 
 bench-finetune: $(STAMP) ## time training steps: full, LoRA, precise; memory; SIZE=llama-7b DTYPE=bfloat16 DEVICE=cuda
-	$(BIN)/python -m experiments benchmark_fine_tuning $(if $(SIZE),--size $(SIZE)) \
+	$(BIN)/python -m experiments speed_fine_tuning $(if $(SIZE),--size $(SIZE)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 
 bench-scale: $(STAMP) ## path patching at 7B, random weights; SIZE=llama-13b DEVICE=cuda DTYPE= N=
-	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m experiments benchmark_scale \
+	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m experiments speed_scale \
 		$(if $(SIZE),--size $(SIZE)) $(if $(N),--n $(N)) \
 		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
 

@@ -20,9 +20,9 @@ from arith_lens.knockout import (
     random_order,
 )
 from arith_lens.runs import Run
-from experiments.command import Experiment, command, continue_after_part
+from experiments.command import command, continue_after_part
 from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK
-from experiments.settings import Sample, operation_maps, samples, strongest_heads
+from experiments.settings import Experiment, Sample, operation_maps, samples, strongest_heads
 
 
 @dataclass(frozen=True)

@@ -4,91 +4,16 @@ import codecs
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass
 from io import StringIO, TextIOWrapper
-from pathlib import Path
-from typing import Annotated, Any, Generic, TextIO, TypeVar
+from typing import Any, TextIO
 
 import tyro
 
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
-from arith_lens.runs import PartDone, Run, RunError, open_run
+from arith_lens.runs import PartDone, RunError
 from arith_lens.runs.shards import PART, claim_rank_zero
-
-RESULTS = Path("results")
-"""Where runs are kept, unless the user names another root."""
-
-Config = TypeVar("Config")
-
-
-@dataclass(frozen=True)
-class Experiment(Generic[Config]):
-    """One question: what decides its answer, what it computes, and what it prints."""
-
-    name: str
-    """That of its module, and of the folder of its runs."""
-    config: type[Config]
-    """A dataclass of the settings that decide the results."""
-    compute: Callable[[Run, Any, Config], None]
-    """Fill the run, with the loaded model; what is stored already costs nothing."""
-    plan: Callable[[Any, Config], str]
-    """What it would cost, with a model that has no weights."""
-    report: Callable[[Run], None]
-    """Print what a finished run says."""
-    figure: str = ""
-    """The exhibit that draws it."""
-    inputs: Callable[[Config], Iterable[Path]] = lambda config: ()
-    """Files that it reads."""
-
-    def run(self, config: Config, *, root: Path, dry_run: bool, again: bool) -> None:
-        """Compute what is missing, save and print."""
-        from experiments.settings import loaded_model
-
-        model = loaded_model(config, weights=not dry_run)
-        if dry_run:
-            print(self.plan(model, config))
-            return
-        with exit_on_user_error():
-            inputs = self.inputs(config)
-            run = open_run(self.name, config, model=model, inputs=inputs, root=root, again=again)
-        is_complete = run.complete and not again
-        if is_complete:
-            print(f"saved before in {run.path}, not computed again\n")
-        with run:
-            if not is_complete:
-                self.compute(run, model, config)
-        if not run.finished:
-            return
-        self.report(run)
-        print(f"\nsaved in {run.path}")
-        if self.figure:
-            print(f"python -m figures {self.figure} --model {run.config['model']} draws it")
-
-    def main(self) -> Callable[..., None]:
-        """The function that the command line calls."""
-        config_class: Any = self.config
-
-        def main(
-            config: Annotated[config_class, tyro.conf.arg(name="")],  # pyright: ignore
-            *,
-            root: Path = RESULTS,
-            dry_run: bool = False,
-            again: bool = False,
-        ) -> None:
-            """Compute, save and print.
-
-            Args:
-                config: what to compute.
-                root: where runs are kept.
-                dry_run: print what it would cost, and stop; no weights are loaded.
-                again: compute anew what is stored; without it, what is finished is used again, and
-                    what was stopped goes on.
-            """
-            self.run(config, root=root, dry_run=dry_run, again=again)
-
-        return main
 
 
 def command(main: Callable[..., Any], name: str, about: str | None, *, shares: bool) -> None:

@@ -8,68 +8,49 @@ of experiments/does_tuning_help, and saves one under results/does_it_drift/, whi
 `figures/drift.py` draws.
 """
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers, Question, trend
+from arith_lens.arrays import Arrays
 from arith_lens.reference.sets import world_questions
-from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
-from experiments.does_tuning_help.tuned import precise_models, tuning_run
+from arith_lens.runs import ResultSlot, Run
+from experiments.command import command
+from experiments.does_tuning_help.tuned import AfterTuning
 from experiments.results import DRIFT
+from experiments.settings import Experiment, ModelSettings
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelSettings):
     """Does a tuned model's accuracy drift?"""
 
-    model: str = "reference"
-    """The model that was tuned: a shipped one's name, a Hugging Face id, or a directory."""
     questions: int = 4000
     """Word problems of the test set, drawn at random; 0 takes all."""
     chunk: int = 250
-    """Questions a point of the figure."""
+    """Questions per point of the figure."""
     seed: int = 0
     """Of their order."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Ask, save and say.
+def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> None:
+    """The answers of the model as it was and of each tuned one."""
+    config = question.settings
+    answer_in_order(model, config, run, "before")
+    for tuned in question.models:
+        tuned_model = tuned.load(config)
+        run.admit(tuned_model)
+        answer_in_order(tuned_model, config, run, tuned.name)
 
-    Args:
-        config: what to compute.
-        root: where runs are kept, that of the tuning among them.
-        dry_run: print what would be asked, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    asked = in_random_order(config)
-    with exit_on_user_error():
-        tuned = precise_models(tuning_run(config.model, root))
-    if dry_run:
-        print(f"{len(asked)} questions, each answered by {1 + len(tuned)} models")
-        return
-    with exit_on_user_error():
-        model = al.load_model(config.model)
-        told = {**vars(config), "tuned": [one.sha256 for one in tuned]}
-        opened = al.open_run("does_it_drift", told, model=model, root=root, again=again)
-    with opened as run:
-        if again or not DRIFT.is_in(run, "before"):
-            ask(model, asked, config, run, "before")
-        for one in tuned:
-            if again or not DRIFT.is_in(run, one.name):
-                ask(one.load(), asked, config, run, one.name)
-    report(run)
+
+def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
+    n_questions = len(in_random_order(question.settings))
+    return f"{n_questions} questions, each answered by {1 + len(question.models)} models"
 
 
 def in_random_order(config: Config) -> list[Question]:
@@ -79,17 +60,37 @@ def in_random_order(config: Config) -> list[Question]:
     return [questions[i] for i in order.tolist()][: config.questions or None]
 
 
-def ask(model: Any, asked: list[Question], config: Config, run: Run, name: str) -> None:
-    """All chunks one after another, then the first again."""
-    chunks = [asked[start : start + config.chunk] for start in range(0, len(asked), config.chunk)]
-    answered = [al.answer_questions(model, chunk) for chunk in [*chunks, chunks[0]]]
-    *kept, repeated = answered
-    same = sum(a == b for a, b in zip(kept[0].said, repeated.said, strict=True))
-    whole = Answers(
-        torch.cat([part.correct for part in kept]),
-        *(sum((getattr(part, text) for part in kept), ()) for text in ("said", "expected", "task")),
+def answer_in_order(model: al.HookedModel, config: Config, run: Run, name: str) -> None:
+    """All chunks one after another, then the first again; a killed run goes on at its chunk."""
+    questions = in_random_order(config)
+    starts = range(0, len(questions), config.chunk)
+    chunks = [questions[start : start + config.chunk] for start in starts]
+    answers = _answers(model, [*chunks, chunks[0]], run, name)
+    n, repeated = len(questions), answers.said[len(questions) :]
+    same = sum(a == b for a, b in zip(answers.said, repeated, strict=False))
+    first_time = answers.select([index < n for index in range(len(answers))])
+    DRIFT.save(run, first_time, name, repeated=len(repeated), same=same)
+
+
+def _answers(model: al.HookedModel, chunks: list[list[Question]], run: Run, name: str) -> Answers:
+    digest = hashlib.sha256(repr(chunks).encode()).hexdigest()
+    slot = ResultSlot.of(run, DRIFT.name(name), model, None, method="does_it_drift", chunks=digest)
+    if (stored := slot.stored(progress=True)) is not None:
+        return Answers.from_arrays(stored)
+
+    def answer_chunk(index: int) -> Arrays:
+        return al.answer_questions(model, chunks[index]).to_arrays()
+
+    bar: dict[str, Any] = {"title": name, "unit": "question", "sizes": [*map(len, chunks)]}
+    shards = slot.shards(answer_chunk, len(chunks), progress=True, **bar)
+    return slot.save(_joined([Answers.from_arrays(shard) for shard in shards]))
+
+
+def _joined(parts: Sequence[Answers]) -> Answers:
+    texts = (
+        sum((getattr(part, name) for part in parts), ()) for name in ("said", "expected", "task")
     )
-    DRIFT.save(run, whole, name, repeated=len(repeated), same=same)
+    return Answers(torch.cat([part.correct for part in parts]), *texts)
 
 
 def report(run: Run) -> None:
@@ -103,8 +104,19 @@ def report(run: Run) -> None:
             f"thousand answers [{low:+.2f}, {high:+.2f}], {'flat' if found.flat else 'NOT flat'}; "
             f"the first {facts['repeated']} again at the end: {facts['same']} answers the same"
         )
-    print(f"saved in {run.path}; python -m figures drift --model {run.config['model']} draws it")
 
+
+EXPERIMENT = Experiment(
+    "does_it_drift",
+    Config,
+    compute,
+    _plan,
+    report,
+    figure="drift",
+    question=AfterTuning.find,
+    identity=lambda question: question.identity,
+)
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "does_it_drift", __doc__, shares=False)

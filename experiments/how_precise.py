@@ -15,14 +15,12 @@ import torch
 import tyro
 
 import arith_lens as al
-from arith_lens.model import empty_model
-from arith_lens.operations import FOUR
 from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.results import IN_DTYPE, PrecisionFacts
-from experiments.settings import BEFORE_FILTER, Operation
+from experiments.settings import BEFORE_FILTER, Sample, loaded_model, samples
 
 HEADER = (
     "operation       dtype     right    rho heads  MLPs     key heads in both, float32 alone, half "
@@ -31,23 +29,15 @@ HEADER = (
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Sample):
     """Does half precision change the map? bfloat16 and float16 against float32."""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
-    operations: tuple[Operation, ...] = FOUR
-    """The calculations to look at."""
+    dtype: Literal["float32"] = "float32"
+    """What the halves are set against."""
     dtypes: tuple[Literal["bfloat16", "float16"], ...] = ("bfloat16", "float16")
     """What to set against float32."""
-    n: int | None = None
-    """Distinct reference prompts an operation, before the filter; all there are if not given."""
-    seed: int = 0
-    """Of the sampling."""
     hooks: int = 16
-    """So many pairs an operation are also computed by the hook engine, all in half precision."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
+    """So many pairs per operation are also computed by the hook engine, all in half precision."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +83,8 @@ def main(
         root: where runs are kept.
         dry_run: print what it would cost, and stop.
     """
-    with exit_on_user_error():
-        load = empty_model if dry_run else al.load_model
-        wide = load(config.model, dtype=torch.float32, device=config.device)
-    keep = "all" if dry_run else "correct"
-    pairs = {name: _sample(wide, name, config, keep) for name in config.operations}
+    wide = loaded_model(config, weights=not dry_run)
+    pairs = dict(samples(wide, config, keep="all" if dry_run else "correct"))
     if dry_run:
         for name, chosen in pairs.items():
             print(f"{name}, {1 + len(config.dtypes)} times: {al.plan(wide, chosen)}{BEFORE_FILTER}")
@@ -113,11 +100,6 @@ def main(
             if left:
                 _half(run, config, dtype, left)
     report(run)
-
-
-def _sample(model: al.HookedModel, operation: str, config: Config, keep: str) -> al.PromptPairs:
-    with exit_on_user_error():
-        return al.sample_pairs(model, operation, n=config.n, seed=config.seed, keep=keep)
 
 
 def _half(run: Run, config: Config, dtype: str, pairs: Mapping[str, al.PromptPairs]) -> None:
@@ -185,7 +167,7 @@ def _spearman(a: al.Effects, b: al.Effects) -> float:
 
 
 def report(run: Run) -> None:
-    """Print a line an operation and dtype: order and key heads; then how far numbers move."""
+    """Print a line per operation and dtype: order and key heads; then how far numbers move."""
     print(f"{run.config['model']}: half precision against float32, relative change of the logit\n")
     print(HEADER)
     for operation, dtype, facts in _halves(run):

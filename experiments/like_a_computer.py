@@ -11,9 +11,9 @@ import torch
 import arith_lens as al
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import Run
-from experiments.command import Experiment, command, exit_on_user_error
+from experiments.command import command, exit_on_user_error
 from experiments.results import SUM
-from experiments.settings import ModelSettings
+from experiments.settings import Experiment, ModelSettings
 
 CASES = ((3, 4, "whole"), (7, 8, "first"), (7, 8, "last"), (27, 15, "last"))
 """A, B, and which token of C is asked for."""

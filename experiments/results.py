@@ -24,7 +24,7 @@ from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
 from arith_lens.runs.provenance import SavedPairs
 from arith_lens.runs.record import CLASSES
-from experiments.does_tuning_help.settings import Chosen, Method, Tuned
+from experiments.does_tuning_help.training import Chosen, Method, Tuned
 
 KINDS = {name: kind for kind, (_, name) in CLASSES.items()} | {"Chosen": "chosen_rates"}
 """The kind of result in a run, by the name of its class."""

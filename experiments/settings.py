@@ -1,12 +1,14 @@
-"""The settings that experiments share, and what follows from them: model, prompts, engine."""
+"""What experiments share: settings, how one runs, and what follows: model, prompts, engine."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import torch
+import tyro
 
 import arith_lens as al
 from arith_lens.model import empty_model
@@ -14,7 +16,7 @@ from arith_lens.operations import FOUR, OPERATIONS, OperationName
 from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.problems import check_operands
-from arith_lens.runs import Run
+from arith_lens.runs import Run, open_run
 from experiments.command import exit_on_user_error
 from experiments.results import MAP, POOLED_MAP
 
@@ -81,6 +83,97 @@ def _check_sample(config: Any) -> None:
         )
     if (operands := getattr(config, "operands", None)) is not None:
         check_operands(range(operands[0], operands[1] + 1))
+
+
+RESULTS = Path("results")
+"""Where runs are kept, unless the user names another root."""
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[Config]):
+    """One question: what decides its answer, what it computes, and what it prints."""
+
+    name: str
+    """That of its module, and of the folder of its runs."""
+    config: type[Config]
+    """A dataclass of the settings that decide the results."""
+    compute: Callable[[Run, Any, Any], None]
+    """Fill the run, with the loaded model; what is stored already costs nothing."""
+    plan: Callable[[Any, Any], str]
+    """What it would cost, with a model that has no weights."""
+    report: Callable[[Run], None]
+    """Print what a finished run says."""
+    figure: str = ""
+    """The exhibit that draws it."""
+    question: Callable[[Config, Path], Any] = lambda config, root: config
+    """From the settings and the folder of all runs: what `compute`, `plan`, `inputs` and `identity`
+    are given. The settings themselves, or with what an earlier run decides."""
+    identity: Callable[[Any], Any] = lambda question: question
+    """What names the run of a question."""
+    inputs: Callable[[Any], Iterable[Path]] = lambda question: ()
+    """Files that it reads."""
+
+    def run(
+        self,
+        config: Config,
+        *,
+        root: Path,
+        dry_run: bool = False,
+        again: bool = False,
+        model: Any = None,
+    ) -> None:
+        """Compute what is missing, save and print; load the model unless it is given."""
+        with exit_on_user_error():
+            question = self.question(config, root)
+        model = model or loaded_model(config, weights=not dry_run)
+        if dry_run:
+            print(self.plan(model, question))
+            return
+        run = self.open(question, model, root, again=again)
+        is_complete = run.complete and not again
+        if is_complete:
+            print(f"saved before in {run.path}, not computed again\n")
+        with run:
+            if not is_complete:
+                self.compute(run, model, question)
+        if not run.finished:
+            return
+        self.report(run)
+        print(f"\nsaved in {run.path}")
+        if self.figure:
+            print(f"python -m figures {self.figure} --model {run.config['model']} draws it")
+
+    def open(self, question: Any, model: Any, root: Path, *, again: bool = False) -> Run:
+        """The run of a question, which knows whether it is complete."""
+        with exit_on_user_error():
+            settings, inputs = self.identity(question), self.inputs(question)
+            return open_run(self.name, settings, model=model, inputs=inputs, root=root, again=again)
+
+    def main(self) -> Callable[..., None]:
+        """The function that the command line calls."""
+        config_class: Any = self.config
+
+        def main(
+            config: Annotated[config_class, tyro.conf.arg(name="")],  # pyright: ignore
+            *,
+            root: Path = RESULTS,
+            dry_run: bool = False,
+            again: bool = False,
+        ) -> None:
+            """Compute, save and print.
+
+            Args:
+                config: what to compute.
+                root: where runs are kept.
+                dry_run: print what it would cost, and stop; no weights are loaded.
+                again: compute anew what is stored; without it, what is finished is used again, and
+                    what was stopped goes on.
+            """
+            self.run(config, root=root, dry_run=dry_run, again=again)
+
+        return main
 
 
 def fitting_engine(model: al.HookedModel, paths: str = "via_mlps") -> str:

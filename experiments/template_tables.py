@@ -6,8 +6,8 @@ problems have a one-token answer after it, how many distinct prompts that makes,
 tokenizer only, never weights. Prints the table and saves it as CSV and HTML.
 """
 
+import base64
 import html
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +19,7 @@ from arith_lens.model.checkpoints import find_checkpoint, load_tokenizer, read_c
 from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import template_facts
 from arith_lens.templates import FIGURE_10
-from experiments import published_tokenizers
+from experiments.command import command, exit_on_user_error
 
 TITLES = {
     "8": "Figure 8: templates of the operations",
@@ -29,6 +29,13 @@ STYLE = (
     "body{font:14px sans-serif;margin:2em;color:#222}table{border-collapse:collapse}"
     "td,th{padding:.25em .7em;text-align:left;border-bottom:1px solid #ddd;white-space:pre-wrap}"
     "th{background:#f4f4f4}"
+)
+
+
+BEGIN = "<|begin_of_text|>"
+LLAMA_3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
@@ -56,10 +63,8 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None 
         out: where the files go; figures/<tokenizer> if not given.
     """
     for name in config.tokenizers:
-        try:
+        with exit_on_user_error():
             table = facts(tokenizer_of(name), config)
-        except (OSError, ValueError) as error:
-            sys.exit(f"{type(error).__name__}: {error}")
         print(f"\n{TITLES[config.figure]}, tokenizer {name}\n")
         print(*map(shown, table.to_dict("records")), sep="\n")
         folder = out or Path("figures") / (Path(name).name or "tokenizer")
@@ -70,13 +75,13 @@ def tokenizer_of(name: str) -> Any:
     """The tokenizer of a model's name, or of a folder, which needs no weights."""
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return published_tokenizers.load_tokenizer(folder)
+        return published_tokenizer(folder)
     checkpoint = find_checkpoint(name)
     return load_tokenizer(checkpoint, read_config(checkpoint))
 
 
 def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
-    """A row a template; prompts as Python writes them, so that a trailing space is seen."""
+    """One row per template; prompts as Python writes them, so that a trailing space is seen."""
     first, last = config.operands
     operations = IN_PAPER if config.figure == "8" else ("addition",)
     names = "operation" if config.figure == "8" else [story.name for story in FIGURE_10]
@@ -111,7 +116,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def save(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list[Path]:
-    """Write `<stem>.csv` and `<stem>.html`, every cell escaped; and give their paths."""
+    """Write `<stem>.csv` and `<stem>.html`, every cell escaped; and return their paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_suffix(".csv"), stem.with_suffix(".html")]
     table.to_csv(files[0], index=False)
@@ -127,5 +132,67 @@ def save(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list
     return files
 
 
+def published_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder, without a model: Hugging Face files, or a `tokenizer.model`.
+
+    A `tokenizer.model` is SentencePiece's (LLaMA-2, Mistral) or a list of base64 tokens with their
+    ranks (Llama-3).
+
+    Raises:
+        FileNotFoundError: the folder has neither.
+    """
+    from transformers import AutoTokenizer, LlamaTokenizer
+
+    if (folder / "tokenizer.json").is_file():
+        return AutoTokenizer.from_pretrained(folder)
+    path = folder / "tokenizer.model"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"expected tokenizer.json or tokenizer.model in {folder}, found neither"
+        )
+    ranks = _ranks(path.read_bytes())
+    return (
+        _byte_level(ranks) if ranks else LlamaTokenizer.from_pretrained(folder, add_bos_token=True)
+    )
+
+
+def _ranks(content: bytes) -> dict[bytes, int]:
+    """Tokens and their ranks, in Llama-3's format; none where the file is of another."""
+    lines = [line.split() for line in content.splitlines()]
+    if not all(len(line) == 2 and line[1].isdigit() for line in lines):
+        return {}
+    return {base64.b64decode(token): int(rank) for token, rank in lines}
+
+
+def _byte_level(ranks: dict[bytes, int]) -> Any:
+    """A byte-level BPE in which the lower rank is merged first, with BOS in front."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    letters = bytes_to_unicode()
+    written = {token: "".join(letters[byte] for byte in token) for token in ranks}
+    merges = []
+    for token in sorted(ranks, key=ranks.__getitem__):
+        halves = ((token[:i], token[i:]) for i in range(1, len(token)))
+        known = [(a, b) for a, b in halves if a in ranks and b in ranks]
+        known.sort(key=lambda half: (ranks[half[0]], ranks[half[1]]))
+        merges += [(written[a], written[b]) for a, b in known]
+    vocabulary = {written[token]: rank for token, rank in ranks.items()}
+    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(LLAMA_3_SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([BEGIN])
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{BEGIN} $A", special_tokens=[(BEGIN, backend.token_to_id(BEGIN))]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=BEGIN)
+
+
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments template_tables", description=__doc__)
+    command(main, "template_tables", __doc__, shares=False)

@@ -3,7 +3,7 @@
     python -m experiments tune --data train.jsonl --heads 12.22 13.11 --output tuned
     accelerate launch --multi_gpu --num_processes 2 -m experiments tune --data train.jsonl ...
 
-The same question gives the same losses on any number of processes, within rounding.
+The same settings give the same losses on any number of processes, within rounding.
 """
 
 import os
@@ -15,6 +15,7 @@ import torch
 import tyro
 
 import arith_lens as al
+from experiments.command import command
 
 
 @dataclass(frozen=True)
@@ -73,4 +74,4 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, dry_run: bool = F
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments tune", description=__doc__)
+    command(main, "tune", __doc__, shares=True)

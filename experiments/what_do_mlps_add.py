@@ -14,9 +14,9 @@ import arith_lens as al
 from arith_lens.effects import Effects
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.runs import Run
-from experiments.command import Experiment, command
+from experiments.command import command
 from experiments.results import CHANCE, DIGITS, LENS, PROBE, WINNERS
-from experiments.settings import BEFORE_FILTER, Sample, samples
+from experiments.settings import BEFORE_FILTER, Experiment, Sample, samples
 
 CASE = (4, 3)
 """The paper's example is 4 + 3; where it is not among the pairs, the first that tells A, B, C and

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 import arith_lens as al
 from arith_lens.effects import BeforeAfter
@@ -28,8 +26,9 @@ from experiments.does_tuning_help.tuned import precise_models, tuning_run
 from experiments.results import PATHS, TUNED_MAP, UNTUNED_MAP
 from experiments.settings import (
     BEFORE_FILTER,
+    Experiment,
+    Metric,
     PooledSample,
-    loaded_model,
     pooled,
     pooled_samples,
 )
@@ -86,69 +85,55 @@ class Config(PooledSample):
     """Delta files, outputs of fine_tune, or checkpoints; those of Table 1 if not given."""
     paths: Literal["via_mlps", "direct"] = "via_mlps"
     """What may carry a change: MLPs but no other head (Appendix B), or nothing (Algorithm 1)."""
-    metric: Literal["relative_logit", "logit", "logprob", "probability"] = "relative_logit"
+    metric: Metric = "relative_logit"
     """What is read from the logits."""
 
 
-def main(
-    config: Annotated[Config, tyro.conf.arg(name="")],
-    *,
-    root: Path = Path("results"),
-    dry_run: bool = False,
-    again: bool = False,
-) -> None:
-    """Patch, save and say where.
+@dataclass(frozen=True)
+class Question:
+    """The settings, and the models that are compared with the model as it was."""
 
-    Args:
-        config: what to compute.
-        root: where runs are kept, that of the tuning among them.
-        dry_run: print what it would cost, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
-    """
-    with exit_on_user_error():
-        tuned = tuned_models(config, root)
-    model = loaded_model(config, weights=not dry_run)
-    if dry_run:
-        pairs = pooled(pooled_samples(model, n=config.n, seed=config.seed, keep="all"))
-        names = ", ".join(one.name for one in tuned)
-        cost = al.plan(model, pairs, **_settings(config))
-        print(f"as it was, and {names}: each {cost}{BEFORE_FILTER}")
-        return
-    with exit_on_user_error():
-        inputs = [path for one in tuned for path in one.files]
-        opened = al.open_run(
-            "what_tuning_changes", config, model=model, inputs=inputs, root=root, again=again
-        )
-    with opened as run:
-        missing = [one for one in tuned if again or not TUNED_MAP.is_in(run, one.name)]
-        if missing:
-            pairs = pooled_samples(model, n=config.n, seed=config.seed)
-            before = _map(run, model, "before", pairs, config)
-            UNTUNED_MAP.save(run, before, pairs=pooled(pairs))
-            for one in missing:
-                compare(one, before, pairs, config, run)
-    print(f"saved in {run.path}; python -m figures before_after --model {config.model} draws it")
+    settings: Config
+    tuned: tuple[Tuned, ...]
 
 
-def tuned_models(config: Config, root: Path) -> list[Tuned]:
+def compute(run: Run, model: al.HookedModel, question: Question) -> None:
+    """The effects before, then each tuned model's beside them."""
+    config = question.settings
+    pairs = pooled_samples(model, n=config.n, seed=config.seed)
+    before = _map(run, model, "before", pairs, config)
+    UNTUNED_MAP.save(run, before, pairs=pooled(pairs))
+    for tuned in question.tuned:
+        compare(tuned, before, pairs, config, run)
+
+
+def _plan(model: al.HookedModel, question: Question) -> str:
+    config = question.settings
+    pairs = pooled(pooled_samples(model, n=config.n, seed=config.seed, keep="all"))
+    names = ", ".join(tuned.name for tuned in question.tuned)
+    cost = al.plan(model, pairs, **_settings(config))
+    return f"as it was, and {names}: each {cost}{BEFORE_FILTER}"
+
+
+def tuned_models(config: Config, root: Path) -> tuple[Tuned, ...]:
     """What is compared with the model as it was.
 
     Raises:
         OSError, ValueError, RunError: one is not there, or cannot be read
     """
     if not config.tuned:
-        found = precise_models(tuning_run(config.model, root))
-        return [Tuned(one.name, Path(one.result.output)) for one in found]
-    models = [Tuned(_name(path), path) for path in config.tuned]
-    names = [one.name for one in models]
+        models = precise_models(tuning_run(config.model, root))
+        return tuple(Tuned(model.name, Path(model.result.output)) for model in models)
+    given = tuple(Tuned(_name(path), path) for path in config.tuned)
+    names = [tuned.name for tuned in given]
     if len({*names, "before"}) <= len(names):
         raise ValueError(
             "expected tuned models whose files' or folders' names tell them apart, none of them "
             f"'before', found {', '.join(names)}; rename some"
         )
-    for one in models:
-        one.made()
-    return models
+    for tuned in given:
+        tuned.made()
+    return given
 
 
 def _name(path: Path) -> str:
@@ -180,7 +165,6 @@ def compare(
         still_right=float(right.double().mean()),
         components=tuned.components(),
     )
-    print(f"{tuned.name}: still answers {right.double().mean():.1%} of {len(together)} right")
 
 
 def _map(
@@ -198,6 +182,26 @@ def _settings(config: Config) -> dict[str, Any]:
     """Of path patching."""
     return {"paths": config.paths, "metric": config.metric}
 
+
+def report(run: Run) -> None:
+    """Print how often each tuned model still answers right."""
+    for name in TUNED_MAP.labels(run):
+        facts = TUNED_MAP.facts(run, name)
+        print(f"{name}: still answers {facts['still_right']:.1%} of {facts['pairs']} right")
+
+
+EXPERIMENT = Experiment(
+    "what_tuning_changes",
+    Config,
+    compute,
+    _plan,
+    report,
+    figure="before_after",
+    question=lambda config, root: Question(config, tuned_models(config, root)),
+    identity=lambda question: question.settings,
+    inputs=lambda question: [path for tuned in question.tuned for path in tuned.files],
+)
+main = EXPERIMENT.main()
 
 if __name__ == "__main__":
     command(main, "what_tuning_changes", __doc__, shares=False)

@@ -19,10 +19,11 @@ from arith_lens.effects import Effects
 from arith_lens.knockout import random_order
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
-from experiments.command import Experiment, command
+from experiments.command import command
 from experiments.results import MAP, PATTERNS, RANDOM_ATTENTION, ROLE_ATTENTION
 from experiments.settings import (
     BEFORE_FILTER,
+    Experiment,
     Sample,
     fitting_engine,
     operation_maps,

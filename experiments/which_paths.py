@@ -11,9 +11,17 @@ from typing import Any
 
 import arith_lens as al
 from arith_lens.runs import Run
-from experiments.command import Experiment, command, continue_after_part
+from experiments.command import command, continue_after_part
 from experiments.results import PATHS
-from experiments.settings import BEFORE_FILTER, Keep, Metric, Sample, fitting_engine, samples
+from experiments.settings import (
+    BEFORE_FILTER,
+    Experiment,
+    Keep,
+    Metric,
+    Sample,
+    fitting_engine,
+    samples,
+)
 
 MEANINGS: tuple[dict[str, Any], ...] = (
     {"paths": "via_mlps"},

@@ -6,17 +6,15 @@ benchmarks, which need data. An experiment that fails is named and costs no othe
 
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
+import arith_lens as al
 from arith_lens.runs import find_runs
-from arith_lens.runs.provenance import describe_model
+from arith_lens.runs.files import plain
 from experiments import (
     are_they_needed,
     do_powers_use_them,
@@ -32,41 +30,30 @@ from experiments import (
     which_paths,
 )
 from experiments.command import command, exit_cleanly
-from experiments.selection import Settings, weights_of
-from experiments.settings import Dtype, loaded_model
+from experiments.settings import Experiment, PooledSample, loaded_model
 
-STUDY = (
-    which_heads,
-    which_paths,
-    are_they_needed,
-    what_comes_instead,
-    what_else_breaks,
-    do_powers_use_them,
-    do_word_problems_use_them,
-    where_do_they_look,
-    what_do_mlps_add,
-    which_mlps_carry_them,
-    like_a_computer,
-    what_the_calculation_does,
+STUDY: tuple[Experiment[Any], ...] = (
+    which_heads.EXPERIMENT,
+    which_paths.EXPERIMENT,
+    are_they_needed.EXPERIMENT,
+    what_comes_instead.EXPERIMENT,
+    what_else_breaks.EXPERIMENT,
+    do_powers_use_them.EXPERIMENT,
+    do_word_problems_use_them.EXPERIMENT,
+    where_do_they_look.EXPERIMENT,
+    what_do_mlps_add.EXPERIMENT,
+    which_mlps_carry_them.EXPERIMENT,
+    like_a_computer.EXPERIMENT,
+    what_the_calculation_does.EXPERIMENT,
 )
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(PooledSample):
     """What can be said of a model in minutes? Given to every experiment that has such a setting."""
 
-    model: str = "reference"
-    """A shipped model's name, a Hugging Face id, or a directory."""
     data_dir: Path | None = None
     """Holds gsm8k/, svamp/ and mmlu/; the closed world's sets if not given."""
-    n: int | None = None
-    """Distinct reference prompts an operation; all there are if not given."""
-    seed: int = 0
-    """Of the sampling."""
-    dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
-    device: str | None = None
-    """Such as cuda:1; the GPU if there is one."""
 
 
 def main(
@@ -79,49 +66,38 @@ def main(
 
     Args:
         config: what to compute.
-        root: where runs are kept.
+        root: where runs are saved.
         dry_run: print what would be computed, and stop.
     """
-    failed = []
-    weights = None if dry_run else cache(lambda: _weights(config))
-    for experiment in STUDY:
-        name = experiment.__name__.rpartition(".")[2]
-        if _is_computed(name, config, root, weights):
-            print(f"{name}: there")
-        elif dry_run:
-            print(f"{name}: to be computed")
-        else:
-            print(f"{name}: computing", flush=True)
-            if not _computed(experiment, config, root):
-                failed.append(name)
+    if dry_run:
+        for experiment in STUDY:
+            settings = plain(_settings(experiment, config))
+            runs = find_runs(experiment.name, model=config.model, root=root)
+            is_saved = any(run.config == settings and run.complete for run in runs)
+            print(f"{experiment.name}: {'there' if is_saved else 'to be computed'}")
+        return
+    model = loaded_model(config)
+    failed = [experiment.name for experiment in STUDY if not _run(experiment, config, model, root)]
     if failed:
         sys.exit(f"failed, see above: {', '.join(failed)}")
 
 
-def _is_computed(
-    name: str, config: Config, root: Path, weights: Callable[[], str | None] | None
-) -> bool:
-    """Whether there is a finished run with these settings, of these weights if they are given."""
-    for run in find_runs(name, model=config.model, root=root):
-        if not Settings(n=config.n).differences(run):
-            own = weights_of(run)
-            if weights is None or own is None or own == weights():
-                return True
-    return False
+def _settings(experiment: Experiment[Any], config: Config) -> Any:
+    """What the experiment takes of the configuration."""
+    known = {field.name for field in fields(experiment.config)}
+    return experiment.config(**{k: v for k, v in vars(config).items() if k in known})
 
 
-def _weights(config: Config) -> str | None:
-    """The digest of the weights that the name of the model stands for today."""
-    return describe_model(loaded_model(config))["weights_sha256"]
-
-
-def _computed(experiment: ModuleType, config: Config, root: Path) -> bool:
-    """Run one experiment; whether it came to its end. Its error is printed."""
-    known = {field.name for field in fields(experiment.Config)}
-    given = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
+def _run(experiment: Experiment[Any], config: Config, model: al.HookedModel, root: Path) -> bool:
+    """Run one experiment if it is not complete; whether it came to its end. Errors are printed."""
+    settings = _settings(experiment, config)
     try:
         with exit_cleanly():
-            experiment.main(experiment.Config(**given), root=root)
+            if experiment.open(settings, model, root).complete:
+                print(f"{experiment.name}: there")
+                return True
+            print(f"{experiment.name}: computing", flush=True)
+            experiment.run(settings, root=root, model=model)
     except SystemExit as end:
         if end.code == 130:  # stopped from the keyboard: the whole study is
             raise

@@ -13,7 +13,7 @@ from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.does_tuning_help.settings import Tuned
+from experiments.does_tuning_help.training import Tuned
 from figures.claims.answered import VALIDATION, generic, word_problems
 
 EXPERIMENT = "does_tuning_help"

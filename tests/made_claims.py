@@ -17,7 +17,7 @@ from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES
 from arith_lens.runs import Run, open_run
 from experiments import results
-from experiments.does_tuning_help.settings import Chosen, Tuned
+from experiments.does_tuning_help.training import Chosen, Tuned
 from figures.claims import CLAIMS, Verdict
 from figures.claims.evidence import Evidence
 from figures.claims.verdicts import verdict_on

@@ -15,8 +15,7 @@ from arith_lens.fine_tuning.results import DELTA, load_base
 from arith_lens.model import weights_hash
 from arith_lens.runs import find_runs, open_run
 from experiments import do_tuned_heads_carry_more, does_it_drift, results
-from experiments.does_tuning_help.settings import Chosen, Tuned
-from experiments.does_tuning_help.tasks import World
+from experiments.does_tuning_help.training import Chosen, Tuned, World
 from experiments.does_tuning_help.tuned import TunedModel, precise_models, tuning_run
 from figures import carrying, drift
 from figures.common import Options, TableOptions
@@ -110,7 +109,8 @@ def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) ->
         return Answers(right, texts, texts, ("groups",) * len(asked))
 
     monkeypatch.setattr(does_it_drift.al, "answer_questions", worse)
-    monkeypatch.setattr(TunedModel, "load", lambda self: None)
+    base = al.load_model("reference")
+    monkeypatch.setattr(TunedModel, "load", lambda self, settings: base)
     does_it_drift.main(does_it_drift.Config(questions=200, chunk=20), root=tuning)
     drift.main(Options(root=tuning, out=tuning, formats=()))
     assert "NOT flat" in written(tuning, "drift.html").read_text()

@@ -24,6 +24,7 @@ from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
 from experiments import which_heads
+from experiments.__main__ import TOOLS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -71,8 +72,11 @@ LACKS = {
     "experiments.training_splits": "data_dir",
     **dict.fromkeys(
         (
-            f"experiments.does_tuning_help --model checkpoint {end}"
-            for end in ("--data-dir data --dry-run", "--device cpu --data-dir data --table 1")
+            f"experiments.does_tuning_help {options}"
+            for options in (
+                "--model checkpoint --data-dir data --dry-run",
+                "--table 1 --model checkpoint --device cpu --data-dir data",
+            )
         ),
         "no questions of",
     ),
@@ -144,6 +148,8 @@ def understood(
         real(stand_in, **options)
 
     monkeypatch.setattr(tyro, "cli", parse)
+    if (tool := module.removeprefix("experiments.")) in TOOLS:
+        module, arguments = "experiments", [tool, *arguments]
     monkeypatch.setattr(sys, "argv", [module, *arguments])
     with pytest.raises(Understood) as found, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a module that others imported

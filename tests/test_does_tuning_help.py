@@ -12,10 +12,15 @@ from arith_lens.answers import Answers, Question
 from arith_lens.components import Head
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help import plan as planning
-from experiments.does_tuning_help import settings, training
-from experiments.does_tuning_help.settings import Chosen, Sizes, Training, Tuned
-from experiments.does_tuning_help.tasks import World
-from experiments.does_tuning_help.workers import side_by_side
+from experiments.does_tuning_help import training
+from experiments.does_tuning_help.training import (
+    Chosen,
+    Sizes,
+    Training,
+    Tuned,
+    World,
+    side_by_side,
+)
 from figures import frontier, table1, table2, table5
 from figures.common import Options, TableOptions
 
@@ -29,26 +34,26 @@ def answers(right: dict[str, list[bool]]) -> Answers:
 
 
 def test_the_tables_have_the_papers_rows() -> None:
-    names = {table: [row.name for row in settings.rows(table, SIZES)] for table in (1, 2, 5)}
+    names = {table: [row.name for row in training.rows(table, SIZES)] for table in (1, 2, 5)}
     assert names[1] == ["full", "precise-3-0", "lora-3-0", "random-3-0"]
     assert names[2] == ["precise-1-0", "precise-2-0", "precise-3-0", "precise-3-3"]
     assert names[5] == ["precise-3-0", "precise-3-1", "precise-3-12"]
 
 
 def test_a_setting_that_two_tables_share_is_one_training() -> None:
-    shared = {*settings.rows(1, SIZES)} & {*settings.rows(2, SIZES)} & {*settings.rows(5, SIZES)}
+    shared = {*training.rows(1, SIZES)} & {*training.rows(2, SIZES)} & {*training.rows(5, SIZES)}
     assert shared == {Tuned("precise", 3)}
     assert Training(Tuned("precise", 3), 0.003, 1).name == "precise-3-0-rate-0p003-seed-1"
-    assert len(settings.grid([Tuned("full"), Tuned("full")], (1e-3, 1e-2), 0)) == 2
+    assert len(training.grid([Tuned("full"), Tuned("full")], (1e-3, 1e-2), 0)) == 2
 
 
 def test_a_rate_is_chosen_on_validation_alone() -> None:
     good = answers({"validation/groups": [True, True], "groups": [False] * 8, "facts": [False]})
     bad = answers({"validation/groups": [True, False], "groups": [True] * 8, "facts": [True]})
-    shares = {1e-3: settings.validation_accuracy(bad), 1e-2: settings.validation_accuracy(good)}
+    shares = {1e-3: training.validation_accuracy(bad), 1e-2: training.validation_accuracy(good)}
     assert shares == {1e-3: 0.5, 1e-2: 1.0}
     assert Chosen({Tuned("full"): shares}).rates == {Tuned("full"): 1e-2}
-    none = settings.validation_accuracy(answers({"groups": [True]}))
+    none = training.validation_accuracy(answers({"groups": [True]}))
     assert Chosen({Tuned("full"): {2e-5: none}}).rates == {Tuned("full"): 2e-5}
     with pytest.raises(ValueError, match="to choose a rate on, found none for full"):
         _ = Chosen({Tuned("full"): {1e-3: 0.5, 2e-5: none}}).rates
@@ -69,8 +74,8 @@ def test_tuning_validation_and_test_problems_are_different_ones() -> None:
     tuned = {line["prompt"] for line in world.tuning_set(0)}
     assert len(tuned) == 8000
     asked = world.asked()
-    validation = {q.prompt for q in asked if q.task.startswith(settings.VALIDATION)}
-    test = {q.prompt for q in asked if not q.task.startswith(settings.VALIDATION)}
+    validation = {q.prompt for q in asked if q.task.startswith(training.VALIDATION)}
+    test = {q.prompt for q in asked if not q.task.startswith(training.VALIDATION)}
     assert (len(validation), len(test)) == (1200, 4734)
     assert not tuned & validation and not tuned & test and not validation & test
 
@@ -91,7 +96,7 @@ def test_work_side_by_side_gives_each_job_its_result() -> None:
 
 
 QUESTIONS = [
-    *(Question("3 plus 5 = ", "8", f"{before}groups") for before in (settings.VALIDATION, "")),
+    *(Question("3 plus 5 = ", "8", f"{before}groups") for before in (training.VALIDATION, "")),
     Question("4 plus 5 = ", "9", "groups"),
     Question("The opposite of hot is", " cold", "opposites"),
     Question("The opposite of big is", " small", "opposites"),

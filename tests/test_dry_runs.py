@@ -5,61 +5,61 @@ from collections.abc import Callable
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import arith_lens as al
 from arith_lens.model import HookedModel
-from experiments import do_word_problems_use_them, what_tuning_changes, which_heads
+from experiments import do_word_problems_use_them, does_tuning_help, settings, what_tuning_changes
+from experiments.__main__ import questions
 
-EXPERIMENTS = (
-    "are_they_needed",
-    "do_powers_use_them",
-    "do_word_problems_use_them",
-    "how_precise",
-    "like_a_computer",
-    "what_comes_instead",
-    "what_do_mlps_add",
-    "what_the_calculation_does",
-    "what_tuning_changes",
-    "where_do_they_look",
-    "which_heads",
-    "which_mlps_carry_them",
-    "which_paths",
-)
-"""Those that load a model to say what they would compute."""
+WITHOUT_MODEL = {"template_tables", "tune", "whole_study"}
+"""Of these a dry run, where there is one, plans from the settings alone."""
+EXPERIMENTS = sorted(questions().keys() - WITHOUT_MODEL)
+SHIPPED = Path(al.__file__).parent / "reference" / "reference"
 
 
 @pytest.fixture(scope="module")
-def without_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped model's folder, but for its weights."""
-    shipped = Path(al.__file__).parent / "reference" / "reference"
-    folder = tmp_path_factory.mktemp("dry") / "shape"
-    shutil.copytree(shipped, folder, ignore=shutil.ignore_patterns("*.safetensors*"))
+def folder_of_7b(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LLaMA2-7B's shape and the shipped tokenizer, without weights: 26 GB in float32."""
+    from transformers import LlamaConfig
+
+    folder = tmp_path_factory.mktemp("dry") / "llama-7b"
+    ignored = shutil.ignore_patterns("*.safetensors*", "config.json")
+    shutil.copytree(SHIPPED, folder, ignore=ignored)
+    size: dict[str, Any] = {"hidden_size": 4096, "intermediate_size": 11_008}
+    depth: dict[str, Any] = {"num_hidden_layers": 32, "num_attention_heads": 32}
+    special: dict[str, Any] = {"vocab_size": 640, "bos_token_id": 1, "eos_token_id": 2}
+    LlamaConfig(**size, **depth, **special, architectures=["LlamaForCausalLM"]).save_pretrained(
+        folder
+    )
     return folder
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_dry_run_needs_no_weights(
     name: str,
-    without_weights: Path,
+    folder_of_7b: Path,
     empty_models: Callable[..., HookedModel],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(what_tuning_changes, "tuned_models", lambda *_: [])
+    assert not [*folder_of_7b.glob("*.safetensors")]
+    monkeypatch.setattr(what_tuning_changes, "tuned_models", lambda *_: ())
+    monkeypatch.setattr(does_tuning_help, "tuning_run", lambda *_: None)
+    monkeypatch.setattr(does_tuning_help, "precise_models", lambda _: ())
     monkeypatch.setattr(
         do_word_problems_use_them,
         "_word_problems",  # converting them takes seconds
         lambda model, _: al.sample_pairs(model, n=4, keep="all"),
     )
-    experiment = import_module(f"experiments.{name}")
-    for module in (which_heads, experiment):
-        if hasattr(module, "empty_model"):
-            monkeypatch.setattr(module, "empty_model", empty_models)
+    monkeypatch.setattr(settings, "empty_model", empty_models)
+    package = f"experiments.{name}"
+    experiment = import_module(f"{package}.__main__" if name == "does_tuning_help" else package)
     small = {"n": 4} if "n" in {field.name for field in fields(experiment.Config)} else {}
-    config = experiment.Config(model=str(without_weights), **small)
+    config = experiment.Config(model=str(folder_of_7b), **small)
     experiment.main(config, root=tmp_path / "results", dry_run=True)
     assert capsys.readouterr().out.strip()
     assert not (tmp_path / "results").exists()

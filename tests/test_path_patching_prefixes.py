@@ -16,9 +16,8 @@ from arith_lens.path_patching import CertificateError, path_patch, plan, prefixe
 from arith_lens.path_patching.engines import SweepEngine, ask
 from arith_lens.path_patching.prefixes import n_distinct, own_tokens
 from arith_lens.path_patching.recording import record_pairs
-from experiments.benchmark.few_shot import QUESTION as QUESTION_OF_BENCHMARK
-from experiments.benchmark.few_shot import few_shot_pairs, times
-from experiments.benchmark.shapes import Shape, setting_of
+from experiments.speed.shapes import Shape, setting_of
+from experiments.speed.tables import QUESTION_TOKENS, few_shot_pairs, times
 
 CLASSES = {"gemma": "Gemma", "gpt2": "GPT2", "llama": "Llama", "mistral": "Mistral",
            "qwen2": "Qwen2", "qwen3": "Qwen3"}  # fmt: skip
@@ -213,6 +212,6 @@ def test_the_benchmark_of_few_shot_prompts_times_each_way(eager_rule: None) -> N
     """On a shape of which a round takes no time."""
     shape = Shape(2, 16, 2, 32, 50, n_pairs=2, n_tokens=40)
     own, taken = times(setting_of(shape), few_shot_pairs(shape, one_context=True), rounds=1)
-    assert own == QUESTION_OF_BENCHMARK
+    assert own == QUESTION_TOKENS
     assert {*taken} == {(False, False), (False, True), (True, False), (True, True)}
     assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in taken.values())

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from pandas import DataFrame
 
+from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
-from arith_lens.runs.record import write_record
-from experiments import results, whole_study
+from experiments import results, which_heads, whole_study
+from experiments.settings import Experiment
 from figures import collection, fig2, gallery, report, report_claims, report_page, templates
 from figures.claims import CLAIMS
 from figures.collection import QUESTIONS, Missing, collected
@@ -166,23 +167,31 @@ def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: 
     assert isinstance(found, Missing) and "has n 9, operations addition" in found.reason
 
 
+def counted(experiment: Experiment[Any], computed: list[Any]) -> Experiment[Any]:
+    """The experiment, but for its work: it notes the configuration and stores nothing."""
+    return replace(
+        experiment,
+        compute=lambda run, model, config: computed.append(config),
+        report=lambda run: None,
+    )
+
+
 def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    llama: HookedModel, mistral: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computed = []
-    monkeypatch.setattr(whole_study, "STUDY", whole_study.STUDY[:1])
-    monkeypatch.setattr(whole_study, "_computed", lambda *given: computed.append(given) or True)
-    monkeypatch.setattr(whole_study, "_weights", lambda config: "today's")
-    make_run(tmp_path, "made", **TRIED)
-    whole_study.main(whole_study.Config(model="made"), root=tmp_path)
-    assert len(computed) == 1
-    run = make_run(tmp_path, "made")
-    for weights, more in (("yesterday's", 1), ("today's", 0)):
-        run.record["provenance"]["model"] = {"weights_sha256": weights}
-        write_record(run.path, run.record)
+    computed: list[Any] = []
+    monkeypatch.setattr(whole_study, "STUDY", (counted(which_heads.EXPERIMENT, computed),))
+    for model, n, more in (
+        (llama, 9, 1),
+        (llama, None, 1),
+        (mistral, None, 1),
+        (llama, None, 0),
+        (mistral, None, 0),
+    ):
+        monkeypatch.setattr(whole_study, "loaded_model", lambda config, model=model: model)
         computed.clear()
-        whole_study.main(whole_study.Config(model="made"), root=tmp_path)
-        assert len(computed) == more, weights
+        whole_study.main(whole_study.Config(model="made", n=n), root=tmp_path)
+        assert len(computed) == more
 
 
 def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path: Path) -> None:
@@ -254,29 +263,31 @@ def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
 
 
 def test_the_study_computes_what_is_missing_and_says_what_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    llama: HookedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    make_run(tmp_path, "reference")
-    asked = []
+    computed: list[Any] = []
 
-    def fails(config: object, *, root: Path) -> None:
+    def fails(run: object, model: object, config: object) -> None:
         raise ValueError("no such data")
 
-    def works(config: object, *, root: Path) -> None:
-        asked.append((config, root))
-
-    monkeypatch.setattr(whole_study, "STUDY", whole_study.STUDY[:4])
-    monkeypatch.setattr(whole_study.which_paths, "main", fails)
-    monkeypatch.setattr(whole_study.are_they_needed, "main", works)
-    monkeypatch.setattr(whole_study.what_comes_instead, "main", works)
+    study = [counted(experiment, computed) for experiment in whole_study.STUDY[:4]]
+    study[1] = replace(study[1], compute=fails)
+    monkeypatch.setattr(whole_study, "STUDY", study)
+    monkeypatch.setattr(whole_study, "loaded_model", lambda config: llama)
+    study[0].run(study[0].config(n=5), root=tmp_path, model=llama)
     with pytest.raises(SystemExit, match="failed, see above: which_paths"):
         whole_study.main(whole_study.Config(n=5), root=tmp_path)
-    assert [config.n for config, _ in asked] == [5, 5] and asked[0][1] == tmp_path
+    assert [config.n for config in computed] == [5, 5, 5]
     said = capsys.readouterr()
     assert "which_heads: there" in said.out and "no such data" in said.err
     assert len(find_runs("which_heads", root=tmp_path)) == 1
     whole_study.main(whole_study.Config(), root=tmp_path, dry_run=True)
     assert "which_paths: to be computed" in capsys.readouterr().out
+    whole_study.main(whole_study.Config(n=5), root=tmp_path, dry_run=True)
+    assert "which_heads: there" in capsys.readouterr().out
 
 
 def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@
 
 import os
 import random
+import signal
 import socket
 import time
 from datetime import timedelta
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import children
 import pytest
 import torch
 
-from arith_lens.runs import Run, RunError, load_run
+from arith_lens.runs import Run, RunError, find_runs, load_run
 
 KILLS = int(os.environ.get("ARITH_LENS_KILLS", "4"))
 N_PAIRS, SHARD = 40, 2
@@ -194,6 +196,79 @@ def test_several_workers_of_which_any_is_killed_end_with_the_bits_of_one_process
     assert_same_run(
         load_run(folder_in(root) or root), load_run(folder_in(tmp_path / "alone") or root)
     )
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "are_they_needed": {
+        "operations": ("addition",),
+        **{"n": 3, "most": 2, "controls": 1, "candidates": 2, "masked": 1},
+    },
+    "which_mlps_carry_them": {"operations": ("addition", "division"), "n": 3, "top": 1},
+    "what_else_breaks": {"n": 2, "heads": 2, "controls": 0, "limit": 2},
+    "how_good_is_it": {
+        "tasks": ("world_two_digit",),
+        **{"n": 2, "heads": 2, "controls": 0, "limit": 4, "max_new_tokens": 2},
+    },
+}
+"""Experiments whose results are made in different ways, and settings that take a second or two."""
+
+
+def run_experiment(name: str, root: Path, threads: int, kill_at: int | None = None) -> int:
+    """Run one experiment; the number of shards and results that it saved.
+
+    Args:
+        kill_at: this process is killed as soon as it has saved so many.
+    """
+    from arith_lens.runs.shards import Shards
+    from arith_lens.runs.store import Store
+
+    n_saved = 0
+
+    def counted(save: Any) -> Any:
+        def save_and_count(*arguments: Any, **options: Any) -> Any:
+            nonlocal n_saved
+            entry = save(*arguments, **options)
+            n_saved += 1
+            if n_saved == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return entry
+
+        return save_and_count
+
+    torch.set_num_threads(threads)
+    experiment = import_module(f"experiments.{name}")
+    with pytest.MonkeyPatch.context() as patched:
+        for kind in (Shards, Store):
+            patched.setattr(kind, "save", counted(kind.save))
+        experiment.main(experiment.Config(device="cpu", **SMALL[name]), root=root)
+    return n_saved
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.filterwarnings("ignore:.*groups of aligned prompts")
+def test_an_experiment_that_is_killed_and_started_again_ends_with_the_same_bits(
+    name: str, tmp_path: Path
+) -> None:
+    if name == "how_good_is_it":
+        pytest.importorskip("lm_eval", reason="needs the extra `evaluation`")
+    threads = torch.get_num_threads()
+    n_saved = run_experiment(name, tmp_path / "unbroken", threads)
+    kill_at = n_saved * 2 // 3
+    process = children.start(run_experiment, name, tmp_path / "killed", threads, kill_at)
+    process.join(240)
+    assert process.exitcode == -signal.SIGKILL
+    (killed,) = (tmp_path / "killed" / name).glob("*/")
+    assert load_run(killed).record["status"] == "running"
+    n_saved_again = run_experiment(name, tmp_path / "killed", threads)
+    assert n_saved_again <= n_saved - kill_at + 1, "what was saved is not computed again"
+    (expected,), (found,) = (
+        find_runs(name, root=tmp_path / root) for root in ("unbroken", "killed")
+    )
+    assert found.complete and found.names == expected.names
+    for result in found.names:
+        ours, theirs = bits(found, result), bits(expected, result)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours), result
 
 
 def test_the_check_would_see_a_loss(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from arith_lens.benchmarks import (
     training_set,
 )
 from arith_lens.benchmarks.training import to_dataset
-from experiments import training_splits
+from experiments import datasets
 
 SAMPLES = Path(__file__).parent / "data"
 
@@ -220,10 +220,10 @@ def test_every_training_answer_is_its_gold_answer(parts, form, step):
 
 
 def test_the_experiment_prints_and_saves(tmp_path, capsys):
-    config = training_splits.Config(data_dir=SAMPLES)
-    training_splits.main(config, root=tmp_path, dry_run=True)
+    config = datasets.SplitConfig(data_dir=SAMPLES)
+    datasets.training_splits(config, root=tmp_path, dry_run=True)
     assert "svamp/test: 4 records, none flagged" in capsys.readouterr().out
-    training_splits.main(config, root=tmp_path)
+    datasets.training_splits(config, root=tmp_path)
     printed = capsys.readouterr().out
     assert "addsub/train/5 is singleeq/test/0 (same)" in printed
     lines = (tmp_path / "training_splits" / "solution.jsonl").read_text().splitlines()
@@ -231,4 +231,4 @@ def test_the_experiment_prints_and_saves(tmp_path, capsys):
     counts = (tmp_path / "training_splits" / "solution_counts.csv").read_text()
     assert "singleeq,same in addsub/test,1" in counts
     with pytest.raises(SystemExit, match="no file"):
-        training_splits.main(training_splits.Config(data_dir=tmp_path), root=tmp_path)
+        datasets.training_splits(datasets.SplitConfig(data_dir=tmp_path), root=tmp_path)

@@ -20,8 +20,7 @@ from experiments.does_tuning_help.plan import (
     fitting,
     planned,
 )
-from experiments.does_tuning_help.settings import Sizes, Tuned
-from experiments.does_tuning_help.tasks import Benchmarks
+from experiments.does_tuning_help.training import Benchmarks, Sizes, Tuned
 from figures import table1
 from figures.common import TableOptions
 
@@ -72,7 +71,9 @@ def published(name: str, file: str, key: str) -> list[str]:
 
 def answers_in(run: Path, name: str) -> list[dict[str, str]]:
     """A result's own table, read without the library."""
-    with (run / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+    identity = json.loads((run / "run.json").read_text("utf-8"))["results"][name]["identity"]
+    table = run.parents[1] / "store" / identity[:16] / "result.csv"
+    with table.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -10,7 +10,7 @@ import torch
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
 from experiments import results
-from experiments.does_tuning_help.settings import Chosen, Training, Tuned
+from experiments.does_tuning_help.training import Chosen, Training, Tuned
 from figures import table1
 from figures.common import TableOptions
 from figures.exhibit import Table

@@ -42,7 +42,7 @@ from arith_lens.word_problems.convert import (
     NOT_WHOLE,
     TOO_LONG,
 )
-from experiments.published_tokenizers import load_tokenizer
+from experiments.template_tables import published_tokenizer as load_tokenizer
 
 RECORDS = [
     {
@@ -156,7 +156,7 @@ def test_the_second_mode_stops_at_the_last_equals_sign(published):
 
 
 def test_most_real_questions_convert(data_directory):
-    """The first 150 of each split; the whole files are counted by experiments/convert_gsm8k.py."""
+    """The first 150 of each split; the whole files are counted by experiments convert_gsm8k."""
     tokenizer = load_tokenizer(data_directory / "tokenizers" / "llama2")
     for split in ("train", "test"):
         records = read_gsm8k(data_directory / "gsm8k", split=split)[:150]

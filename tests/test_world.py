@@ -12,7 +12,7 @@ from arith_lens.operations import FOUR
 from arith_lens.problems import Problem, all_problems
 from arith_lens.reference import arithmetic, world
 from arith_lens.reference.models import MAX_PIECE, VOCABULARY, train_tokenizer
-from arith_lens.reference.passages import Passage, asked
+from arith_lens.reference.passages import Passage, with_answer
 from arith_lens.reference.sets import load_set, make_sets
 from arith_lens.reference.word_problems import FAMILIES, pretraining_problems, tuning_problems
 from arith_lens.reference.world import KINDS, documents
@@ -36,7 +36,7 @@ def test_a_seed_gives_the_same_documents_on_every_machine(world_text: list[Passa
 
 
 def test_answers_are_where_their_spans_say() -> None:
-    passage = asked("3 + 5 = ", 8) + ". " + asked("The opposite of hot is", " cold")
+    passage = with_answer("3 + 5 = ", 8) + ". " + with_answer("The opposite of hot is", " cold")
     assert [passage.text[a:b] for a, b in passage.answers] == ["8", " cold"]
 
 

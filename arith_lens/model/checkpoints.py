@@ -162,7 +162,7 @@ def _reference_directory(name: str) -> Path:
     if not directory.is_dir():
         raise FileNotFoundError(
             f"expected the shipped model {name!r} in {directory}, found nothing; this copy of the "
-            "package comes without it: train it with `python -m experiments.train_reference`, or "
+            "package comes without it: train it with `python -m experiments train_reference`, or "
             "name another model"
         )
     return directory

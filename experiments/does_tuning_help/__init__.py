@@ -1,5 +1,5 @@
 """Does tuning the heads that calculate help, and what does it cost elsewhere?
 
-`__main__` is the command; `settings` says what is tuned, `tasks` on what and what is asked,
-`training` does one training, `workers` does many side by side.
+`__main__` is the command, `plan` fills in the settings and prints them, `training` does a training,
+`tuned` has the models that Table 1's precise trainings leave.
 """

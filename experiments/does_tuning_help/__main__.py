@@ -32,17 +32,18 @@ from experiments.does_tuning_help.plan import (
     on_gpu,
     planned,
 )
-from experiments.does_tuning_help.settings import (
+from experiments.does_tuning_help.training import (
     Chosen,
+    Job,
     Training,
     Tuned,
     grid,
     repeats,
     rows,
+    side_by_side,
+    train_and_ask,
     validation_accuracy,
 )
-from experiments.does_tuning_help.training import Job, train_and_ask
-from experiments.does_tuning_help.workers import side_by_side
 from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
 from experiments.settings import (
     loaded_model,

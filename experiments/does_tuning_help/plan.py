@@ -14,9 +14,7 @@ from arith_lens.fine_tuning.methods import prepare
 from arith_lens.fine_tuning.pieces import shape_of
 from arith_lens.model.checkpoints import Checkpoint, find_checkpoint, read_config
 from arith_lens.paper import BENCHMARKS
-from experiments.does_tuning_help.settings import Sizes, Tuned
-from experiments.does_tuning_help.tasks import Benchmarks, World
-from experiments.does_tuning_help.training import Recipe
+from experiments.does_tuning_help.training import Benchmarks, Recipe, Sizes, Tuned, World
 from experiments.settings import Dtype
 
 WORLD: Mapping[str, Any] = {

@@ -1,25 +1,30 @@
-"""The models that Table 1's precise trainings left, for questions about them."""
+"""The models that Table 1's precise trainings leave, for experiments about them."""
 
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import torch
 
 import arith_lens as al
 from arith_lens.fine_tuning import TuningResult
 from arith_lens.fine_tuning.results import DELTA
 from arith_lens.runs import Run, RunError, find_runs
 from experiments.results import TABLE, TRAINING, trainings, tuned_by
+from experiments.settings import ModelSettings
 
 EXPERIMENT = "does_tuning_help"
 TABLE_1 = "1"
+Settings = TypeVar("Settings", bound=ModelSettings)
 
 
 @dataclass(frozen=True)
 class TunedModel:
     """One precise training at the chosen rate."""
 
-    name: str  # such as seed-0
+    name: str
+    """Such as seed-0."""
     result: TuningResult
 
     @property
@@ -31,9 +36,32 @@ class TunedModel:
         """Of the trained slices' file."""
         return hashlib.sha256((Path(self.result.output) / DELTA).read_bytes()).hexdigest()
 
-    def load(self) -> Any:
-        """The model, ready for every analysis."""
-        return al.load_model(self.result.model())
+    def load(self, settings: ModelSettings) -> al.HookedModel:
+        """The model, ready for every analysis, in the dtype and on the device of the settings."""
+        dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
+        return al.load_model(self.result.model(), dtype=dtype, device=settings.device)
+
+
+@dataclass(frozen=True)
+class AfterTuning(Generic[Settings]):
+    """A question about tuned models: its settings, and the models that a run of Table 1 left."""
+
+    settings: Settings
+    models: tuple[TunedModel, ...]
+
+    @classmethod
+    def find(cls, settings: Settings, root: Path) -> "AfterTuning[Settings]":
+        """With the models of the newest finished run of the tuning experiment.
+
+        Raises:
+            RunError: there is none, or the folder of a model is gone.
+        """
+        return cls(settings, tuple(precise_models(tuning_run(settings.model, root))))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What names a run of this question: the settings, and the weights that were trained."""
+        return {**vars(self.settings), "tuned": [model.sha256 for model in self.models]}
 
 
 def tuning_run(model: str, root: Path) -> Run:

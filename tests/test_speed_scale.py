@@ -9,11 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from arith_lens.path_patching import plan
-from experiments.benchmark import shapes
-from experiments.benchmark.shapes import SHAPES, Shape, random_llama, random_pairs
-from experiments.benchmark.table import Table
-from experiments.benchmark_scale import __main__ as scale
-from experiments.benchmark_scale import weights, work
+from arith_lens.runs import load_run
+from experiments.speed import scale, shapes, tables
+from experiments.speed.measure import Table
+from experiments.speed.shapes import SHAPES, Shape, random_llama, random_pairs
 
 SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
 
@@ -21,23 +20,23 @@ SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, "tiny", SMALL)
-    monkeypatch.setattr("experiments.benchmark.floor.SIDE", {"cpu": 64})
+    monkeypatch.setattr("experiments.speed.tables.SIDE", {"cpu": 64})
 
 
 @pytest.mark.parametrize("place", ["made", "disk", "offload"])
 def test_it_measures_and_keeps_what_it_prints(
-    place: weights.Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: scale.Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = scale.Config("tiny", n=1, tokens=8, dtype="float32", place=place, profile=True)
-    scale.main(config, root=tmp_path)
+    scale.speed_scale(config, root=tmp_path)
     printed = capsys.readouterr().out
     for said in ("x the weights", "path patching of 4 pairs", "TFLOP/s", "planned", "aten::"):
         assert said in printed, printed
-    (report,) = tmp_path.glob("benchmark_scale/*/report.md")
+    (report,) = tmp_path.glob("speed_scale/*/report.md")
     assert report.read_text("utf-8").strip() in printed
-    run = scale.al.load_run(report.parent)
+    run = load_run(report.parent)
     parts = Table.from_arrays(run.load_arrays("parts")).rows
-    assert [row["part"] for row in parts] == [work.RECORD, work.PROPAGATE, work.READ]
+    assert [row["part"] for row in parts] == [tables.RECORD, tables.PROPAGATE, tables.READ]
     assert run.facts("parts")["weights_bytes"] == 4 * sum(
         weight.numel() for weight in random_llama(SMALL, "meta", torch.float32).parameters()
     )
@@ -51,7 +50,7 @@ def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
     tokens = random_pairs(SMALL).reference
     logits = []
     for place in ("disk", "offload"):
-        model = weights.load("tiny", place, **where).model
+        model = scale.load("tiny", place, **where).model
         with torch.no_grad():
             logits.append(model(tokens)[:, -1])
     assert torch.equal(*logits) and not (tmp_path / "weights.partial").exists()
@@ -67,9 +66,9 @@ def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
 
 
 def test_the_work_is_what_the_plan_says() -> None:
-    model = weights.load("tiny", "made", device="cpu", dtype="float32", folder=Path()).model
+    model = scale.load("tiny", "made", device="cpu", dtype="float32", folder=Path()).model
     pairs = random_pairs(SMALL)
-    done = work.patched(model, pairs, progress=False)
+    done = scale.patch_all(model, pairs, progress=False)
     assert done.flops == plan(model, pairs).flops and done.chunk_sizes == [4]
     assert done.share == pytest.approx(done.flops / done.seconds / done.rate)
 
@@ -86,7 +85,9 @@ def test_a_dry_run_makes_no_weights(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    scale.main(scale.Config(size, device="cuda", tokens=12), root=tmp_path / "none", dry_run=True)
+    scale.speed_scale(
+        scale.Config(size, device="cuda", tokens=12), root=tmp_path / "none", dry_run=True
+    )
     printed = capsys.readouterr().out
     assert f"{gib:.2f} GiB in bfloat16" in printed and "4000 pairs of 12 tokens" in printed
     shape = SHAPES[size]
@@ -101,12 +102,12 @@ def test_a_dry_run_makes_no_weights(
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(SystemExit, match="expected a GPU"):
-            scale.main(scale.Config("tiny", device="cuda"), root=tmp_path)
+            scale.speed_scale(scale.Config("tiny", device="cuda"), root=tmp_path)
     monkeypatch.setattr(scale, "_free", lambda device: 2**30)
     with pytest.raises(
         SystemExit, match=r"13 GiB\), found 1 GiB free on cpu; take --place offload"
     ):
-        scale.main(scale.Config("llama-7b"), root=tmp_path)
+        scale.speed_scale(scale.Config("llama-7b"), root=tmp_path)
 
 
 def test_grouped_shapes_are_mistrals() -> None:

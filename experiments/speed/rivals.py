@@ -1,14 +1,14 @@
 """The same path patching in several ways. All patch every head and every MLP at END.
 
-Each function takes a setting and senders, heads before MLPs, and gives the change of the answer's
-logit, [sender pair]. The first two, TransformerLens' and nnsight's run the model once a sender;
+Each function takes a setting and senders, heads before MLPs, and returns the change of the answer's
+logit, [sender pair]. The first two, TransformerLens' and nnsight's run the model once per sender;
 `end_only` is the strong baseline; the last three are this package's.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -21,9 +21,8 @@ from arith_lens.model import HookedModel, record
 from arith_lens.path_patching.cost import forward_flops, rows_flops
 from arith_lens.path_patching.engines import ask
 from arith_lens.path_patching.prefixes import recording_flops
-from experiments.benchmark.machine import installed
-from experiments.benchmark.nnsight_forwards import by_nnsight
-from experiments.benchmark.shapes import Setting
+from experiments.speed.measure import installed
+from experiments.speed.shapes import Setting, twin
 
 Effects: TypeAlias = Float[Tensor, "sender pair"]
 SWEEP, CERTIFIED = "sweep", "sweep, with its certificate"
@@ -151,6 +150,50 @@ def by_transformer_lens(setting: Setting, senders: Sequence[Component]) -> Effec
 
 
 @torch.no_grad()
+def by_nnsight(setting: Setting, senders: Sequence[Component]) -> Effects:
+    """nnsight (https://nnsight.net, no dependency: `pip install 'arith-lens[bench]'` brings it), a
+    trace per sender: every other head held; logits at END alone."""
+    from nnsight import NNsight, save  # pyright: ignore[reportMissingImports]
+
+    model = NNsight(twin(setting.raw))
+    layers, answer = model.model.layers, setting.answer
+    rows = torch.arange(len(answer), device=answer.device)
+    options = {"use_cache": False, "logits_to_keep": 1}
+
+    def recorded(tokens: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        with model.trace(tokens, **options):
+            z, mlp = save([]), save([])
+            for layer in layers:
+                z.append(layer.self_attn.o_proj.input.clone())
+                mlp.append(layer.mlp.output[:, -1].clone())
+            logits = save(model.lm_head.output)
+        return z, mlp, logits[rows, -1, answer]
+
+    def patched(values: list[Tensor], layer: int, mlp: Tensor | None) -> Tensor:
+        with model.trace(setting.reference, **options):
+            for index, value in enumerate(values):
+                layers[index].self_attn.o_proj.input = value
+                if index == layer and mlp is not None:
+                    layers[index].mlp.output[:, -1] = mlp
+            logits = save(model.lm_head.output)
+        return logits[rows, -1, answer]
+
+    z, _, origin = recorded(setting.reference)
+    other_z, other_mlp, _ = recorded(setting.counterfactual)
+
+    def effect(sender: Component) -> Tensor:
+        values: list[Any] = list(z)
+        if not isinstance(sender, Head):
+            return patched(values, sender.layer, other_mlp[sender.layer]) - origin
+        part = _columns(setting, sender)
+        values[sender.layer] = values[sender.layer].clone()
+        values[sender.layer][:, -1, part] = other_z[sender.layer][:, -1, part]
+        return patched(values, sender.layer, None) - origin
+
+    return torch.stack([effect(sender) for sender in senders])
+
+
+@torch.no_grad()
 def end_only(setting: Setting, senders: Sequence[Component]) -> Effects:
     """Exact too, and END's residual stream alone, but one sender after the other."""
     model, pairs, answer = setting.model, setting.pairs, setting.answer
@@ -232,9 +275,9 @@ def sweep_flops(
 ) -> int:
     """Of the sweep, and of END alone: the same rows in another order, after whole forwards."""
     model, pairs = setting.model, setting.pairs
-    asked = ask(model, setting.senders, paths="via_mlps", metric="logit", foil=None, pairs=pairs)
+    question = ask(model, setting.senders, paths="via_mlps", metric="logit", foil=None, pairs=pairs)
     recording = TWO_RUNS * recorded(model, setting.shape.n_tokens)
-    return setting.shape.n_pairs * (recording + rows_flops(model, asked))
+    return setting.shape.n_pairs * (recording + rows_flops(model, question))
 
 
 RIVALS = (

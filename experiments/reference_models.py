@@ -1,9 +1,10 @@
-"""Train a reference model on the closed world, from scratch, on a CPU or a GPU.
+"""Train a reference model on the closed world, from scratch, and measure what it can do.
 
     python -m experiments train_reference --steps 6000
+    python -m experiments measure_reference --folder arith_lens/reference/reference
 
 The batch of a step follows from the seed and the step's number alone, and checkpoints hold the
-optimizer's state, so that a killed run goes on where it was when started again.
+optimizer's state: a killed training that is started again goes on where it was.
 """
 
 import json
@@ -13,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
@@ -22,10 +23,23 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from tqdm.auto import tqdm
 
-from arith_lens.reference.models import VOCABULARY, train_tokenizer
+from arith_lens.reference.models import (
+    FIGURES,
+    VOCABULARY,
+    figures,
+    load_plain,
+    outcomes,
+    pack,
+    rows,
+    train_tokenizer,
+)
+from arith_lens.reference.sets import write_sets
 from arith_lens.reference.world import document, documents
+from experiments.command import exit_on_user_error
 
 TOKENIZER_DOCUMENTS = 20_000
+CARD_TABLE = ("<!-- figures -->", "<!-- end of figures -->")
+"""What stands around the figures in a model card."""
 
 
 @dataclass(frozen=True)
@@ -33,28 +47,38 @@ class Config:
     """The recipe. A checkpoint made with another one is refused."""
 
     output: Path = Path("results/train_reference/reference")
-    """where checkpoints go; the finished model is in its folder `final`"""
-    architecture: str = "llama"
-    """llama or mistral (grouped-query attention, sliding window)"""
+    """Where checkpoints go; the finished model is in its folder `final`."""
+    architecture: Literal["llama", "mistral"] = "llama"
+    """Mistral has grouped-query attention and a sliding window."""
     steps: int = 6000
-    """a checkpoint may be trained on to another number: the cosine then ends there"""
+    """A checkpoint may be trained on to another number: the cosine then ends there."""
     seed: int = 0
     rows: int = 32
     length: int = 128
-    """tokens a row; a row starts with BOS and is filled with whole documents, the last one cut"""
+    """Tokens per row: BOS, then whole documents, of which the last one is cut."""
     rate: float = 2e-3
     warm_up: int = 200
     last_rate: float = 0.05
-    """share of the rate at the end of the cosine"""
+    """Share of the rate at the end of the cosine."""
     weight_decay: float = 0.1
     other_weight: float = 0.1
-    """loss weight of tokens that are no answer"""
+    """Loss weight of tokens that are no answer."""
     n_layers: int = 12
     n_heads: int = 8
     d_model: int = 128
     d_mlp: int = 352
     save_every: int = 500
     compile: bool = True
+
+
+def train_reference(config: Annotated[Config, tyro.conf.arg(name="")]) -> None:
+    """Train a reference model on the closed world, from scratch, on a CPU or a GPU.
+
+    Args:
+        config: the recipe.
+    """
+    with exit_on_user_error():
+        print(train(config))
 
 
 def build_model(config: Config) -> Any:
@@ -92,10 +116,10 @@ def batch(tokenizer: Tokenizer, config: Config, step: int) -> tuple[torch.Tensor
         filled = 0
         while filled < width:
             ids, worth = _encode(tokenizer, rng, config.other_weight)
-            kept = min(len(ids), width - filled)
-            tokens[row, filled : filled + kept] = torch.tensor(ids[:kept])
-            weights[row, filled : filled + kept] = torch.tensor(worth[:kept])
-            filled += kept
+            n = min(len(ids), width - filled)
+            tokens[row, filled : filled + n] = torch.tensor(ids[:n])
+            weights[row, filled : filled + n] = torch.tensor(worth[:n])
+            filled += n
     return tokens, weights
 
 
@@ -109,11 +133,11 @@ def _encode(
     worth[0] = 0.0  # BOS: where a document ends is nobody's business
     spans = iter(passage.answers)
     span = next(spans, None)
-    for place, (start, stop) in enumerate(encoding.offsets):
+    for position, (start, stop) in enumerate(encoding.offsets):
         while span is not None and start >= span[1]:
             span = next(spans, None)
-        if span is not None and place and start >= span[0] and stop <= span[1]:
-            worth[place] = 1.0
+        if span is not None and position and start >= span[0] and stop <= span[1]:
+            worth[position] = 1.0
     return encoding.ids, worth
 
 
@@ -127,7 +151,7 @@ def rate_at(config: Config, step: int) -> float:
 
 
 def train(config: Config) -> Path:
-    """Train to the end, or on from the last checkpoint; gives the finished model's folder."""
+    """Train to the end, or on from the last checkpoint; returns the finished model's folder."""
     config.output.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(config)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -212,7 +236,7 @@ def _recipe(config: Config) -> dict[str, Any]:
 
 
 def _save(config: Config, model: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Weights and optimizer state in one file, replaced whole."""
+    """Weights and optimizer state in one file, which is replaced at once."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in state.items()}
@@ -222,7 +246,7 @@ def _save(config: Config, model: Any, optimizer: torch.optim.Optimizer, step: in
 
 
 def _resume(config: Config, model: Any, optimizer: torch.optim.Optimizer) -> int:
-    """Load the checkpoint, where there is one, and give the step to go on from."""
+    """Load the checkpoint, where there is one, and return the step to go on from."""
     from safetensors import safe_open
 
     path = config.output / "checkpoint.safetensors"
@@ -239,8 +263,8 @@ def _resume(config: Config, model: Any, optimizer: torch.optim.Optimizer) -> int
         if name.startswith("optimizer."):
             _, index, key = name.split(".")
             state.setdefault(int(index), {})[key] = tensor
-    whole = optimizer.state_dict()
-    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
     return int(metadata["step"])
 
 
@@ -251,5 +275,29 @@ def _log(config: Config, step: int, loss: torch.Tensor) -> None:
             log.write(json.dumps(line) + "\n")
 
 
-if __name__ == "__main__":
-    print(train(tyro.cli(Config, prog="python -m experiments train_reference")))
+def measure_reference(
+    folder: Path = Path("arith_lens/reference/reference"), *, write_world: bool = False
+) -> None:
+    """What can a reference model do? The figures of its model card, measured anew.
+
+    Writes beside the weights `outcomes.json` (which questions were answered right), `figures.json`
+    (the shares) and the table in the card's README.md.
+
+    Args:
+        folder: the model, in Hugging Face format, with its README.md.
+        write_world: first write the world's frozen sets anew, from its code.
+    """
+    if write_world:
+        write_sets()
+    model, tokenizer = load_plain(folder)
+    answered = {name: outcomes(model, tokenizer, name) for name in FIGURES}
+    (folder / "outcomes.json").write_text(json.dumps(pack(answered), indent=1) + "\n")
+    measured = figures(answered)
+    (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")
+    table = "\n".join(["| task | wanted | measured |", "| --- | --- | --- |", *rows(measured)])
+    card = folder / "README.md"
+    start, end = CARD_TABLE
+    before, _, rest = card.read_text().partition(start)
+    _, _, after = rest.partition(end)
+    card.write_text(f"{before}{start}\n{table}\n{end}{after}")
+    print(table)

@@ -12,10 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens import Head, Mlp
 from arith_lens.fine_tuning.pieces import pieces_of, slice_model
-from experiments.benchmark.shapes import Shape, random_llama
-from experiments.benchmark_fine_tuning import __main__ as command
-from experiments.benchmark_fine_tuning import flops, plan, steps
-from experiments.benchmark_fine_tuning.steps import tuner_of, upper_heads
+from experiments.speed import fine_tuning
+from experiments.speed import fine_tuning_plan as plan
+from experiments.speed.fine_tuning import tuner_of
+from experiments.speed.fine_tuning_plan import METHODS, STEP_SHAPES, upper_heads
+from experiments.speed.measure import GIB
+from experiments.speed.shapes import Shape, random_llama
 
 SMALL = Shape(5, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
 CHOICES = {
@@ -78,14 +80,14 @@ def in_plain_torch(heads: list[Head], mlps: list[Mlp]) -> Any:
 
 
 def test_full_fine_tuning_needs_what_torch_counts() -> None:
-    assert flops.full(SMALL).total == counted(eager())
+    assert plan.full_work(SMALL).total == counted(eager())
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_precise_needs_what_torch_counts_and_the_library_computes_no_more(choice: str) -> None:
     heads, mlps = CHOICES[choice]
-    bound = flops.precise(SMALL, heads, mlps).total
-    assert bound < flops.full(SMALL).total
+    bound = plan.precise_work(SMALL, heads, mlps).total
+    assert bound < plan.full_work(SMALL).total
     assert counted(in_plain_torch(heads, mlps)) == bound
     model = eager()
     slice_model(model, pieces_of(model, heads, mlps), dtype=torch.float32)
@@ -97,7 +99,7 @@ def test_lora_needs_what_torch_counts() -> None:
 
     targets = [f"{part}_proj" for part in "qkvo"]
     adapted = get_peft_model(eager(), LoraConfig(r=3, target_modules=targets))
-    assert flops.lora(SMALL, 3).total == counted(adapted)
+    assert plan.lora_work(SMALL, 3).total == counted(adapted)
 
 
 def kept_bytes(model: nn.Module) -> int:
@@ -134,7 +136,7 @@ def test_nothing_is_kept_below_the_lowest_tuned_layer() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("method", steps.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_measured_step_trains(method: str, dtype: str) -> None:
     tuner = tuner_of(method, SMALL, dtype=dtype, recompute=dtype == "bfloat16")
     losses = []
@@ -146,18 +148,18 @@ def test_a_measured_step_trains(method: str, dtype: str) -> None:
 
 
 def test_lora_has_as_many_parameters_as_precise() -> None:
-    shape = steps.SHAPES["tiny"]
-    sizes = {method: tuner_of(method, shape).n_tuned for method in steps.METHODS}
+    shape = STEP_SHAPES["tiny"]
+    sizes = {method: tuner_of(method, shape).n_tuned for method in METHODS}
     assert sizes["lora"] == sizes["precise"] < sizes["full"] / 10
 
 
 def test_tuned_heads_are_in_the_upper_half_and_as_many_as_the_papers() -> None:
-    heads = upper_heads(steps.SHAPES["llama-7b"])
+    heads = upper_heads(STEP_SHAPES["llama-7b"])
     assert len(set(heads)) == 32 and {head.layer for head in heads} == set(range(16, 32))
-    assert len(set(upper_heads(steps.SHAPES["bench"]))) == 4
+    assert len(set(upper_heads(STEP_SHAPES["bench"]))) == 4
 
 
-def kept_by(tuner: steps.Tuner) -> int:
+def kept_by(tuner: fine_tuning.Tuner) -> int:
     """What autograd keeps of a real forward, weights and repeats left out."""
     weights = {weight.untyped_storage().data_ptr() for weight in tuner.trainer.model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
@@ -177,7 +179,7 @@ def kept_by(tuner: steps.Tuner) -> int:
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("method", steps.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_memory_is_planned_as_a_real_step_takes_it(
     method: str, dtype: str, recompute: bool
 ) -> None:
@@ -195,24 +197,24 @@ def test_memory_is_planned_as_a_real_step_takes_it(
 
 
 def test_the_plan_says_which_of_a_7b_fits_in_how_much() -> None:
-    need = plan.needed("precise", steps.SHAPES["llama-7b"], "bfloat16")
+    need = plan.needed("precise", STEP_SHAPES["llama-7b"], "bfloat16")
     slices = 32 * 4 * 128 * 4096
     assert need.trained == 4 * slices and need.weights == 2 * 6_738_415_616 + 4 * slices
     assert 0.5e9 < need.kept < 3e9
     full = plan.Need(4 * 6_738_415_616, 4 * 6_738_415_616, 17 * 10**9, 0)
     assert full.peak == 5 * 4 * 6_738_415_616, "AdamW takes more than what is kept"
     assert plan.fitting(full.peak, None) == "wants a GPU of 141 GB"
-    assert plan.fitting(full.peak, 80 * plan.GIB) == "does not fit in 80 GiB: 49.5 short"
-    assert plan.fitting(need.peak, 80 * plan.GIB) == "fits in 80 GiB"
+    assert plan.fitting(full.peak, 80 * GIB) == "does not fit in 80 GiB: 49.5 short"
+    assert plan.fitting(need.peak, 80 * GIB) == "fits in 80 GiB"
     assert plan.fitting(2 * full.peak, None) == "does not fit a GPU of 141 GB"
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Callable[..., str]:
     def run(**options: Any) -> str:
-        config = command.Config(size="tiny", rows=2, repeats=2, **options)
-        command.main(config, root=tmp_path)
-        (report,) = (tmp_path / "benchmark_fine_tuning").glob("*/report.md")
+        config = fine_tuning.Config(size="tiny", rows=2, repeats=2, **options)
+        fine_tuning.speed_fine_tuning(config, root=tmp_path)
+        (report,) = (tmp_path / "speed_fine_tuning").glob("*/report.md")
         return report.read_text()
 
     return run
@@ -220,13 +222,13 @@ def tiny(tmp_path: Path) -> Callable[..., str]:
 
 def test_the_command_measures_speed_and_the_trainer(tiny: Callable[..., str]) -> None:
     report = tiny(parts=("speed", "trainer"))
-    for method in steps.METHODS:
+    for method in METHODS:
         assert f"| {method} |" in report
     assert "A precise step: bare" in report
 
 
 def test_a_dry_run_plans_the_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command.main(command.Config(size="tiny"), root=tmp_path, dry_run=True)
+    fine_tuning.speed_fine_tuning(fine_tuning.Config(size="tiny"), root=tmp_path, dry_run=True)
     printed = capsys.readouterr().out
     assert printed.count("| precise |") == 2 and "wants a GPU of 16 GB" in printed
     assert not [*tmp_path.iterdir()]
@@ -236,4 +238,4 @@ def test_the_command_says_where_there_is_no_gpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(SystemExit, match="expected a GPU for --device cuda"):
-        command.main(command.Config(device="cuda"))
+        fine_tuning.speed_fine_tuning(fine_tuning.Config(device="cuda"))

@@ -1,7 +1,7 @@
 """What is measured on: random LLaMAs of given shapes, and random prompts."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -63,6 +63,16 @@ class Setting:
     @property
     def device(self) -> torch.device:
         return self.reference.device
+
+    def first_pair(self) -> "Setting":
+        """The same model with one pair."""
+        return replace(
+            self,
+            pairs=self.pairs[:1],
+            reference=self.reference[:1],
+            counterfactual=self.counterfactual[:1],
+            answer=self.answer[:1],
+        )
 
     @property
     def senders(self) -> list[Component]:

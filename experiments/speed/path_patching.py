@@ -1,13 +1,14 @@
 """How fast is path patching, how does its cost grow, and what memory does it take?
 
 Times the same experiment in several ways on random LLaMAs, and compares their numbers; fits how
-time grows; measures peak memory. Prints tables in Markdown and keeps them, with the machine's
-facts, in a run under results/benchmark/. Nothing is downloaded.
+time grows; measures peak memory. Prints tables in Markdown and saves them, with the machine's
+facts, in a run under results/speed/. Nothing is downloaded.
 """
 
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,17 +16,22 @@ import psutil
 import torch
 import tyro
 
-import arith_lens as al
 from arith_lens.runs import Run
-from experiments.benchmark import report
-from experiments.benchmark.floor import floor_table
-from experiments.benchmark.growth import FULL, QUICK, Growth, exponents, growth_table, points_flops
-from experiments.benchmark.machine import Usage, described, machine
-from experiments.benchmark.memory import WHOLE, memory_table
-from experiments.benchmark.rivals import RIVALS
-from experiments.benchmark.shapes import SHAPES, Setting, setting_of
-from experiments.benchmark.timing import timed
+from experiments.speed import tables
+from experiments.speed.measure import (
+    GIB,
+    Usage,
+    described,
+    machine,
+    print_and_save,
+    require_gpu,
+    timed,
+)
+from experiments.speed.rivals import RIVALS
+from experiments.speed.shapes import SHAPES, Setting, setting_of
+from experiments.speed.tables import ALL_PAIRS, FULL, QUICK, Growth
 
+Part = Literal["rivals", "growth", "memory", "few_shot"]
 Size = Literal["tiny", "middle", "wide", "llama-7b"]
 
 
@@ -33,13 +39,14 @@ Size = Literal["tiny", "middle", "wide", "llama-7b"]
 class Config:
     """What to measure, and on what."""
 
-    parts: tuple[Literal["rivals", "growth", "memory"], ...] = ("rivals", "growth", "memory")
-    """Rivals: time and numbers of every way; growth: exponents; memory: peaks."""
+    parts: tuple[Part, ...] = ("rivals", "growth", "memory")
+    """Rivals: time and numbers of every way; growth: exponents; memory: peaks; few_shot: what the
+    sweep saves where prompts begin alike (docs/performance.md has it with --threads 1)."""
     sizes: tuple[Size, ...] = ("tiny", "middle", "wide")
     """Shapes for the rivals; llama-7b wants a GPU."""
     memory_size: Size = "middle"
     """The shape whose memory is measured."""
-    memory_pairs: int = WHOLE
+    memory_pairs: int = ALL_PAIRS
     """With how many pairs."""
     device: str = "cpu"
     """Such as cuda."""
@@ -59,17 +66,17 @@ class Config:
         return QUICK if self.quick else FULL
 
 
-def main(
+def speed(
     config: Annotated[Config, tyro.conf.arg(name="")],
     *,
     root: Path = Path("results"),
     dry_run: bool = False,
 ) -> None:
-    """Measure, print, save.
+    """How fast is path patching, how does its cost grow, and what memory does it take?
 
     Args:
         config: what to measure; the same configuration again replaces what it measured before.
-        root: where runs are kept.
+        root: where runs are saved.
         dry_run: print what would be run, with its operations, and stop.
     """
     if config.quick:
@@ -79,21 +86,16 @@ def main(
     if dry_run:
         print(*announced(config), sep="\n")
         return
-    refuse_what_cannot_be(config)
+    require_gpu(config.device)
+    _require_memory(config)
     if config.threads:
         torch.set_num_threads(config.threads)
     facts = machine(config.device)
-    with al.open_run("benchmark", config, root=root) as run:
-        lines = []
-        for line in measured(config, run, facts):
-            print(line, flush=True)
-            lines.append(line)
-        (run.path / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"saved in {run.path}")
+    print_and_save("speed", config, root, lambda run: measured(config, run, facts))
 
 
 def measured(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
-    """Measure part by part, save each, and say what was found."""
+    """Measure part by part, save each, and report it."""
     yield f"# Path patching, measured\n\n{described(facts)}; {config.dtype} on {config.device}"
     if "rivals" in config.parts:
         for size in config.sizes:
@@ -102,6 +104,10 @@ def measured(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
         yield from _growth(config, run, facts)
     if "memory" in config.parts:
         yield from _memory(config, run, facts)
+    if "few_shot" in config.parts:
+        table = tables.few_shot_table(config.repeats)
+        run.save("few_shot", table, **facts)
+        yield f"\n## Prompts that begin alike\n\n{table.markdown(tables.FEW_SHOT_COLUMNS)}"
 
 
 def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iterator[str]:
@@ -109,14 +115,14 @@ def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iter
     setting = setting_of(SHAPES[size], config.device, getattr(torch, config.dtype))
     effort = {"repeats": config.repeats, "budget": config.seconds}
     methods = {
-        rival.name: lambda rival=rival: rival.compute(setting, setting.senders)
+        rival.name: partial(rival.compute, setting, setting.senders)
         for rival in RIVALS
         if not rival.missing
     }
     timings = timed(methods, device=setting.device, **effort)
     largest = largest_logit(setting)
-    table = report.compared(setting, RIVALS, timings, largest)
-    floor = floor_table(setting, **effort)
+    table = tables.compared(setting, RIVALS, timings, largest)
+    floor = tables.floor_table(setting, **effort)
     others = usage.others()
     about = facts | {"shape": setting.shape, "others_cores": others, "largest_logit": largest}
     run.save(f"rivals_{size}", table, **about)
@@ -124,14 +130,14 @@ def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iter
     effect = float(next(iter(timings.values())).result.abs().max())
     yield f"\n## {size}: {setting.shape}\n"
     yield f"{len(setting.senders)} senders.{_meanwhile(others)}\n"
-    yield table.markdown(report.RIVALS)
+    yield table.markdown(tables.RIVAL_COLUMNS)
     yield f"\nThe largest effect is {effect:.2e}, the largest logit {largest:.2g}.\n"
-    yield floor.markdown(report.FLOOR)
+    yield floor.markdown(tables.FLOOR_COLUMNS)
 
 
 def _growth(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     usage = Usage.now()
-    points = growth_table(
+    points = tables.growth_table(
         config.growth,
         device=config.device,
         dtype=getattr(torch, config.dtype),
@@ -139,19 +145,19 @@ def _growth(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
         budget=config.seconds / 3,
     )
     others = usage.others()
-    fitted = exponents(points)
+    fitted = tables.exponents(points)
     about = facts | {"shape": config.growth.base, "others_cores": others}
     run.save("growth", points, **about)
     run.save("exponents", fitted, **about)
     yield f"\n## Growth, from {config.growth.base}\n"
     yield f"One factor at a time.{_meanwhile(others)}\n"
-    yield fitted.markdown(report.EXPONENTS)
+    yield fitted.markdown(tables.EXPONENT_COLUMNS)
     yield ""
-    yield points.markdown(report.POINTS)
+    yield points.markdown(tables.POINT_COLUMNS)
 
 
 def _memory(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
-    table = memory_table(
+    table = tables.memory_table(
         config.memory_size,
         n_pairs=config.memory_pairs,
         device=config.device,
@@ -161,7 +167,7 @@ def _memory(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     shape = replace(SHAPES[config.memory_size], n_pairs=config.memory_pairs)
     run.save("memory", table, **facts, shape=shape)
     yield f"\n## Memory, {config.memory_size}: {shape}\n"
-    yield table.markdown(report.MEMORY)
+    yield table.markdown(tables.MEMORY_COLUMNS)
 
 
 def largest_logit(setting: Setting) -> float:
@@ -185,30 +191,21 @@ def announced(config: Config) -> Iterator[str]:
             work = "not predicted" if rival.flops is None else f"{rival.flops(setting):.3g} FLOPs"
             yield f"  {rival.name:42}{'not installed' if rival.missing else work}"
     if "growth" in config.parts:
-        total, n_points = points_flops(config.growth)
+        total, n_points = tables.points_flops(config.growth)
         yield f"growth: {n_points} points from {config.growth.base}: {total:.3g} FLOPs a round"
     if "memory" in config.parts:
         shape = replace(SHAPES[config.memory_size], n_pairs=config.memory_pairs)
         yield f"memory: {len(RIVALS)} processes, each with {shape}"
 
 
-def refuse_what_cannot_be(config: Config) -> None:
-    """Stop before the work where there is no such GPU, or a model does not fit in memory."""
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        sys.exit(
-            f"expected a GPU for --device {config.device}, found none that this PyTorch can use; "
-            "install its CUDA build, or take --device cpu"
-        )
+def _require_memory(config: Config) -> None:
+    """Exit before the work where a model does not fit in memory."""
     itemsize = getattr(torch, config.dtype).itemsize
     for size in config.sizes if config.device == "cpu" else ():
         weights = setting_of(SHAPES[size], "meta").raw.parameters()
         needed, free = itemsize * sum(w.numel() for w in weights), psutil.virtual_memory().available
         if needed > free:
             sys.exit(
-                f"expected memory for the weights of --sizes {size} ({needed / 2**30:.0f} GiB), "
-                f"found {free / 2**30:.0f} GiB free; leave it out, or take --device cuda"
+                f"expected memory for the weights of --sizes {size} ({needed / GIB:.0f} GiB), "
+                f"found {free / GIB:.0f} GiB free; leave it out, or take --device cuda"
             )
-
-
-if __name__ == "__main__":
-    tyro.cli(main, prog="python -m experiments benchmark", description=__doc__)

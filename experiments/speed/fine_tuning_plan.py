@@ -1,11 +1,16 @@
-"""What a training step would take of memory, by method, without the memory: shapes alone are run.
+"""What a training step needs, by method: the least operations, and about how much memory.
 
-`kept_bytes` runs the forward on tensors without contents, and sums what autograd keeps for the
-backward. The rest is arithmetic. Of the twelve peaks that `make bench-finetune` measured (see
-docs/performance.md) this gives 97% to 114%.
+Operations are matrix products alone, two per multiplication and addition, with attention's scores
+regardless of causality, as libraries compute them. The forward is the same for all methods. In the
+backward, inputs' gradients flow from the loss down to the lowest trained matrix and no further, and
+weights have gradients only where they are trained. No implementation can do without these.
+
+Memory is planned without the memory: `kept_bytes` runs the forward on tensors without contents, and
+sums what autograd keeps for the backward. The rest is arithmetic. Of the twelve peaks that
+`make bench-finetune` measured (see docs/performance.md) this gives 97% to 114%.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -15,17 +20,23 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from arith_lens import Head, Mlp
 from arith_lens.fine_tuning.methods import Settings, prepare
-from experiments.benchmark.shapes import Shape, random_llama
-from experiments.benchmark.table import Cell, Column, Table
-from experiments.benchmark_fine_tuning.steps import METHODS, upper_heads
+from experiments.speed.measure import GIB, Cell, Column, Table
+from experiments.speed.shapes import Shape, random_llama
 
-GIB = 2**30
+METHODS = ("full", "lora", "precise")
+STEP_SHAPES = {
+    "tiny": Shape(4, 64, 4, 176, 640, n_pairs=4, n_tokens=16),
+    "bench": Shape(8, 1024, 16, 2816, 32_000, n_pairs=8, n_tokens=64),
+    "llama-7b": Shape(32, 4096, 32, 11_008, 32_000, n_pairs=8, n_tokens=64),
+}
+"""Rows are called pairs there. To try; what a CPU trains in seconds; LLaMA2-7B, for a GPU."""
 CARDS = (16, 24, 32, 40, 48, 80, 141)
 """Memory that GPUs are sold with, in GB; they have about as many GiB."""
 USABLE = 0.95
 """Share of it: the rest goes to the context, and is lost between allocations."""
-COLUMNS = {
+PLAN_COLUMNS = {
     "method": Column("method"),
     "gradient checkpointing": Column("recompute"),
     "weights, GiB": Column("weights", ",.1f", 1 / GIB),
@@ -35,6 +46,89 @@ COLUMNS = {
     "peak, about": Column("peak", ",.1f", 1 / GIB),
     "": Column("remark"),
 }
+
+
+def in_words(shape: Shape) -> str:
+    return (
+        f"{shape.n_layers} layers, d_model {shape.d_model}, {shape.n_heads} heads, d_mlp "
+        f"{shape.d_mlp}, vocabulary {shape.d_vocab:,}; {shape.n_pairs} rows of {shape.n_tokens} "
+        "tokens"
+    )
+
+
+def upper_heads(shape: Shape) -> list[Head]:
+    """A 32nd of all heads, as the paper tunes, spread over the upper half of the layers."""
+    half = shape.n_layers // 2
+    count = max(half, shape.n_layers * shape.n_heads // 32)
+    return sorted(Head(half + i % half, i % shape.n_heads) for i in range(count))
+
+
+@dataclass(frozen=True)
+class Work:
+    """FLOPs of one step: its forward, its inputs' gradients and its weights' gradients."""
+
+    forward: int
+    inputs: int
+    weights: int
+
+    @property
+    def total(self) -> int:
+        return self.forward + self.inputs + self.weights
+
+
+def full_work(shape: Shape) -> Work:
+    """Every matrix is trained, and the embeddings below the first layer."""
+    linear = _per_element(shape) * (shape.n_layers * _layer(shape) + _head(shape))
+    scores = shape.n_layers * _product(shape)
+    return Work(linear + 2 * scores, linear + 4 * scores, linear)
+
+
+def precise_work(shape: Shape, heads: Sequence[Head], mlps: Sequence[Mlp] = ()) -> Work:
+    """Chosen heads' slices of four matrices, and MLPs whole.
+
+    In the lowest tuned layer the gradient goes through W_O and attention to Q, K and V, whose
+    inputs want none; where an MLP alone is tuned there, it goes through the MLP's last matrix.
+    """
+    lowest = min(component.layer for component in (*heads, *mlps))
+    above = shape.n_layers - 1 - lowest
+    through = above * _layer(shape) + _head(shape) + shape.d_model * shape.d_mlp
+    scores = above * _product(shape)
+    if any(head.layer == lowest for head in heads):
+        through += 2 * shape.d_model * shape.d_mlp + shape.d_model**2
+        scores += _product(shape)
+    d_head = shape.d_model // shape.n_heads
+    tuned = len(set(heads)) * 4 * d_head * shape.d_model
+    tuned += len(set(mlps)) * 3 * shape.d_model * shape.d_mlp
+    per = _per_element(shape)
+    return Work(full_work(shape).forward, per * through + 4 * scores, per * tuned)
+
+
+def lora_work(shape: Shape, rank: int) -> Work:
+    """Adapters of all four attention matrices in every layer; the embeddings want no gradient."""
+    adapters = shape.n_layers * 4 * 2 * rank * shape.d_model
+    first = 3 * shape.d_model**2 + 3 * rank * shape.d_model  # Q, K, V of layer 0 and their A
+    whole, per = full_work(shape), _per_element(shape)
+    return Work(
+        whole.forward + per * adapters, whole.inputs + per * (adapters - first), per * adapters
+    )
+
+
+def _per_element(shape: Shape) -> int:
+    """Of one number of a matrix, for all tokens."""
+    return 2 * shape.n_pairs * shape.n_tokens
+
+
+def _layer(shape: Shape) -> int:
+    return 4 * shape.d_model**2 + 3 * shape.d_model * shape.d_mlp
+
+
+def _head(shape: Shape) -> int:
+    return shape.d_model * shape.d_vocab
+
+
+def _product(shape: Shape) -> int:
+    """One of attention's products, such as scores from queries and keys."""
+    return 2 * shape.n_pairs * shape.n_tokens**2 * shape.d_model
 
 
 @dataclass(frozen=True)
@@ -54,7 +148,7 @@ class Need:
 
 
 def plan_table(shape: Shape, dtype: str, available: int | None = None) -> Table:
-    """A row a method, with gradient checkpointing and without.
+    """One row per method, with gradient checkpointing and without.
 
     Args:
         available: bytes of the GPU that there is; None: says which size would do.
@@ -91,7 +185,7 @@ def fitting(peak: int, available: int | None) -> str:
 
 @cache
 def needed(method: str, shape: Shape, dtype: str, *, recompute: bool = False) -> Need:
-    """What a step of `steps.tuner_of` with the same arguments takes."""
+    """What a step of `tuner_of` with the same arguments takes."""
     half = dtype == "bfloat16"
     weights = torch.bfloat16 if half and method != "full" else torch.float32
     with _without_contents(method) as device:

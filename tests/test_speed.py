@@ -13,14 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from arith_lens.arrays import Arrays
 from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
-from experiments.benchmark import __main__ as command
-from experiments.benchmark import machine, memory, report, rivals, shapes
-from experiments.benchmark.floor import floor_table
-from experiments.benchmark.growth import FULL, QUICK, exponents
-from experiments.benchmark.machine import Usage
-from experiments.benchmark.shapes import SHAPES, Setting, Shape, setting_of
-from experiments.benchmark.table import Cell, Column, Table
-from experiments.benchmark.timing import Timing, timed
+from experiments.speed import measure, path_patching, rivals, shapes, tables
+from experiments.speed.measure import Cell, Column, Table, Timing, Usage, timed
+from experiments.speed.shapes import SHAPES, Setting, Shape, setting_of
+from experiments.speed.tables import FULL, QUICK, exponents, floor_table
 
 SMALL = Shape(3, 32, 4, 48, 100, n_pairs=3, n_tokens=6)
 CPU = torch.device("cpu")
@@ -90,7 +86,7 @@ def test_bfloat16_agrees_within_what_is_allowed() -> None:
         for rival in INSTALLED
     }
     timings = timed(methods, repeats=1, budget=0, device=CPU)
-    table = report.compared(setting, INSTALLED, timings, command.largest_logit(setting))
+    table = tables.compared(setting, INSTALLED, timings, path_patching.largest_logit(setting))
     assert [row["remark"] for row in table.rows] == [""] * len(INSTALLED)
 
 
@@ -104,7 +100,7 @@ def test_a_rival_that_disagrees_or_is_missing_is_reported_as_such(setting: Setti
             ways[0].name: Timing(8.0, 6.0, 1, effects),
             ways[1].name: Timing(1.0, 0.5, 9, effects + apart),
         }
-        first, second, third = report.compared(setting, ways, timings, largest=1.0).rows
+        first, second, third = tables.compared(setting, ways, timings, largest=1.0).rows
         assert first["remark"] == ""
         assert str(second["remark"]).startswith(remark) and bool(second["remark"]) == bool(remark)
         assert second["ratio"] == 12.0
@@ -170,7 +166,7 @@ def test_a_table_is_read_back_as_it_was() -> None:
     again = Table.from_arrays(table.to_arrays())
     assert again.rows == table.rows
     assert again.markdown({"A": Column("a"), "B": Column("b", ".1f", 10)}) == (
-        "| A | B |\n| --- | --- |\n| x | 15.0 |\n|  |  |"
+        "| A | B |\n|-----|------|\n| x | 15.0 |\n|  |  |"
     )
     with pytest.raises(ValueError, match="expected arrays of kind 'table', found 'effects'"):
         Table.from_arrays(Arrays({}, {"kind": "effects"}))
@@ -179,20 +175,20 @@ def test_a_table_is_read_back_as_it_was() -> None:
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 def test_the_peak_sees_what_was_freed_since() -> None:
     size = 64 * 2**20
-    before = memory.resident(CPU, reset=True)
+    before = measure.resident(CPU, reset=True)
     torch.ones(size // 4).sum()
-    peak = memory.resident(CPU)
-    after = memory.resident(CPU, reset=True)
+    peak = measure.resident(CPU)
+    after = measure.resident(CPU, reset=True)
     assert before is not None and peak is not None and after is not None
     assert 0.9 * size < peak - before < 1.5 * size
     assert after - before < 0.5 * size
 
 
 def test_the_machine_is_described_with_versions() -> None:
-    facts = machine.machine("cpu")
+    facts = measure.machine("cpu")
     assert facts["versions"]["torch"] and facts["cores"] >= 1 and facts["processor"]
-    assert torch.__version__ in machine.described(facts)
-    assert machine.installed("no_such_package_at_all") is None
+    assert torch.__version__ in measure.described(facts)
+    assert measure.installed("no_such_package_at_all") is None
 
 
 def test_what_others_used_is_what_was_busy_without_us(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,10 +215,10 @@ def small_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_keeps_the_tables_and_the_report(
     small_shapes: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = command.Config(parts=("rivals",), quick=True)
-    command.main(config, root=tmp_path)
+    config = path_patching.Config(parts=("rivals",), quick=True)
+    path_patching.speed(config, root=tmp_path)
     printed = capsys.readouterr().out
-    (run,) = find_runs("benchmark", root=tmp_path)
+    (run,) = find_runs("speed", root=tmp_path)
     assert run.names == ("rivals_tiny", "floor_tiny")
     table = Table.from_arrays(run.load_arrays("rivals_tiny"))
     assert [row["method"] for row in table.rows] == [rival.name for rival in rivals.RIVALS]
@@ -237,7 +233,7 @@ def test_a_run_keeps_the_tables_and_the_report(
 def test_a_dry_run_prints_operations_and_leaves_nothing(
     small_shapes: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command.main(command.Config(quick=True), root=tmp_path / "results", dry_run=True)
+    path_patching.speed(path_patching.Config(quick=True), root=tmp_path / "results", dry_run=True)
     printed = capsys.readouterr().out
     predicted = rivals.sweep_flops(setting_of(SMALL, "meta"))
     assert f"{predicted:.3g} FLOPs" in printed
@@ -246,22 +242,22 @@ def test_a_dry_run_prints_operations_and_leaves_nothing(
 
 
 def test_memory_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = memory.Job("sweep", "tiny", n_pairs=4, device="cpu", dtype="float32", threads=1)
-    found = memory.in_process(job)
+    job = tables.Job("sweep", "tiny", n_pairs=4, device="cpu", dtype="float32", threads=1)
+    found = measure.in_process(job)
     weights = sum(w.numel() for w in setting_of(SHAPES["tiny"], "meta").raw.parameters())
     assert found["model_bytes"] == 4 * weights
     peak = found["peak_bytes"]
     assert peak is None or 0 <= float(peak) < 5e8
     assert float(found["predicted_bytes"] or 0) > 1e5
-    monkeypatch.setattr(memory.sys, "executable", shutil.which("false"))
+    monkeypatch.setattr(measure.sys, "executable", shutil.which("false"))
     with pytest.raises(RuntimeError, match=r"memory of .*'sweep'.* could not be measured"):
-        memory.in_process(job)
+        measure.in_process(job)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="expected a GPU for --device cuda"):
-        command.main(command.Config(device="cuda"), root=tmp_path)
+        path_patching.speed(path_patching.Config(device="cuda"), root=tmp_path)
 
 
 def test_a_model_that_does_not_fit_is_refused(
@@ -270,9 +266,9 @@ def test_a_model_that_does_not_fit_is_refused(
     def little() -> Any:
         return type("Memory", (), {"available": 2**30})
 
-    monkeypatch.setattr(command.psutil, "virtual_memory", little)
+    monkeypatch.setattr(path_patching.psutil, "virtual_memory", little)
     with pytest.raises(SystemExit, match=r"--sizes wide \(2 GiB\), found 1 GiB free"):
-        command.main(command.Config(sizes=("wide",)), root=tmp_path)
+        path_patching.speed(path_patching.Config(sizes=("wide",)), root=tmp_path)
 
 
 def test_the_7b_preset_has_the_papers_shape() -> None:

@@ -1,0 +1,301 @@
+"""What becomes of data sets: train parts without test questions, word problems as prompt pairs.
+
+Three commands: `training_splits`, `convert_gsm8k` and `convert_world`. Each prints a table and
+saves it as CSV.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import pandas
+import torch
+import tyro
+
+import arith_lens as al
+from arith_lens.benchmarks import TrainingPart, find_overlaps, flag_summary, held_out
+from arith_lens.benchmarks.training import TRAINING, to_dataset, training_parts
+from arith_lens.pairs import keep_correct
+from arith_lens.pairs.correctness import answer
+from arith_lens.reference.sets import world_pairs
+from arith_lens.reference.word_problems import FAMILIES, PARTS
+from arith_lens.word_problems import gsm8k_pairs
+from experiments.command import exit_on_user_error
+from experiments.template_tables import published_tokenizer
+
+Row: TypeAlias = dict[str, Any]
+BATCH = 128
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Which training questions are test questions?"""
+
+    data_dir: Path | None = None
+    """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/ as published; else the hub."""
+    names: tuple[str, ...] = TRAINING
+    """Benchmarks whose train parts are taken."""
+    form: Literal["solution", "answer"] = "solution"
+    """With the published solutions, or with the answer at once."""
+    mawps: Literal["refuse", "decontaminate"] = "refuse"
+    """Whether what is left of MAWPS may be taken."""
+    examples: int = 2
+    """Pairs of a training and a test question to print for each test set and rule."""
+
+
+def training_splits(
+    config: Annotated[SplitConfig, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+) -> None:
+    """Which training questions are test questions? Train parts without them, and the counts.
+
+    Compares each question of the train parts of word problems with every test set that may be
+    reported on afterwards, and says how many are left out and why. Saves
+    `<root>/training_splits/<form>.jsonl` and `<form>_counts.csv`.
+
+    Args:
+        config: what to make a training set of.
+        root: where results are kept.
+        dry_run: print the test sets and their flags, and stop.
+    """
+    with exit_on_user_error():
+        tests = held_out(config.names, config.data_dir)
+        for name, records in tests.items():
+            print(f"{name}: {flag_summary(records)}")
+        if dry_run:
+            return
+        parts = training_parts(
+            config.names, config.data_dir, form=config.form, tests=tests, mawps=config.mawps
+        )
+    print("", *parts, sep="\n")
+    for part in parts:
+        _print_examples(part, config.examples)
+    kept = [record for part in parts for record in part.kept]
+    stories = find_overlaps(kept, tests, rules=("story",))
+    print(
+        f"\n{len({o.train for o in stories})} of {len(kept)} kept share a run of 13 words with one"
+    )
+    path = root / "training_splits" / f"{config.form}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    to_dataset(parts, config.form).to_json(path)
+    _counts(parts).to_csv(path.with_name(f"{config.form}_counts.csv"), index=False)
+    print(f"saved {path}")
+
+
+def _print_examples(part: TrainingPart, n: int) -> None:
+    shown: dict[tuple[str, str], int] = {}
+    for overlap in part.overlaps:
+        key = overlap.test_set, overlap.rule
+        shown[key] = shown.get(key, 0) + 1
+        if shown[key] <= n:
+            print(f"\n{overlap.train} is {overlap.test} ({overlap.rule})")
+            print(f"  {overlap.train_question}\n  {overlap.test_question}")
+
+
+def _counts(parts: list[TrainingPart]) -> pandas.DataFrame:
+    rows = []
+    for part in parts:
+        reasons = [f"{o.rule} in {o.test_set}" for o in part.overlaps]
+        counts = dict(sorted((reason, reasons.count(reason)) for reason in set(reasons)))
+        counts |= {
+            "doubtful gold": len(part.doubtful),
+            "solution ends elsewhere": len(part.unsolved),
+            "repeated": len(part.repeated),
+        }
+        sizes = {"read": part.n_read, **counts, "kept": len(part.kept)}
+        rows += [{"source": part.name, "what": what, "n": n} for what, n in sizes.items()]
+    return pandas.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class Gsm8kConfig:
+    """How many of GSM8K's questions become prompt pairs?"""
+
+    data_dir: Path
+    """Holds gsm8k/train.jsonl and gsm8k/test.jsonl, and a folder for each tokenizer."""
+    tokenizers: tuple[str, ...] = ("llama2", "mistral", "llama3")
+    """Folders in <data-dir>/tokenizers, or paths of folders."""
+    model: str | None = None
+    """A model that answers them too, with its own tokenizer instead: an id or a directory."""
+    modes: tuple[str, ...] = ("question", "equation")
+    """After the question, or before the result of the solution's last annotation."""
+    splits: tuple[str, ...] = ("train", "test")
+    """Files to read."""
+    seed: int = 0
+    """Of the draw among replacements."""
+    examples: int = 0
+    """Conversions to print for each row of the table."""
+
+
+def convert_gsm8k(
+    config: Annotated[Gsm8kConfig, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+) -> None:
+    """How many of GSM8K's questions become prompt pairs? (the paper's Appendix E)
+
+    For each tokenizer, split and mode: the questions whose words that ask for a number can be
+    replaced at the same number of tokens, and why the others cannot. With a model, the share that
+    it answers right as well, which path patching keeps. Saves
+    `<root>/convert_gsm8k/conversions.csv`.
+
+    Args:
+        config: what to convert.
+        root: where results are kept.
+        dry_run: print what would be read, and stop.
+    """
+    files = [config.data_dir / "gsm8k" / f"{split}.jsonl" for split in config.splits]
+    names = (config.model,) if config.model else config.tokenizers
+    if dry_run:
+        print(*files, *names, sep="\n")
+        return
+    with exit_on_user_error():
+        rows = [row for name in names for row in _gsm8k_rows(name, config)]
+    table = pandas.DataFrame(rows).fillna(0)
+    print(table.to_string(index=False))
+    _save(table, root / "convert_gsm8k")
+
+
+def _gsm8k_rows(name: str, config: Gsm8kConfig) -> list[Row]:
+    """The table's rows of one tokenizer or model."""
+    if config.model:
+        model = tokenizer = al.load_model(config.model)
+    else:
+        folder = Path(name) if Path(name).is_dir() else config.data_dir / "tokenizers" / name
+        model, tokenizer = None, published_tokenizer(folder)
+    rows = []
+    for split in config.splits:
+        for mode in config.modes:
+            pairs, conversion = gsm8k_pairs(
+                tokenizer,
+                config.data_dir / "gsm8k" / f"{split}.jsonl",
+                mode=mode,
+                seed=config.seed,
+            )
+            row: Row = {"tokenizer": Path(name).name, "split": split, "mode": mode}
+            row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
+            row |= {"computed": int(pairs.computed.sum()) if pairs.computed is not None else 0}
+            if model is not None:
+                row |= _answered(model, pairs)
+            rows.append(row | dict(conversion.left_out))
+            _print_pairs(pairs[: config.examples])
+    return rows
+
+
+def _answered(model: Any, pairs: al.PromptPairs) -> Row:
+    """How many pass the filter: C is the top token."""
+    try:
+        chosen = keep_correct(model, pairs).selection
+    except ValueError:  # none is answered right
+        return {"answered right": 0}
+    assert chosen is not None
+    return {"answered right": chosen.n_kept, "X_c still answered C": chosen.counterfactual_correct}
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Which words make the closed world's word problems calculations?"""
+
+    models: tuple[str, ...] = ("reference", "reference-mistral")
+    """Reference models, by name or directory."""
+    families: tuple[str, ...] = FAMILIES
+    """Of the world's four."""
+    changes: tuple[str, ...] = (
+        *("question", "operators", "referents", "operators+referents"),
+        *("question+operators+referents", "+".join(PARTS)),
+    )
+    """What is reworded: parts, joined by +."""
+    split: str = "test"
+    """Of the world's problems."""
+    seed: int = 0
+    """Of the draw among replacements."""
+    examples: int = 0
+    """Pairs to print for each row of the table."""
+
+
+def convert_world(
+    config: Annotated[WorldConfig, tyro.conf.arg(name="")],
+    *,
+    root: Path = Path("results"),
+    dry_run: bool = False,
+) -> None:
+    """Which words make the closed world's word problems calculations? (the paper's Appendix E)
+
+    Its problems become pairs by replacing the words that ask, those that say what to calculate,
+    the things that are counted, "has", or several of them. For each model, family and choice: how
+    many convert, the share that the model answers right, and, of those, the share whose
+    counterfactual it still answers with C. Where nothing is left to calculate, that share should
+    fall to the one of the most frequent C ("constant"). Saves
+    `<root>/convert_world/conversions.csv`.
+
+    Args:
+        config: what to convert.
+        root: where results are kept.
+        dry_run: print what would be measured, and stop.
+    """
+    if dry_run:
+        print(*config.models, *config.families, *config.changes, sep="\n")
+        return
+    rows = []
+    for name in config.models:
+        with exit_on_user_error():
+            model = al.load_model(name)
+        for family in config.families:
+            rows += _world_rows(model, name, family, config)
+    table = pandas.DataFrame(rows)
+    print(table.round(3).to_string(index=False))
+    _save(table, root / "convert_world")
+
+
+def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list[Row]:
+    """One family's rows; X_r is the same however X_c is made, and is asked once."""
+    right: dict[int, bool] = {}
+    rows = []
+    for change in config.changes:
+        pairs, conversion = world_pairs(
+            model, family, change=change.split("+"), split=config.split, seed=config.seed
+        )
+        new = [i for i, question in enumerate(conversion.kept) if question not in right]
+        if new:
+            said = answer(model, pairs[new], "reference", BATCH)[0].tolist()
+            right |= {conversion.kept[i]: r for i, r in zip(new, said, strict=True)}
+        _print_pairs(pairs[: config.examples])
+        kept = pairs.filter(torch.tensor([right[question] for question in conversion.kept]))
+        row: Row = {"model": Path(name).name, "family": family, "change": change}
+        row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
+        rows.append(row | {"right": len(kept) / len(pairs)} | _still(model, kept))
+    return rows
+
+
+def _still(model: Any, pairs: al.PromptPairs) -> Row:
+    """How often X_c is answered with C, beside the most frequent C; where C is computed, too."""
+    if not len(pairs):
+        return {"kept": 0}
+    still = answer(model, pairs, "counterfactual", BATCH)[0]
+    assert pairs.computed is not None
+    row: Row = {"kept": len(pairs), "still C": float(still.float().mean())}
+    row |= {"constant": _constant(pairs), "computed": int(pairs.computed.sum())}
+    if not pairs.computed.any():
+        return row
+    row |= {"still C, computed": float(still[pairs.computed].float().mean())}
+    return row | {"constant, computed": _constant(pairs.filter(pairs.computed))}
+
+
+def _constant(pairs: al.PromptPairs) -> float:
+    """The share of the most frequent C."""
+    return max(Counter(pairs.answer.tolist()).values()) / len(pairs)
+
+
+def _print_pairs(pairs: al.PromptPairs) -> None:
+    for pair in pairs:
+        print(f"{pair.reference_text}\n{pair.counterfactual_text}\n{pair.answer_text}\n")
+
+
+def _save(table: pandas.DataFrame, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    table.to_csv(folder / "conversions.csv", index=False)
+    print(f"\nsaved in {folder / 'conversions.csv'}")

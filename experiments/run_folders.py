@@ -1,0 +1,78 @@
+"""Bring run folders together, and ship them.
+
+ARITH_LENS_PART=1/2 python -m experiments which_heads     on one machine, 2/2 on another
+python -m experiments merge_runs results/which_heads/KEY  other/results/which_heads/KEY
+python -m experiments which_heads                         reads all shards, computes none
+"""
+
+from pathlib import Path
+
+import tyro
+
+from arith_lens import runs
+from arith_lens.runs import RunError, load_run
+from arith_lens.runs.record import write_record
+from arith_lens.runs.store import LOCK, Store
+from experiments.command import exit_on_user_error
+
+
+def merge_runs(
+    into: tyro.conf.Positional[Path], others: tyro.conf.Positional[tuple[Path, ...]]
+) -> None:
+    """Do these run folders hold parts of one computation? Bring them together.
+
+    Args:
+        into: the run folder that takes the others' results and shards.
+        others: run folders of the same configuration, model and version.
+    """
+    with exit_on_user_error():
+        run = runs.merge_runs(into, *others)
+    shards = [f"{count} shards of {name}" for name, count in run.unfinished().items()]
+    print(f"{run.path}: {', '.join([*run.names, *shards]) or 'nothing'}")
+    if shards:
+        print("Run the same experiment, without a part, to finish them.")
+
+
+def ship_runs(
+    folders: tyro.conf.Positional[tuple[Path, ...]],
+    *,
+    leave_out: tuple[str, ...] = ("effects",),
+    to: Path = Path("figures") / "gallery" / "runs",
+) -> None:
+    """Copy what figures read of finished runs to figures/gallery/runs, small enough to ship.
+
+    Tables of tuning take hours; with their answers at hand, figures and the report show them at
+    once (`figures/common.py` looks there where `results/` has none). Each run goes to
+    `<to>/<experiment>/<key>`, its results to the store beside it. Tables as CSV, weights and what
+    `--leave-out` names stay behind; what is copied is bit for bit the run's, with its record.
+
+    Args:
+        folders: of finished runs.
+        leave_out: results that no figure reads.
+        to: where runs are shipped.
+    """
+    for path in folders:
+        with exit_on_user_error():
+            size, copy = _shipped(path, leave_out, to)
+        print(f"{copy}: {size / 1e6:.2f} MB")
+
+
+def _shipped(path: Path, leave_out: tuple[str, ...], to: Path) -> tuple[int, Path]:
+    run = load_run(path)
+    if not run.finished:
+        raise RunError(f"expected a finished run, found {run.path}: {run.record['status']}")
+    copy = to / run.experiment / run.path.name
+    if copy.resolve() == run.path.resolve():
+        raise RunError(f"expected a run elsewhere than under {to}, found {run.path}")
+    results = {
+        name: entry for name, entry in run.record["results"].items() if name not in leave_out
+    }
+    store = Store(to)
+    for entry in results.values():
+        store.copy(run.store, entry["identity"], arrays_only=True)
+        (store.place(entry["identity"]) / LOCK).unlink(missing_ok=True)
+    copy.mkdir(parents=True, exist_ok=True)
+    write_record(copy, {**run.record, "results": results})
+    stored = [store.place(entry["identity"]) for entry in results.values()]
+    files = [file for folder in (copy, *stored) for file in folder.iterdir()]
+    return sum(file.stat().st_size for file in files), copy
