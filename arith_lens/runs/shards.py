@@ -2,8 +2,8 @@
 
 A killed computation continues with the parts that are missing.
 
-torchrun --nproc_per_node 4 -m experiments.which_heads        the processes share the run folder
-ARITH_LENS_PART=2/3 python -m experiments.which_heads         the second of three, each on its own
+torchrun --nproc_per_node 4 my_script.py        the processes share the run folder
+ARITH_LENS_PART=2/3 python my_script.py                the second of three, each on its own
 """
 
 import json

@@ -3,11 +3,11 @@
 import torch
 
 from arith_lens.answers import Answers
+from arith_lens.effects import Effects
+from arith_lens.paper import BENCHMARKS
 from figures.claims.claim import Number, Within
 from figures.claims.estimate import estimate
 from figures.claims.evidence import NotMeasured
-from arith_lens.effects import Effects
-from arith_lens.paper import BENCHMARKS
 
 MATHEMATICS = ("gain_lose", "compare", "groups", "two_step", *BENCHMARKS[:4])
 """The tasks that are word problems, in the closed world and in the benchmarks."""

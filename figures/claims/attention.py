@@ -7,14 +7,14 @@ import numpy as np
 import torch
 
 from arith_lens.attention import Patterns, kinds_of
+from arith_lens.effects import Effects
+from arith_lens.operations import FOUR
+from arith_lens.pairs import Role
 from experiments import results
 from figures.claims.claim import Claim, Found, Number, Within
 from figures.claims.estimate import estimate, of_each
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
-from arith_lens.effects import Effects
-from arith_lens.operations import FOUR
-from arith_lens.pairs import Role
 
 EXPERIMENT = "where_do_they_look"
 Weights = Mapping[str, np.ndarray]  # of each role, [head]
@@ -25,7 +25,10 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
     run = evidence.run(EXPERIMENT)
     found: dict[str, Effects | None] = {}
     for name in FOUR:
-        looks, key = results.ROLE_ATTENTION.load(run, name), results.ROLE_ATTENTION.facts(run, name)["key"]
+        looks, key = (
+            results.ROLE_ATTENTION.load(run, name),
+            results.ROLE_ATTENTION.facts(run, name)["key"],
+        )
         labels: Any = looks.labels
         rows = [labels["head"].index(head) for head in key]
         found[name] = (

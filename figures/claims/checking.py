@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.selection import Settings
 from figures.claims import attention, heads, knockout, models, probes, sharing, tuning
 from figures.claims.claim import Claim, Verdict
 from figures.claims.evidence import Evidence
-from experiments.selection import Settings
 from figures.claims.verdicts import verdict_on
 
 CLAIMS: tuple[Claim, ...] = (

@@ -5,10 +5,10 @@ from math import isnan
 
 import numpy as np
 
-from figures.claims.claim import Found, Number, Unit, Within
-from figures.claims.evidence import NotMeasured
 from arith_lens.effects import Effects
 from arith_lens.statistics import resampled_means
+from figures.claims.claim import Found, Number, Unit, Within
+from figures.claims.evidence import NotMeasured
 
 N_RESAMPLES = 1000
 TAIL = 0.025

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from arith_lens.runs import Run, find_runs
 from experiments.results import TABLE
 from experiments.selection import Settings, described, weights_of
-from arith_lens.runs import Run, find_runs
 
 HEADS = "which_heads"
 

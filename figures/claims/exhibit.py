@@ -12,10 +12,10 @@ from typing import Annotated
 import tyro
 from pandas import DataFrame
 
+from arith_lens.runs import load_run
 from experiments.selection import Settings
 from figures.claims.checking import check_claims
 from figures.claims.claim import Verdict, verdict_table
-from arith_lens.runs import load_run
 from figures.common import SHIPPED, NotComputed, slug
 from figures.exhibit import Table, show
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from arith_lens.effects import KEY, ComponentEffects, Effects
+from arith_lens.operations import FOUR
 from experiments import results
 from figures.claims import maps
 from figures.claims.claim import Claim, Found, Number, Unit, Within
 from figures.claims.estimate import estimate, of_each
 from figures.claims.evidence import Evidence
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
-from arith_lens.effects import KEY, ComponentEffects, Effects
-from arith_lens.operations import FOUR
 
 Measure = Callable[[Evidence], Found]
 

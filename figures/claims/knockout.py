@@ -3,16 +3,16 @@
 import torch
 
 from arith_lens.answers import Answers, over_seeds
+from arith_lens.effects import key_heads
+from arith_lens.knockout import KnockoutCurve, KnockoutCurves
+from arith_lens.operations import FOUR
+from arith_lens.runs import Run
 from experiments import results
 from figures.claims.answered import change, generic, relative_change, word_problems
 from figures.claims.claim import Claim, Found, Number, Within
 from figures.claims.estimate import of_each
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
-from arith_lens.effects import key_heads
-from arith_lens.knockout import KnockoutCurve, KnockoutCurves
-from arith_lens.operations import FOUR
-from arith_lens.runs import Run
 
 CURVES, ELSEWHERE = "are_they_needed", "what_else_breaks"
 OF_TABLE_4 = 10

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from experiments import results
-from figures.claims.evidence import Evidence
 from arith_lens.effects import KEY, ComponentEffects
 from arith_lens.operations import FOUR
+from experiments import results
+from figures.claims.evidence import Evidence
 
 EXPERIMENT = "which_heads"
 NO_KEY = "key heads (an effect below -5%)"

@@ -6,15 +6,15 @@ from functools import partial
 import numpy as np
 import torch
 
+from arith_lens.effects import Effects
+from arith_lens.operations import FOUR
+from arith_lens.probes import CLASSES, curve_of, turning_points
+from arith_lens.runs import Run
 from experiments import results
 from figures.claims.claim import Claim, Found, Unit, Within
 from figures.claims.estimate import estimate, of_each, there
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NAN
-from arith_lens.effects import Effects
-from arith_lens.operations import FOUR
-from arith_lens.probes import CLASSES, curve_of, turning_points
-from arith_lens.runs import Run
 
 EXPERIMENT = "what_do_mlps_add"
 TWO = Within(below=2)

@@ -1,15 +1,15 @@
 """Claims about heads that serve several operations, powers and word problems (5.1, D, E)."""
 
+from arith_lens.effects import Effects
+from arith_lens.knockout.outcomes import drop
+from arith_lens.operations import FOUR
+from arith_lens.runs import Run
 from experiments import results
 from figures.claims import maps
 from figures.claims.claim import Claim, Found, Number, Within
 from figures.claims.estimate import estimate, of_each, there
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
-from arith_lens.effects import Effects
-from arith_lens.knockout.outcomes import drop
-from arith_lens.operations import FOUR
-from arith_lens.runs import Run
 
 POWERS = "do_powers_use_them"
 WORDS = "do_word_problems_use_them"

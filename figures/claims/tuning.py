@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
+from arith_lens.runs import Run
 from experiments import results
 from figures.claims.answered import generic, word_problems
 from figures.claims.claim import Claim, Found, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
-from arith_lens.runs import Run
 
 EXPERIMENT = "does_tuning_help"
 Chosen = Callable[[Answers], list[bool]]

@@ -1,8 +1,8 @@
 """One claim against the runs there are."""
 
+from arith_lens.runs import RunError
 from figures.claims.claim import Claim, Verdict
 from figures.claims.evidence import Evidence, NotMeasured
-from arith_lens.runs import RunError
 
 
 def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
