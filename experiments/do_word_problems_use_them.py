@@ -24,7 +24,8 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import world_pairs
 from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
-from experiments.command import command, exit_on_user_error
+from experiments.command import command
+from experiments.exits import exit_on_user_error
 from experiments.results import CLASS_ATTENTION, MAP, OUTCOMES
 from experiments.settings import (
     BEFORE_FILTER,

@@ -17,7 +17,8 @@ from arith_lens.components import NamedHook
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.model.checkpoints import REFERENCE_MODELS
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import command
+from experiments.exits import exit_on_user_error
 from experiments.results import EVALUATION
 from experiments.settings import (
     Experiment,

@@ -21,7 +21,8 @@ from arith_lens.pairs.tokens import continued, encode
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
-from experiments.command import command, exit_on_user_error
+from experiments.command import command
+from experiments.exits import exit_on_user_error
 from experiments.results import NEXT_TOKENS
 from experiments.settings import (
     Experiment,

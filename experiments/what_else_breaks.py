@@ -19,7 +19,8 @@ from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import command
+from experiments.exits import exit_on_user_error
 from experiments.results import ANSWERS
 from experiments.settings import (
     Experiment,

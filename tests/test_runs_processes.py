@@ -20,7 +20,8 @@ SCRIPT = """
 import os, signal, sys
 import torch
 import arith_lens as al
-from arith_lens.runs import PartDone, Shards, processes
+from arith_lens.runs import PartDone, Shards
+from arith_lens.runs import shards as processes
 
 checkpoint, root = sys.argv[1:]
 processes.JOIN = processes.timedelta(seconds=int(os.environ.get("JOIN", "90")))

@@ -22,7 +22,7 @@ import arith_lens as al
 from arith_lens.answers import Answers
 from arith_lens.fine_tuning.results import CHECKPOINT
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import command
 from experiments.does_tuning_help import (
     Chosen,
     Training,
@@ -42,6 +42,7 @@ from experiments.does_tuning_help.plan import (
     planned,
 )
 from experiments.does_tuning_help.training import Job, side_by_side, train_and_ask
+from experiments.exits import exit_on_user_error
 from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
 from experiments.settings import (
     loaded_model,
