@@ -90,5 +90,5 @@ def test_runs_of_another_kind_are_refused_with_the_command(tmp_path: Path) -> No
         (carriers, "which_mlps_carry_them"),
         (fig9, "what_the_calculation_does"),
     ):
-        with pytest.raises(SystemExit, match=rf"experiments\.{name}"):
+        with pytest.raises(SystemExit, match=rf"experiments {name}"):
             figure.main(Options(root=tmp_path))

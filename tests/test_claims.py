@@ -35,8 +35,8 @@ def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> N
     assert {verdict.holds for verdict in found} == {"not measured"}
     for verdict in found:
         words = shlex.split(verdict.command)
-        assert words[:2] == ["python", "-m"]
-        assert words[2].removeprefix("experiments.") in verdict.claim.experiments
+        assert words[:3] == ["python", "-m", "experiments"]
+        assert words[3] in verdict.claim.experiments
         assert words[words.index("--model") + 1] == "my model"
         assert verdict.why and not verdict.found and not verdict.numbers
 

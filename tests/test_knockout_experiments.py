@@ -213,7 +213,7 @@ def test_a_study_sweeps_each_map_once(study: Study, reference_model: al.HookedMo
         al.path_patch(reference_model, pairs, run=again)
     assert max(study.sweeps.values()) == 2, "the count must be able to fail"
     first = results.MAP.load(run, "division")
-    second = again.load("path_patching")
+    second = again.load("division")
     assert first.heads.per_pair.equal(second.heads.per_pair)
 
 

@@ -63,7 +63,7 @@ def test_figure_17_is_computed_saved_and_drawn(
         assert rows[1]["winner"].tolist() == shown
     texts = [note.text for note in fig17.draw(run).layout.annotations]
     assert any("steps\u00a01\u00a0→\u00a03\u00a0→\u00a07" in text for text in texts)
-    with pytest.raises(SystemExit, match=r"experiments\.like_a_computer"):
+    with pytest.raises(SystemExit, match=r"experiments like_a_computer"):
         fig17.main(Options(root=tmp_path / "none"))
 
 

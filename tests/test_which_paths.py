@@ -78,5 +78,5 @@ def test_stability_and_templates_are_drawn_from_a_run_of_heads(
 
 
 def test_a_run_of_another_kind_is_refused_with_the_command(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"experiments\.which_paths"):
+    with pytest.raises(SystemExit, match=r"experiments which_paths"):
         paths.main(paths.TableOptions(root=tmp_path))

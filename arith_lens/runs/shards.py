@@ -1,9 +1,6 @@
 """Parts of a result, saved one by one as they finish, and the processes that share the work.
 
 A killed computation continues with the parts that are missing.
-
-torchrun --nproc_per_node 4 my_script.py        the processes share the run folder
-ARITH_LENS_PART=2/3 python my_script.py                the second of three, each on its own
 """
 
 import json

@@ -351,7 +351,8 @@ def memory_table(size: str, *, n_pairs: int, device: str, dtype: str, threads: i
     sizes: dict[str, Cell]
     for rival in RIVALS:
         if rival.missing:
-            sizes = dict.fromkeys(("peak_bytes", "model_bytes", "predicted_bytes"))
+            names = ("peak_bytes", "model_bytes", "predicted_bytes")
+            sizes: dict[str, Cell] = dict.fromkeys(names)
             remark = "not installed"
         else:
             sizes = in_process(Job(rival.name, size, n_pairs, device, dtype, threads))
