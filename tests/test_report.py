@@ -312,8 +312,11 @@ def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
 def test_a_gallery_is_drawn_from_runs_the_same_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("answers.result", "claims.estimate"):  # intervals are drawn, not judged
-        monkeypatch.setattr(f"arith_lens.{module}.N_RESAMPLES", 100)
+    for module in (
+        "arith_lens.answers.result",
+        "figures.claims.estimate",
+    ):  # intervals are drawn, not judged
+        monkeypatch.setattr(f"{module}.N_RESAMPLES", 100)
     make_run(tmp_path, "reference")
     (tmp_path / "docs").mkdir()
     options = gallery.Options(

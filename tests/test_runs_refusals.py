@@ -294,4 +294,4 @@ def test_figures_are_drawn_where_no_model_library_is(fresh_python: FreshPython) 
     assert "drawing where there are no model libraries" in fresh_python.after
     assert fresh_python.page.stat().st_size > 10_000
     record = json.loads((fresh_python.run / "run.json").read_text())
-    assert record["results"]["addition"]
+    assert record["results"]["effects-addition"]
