@@ -114,6 +114,15 @@ def _with_notes(error: BaseException) -> str:
 
 
 @contextmanager
+def exit_on_user_error() -> Iterator[None]:
+    """Around what a user names: a mistake ends with its message alone, without a traceback."""
+    try:
+        yield
+    except (OSError, ValueError, RunError, FloatingPointError, MemoryError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+@contextmanager
 def continue_after_part() -> Iterator[None]:
     """Around one result of several: where this process computes a part of it, go on to the next."""
     try:

@@ -21,7 +21,7 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import world_pairs
 from arith_lens.reference.word_problems import FAMILIES, PARTS
 from arith_lens.word_problems import gsm8k_pairs
-from experiments.exits import exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.template_tables import published_tokenizer
 
 Row: TypeAlias = dict[str, Any]

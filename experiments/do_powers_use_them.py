@@ -14,8 +14,7 @@ from arith_lens.knockout import knockout_curves, random_order
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
-from experiments.command import command, continue_after_part
-from experiments.exits import exit_on_user_error
+from experiments.command import command, continue_after_part, exit_on_user_error
 from experiments.results import CURVES, MAP
 from experiments.settings import Experiment, ModelSettings, fitting_engine
 

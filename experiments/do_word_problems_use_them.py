@@ -24,14 +24,14 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import world_pairs
 from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
-from experiments.command import command
-from experiments.exits import exit_on_user_error
+from experiments.command import command, exit_on_user_error
 from experiments.results import CLASS_ATTENTION, MAP, OUTCOMES
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
     PooledSample,
     fitting_engine,
+    operation_maps,
     pooled,
     pooled_map,
     pooled_samples,
@@ -67,7 +67,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         generated = pooled_samples(model, n=config.n, seed=config.seed)
         problems = _answered(model, _word_problems(model, config))
     both = {"generated": pooled(generated), "word_problems": problems}
-    maps = {"generated": pooled_map(run, model, generated)}
+    maps = {"generated": pooled_map(run, generated, operation_maps(run, model, generated))}
     settings = {"run": run, "name": MAP.name("word_problems"), "engine": fitting_engine(model)}
     maps["word_problems"] = al.path_patch(model, problems, **settings)
     strongest = {name: strongest_heads(effects, config.heads) for name, effects in maps.items()}

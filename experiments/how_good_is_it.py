@@ -17,12 +17,12 @@ from arith_lens.components import NamedHook
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.model.checkpoints import REFERENCE_MODELS
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.exits import exit_on_user_error
+from experiments.command import command, exit_on_user_error
 from experiments.results import EVALUATION
 from experiments.settings import (
     Experiment,
     PooledSample,
+    operation_maps,
     pooled,
     pooled_map,
     pooled_samples,
@@ -100,7 +100,8 @@ def interventions(
     if not config.heads:
         return chosen
     pairs = pooled_samples(model, n=config.n, seed=config.seed)
-    sets = {"strongest": strongest_heads(pooled_map(run, model, pairs), config.heads)}
+    effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
+    sets = {"strongest": strongest_heads(effects, config.heads)}
     for seed in range(config.seed, config.seed + config.controls):
         order = random_order(model.n_layers, model.n_heads, seed)
         sets[f"random-{seed}"] = tuple(order[: config.heads])

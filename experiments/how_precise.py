@@ -18,8 +18,7 @@ import arith_lens as al
 from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.exits import exit_on_user_error
+from experiments.command import command, exit_on_user_error
 from experiments.results import IN_DTYPE, PrecisionFacts
 from experiments.settings import BEFORE_FILTER, Sample, loaded_model, samples
 

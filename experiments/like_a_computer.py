@@ -11,8 +11,7 @@ import torch
 import arith_lens as al
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.exits import exit_on_user_error
+from experiments.command import command, exit_on_user_error
 from experiments.results import SUM
 from experiments.settings import Experiment, ModelSettings
 

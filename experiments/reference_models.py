@@ -35,7 +35,7 @@ from arith_lens.reference.models import (
 )
 from arith_lens.reference.sets import write_sets
 from arith_lens.reference.world import document, documents
-from experiments.exits import exit_on_user_error
+from experiments.command import exit_on_user_error
 
 TOKENIZER_DOCUMENTS = 20_000
 CARD_TABLE = ("<!-- figures -->", "<!-- end of figures -->")

@@ -13,7 +13,7 @@ from arith_lens import runs
 from arith_lens.runs import RunError, load_run
 from arith_lens.runs.record import write_record
 from arith_lens.runs.store import LOCK, Store
-from experiments.exits import exit_on_user_error
+from experiments.command import exit_on_user_error
 
 
 def merge_runs(

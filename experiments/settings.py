@@ -17,7 +17,7 @@ from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.problems import check_operands
 from arith_lens.runs import Run, open_run
-from experiments.exits import exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import MAP, POOLED_MAP
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
@@ -116,30 +116,33 @@ class Experiment(Generic[Config]):
     """Files that it reads."""
 
     def run(
-        self,
-        config: Config,
-        *,
-        root: Path,
-        dry_run: bool = False,
-        again: bool = False,
-        model: Any = None,
+        self, config: Config, *, root: Path, dry_run: bool = False, again: bool = False
     ) -> None:
-        """Compute what is missing, save and print; load the model unless it is given."""
+        """Load the model, compute what is missing, save and print."""
         with exit_on_user_error():
             question = self.question(config, root)
-        model = model or loaded_model(config, weights=not dry_run)
+        model = loaded_model(config, weights=not dry_run)
         if dry_run:
             print(self.plan(model, question))
             return
         run = self.open(question, model, root, again=again)
-        is_complete = run.complete and not again
-        if is_complete:
+        if run.complete and not again:
             print(f"saved before in {run.path}, not computed again\n")
+            with run:  # which makes it the newest
+                pass
+            self._conclude(run)
+        else:
+            self.fill(run, model, question)
+
+    def fill(self, run: Run, model: Any, question: Any) -> None:
+        """Compute what an opened run lacks, and print the report."""
         with run:
-            if not is_complete:
-                self.compute(run, model, question)
-        if not run.finished:
-            return
+            self.compute(run, model, question)
+        if run.finished:
+            self._conclude(run)
+
+    def _conclude(self, run: Run) -> None:
+        """Print what a finished run says, and where it is."""
         self.report(run)
         print(f"\nsaved in {run.path}")
         if self.figure:
@@ -193,14 +196,10 @@ def fitting_engine(model: al.HookedModel, paths: str = "via_mlps") -> str:
 
 
 def samples(
-    model: al.HookedModel,
-    config: Sample,
-    operations: Iterable[str] | None = None,
-    *,
-    keep: str = "correct",
+    model: al.HookedModel, config: Sample, *, keep: str = "correct"
 ) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs."""
-    for operation in config.operations if operations is None else operations:
+    for operation in config.operations:
         with exit_on_user_error():
             pairs = al.sample_pairs(model, operation, n=config.n, seed=config.seed, keep=keep)
         yield operation, pairs
@@ -233,10 +232,9 @@ def operation_maps(
 
 
 def pooled_map(
-    run: Run, model: al.HookedModel, pairs: dict[str, al.PromptPairs]
+    run: Run, pairs: dict[str, al.PromptPairs], maps: dict[str, al.ComponentEffects]
 ) -> al.ComponentEffects:
-    """The effects on the pairs of all operations together, saved as `effects`."""
-    maps = operation_maps(run, model, pairs)
+    """The maps of all operations together, saved as `effects`."""
     together = reduce(add, maps.values())
     POOLED_MAP.save(run, together, pairs=pooled(pairs))
     return together

@@ -19,8 +19,7 @@ from arith_lens.model.checkpoints import find_checkpoint, load_tokenizer, read_c
 from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import template_facts
 from arith_lens.templates import FIGURE_10
-from experiments.command import command
-from experiments.exits import exit_on_user_error
+from experiments.command import command, exit_on_user_error
 
 TITLES = {
     "8": "Figure 8: templates of the operations",

@@ -21,12 +21,12 @@ from arith_lens.pairs.tokens import continued, encode
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
-from experiments.command import command
-from experiments.exits import exit_on_user_error
+from experiments.command import command, exit_on_user_error
 from experiments.results import NEXT_TOKENS
 from experiments.settings import (
     Experiment,
     PooledSample,
+    operation_maps,
     pooled,
     pooled_map,
     pooled_samples,
@@ -51,7 +51,8 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Find the heads, and look at every prompt with and without them."""
     with exit_on_user_error():
         pairs = pooled_samples(model, n=config.n, seed=config.seed)
-    heads = strongest_heads(pooled_map(run, model, pairs), config.heads)
+    effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
+    heads = strongest_heads(effects, config.heads)
     hooks = knockout_hooks(model, heads, counterfactual_means(model, pooled(pairs), heads))
     for kind, draw in KINDS.items():
         rng = random.Random(f"{kind} {config.seed}")

@@ -19,8 +19,7 @@ from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
 from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.exits import exit_on_user_error
+from experiments.command import command, exit_on_user_error
 from experiments.results import ANSWERS
 from experiments.settings import (
     Experiment,
@@ -108,7 +107,7 @@ def head_sets(
 ) -> dict[str, tuple[al.Head, ...]]:
     """By name: none, key by the mean over operations, key in some operation, strongest, random."""
     maps = operation_maps(run, model, pairs)
-    effects = pooled_map(run, model, pairs)
+    effects = pooled_map(run, pairs, maps)
     in_some = dict.fromkeys(head for one in maps.values() for head in al.key_heads(one.heads))
     sets = {
         "none": (),

@@ -16,8 +16,7 @@ from arith_lens.next_tokens import next_tokens
 from arith_lens.operations import FOUR
 from arith_lens.pairs.correctness import answer, keep_correct
 from arith_lens.runs import Run
-from experiments.command import command
-from experiments.exits import exit_on_user_error
+from experiments.command import command, exit_on_user_error
 from experiments.results import LIKELIEST, RIGHT
 from experiments.settings import Experiment, Keep, ModelSettings
 

@@ -17,8 +17,7 @@ from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part
-from experiments.exits import exit_on_user_error
+from experiments.command import command, continue_after_part, exit_on_user_error
 from experiments.results import MAP
 from experiments.results import Sample as Facts
 from experiments.settings import (

@@ -13,8 +13,7 @@ import arith_lens as al
 from arith_lens.mediation import mediation_flops
 from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part
-from experiments.exits import exit_on_user_error
+from experiments.command import command, continue_after_part, exit_on_user_error
 from experiments.results import MAP, MEDIATION, WRITES
 from experiments.settings import (
     BEFORE_FILTER,

@@ -93,11 +93,12 @@ def _run(experiment: Experiment[Any], config: Config, model: al.HookedModel, roo
     settings = _settings(experiment, config)
     try:
         with exit_cleanly():
-            if experiment.open(settings, model, root).complete:
+            run = experiment.open(settings, model, root)
+            if run.complete:
                 print(f"{experiment.name}: there")
                 return True
             print(f"{experiment.name}: computing", flush=True)
-            experiment.run(settings, root=root, model=model)
+            experiment.fill(run, model, settings)
     except SystemExit as end:
         if end.code == 130:  # stopped from the keyboard: the whole study is
             raise

@@ -12,12 +12,13 @@ import pytest
 import arith_lens as al
 from arith_lens.model import HookedModel
 from experiments import do_word_problems_use_them, settings, what_tuning_changes
-from experiments.__main__ import questions
+from experiments.__main__ import FOLDER
 from experiments.does_tuning_help import training
+from experiments.launcher import commands
 
 WITHOUT_MODEL = {"template_tables", "tune", "whole_study"}
 """Of these a dry run, where there is one, plans from the settings alone."""
-EXPERIMENTS = sorted(questions().keys() - WITHOUT_MODEL)
+EXPERIMENTS = sorted(commands(FOLDER).keys() - WITHOUT_MODEL)
 SHIPPED = Path(al.__file__).parent / "reference" / "reference"
 
 

@@ -27,7 +27,7 @@ from experiments import (
     which_heads,
     which_mlps_carry_them,
 )
-from experiments.settings import pooled, pooled_map, pooled_samples
+from experiments.settings import operation_maps, pooled, pooled_map, pooled_samples
 from figures import fig3, fig4, table3, table4, transfer
 from figures.common import Options, TableOptions
 
@@ -224,7 +224,7 @@ def test_the_mean_over_operations_weighs_each_alike(
     pairs = pooled(samples)
     assert len({*(pairs.template or ())}) == 36
     with al.open_run("pooled", {}, model=reference_model, root=study.root) as run:
-        effects = pooled_map(run, reference_model, samples)
+        effects = pooled_map(run, samples, operation_maps(run, reference_model, samples))
     together = effects.heads
     alone = [together.select(slice(start, start + 18)).mean() for start in range(0, len(pairs), 18)]
     expected = torch.stack(alone).mean(0)

@@ -277,7 +277,8 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     study[1] = replace(study[1], compute=fails)
     monkeypatch.setattr(whole_study, "STUDY", study)
     monkeypatch.setattr(whole_study, "loaded_model", lambda config: llama)
-    study[0].run(study[0].config(n=5), root=tmp_path, model=llama)
+    first = study[0].config(n=5)
+    study[0].fill(study[0].open(first, llama, tmp_path), llama, first)
     with pytest.raises(SystemExit, match="failed, see above: which_paths"):
         whole_study.main(whole_study.Config(n=5), root=tmp_path)
     assert [config.n for config in computed] == [5, 5, 5]

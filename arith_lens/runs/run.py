@@ -257,12 +257,6 @@ class Run:
         described = describe_model(model)
         self._admitted.append([described[f"{part}_sha256"] for part in _MODEL_PARTS])
 
-    def has(self, name: str, identity: Mapping[str, Any]) -> bool:
-        """Whether the run refers to a result that the same computation gave. Never where the run
-        was opened to compute again."""
-        entry = self.record["results"].get(name, {})
-        return not self._again and entry.get("identity") == identity_digest(identity)
-
     def shards(self, name: str, identity: Mapping[str, Any], **part: Any) -> Shards:
         """The finished shards of the result `name`, to load and to add to.
 

@@ -22,7 +22,7 @@ import arith_lens as al
 from arith_lens.answers import Answers
 from arith_lens.fine_tuning.results import CHECKPOINT
 from arith_lens.runs import Run
-from experiments.command import command
+from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help import (
     Chosen,
     Training,
@@ -42,10 +42,10 @@ from experiments.does_tuning_help.plan import (
     planned,
 )
 from experiments.does_tuning_help.training import Job, side_by_side, train_and_ask
-from experiments.exits import exit_on_user_error
 from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
 from experiments.settings import (
     loaded_model,
+    operation_maps,
     pooled_map,
     pooled_samples,
     strongest_heads,
@@ -109,7 +109,7 @@ def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
             if again:
                 shutil.rmtree(run.path / "trainings", ignore_errors=True)
             pairs = pooled_samples(model, n=plan.config.n, seed=plan.config.seed)
-            pooled_map(run, model, pairs)
+            pooled_map(run, pairs, operation_maps(run, model, pairs))
             answers, facts = plan.study.ask(model, run.path / "trainings" / "before")
             BEFORE.save(run, answers, **facts)
     return run, plan

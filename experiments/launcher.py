@@ -1,0 +1,54 @@
+"""What `python -m experiments` and `python -m figures` share: the list of a package's commands."""
+
+import ast
+import runpy
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def first_sentence(node: ast.Module | ast.FunctionDef) -> str:
+    """The first line of a docstring."""
+    return (ast.get_docstring(node) or "").partition("\n")[0]
+
+
+def commands(folder: Path) -> dict[str, str]:
+    """The modules of a package that can be started, each with its first sentence."""
+    sentences = {}
+    for file in sorted([*folder.glob("*.py"), *folder.glob("*/__main__.py")]):
+        name = file.parent.name if file.parent != folder else file.stem
+        source = ast.parse(file.read_text(encoding="utf-8"))
+        if name != "__main__" and any(map(_starts, source.body)):
+            sentences[name] = first_sentence(source)
+    return sentences
+
+
+def _starts(statement: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__":`."""
+    return isinstance(statement, ast.If) and "__main__" in ast.dump(statement.test)
+
+
+def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | None:
+    """The command that the first argument names, taken off the arguments.
+
+    Returns:
+        None where the list was asked for, and has been printed.
+
+    Raises:
+        SystemExit: there is no such command; the message lists them.
+    """
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        width = max(map(len, sentences))
+        print(f"{usage}\n")
+        print("\n".join(f"{one:{width}}  {sentence}" for one, sentence in sentences.items()))
+        return None
+    if name not in sentences:
+        sys.exit(f"expected {kind} among {', '.join(sentences)}, found {name!r}")
+    del sys.argv[1]
+    return name
+
+
+def start(package: str, name: str) -> None:
+    """Run a module of a package as a command."""
+    runpy.run_module(f"{package}.{name}", run_name="__main__", alter_sys=True)
