@@ -60,7 +60,7 @@ def test_figures_13_and_14_set_models_side_by_side(
 
 def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> None:
     options = ModelOptions(models=("reference", "gpt2"), root=root, out=tmp_path)
-    with pytest.raises(SystemExit, match=r"experiments\.what_do_mlps_add --model gpt2"):
+    with pytest.raises(SystemExit, match="python -m experiments what_do_mlps_add --model gpt2"):
         fig13.main(options)
     wrong = fig6.Options(root=root, out=tmp_path, operation="division")
     with pytest.raises(SystemExit, match="expected one of addition, found 'division'"):
