@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 import torch
-import type_checks
+from support import type_checks
 
 type_checks.install()  # before the package is imported
 
-from fresh import FreshPython, take_steps  # noqa: E402
+from support.fresh import FreshPython, take_steps  # noqa: E402
 
 from arith_lens.model import HookedModel, load_model  # noqa: E402
 

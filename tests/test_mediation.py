@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from families import REFUSED
 from oracles import Raw, make_pairs
+from support.families import REFUSED
 from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode

@@ -1,0 +1,94 @@
+"""The experiment on mediators and the one of Figure 9, and their figures: from configuration to
+files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pandas import read_csv
+from support.drawings import written
+
+from arith_lens import plotting
+from arith_lens.runs import find_runs
+from experiments import results, what_the_calculation_does, which_mlps_carry_them
+from figures import carriers, fig9
+from figures.common import Options
+
+
+@pytest.fixture(scope="module")
+def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model in Hugging Face's format."""
+    folder = tmp_path_factory.mktemp("tiny")
+    make_hf("llama").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_carriers_are_computed_saved_and_drawn(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = which_mlps_carry_them.Config(
+        model=str(checkpoint), operations=("addition",), n=9, keep="all", metric="logit", top=3
+    )
+    which_mlps_carry_them.main(config, root=tmp_path / "results", dry_run=True)
+    assert "FLOPs for 3 heads" in capsys.readouterr().out and not [*tmp_path.iterdir()]
+    which_mlps_carry_them.main(config, root=tmp_path / "results")
+    (run,) = find_runs("which_mlps_carry_them", root=tmp_path / "results")
+    found = results.MEDIATION.load(run, "addition")
+    assert [*map(str, found.heads)] == [*map(str, results.MAP.load(run, "addition").heads.top(3))]
+    carriers.main(Options(run=run.path, out=tmp_path, formats=()))
+    table: Any = read_csv(written(tmp_path, "carriers.csv"), dtype={"head": str})
+    assert np.allclose(table["carried"], found.carried.mean().flatten(), atol=1e-6)
+    assert len(table) == 3 * 3 and table["cos_write_C"].abs().max() < 1
+    assert written(tmp_path, "carriers.html").exists()
+
+
+def test_cells_hold_their_numbers_and_zeros_are_empty() -> None:
+    values = np.array([[0.0, -1.25], [3.0, 0.001]])
+    part = plotting.Matrix("a", ("<s>", "1.2"), (plotting.Columns("lost", ("0", "1"), values),))
+    figure = plotting.matrix_panels([part], colour_title="effect", digits=1)
+    bearer, cells, numbers = figure.data
+    assert sorted(numbers.text) == ["0", "3.0", "−1.2"]
+    for x, y, text in zip(numbers.x, numbers.y, numbers.text, strict=True):
+        assert float(text.replace("−", "-")) == pytest.approx(values[int(y), int(x)], abs=0.06)
+    assert [value for _, value in cells.customdata] == values.ravel().tolist()
+    end = figure.layout.coloraxis.cmax
+    assert [*cells.marker.color] == [plotting.colour_at(value, end) for value in values.ravel()]
+    assert bearer.marker.coloraxis == "coloraxis"
+    assert figure.layout.yaxis.ticktext[0] == "&lt;s&gt;"
+    with pytest.raises(ValueError, match="2 rows and 1 columns"):
+        wrong = plotting.Matrix("a", ("x", "y"), (plotting.Columns("lost", ("0",), values),))
+        plotting.matrix_panels([wrong], colour_title="effect")
+
+
+def test_figure_9_shows_both_prompts_of_a_pair(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("addition", "stories")
+    few = {kind: what_the_calculation_does.KINDS[kind] for kind in kinds}
+    monkeypatch.setattr(what_the_calculation_does, "KINDS", few)
+    monkeypatch.setattr(fig9, "KINDS", {kind: kind for kind in kinds})
+    config = what_the_calculation_does.Config(model=str(checkpoint), n=9, keep="all", k=3)
+    what_the_calculation_does.main(config, root=tmp_path / "results")
+    (run,) = find_runs("what_the_calculation_does", root=tmp_path / "results")
+    said = results.LIKELIEST.load(run, "stories", "counterfactual")
+    figure = fig9.draw(run)
+    shown = " ".join(note.text for note in figure.layout.annotations).replace("<br>", " ")
+    prompt = said.prompts[fig9.example(run, "stories")].split()
+    assert " ".join(prompt[:5]) in shown and "p(C)" not in shown.split("Means over")[0]
+    assert len(figure.data) == 2 * len(kinds) and len(figure.data[0].x) == 3
+    fig9.main(Options(run=run.path, out=tmp_path, formats=()))
+    table: Any = read_csv(written(tmp_path, "fig9.csv"), keep_default_na=False)
+    assert len(table) == sum(
+        2 * 3 * results.LIKELIEST.facts(run, k, "reference")["pairs"] for k in kinds
+    )
+
+
+def test_runs_of_another_kind_are_refused_with_the_command(tmp_path: Path) -> None:
+    for figure, name in (
+        (carriers, "which_mlps_carry_them"),
+        (fig9, "what_the_calculation_does"),
+    ):
+        with pytest.raises(SystemExit, match=rf"experiments {name}"):
+            figure.main(Options(root=tmp_path))

@@ -1,0 +1,219 @@
+"""Tuning as an experiment: what is trained, how rates are chosen, what tables say."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+import torch
+from support.drawings import written
+from support.squares import square
+
+import experiments.does_tuning_help as tables
+from arith_lens.answers import Answers, Question
+from arith_lens.components import Head
+from experiments.does_tuning_help import Chosen, Sizes, Training, Tuned, training
+from experiments.does_tuning_help import __main__ as command
+from experiments.does_tuning_help import plan as planning
+from experiments.does_tuning_help.training import World, side_by_side
+from figures import frontier, table1, table2, table5
+from figures.common import Options, TableOptions
+
+SIZES = Sizes(heads=3, several=(1, 2, 3), mlps=3, more=(0, 1, 12))
+
+
+def answers(right: dict[str, list[bool]]) -> Answers:
+    task = tuple(name for name, found in right.items() for _ in found)
+    correct = torch.tensor([one for found in right.values() for one in found])
+    return Answers(correct, ("",) * len(task), ("8",) * len(task), task)
+
+
+def test_the_tables_have_the_papers_rows() -> None:
+    names = {table: [row.name for row in tables.rows(table, SIZES)] for table in (1, 2, 5)}
+    assert names[1] == ["full", "precise-3-0", "lora-3-0", "random-3-0"]
+    assert names[2] == ["precise-1-0", "precise-2-0", "precise-3-0", "precise-3-3"]
+    assert names[5] == ["precise-3-0", "precise-3-1", "precise-3-12"]
+
+
+def test_a_setting_that_two_tables_share_is_one_training() -> None:
+    shared = {*tables.rows(1, SIZES)} & {*tables.rows(2, SIZES)} & {*tables.rows(5, SIZES)}
+    assert shared == {Tuned("precise", 3)}
+    assert Training(Tuned("precise", 3), 0.003, 1).name == "precise-3-0-rate-0p003-seed-1"
+    assert len(tables.grid([Tuned("full"), Tuned("full")], (1e-3, 1e-2), 0)) == 2
+
+
+def test_a_rate_is_chosen_on_validation_alone() -> None:
+    good = answers({"validation/groups": [True, True], "groups": [False] * 8, "facts": [False]})
+    bad = answers({"validation/groups": [True, False], "groups": [True] * 8, "facts": [True]})
+    shares = {1e-3: tables.validation_accuracy(bad), 1e-2: tables.validation_accuracy(good)}
+    assert shares == {1e-3: 0.5, 1e-2: 1.0}
+    assert Chosen({Tuned("full"): shares}).rates == {Tuned("full"): 1e-2}
+    none = tables.validation_accuracy(answers({"groups": [True]}))
+    assert Chosen({Tuned("full"): {2e-5: none}}).rates == {Tuned("full"): 2e-5}
+    with pytest.raises(ValueError, match="to choose a rate on, found none for full"):
+        _ = Chosen({Tuned("full"): {1e-3: 0.5, 2e-5: none}}).rates
+
+
+def test_of_rates_that_do_equally_well_the_smaller_is_taken() -> None:
+    chosen = Chosen({Tuned("full"): {3e-3: 0.5, 1e-3: 0.5, 1e-2: 0.4}})
+    assert chosen.rates[Tuned("full")] == 1e-3
+    table = chosen.to_dataframe()
+    assert table.loc[table["chosen"], "rate"].tolist() == [1e-3]
+    assert chosen.to_arrays().header["rows"][0] == {
+        "method": "full", "heads": 0, "mlps": 0, "rate": 1e-3,
+    }  # fmt: skip
+
+
+def test_tuning_validation_and_test_problems_are_different_ones() -> None:
+    world = World(examples=0, questions=0)
+    tuned = {line["prompt"] for line in world.tuning_set(0)}
+    assert len(tuned) == 8000
+    asked = world.asked()
+    validation = {q.prompt for q in asked if q.task.startswith(tables.VALIDATION)}
+    test = {q.prompt for q in asked if not q.task.startswith(tables.VALIDATION)}
+    assert (len(validation), len(test)) == (1200, 4734)
+    assert not tuned & validation and not tuned & test and not validation & test
+
+
+def test_a_seed_draws_its_own_examples_and_the_end_of_an_answer_is_learned() -> None:
+    first, second = (World(examples=50, questions=1).tuning_set(seed) for seed in (0, 1))
+    assert first == World(examples=50, questions=1).tuning_set(0)
+    assert len(first) == 50 and first != second
+    assert {line["answer"][-1] for line in first} == {"\n"}
+    assert len({line["task"] for line in first}) == 4
+
+
+def test_work_side_by_side_gives_each_job_its_result() -> None:
+    for processes in (1, 2):
+        assert dict(side_by_side(square, [1, 2, 3], processes)) == {1: 1, 2: 4, 3: 9}
+    with pytest.raises(ValueError, match="unlucky"):
+        dict(side_by_side(square, [13, 14], 2))
+
+
+QUESTIONS = [
+    *(Question("3 plus 5 = ", "8", f"{before}groups") for before in (tables.VALIDATION, "")),
+    Question("4 plus 5 = ", "9", "groups"),
+    Question("The opposite of hot is", " cold", "opposites"),
+    Question("The opposite of big is", " small", "opposites"),
+]
+CONFIG = planning.Config(rates=(1e-3, 1e-2), n=9, several=(1, 3), more=(0, 1))
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.Job]:
+    """Trainings that are not done: each answers more, and forgets more, the higher its rate."""
+    jobs: list[training.Job] = []
+
+    def train_and_ask(job: training.Job) -> tuple[Answers, dict]:
+        jobs.append(job)
+        high = job.training.rate > 5e-3
+        correct = torch.tensor([high, high, high, not high, True])
+        told = {"parameters": 8192 * len(job.heads), "of": 2_500_000, "seconds": 3.0}
+        told |= {"which_heads": list(map(str, job.heads)), "which_mlps": list(map(str, job.mlps))}
+        tasks = tuple(question.task for question in QUESTIONS)
+        expected = tuple(question.answer.strip() for question in QUESTIONS)
+        answers = Answers(correct, ("",) * len(tasks), expected, tasks)
+        job.output.mkdir(parents=True, exist_ok=True)
+        return answers, {**training.described(job), **told, "samples_per_second": 40.0}
+
+    monkeypatch.setattr(World, "asked", lambda self: QUESTIONS)
+    monkeypatch.setattr(command, "train_and_ask", train_and_ask)
+    return jobs
+
+
+def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
+    tmp_path: Path, pretended: list[training.Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.main(CONFIG, root=tmp_path, processes=1, seeds=2)
+    trained = [job.training.name for job in pretended]
+    assert trained[:2] == ["full-rate-0p001-seed-0", "full-rate-0p01-seed-0"]
+    assert trained[8:] == [
+        f"{name}-rate-0p01-seed-1" for name in ("full", "precise-3-0", "lora-3-0", "random-3-0")
+    ]
+    by_method = {job.training.tuned.method: job for job in pretended}
+    assert [str(head) for head in by_method["precise"].heads] == ["5.5", "5.2", "7.3"]
+    assert by_method["random"].heads == by_method["precise"].heads, "those it is set against"
+    table1.main(TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
+    printed = capsys.readouterr().out
+    assert "word problems (100.0%\N{NO-BREAK SPACE}before)" in printed
+    assert "LoRA: about as many parameters" in printed
+    assert "At the grid's edge" in printed and "paper" not in printed
+    shown = pandas.read_csv(written(tmp_path, "table1.csv"))
+    assert shown["method"].tolist() == ["full", "precise", "lora", "random"]
+    assert shown["seeds"].tolist() == [2] * 4
+    assert shown["rate"].tolist() == [0.01] * 4
+    assert shown["generic_tasks_change"].tolist() == pytest.approx([-0.5] * 4)
+    frontier.main(Options(root=tmp_path, out=tmp_path, n=CONFIG.n, formats=()))
+    points = pandas.read_csv(written(tmp_path, "frontier.csv"))
+    assert points["chosen"].tolist().count(True) == 8 and len(points) == 12
+
+
+def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
+    tmp_path: Path, pretended: list[training.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = command.train_and_ask
+
+    def killed(job: training.Job) -> tuple[Answers, dict]:
+        if len(pretended) == 5:
+            raise KeyboardInterrupt
+        return whole(job)
+
+    monkeypatch.setattr(command, "train_and_ask", killed)
+    with pytest.raises(KeyboardInterrupt):
+        command.main(CONFIG, root=tmp_path, processes=1, seeds=2)
+    monkeypatch.setattr(command, "train_and_ask", whole)
+    command.main(CONFIG, root=tmp_path, processes=1, seeds=2)
+    names = [job.training.name for job in pretended]
+    assert len(names) == len({*names}) == 12
+    command.main(CONFIG, root=tmp_path, processes=1, seeds=2, table=5)
+    further = [job.training.name for job in pretended[12:]]
+    assert further == [f"precise-3-1-rate-{end}" for end in
+                       ("0p001-seed-0", "0p01-seed-0", "0p01-seed-1")]  # fmt: skip
+    table5.main(TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
+    shown = pandas.read_csv(written(tmp_path, "table5.csv"))
+    assert shown["mlps"].tolist() == [0, 1] and shown["which_mlps"].tolist()[1] == "MLP 11"
+    with pytest.raises(SystemExit, match=r"--table 2 --model reference"):
+        table2.main(TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
+
+
+def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command.main(planning.Config(), root=tmp_path, dry_run=True)
+    printed = capsys.readouterr().out
+    assert "at the best, 2 further seeds: 28 trainings" in printed
+    assert "4,000 examples, 1 epoch, 32 a step: 125 steps" in printed
+    assert "lora-3-0: 24,576 parameters (1.0%), rank 2" in printed
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_training_says_what_it_trained_and_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "asked", lambda self: QUESTIONS)
+    job = training.Job(
+        Training(Tuned("precise", 2), 3e-3, 1),
+        "reference",
+        (Head(5, 5), Head(5, 2)),
+        (),
+        training.Recipe(epochs=1, batch=4),
+        World(examples=16, questions=1),
+        tmp_path / "training",
+        "cpu",
+    )
+    answers, facts = training.train_and_ask(job)
+    assert facts["which_heads"] == ["5.2", "5.5"]
+    assert facts["parameters"] == 2 * 4 * 128 * 16 and facts["of"] == 2_575_488
+    assert facts["untouched"].startswith("2,559,104 untouched weights bit-identical")
+    assert (facts["method"], facts["rate"], facts["seed"]) == ("precise", 3e-3, 1)
+    assert answers.task == tuple(question.task for question in QUESTIONS)
+    again, told = training.train_and_ask(job)
+    assert told["seconds"] == facts["seconds"], "trained a second time"
+    assert again.said == answers.said
+
+
+def test_the_world_has_settings_of_its_size_and_what_is_given_counts() -> None:
+    plan = planning.planned(planning.Config(examples=0, heads=5), 12)
+    assert plan.study == World(examples=0, questions=500)
+    assert plan.sizes == Sizes(5, (1, 2, 3, 5, 6, 12), 3, (0, 1, 2, 3, 6, 12))
+    assert len(plan.config.rates) == 5
+    assert not {"tasks", "shots", "max_new_tokens"} & {*plan.identity}, "nothing is asked with them"
+    with pytest.raises(ValueError, match=r"expected --data-dir, .* with shots"):
+        planning.planned(planning.Config(shots={"gsm8k": 0}), 12)

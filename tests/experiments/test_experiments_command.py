@@ -1,0 +1,182 @@
+"""How experiments start: mistakes end with a message, and one process of several speaks."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.children import Script
+
+from arith_lens.path_patching import CertificateError, UnsupportedTrunk
+from arith_lens.runs import Run, RunError, find_runs, open_run
+from arith_lens.runs.shards import Processes, processes
+from experiments import are_they_needed
+from experiments.command import command, continue_after_part, robust_output
+from figures.command import command as figures_command
+
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Start an experiment that prints and warns, as one of several processes; what it did."""
+
+    def start(main: Callable[[], None] | None = None, *, shares: bool, **told: str) -> list[str]:
+        did: list[str] = []
+
+        def prints() -> None:
+            did.append(f"{os.environ.get('WORLD_SIZE', '1')} processes")
+            print("said")
+            warnings.warn("warned", stacklevel=1)
+
+        monkeypatch.setattr(sys, "argv", ["experiment"])
+        for name in LAUNCHED:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in told.items():
+            monkeypatch.setenv(name, value)
+        command(main or prints, "name", None, shares=shares)
+        return did
+
+    return start
+
+
+def test_the_first_of_several_processes_alone_speaks(started: Any, capsys: Any) -> None:
+    with pytest.warns(UserWarning, match="warned"):
+        assert started(shares=True, RANK="0", WORLD_SIZE="2") == ["2 processes"]
+    assert capsys.readouterr().out == "said\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert started(shares=True, RANK="1", WORLD_SIZE="2") == ["2 processes"]
+    assert capsys.readouterr().out == ""
+
+
+def test_work_that_is_not_shared_is_done_by_the_first_as_if_alone(started: Any) -> None:
+    with pytest.warns(UserWarning, match="warned"):
+        assert started(shares=False, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2") == ["1 processes"]
+    assert processes() == Processes()
+    assert started(shares=False, RANK="1", LOCAL_RANK="1", WORLD_SIZE="2") == []
+
+
+def test_work_that_is_not_shared_is_not_computed_in_parts(started: Any) -> None:
+    with pytest.raises(SystemExit, match=r"expected name on one machine, found .*PART=1/2"):
+        started(shares=False, ARITH_LENS_PART="1/2")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RunError("full"),
+        FloatingPointError("NaN in layer 3"),
+        UnsupportedTrunk("found soft-capped logits"),
+        CertificateError("expected the sweep to reproduce the model"),
+    ],
+)
+def test_an_error_is_said_with_what_is_kept(tmp_path: Path, started: Any, error: Any) -> None:
+    def fails() -> None:
+        with open_run("x", {}, root=tmp_path) as run:
+            run.shards("a", {}).save(0, {"values": torch.ones(1)})
+            raise error
+
+    with pytest.raises(SystemExit) as ended:
+        started(fails, shares=True)
+    said = str(ended.value.code)
+    assert said.startswith(f"{type(error).__name__}: {error}\nkept in ")
+    assert "1 shards of a. Run the same again" in said
+
+
+def test_who_exits_with_a_message_inside_a_run_reads_what_is_kept(
+    tmp_path: Path, started: Any
+) -> None:
+    def fails() -> None:
+        with open_run("x", {}, root=tmp_path):
+            sys.exit("ValueError: no such operation")
+
+    with pytest.raises(SystemExit, match=r"^ValueError: no such operation\nkept in "):
+        started(fails, shares=True)
+
+    def ends() -> None:
+        with open_run("x", {}, root=tmp_path):
+            raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        started(ends, shares=True)
+    assert ended.value.code == 130
+
+
+@pytest.mark.filterwarnings("ignore:.*groups of aligned prompts")
+def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) -> None:
+    """Every curve, those of iterative masking too; and one report."""
+    asked = ["--operations", "addition", "--n", "8", "--most", "2", "--controls", "1"]
+    asked += ["--candidates", "3", "--masked", "2", "--device", "cpu"]
+    started = [*asked, "--root", str(tmp_path / "2")]
+    script = Script("experiments.are_they_needed", *started, output=tmp_path / "printed.txt", n=2)
+    assert script.wait(600) == 0, script.printed[-3000:]
+    said = script.printed
+    assert said.count("saved in") == said.count("iterative masking takes") == 1
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        config = are_they_needed.Config(
+            operations=("addition",), n=8, most=2, controls=1, candidates=3, masked=2, device="cpu"
+        )
+        are_they_needed.main(config, root=tmp_path / "1")
+    finally:
+        torch.set_num_threads(threads)
+    (two,), (one,) = (find_runs("are_they_needed", root=tmp_path / n) for n in "21")
+    names = ("effects-addition", "curve-addition-effect", "curve-addition-END", "controls-addition")
+    names += ("mask-addition", "curve-addition-iterative", "knockout-addition")
+    assert two.names == one.names == names
+    assert two.path.name == one.path.name
+    assert same(two, one)
+    assert not list(two.store.folder.glob("*/shards"))
+
+
+def same(a: Run, b: Run) -> bool:
+    """Whether all numbers are, bit for bit."""
+    pairs = [(a.load_arrays(name).tensors, b.load_arrays(name).tensors) for name in a.names]
+    return all(
+        x.keys() == y.keys() and all(torch.equal(x[key], y[key]) for key in x) for x, y in pairs
+    )
+
+
+def test_a_part_goes_on_to_the_next_result(capsys: Any) -> None:
+    from arith_lens.runs import PartDone
+
+    with continue_after_part():
+        raise PartDone("part 1 of 2 is done")
+    assert capsys.readouterr().out == "part 1 of 2 is done\n"
+
+
+def test_characters_that_the_output_lacks_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "out").open("w", encoding="ascii") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with robust_output():
+            print("−5% × 3 ≥ …, Jürgen")
+    assert (tmp_path / "out").read_text() == "-5% x 3 >= ..., J?rgen\n"
+
+
+@pytest.mark.parametrize("start", [command, figures_command], ids=["experiment", "figure"])
+def test_output_that_nobody_reads_ends_the_command_quietly(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    shares = {"shares": True} if start is command else {}
+    monkeypatch.setattr(sys, "argv", ["command"])
+    with os.fdopen(write, "w", encoding="utf-8") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(SystemExit) as ended:
+            start(lambda: print("a line"), "name", None, **shares)
+        out.flush()  # as Python does at its end
+    assert ended.value.code == 141
+
+
+def test_another_pipe_that_breaks_is_no_quiet_end() -> None:
+    with pytest.raises(BrokenPipeError), robust_output():
+        raise BrokenPipeError("a helper process has gone")

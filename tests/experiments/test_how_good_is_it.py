@@ -1,0 +1,36 @@
+"""The benchmarks' experiment fills a run, and its table is read from there."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.drawings import written
+
+from experiments.how_good_is_it import Config, main, tasks_of
+from figures import benchmarks
+from figures.common import TableOptions
+
+pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'")
+
+
+def test_the_table_shows_each_task_before_and_after(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config(tasks=("world_two_digit",), limit=8, max_new_tokens=3, heads=6, n=6)
+    main(config, root=tmp_path)
+    printed = capsys.readouterr().out
+    assert "reference as it is" in printed
+    benchmarks.main(TableOptions(root=tmp_path, out=tmp_path))
+    shown = capsys.readouterr().out
+    assert "without 6 strongest" in shown and "without 6 random (seed 0)" in shown
+    numbers = pd.read_csv(written(tmp_path, "benchmarks.csv")).set_index("task")
+    whole = numbers.loc["world_two_digit"]
+    assert whole["questions"] == 8
+    kept = whole["right"] - whole["strongest_lost"] + whole["strongest_gained"]
+    assert whole["strongest"] == pytest.approx(kept / 8)
+    assert {f"world_two_digit/{name}" for name in ("addition", "division")} < {*numbers.index}
+
+
+def test_a_shipped_model_is_asked_of_its_own_world_unless_files_are_given() -> None:
+    assert tasks_of(Config())[0] == "world_word_problems"
+    assert tasks_of(Config(data_dir=Path("data"))) == tasks_of(Config(model="some/model"))

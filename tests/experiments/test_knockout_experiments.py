@@ -1,0 +1,258 @@
+"""From a command's configuration to a saved run, its figure and its table, on a small scale."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import torch
+from support.drawings import written
+
+import arith_lens as al
+from arith_lens.operations import FOUR
+from arith_lens.path_patching.engines import SweepEngine
+from arith_lens.runs import find_runs
+from experiments import (
+    are_they_needed,
+    do_powers_use_them,
+    do_word_problems_use_them,
+    results,
+    what_comes_instead,
+    what_else_breaks,
+    where_do_they_look,
+    which_heads,
+    which_mlps_carry_them,
+)
+from experiments.settings import operation_maps, pooled, pooled_map, pooled_samples
+from figures import fig3, fig4, table3, table4, transfer
+from figures.common import Options, TableOptions
+
+
+@dataclass
+class Study:
+    """Experiments that share a root, and so a store; and every sweep that they make."""
+
+    root: Path
+    sweeps: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    study = Study(tmp_path_factory.mktemp("study"))
+    sweep = SweepEngine.__call__
+
+    def counting(self: SweepEngine, pairs: al.PromptPairs, foil: Any) -> torch.Tensor:
+        tokens = pairs.reference.masked_fill(~pairs.attention_mask, -1).tolist()
+        study.sweeps[str(tokens), *self.propagation.names] += 1
+        return sweep(self, pairs, foil)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SweepEngine, "__call__", counting)
+        yield study
+
+
+@pytest.fixture(scope="module")
+def reference_model() -> al.HookedModel:
+    return al.load_model("reference")
+
+
+def rows(path: Path, key: str) -> dict[str, dict[str, str]]:
+    """A table's rows by one of its columns."""
+    with path.open(newline="") as file:
+        return {row[key]: row for row in csv.DictReader(file)}
+
+
+def test_figure_3_from_its_experiment(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = are_they_needed.Config(
+        operations=("addition",), n=18, most=6, controls=2, candidates=4, masked=2
+    )
+    are_they_needed.main(config, root=study.root)
+    report = capsys.readouterr().out
+    assert "2 heads out (the key heads): 100.0% to" in report
+    assert "iterative masking takes" in report
+    (run,) = find_runs("are_they_needed", root=study.root)
+    curves = results.CURVES.load(run, "addition")
+    assert [*curves] == ["effect", "END", "random 0", "matched 0", "random 1", "matched 1",
+                         "iterative"]  # fmt: skip
+    effect = curves["effect"]
+    assert effect.accuracy()[0] == 1.0
+    assert effect.accuracy()[-1] < 0.5 < min(c.accuracy()[-1] for c in curves.starting("matched"))
+    keys = {*effect.order[:6]}
+    assert all(not keys & {*curve.order[:6]} for curve in curves.starting("matched"))
+    fig3.main(Options(root=study.root, out=tmp_path, formats=()))
+    table = pandas.read_csv(written(tmp_path, "fig3.csv"))
+    shown = table[(table["curve"] == "effect") & (table["operation"] == "addition")]
+    assert shown["accuracy"].tolist() == pytest.approx(effect.accuracy().tolist())
+    assert "2 key heads (2.1%)" in written(tmp_path, "fig3.html").read_text()
+
+
+def test_a_saved_operation_is_not_computed_twice(study: Study) -> None:
+    config = are_they_needed.Config(
+        operations=("addition",), n=18, most=2, controls=1, candidates=0
+    )
+    are_they_needed.main(config, root=study.root)
+    run = find_runs("are_they_needed", root=study.root)[0]
+    file = run.folder(results.CURVES.name("addition")) / "result.safetensors"
+    saved = file.stat().st_mtime_ns
+    are_they_needed.main(config, root=study.root)
+    assert file.stat().st_mtime_ns == saved
+
+
+def test_figure_4_from_its_experiment(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = what_comes_instead.Config(prompts=20, n=18, heads=10)
+    what_comes_instead.main(config, root=study.root)
+    (run,) = find_runs("what_comes_instead", root=study.root)
+    before, after = (
+        what_comes_instead.right_share(run, "integers", when) for when in ("before", "after")
+    )
+    assert before > 0.8 > 0.5 > after
+    fig4.main(Options(root=study.root, out=tmp_path, formats=()))
+    table = pandas.read_csv(written(tmp_path, "fig4.csv"), keep_default_na=False)
+    assert len(table) == 4 * 2 * 20 * 5
+    assert "10 heads knocked out" in written(tmp_path, "fig4.html").read_text()
+
+
+def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel) -> None:
+    tokenizer = reference_model.tokenizer
+    asked = [("281 + 135 = ", "416"), ("4.2 plus 2.5 equals to ", "6.7")]
+    found = what_comes_instead.first_tokens(reference_model, asked)
+    assert tokenizer.convert_ids_to_tokens(found) == ["4", "6"]
+    with pytest.raises(ValueError, match="to begin with a token of its own"):
+        what_comes_instead.first_tokens(reference_model, [("281 + 135 = ", "")])
+
+
+def test_table_3_from_its_experiment(
+    study: Study,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = al.sample_pairs
+
+    def some(model: al.HookedModel, operation: str, **options: Any) -> al.PromptPairs:
+        return whole(model, operation, 18 if operation in FOUR else None, **options)
+
+    monkeypatch.setattr(al, "sample_pairs", some)
+    do_powers_use_them.main(do_powers_use_them.Config(controls=1, draws=1), root=study.root)
+    table3.main(TableOptions(root=study.root, out=tmp_path))
+    printed = capsys.readouterr().out
+    assert "{A} to the power of {B} equals" in printed
+    table = rows(tmp_path / "table3.csv", "wording")
+    assert [row["references"] for row in table.values()] == ["20", "20"]
+    assert [float(row["accuracy_before"]) for row in table.values()] == [1, 1]
+    (run,) = find_runs("do_powers_use_them", root=study.root)
+    key = al.key_heads(results.MAP.load(run, "exponentiation-0"))
+    assert table["{A} ^ {B} = "]["key_heads"] == " ".join(map(str, key))
+    assert "<table" in (tmp_path / "table3.html").read_text()
+
+
+def test_table_4_from_its_experiment(
+    study: Study,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = do_word_problems_use_them.world_pairs
+
+    def some(model: al.HookedModel, *, seed: int) -> tuple:
+        pairs, report = whole(model, "groups", split="validation", seed=seed)
+        return pairs[:60], report
+
+    monkeypatch.setattr(do_word_problems_use_them, "world_pairs", some)
+    config = do_word_problems_use_them.Config(n=18, controls=1, heads=4, most=72)
+    do_word_problems_use_them.main(config, root=study.root)
+    assert "their counterfactual is answered with C too" in capsys.readouterr().out
+    (run,) = find_runs("do_word_problems_use_them", root=study.root)
+    looks = results.CLASS_ATTENTION.load(run, "generated")
+    assert looks.mean().sum(-1).tolist() == pytest.approx([1.0] * len(looks.mean()), abs=1e-5)
+    table4.main(TableOptions(root=study.root, out=tmp_path))
+    table = rows(written(tmp_path, "table4.csv"), "set")
+    heads = {name: {*row["heads"].split()} for name, row in table.items()}
+    assert heads["overlap"] == heads["generated"] & heads["word_problems"]
+    assert float(table["generated"]["generated_before"]) == 1
+    assert len(rows(written(tmp_path, "table4_heads.csv"), "head")) == len(looks.mean())
+
+
+def test_transfer_from_its_experiment(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = what_else_breaks.Config(n=18, controls=1, limit=12)
+    what_else_breaks.main(config, root=study.root)
+    transfer.main(TableOptions(root=study.root, out=tmp_path))
+    table = rows(written(tmp_path, "transfer.csv"), "task")
+    assert table["all word problems"]["questions"] == "48"
+    assert table["all generic tasks"]["questions"] == "60"
+    assert float(table["all generic tasks"]["before"]) > 0.8
+    assert "stand in for SVAMP, GSM8K and MMLU" in capsys.readouterr().out
+
+
+def test_a_study_sweeps_each_map_once(study: Study, reference_model: al.HookedModel) -> None:
+    """Whichever experiment needs the map of an operation first computes it, for all."""
+    before = dict(study.sweeps)
+    for experiment in (which_heads, where_do_they_look, which_mlps_carry_them):
+        config = experiment.Config(operations=("addition", "division"), n=18)
+        experiment.main(config, root=study.root)
+    assert {*study.sweeps.values()} == {1}
+    new = [names for names in study.sweeps if names not in before]
+    n_components = reference_model.n_layers * (reference_model.n_heads + 1)
+    maps = [names for names in new if len(names) == 1 + n_components]
+    assert len(maps) <= 2, "what the experiments before computed is not computed again"
+    assert len(new) - len(maps) == 2, "mediation's own sweeps"
+    run = find_runs("which_heads", root=study.root)[0]
+    again = al.open_run("other", {}, model=reference_model, root=study.root, again=True)
+    pairs = al.sample_pairs(reference_model, "division", n=18)
+    with again:
+        al.path_patch(reference_model, pairs, run=again)
+    assert max(study.sweeps.values()) == 2, "the count must be able to fail"
+    first = results.MAP.load(run, "division")
+    second = again.load("division")
+    assert first.heads.per_pair.equal(second.heads.per_pair)
+
+
+def test_the_mean_over_operations_weighs_each_alike(
+    study: Study, reference_model: al.HookedModel
+) -> None:
+    samples = pooled_samples(reference_model, n=18)
+    pairs = pooled(samples)
+    assert len({*(pairs.template or ())}) == 36
+    with al.open_run("pooled", {}, model=reference_model, root=study.root) as run:
+        effects = pooled_map(run, samples, operation_maps(run, reference_model, samples))
+    together = effects.heads
+    alone = [together.select(slice(start, start + 18)).mean() for start in range(0, len(pairs), 18)]
+    expected = torch.stack(alone).mean(0)
+    assert together.mean().flatten().tolist() == pytest.approx(
+        expected.flatten().tolist(), abs=1e-6
+    )
+    directly = al.path_patch(reference_model, pairs, progress=False)
+    torch.testing.assert_close(together.per_pair, directly.heads.per_pair, atol=1e-5, rtol=1e-3)
+    assert together.template == pairs.template and together.cluster is not None
+    n_clusters = len({*zip(together.template or (), together.cluster.tolist(), strict=True)})
+    assert n_clusters == pairs.n_distinct
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [are_they_needed, what_comes_instead, do_powers_use_them, what_else_breaks],
+    ids=lambda module: module.__name__.split(".")[-1],
+)
+def test_a_dry_run_computes_nothing(
+    experiment: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment.main(experiment.Config(), root=tmp_path, dry_run=True)  # pyright: ignore
+    assert capsys.readouterr().out.strip()
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("figure", [fig3, fig4, table3, table4, transfer])
+def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
+    options = Options if figure in (fig3, fig4) else TableOptions
+    with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model reference"):
+        figure.main(options(root=tmp_path, out=tmp_path))  # pyright: ignore

@@ -1,0 +1,205 @@
+"""Table 1 on the benchmarks: from data to columns, the paper's settings, what a 7B would take."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from support.drawings import written
+
+from arith_lens.fine_tuning.results import load_base
+from experiments.does_tuning_help import Sizes, Tuned
+from experiments.does_tuning_help import __main__ as command
+from experiments.does_tuning_help.plan import (
+    Config,
+    Room,
+    counted,
+    empty_model,
+    fitting,
+    planned,
+)
+from experiments.does_tuning_help.training import Benchmarks
+from figures import table1
+from figures.common import TableOptions
+
+pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install '.[evaluation]'")
+
+DATA = Path(__file__).parents[1] / "data"
+MATHEMATICS = ("gsm8k", "addsub", "singleeq", "svamp")
+TASKS = (*MATHEMATICS, "mmlu_philosophy", "csqa")
+ASKED: dict[str, Any] = {"tasks": TASKS, "shots": dict.fromkeys(TASKS, 0), "max_new_tokens": 6}
+TUNED: dict[str, Any] = {
+    "rates": (3e-3,),
+    "examples": 8,
+    "epochs": 1,
+    "batch": 4,
+    "heads": 2,
+    "n": 9,
+}
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped model as anybody's directory."""
+    folder = tmp_path_factory.mktemp("models") / "foreign"
+    hf_model, tokenizer, _ = load_base("reference", dtype=None)
+    hf_model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Table 1 of that model, on the samples."""
+    root = tmp_path_factory.mktemp("results")
+    config = Config(str(foreign), DATA, device="cpu", **TUNED, **ASKED)
+    command.main(config, root=root, seeds=1)
+    (folder,) = (root / "does_tuning_help").iterdir()
+    return folder
+
+
+def squeezed(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
+
+
+def published(name: str, file: str, key: str) -> list[str]:
+    text = (DATA / name / file).read_text(encoding="utf-8")
+    return [squeezed(record[key]) for record in json.loads(text)]
+
+
+def answers_in(run: Path, name: str) -> list[dict[str, str]]:
+    """A result's own table, read without the library."""
+    identity = json.loads((run / "run.json").read_text("utf-8"))["results"][name]["identity"]
+    table = run.parents[1] / "store" / identity[:16] / "result.csv"
+    with table.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def share(answers: list[dict[str, str]], mathematics: bool) -> float:
+    chosen = [a["correct"] == "True" for a in answers if (a["task"] in MATHEMATICS) == mathematics]
+    return sum(chosen) / len(chosen)
+
+
+def rows_of(run: Path, out: Path) -> Iterator[tuple[str, Any]]:
+    table1.main(TableOptions(run=run, out=out))
+    for row in pandas.read_csv(written(out, "table1.csv")).to_dict("records"):
+        end = "" if row["method"] == "full" else f"-{row['heads']}-0"
+        yield f"{row['method']}{end}-rate-0p003-seed-0", row
+
+
+def test_the_tables_columns_are_the_shares_of_the_answers(run: Path, tmp_path: Path) -> None:
+    before = answers_in(run, "before")
+    assert 0 < share(before, mathematics=False) < 1, "else a wrong column would not be seen"
+    changed = set()
+    for name, row in rows_of(run, tmp_path):
+        after = answers_in(run, name)
+        assert [a["task"] for a in after] == [b["task"] for b in before]
+        for group, mathematics in (("word_problems", True), ("generic_tasks", False)):
+            was, now = share(before, mathematics), share(after, mathematics)
+            assert row[f"{group}_before"] == pytest.approx(was)
+            assert row[f"{group}_change"] == pytest.approx(now - was)
+            changed.add(now - was)
+        mmlu = [a for a in after if a["task"].startswith("mmlu")]
+        right = sum(a["correct"] == "True" for a in mmlu) / len(mmlu)
+        assert row["mmlu_before"] + row["mmlu_change"] == pytest.approx(right)
+    assert len(changed) > 1, "else a column of another row would not be seen"
+
+
+def test_an_answer_counts_by_its_number(run: Path) -> None:
+    """Of what was written the last number, as a reader of the file would count it."""
+    import re
+
+    for answer in answers_in(run, "before"):
+        numbers = re.findall(r"-?\d+(?:\.\d+)?", answer["said"].replace(",", ""))
+        if answer["task"] in MATHEMATICS and len(numbers) == 1:
+            right = float(numbers[0]) == float(answer["expected"].replace(",", ""))
+            assert (answer["correct"] == "True") == right
+
+
+def test_only_test_parts_are_asked_and_nothing_of_them_is_trained_on(run: Path) -> None:
+    asked = [a["task"] for a in answers_in(run, "before")]
+    keys = {"addsub": "instruction", "singleeq": "instruction"}
+    trained = [line["prompt"] for line in Benchmarks(DATA, 0, 0).tuning_set(0)]
+    trained = {squeezed(p.removeprefix("Question:").removesuffix("Answer:")) for p in trained}
+    offered, tests = set(), set()
+    for name, key in keys.items():
+        test = published(name, "test.json", key)
+        assert asked.count(name) == len(test) < len(published(name, WHOLE[name], "sQuestion"))
+        offered |= {*published(name, "train.json", key)}
+        tests |= {*test}
+    assert offered & tests, "the samples have train problems that are another set's test problems"
+    assert trained & offered and not trained & tests
+
+
+WHOLE = {"addsub": "AddSub.json", "singleeq": "questions.json"}
+
+
+def test_whole_models_are_gone_when_their_answers_are_saved(run: Path) -> None:
+    kept = [path.name for path in run.glob("trainings/*/*")]
+    assert "checkpoint" not in kept and kept.count("delta.safetensors") == 2
+
+
+def test_a_table_that_is_asked_for_again_asks_and_trains_nothing(
+    run: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "train_and_ask", None)
+    monkeypatch.setattr(Benchmarks, "ask", None)
+    config = Config(str(foreign), DATA, device="cpu", **TUNED, **ASKED)
+    command.main(config, root=run.parents[1], seeds=1)
+
+
+def test_the_benchmarks_have_the_papers_settings_and_one_rate() -> None:
+    plan = planned(Config(data_dir=DATA), 32)
+    assert (plan.recipe.epochs, plan.recipe.batch, plan.config.rates) == (2, 128, (2e-5,))
+    assert plan.sizes == Sizes(32, (8, 16, 32, 48, 64), 3, (0, 1, 2, 3, 6, 32))
+    assert plan.config.tasks == ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "csqa")
+    assert planned(Config(data_dir=DATA), 32, Room(micro_batch=2)).recipe.micro_batch == 2
+    with pytest.raises(ValueError, match="one rate on the benchmarks"):
+        planned(Config(data_dir=DATA, rates=(2e-5, 1e-4)), 32)
+
+
+def test_a_batch_is_cut_into_equal_parts() -> None:
+    assert [fitting(batch) for batch in (128, 12, 7, 11, 1)] == [8, 6, 7, 1, 1]
+
+
+@pytest.fixture
+def llama2(tmp_path: Path) -> Path:
+    """LLaMA2-7B's shape: no weights, no tokenizer."""
+    from transformers import LlamaConfig
+
+    LlamaConfig(max_position_embeddings=4096).save_pretrained(tmp_path / "Llama-2-7b-hf")
+    return tmp_path / "Llama-2-7b-hf"
+
+
+def test_a_dry_run_of_llama2_7b_prints_the_papers_settings_and_counts(
+    llama2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = (*MATHEMATICS, "mmlu_philosophy", "csqa")
+    shots: dict[str, int] = dict.fromkeys(tasks, 1)
+    config = Config(str(llama2), DATA, tasks=tasks, shots=shots, device="cpu")
+    for table in (1, 5):
+        command.main(config, table=table, root=tmp_path / "results", dry_run=True)
+    printed = capsys.readouterr().out
+    for told in (
+        *("32 layers of 32 heads, 6,738,415,616 parameters", "full: 6,738,415,616"),
+        *("precise-32-0: 67,108,864 parameters (1.0%)", "lora-32-0: 67,108,864 parameters (1.0%)"),
+        *("precise-32-3: 472,907,776", "precise-32-6: 878,706,688", "precise-32-32: 4,395,630,592"),
+        *("rate 2e-05, warm-up 2%", "weight decay 0.1", "2 epochs, 128 a step (8 at once)"),
+        *("4 rows, each at 3 seeds: 12 trainings", "commonsense_qa: 4 questions, 1 shot"),
+    ):
+        assert told in printed
+    assert not (tmp_path / "results").exists()
+
+
+def test_with_grouped_queries_a_plan_counts_the_most_that_heads_can_have(tmp_path: Path) -> None:
+    """8 heads of 8 in 2 groups of 4: two of different groups share no key and value."""
+    from transformers import LlamaConfig
+
+    sizes: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2}
+    LlamaConfig(**sizes, num_hidden_layers=1, intermediate_size=32).save_pretrained(tmp_path)
+    empty = empty_model(str(tmp_path))
+    assert counted(empty, Tuned("precise", 2))[0] == 2 * 4 * 8 * 64
+    assert counted(empty, Tuned("precise", 3))[0] == 2 * 4 * 8 * 64 + 2 * 8 * 64

@@ -1,0 +1,82 @@
+"""The experiment on paths, and the figures that read runs of heads: from configuration to files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pandas import read_csv
+from support.drawings import written
+
+from arith_lens.runs import find_runs
+from experiments import results, which_heads, which_paths
+from figures import paths, stability, templates
+
+
+@pytest.fixture(scope="module")
+def checkpoint(make_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model in Hugging Face's format."""
+    folder = tmp_path_factory.mktemp("tiny")
+    make_hf("llama").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_the_parts_of_the_table_add_up_to_the_total(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = which_paths.Config(
+        model=str(checkpoint), operations=("addition",), n=12, keep="all", metric="logit", top=3
+    )
+    which_paths.main(config, root=tmp_path / "results")
+    (run,) = find_runs("which_paths", root=tmp_path / "results")
+    total, via_mlps = (
+        results.PATHS.load(run, "addition", name).heads for name in ("total", "via_mlps")
+    )
+    assert int((~total.mean().isnan()).sum()) == 3 and via_mlps.mean().isfinite().all()
+    assert {str(head) for head in total.top(3)} == {str(head) for head in via_mlps.top(3)}
+    paths.main(paths.TableOptions(run=run.path, out=tmp_path))
+    assert "heads add" in capsys.readouterr().out
+    table: Any = read_csv(written(tmp_path, "paths.csv"), dtype={"head": str})
+    parts = table["direct"] + table["MLPs add"] + table["heads add"]
+    assert np.allclose(parts, table["total"], atol=1e-6) and table["MLPs add"].abs().max() > 1e-3
+    assert table["direct"].between(table["direct low"], table["direct high"]).all()
+    shares = table[["direct share", "MLPs add share", "heads add share"]].sum(axis=1)
+    assert np.allclose(shares, 1, atol=1e-4)
+
+
+def test_a_dry_run_prints_the_cost_of_each_meaning(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = which_paths.Config(model=str(checkpoint), operations=("addition",), n=12, keep="all")
+    which_paths.main(config, root=tmp_path, dry_run=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0].split(", ")[1] for line in lines] == ["via_mlps", "direct", "total"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_stability_and_templates_are_drawn_from_a_run_of_heads(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    config = which_heads.Config(
+        model=str(checkpoint), operations=("addition",), n=18, keep="all", metric="logit"
+    )
+    which_heads.main(config, root=tmp_path / "results")
+    (run,) = find_runs("which_heads", root=tmp_path / "results")
+    stability.main(stability.StabilityOptions(run=run.path, out=tmp_path, formats=(), k=3))
+    templates.main(templates.Options(run=run.path, out=tmp_path, formats=()))
+    settled: Any = read_csv(written(tmp_path, "stability.csv"))
+    assert settled["n"].max() == 18 and set(settled["set"]) == {"top 3"}
+    heads = results.MAP.load(run, "addition").heads
+    table: Any = read_csv(written(tmp_path, "templates.csv"), dtype={"head": str})
+    assert table["head"].tolist() == list(map(str, heads.top(12)))
+    first = heads.by_template()[sorted(set(heads.template or ()))[0]]
+    best = heads.top(1)[0]
+    expected = float(first.mean()[best.layer, best.index])  # pyright: ignore[reportAttributeAccessIssue]
+    assert table["0"].iloc[0] == pytest.approx(expected, rel=1e-5)
+    assert all(written(tmp_path, f"{name}.html").exists() for name in ("templates", "stability"))
+
+
+def test_a_run_of_another_kind_is_refused_with_the_command(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"experiments which_paths"):
+        paths.main(paths.TableOptions(root=tmp_path))

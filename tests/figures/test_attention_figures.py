@@ -1,0 +1,73 @@
+"""From the experiment of attention to Figures 5, 7 and 16, on a small scale."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+from support.drawings import written
+
+from arith_lens.runs import Run, find_runs
+from experiments import results, where_do_they_look
+from figures import fig5, fig7, fig16
+from figures.common import Options
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    root = tmp_path_factory.mktemp("results")
+    config = where_do_they_look.Config(operations=("addition", "division"), n=45, top=6)
+    where_do_they_look.main(config, root=root)
+    (run,) = find_runs("where_do_they_look", root=root)
+    return run
+
+
+def test_the_report_names_kinds_and_the_control(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where_do_they_look.report(run)
+    said = capsys.readouterr().out
+    assert "addition: 45 distinct references; key heads: 5.5" in said
+    lines = {line.split()[0]: line for line in said.splitlines() if line.startswith("  ")}
+    assert " operand " in lines["5.5"] and "operator" in lines["3.4"]
+    assert (
+        "others at random" in said and "division: 45 distinct references; key heads: none" in said
+    )
+
+
+def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
+    fig5.main(Options(run=run.path, out=tmp_path, formats=()))
+    table = pandas.read_csv(written(tmp_path, "fig5.csv"), dtype={"head": str})
+    assert {"operand", "operator", "random"} <= {*table["kind"]}
+    first = table[(table["operation"] == "addition") & (table["head"] == "5.5")]
+    weights = dict(zip(first["role"].tolist(), first["mean"].tolist(), strict=True))
+    assert weights["operand a"] + weights["operand b"] > 0.8 and {*first["key"].tolist()} == {True}
+    assert sum(weights.values()) == pytest.approx(1, abs=1e-4)
+    page = written(tmp_path, "fig5.html").read_text(encoding="utf-8")
+    assert "b\\u003e5.5\\u003c" in page, "a key head is in bold"
+    assert written(tmp_path, "heads.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("figure", "result", "n_prompts"), [(fig7, "formats", 4), (fig16, "words", 2)]
+)
+def test_figures_7_and_16_show_every_prompt(
+    run: Run, tmp_path: Path, figure: object, result: str, n_prompts: int
+) -> None:
+    options = Options(run=run.path, out=tmp_path, formats=())
+    figure.main(options)  # pyright: ignore[reportAttributeAccessIssue]
+    name = figure.__name__.rpartition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
+    patterns = results.PATTERNS.load(run, result)
+    assert len(patterns.prompts) == n_prompts
+    views = written(tmp_path, f"{name}-patterns.html").read_text(encoding="utf-8")
+    assert views.count("CircuitsVis.AttentionHeads") == n_prompts
+    assert len(pandas.read_csv(written(tmp_path, f"{name}.csv"))) == len(patterns.heads) * sum(
+        map(len, patterns.tokens)
+    )
+
+
+def test_operator_heads_look_at_the_operators_word(run: Run) -> None:
+    patterns = results.PATTERNS.load(run, "words")
+    assert patterns.prompts[0].startswith("8 plus 2") and "3.4" in patterns.heads
+    row = patterns.weights[0][patterns.heads.index("3.4"), -1]
+    looked_at = patterns.tokens[0][int(row.argmax())]
+    assert looked_at in ("▁p", "l", "us") and float(row.max()) > 0.5

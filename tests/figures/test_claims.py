@@ -1,0 +1,235 @@
+"""Claims are measured from runs, decided by their stated rule, and never pass on nothing."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.made_claims import N_HEADS, N_LAYERS, Verdicts, which_heads, which_paths
+
+from arith_lens.operations import FOUR
+from arith_lens.runs.record import write_record
+from experiments import results
+from figures.claims import CLAIMS, Number, check_claims
+from figures.claims import exhibit as figure
+from figures.claims.claim import Found, Within
+from figures.claims.evidence import Evidence
+from figures.claims.verdicts import verdict_on
+
+ROOT = Path(__file__).parents[2]
+MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}
+
+
+def test_every_claim_says_what_it_needs_to_say() -> None:
+    keys = [claim.key for claim in CLAIMS]
+    assert len(keys) == len({*keys})
+    for claim in CLAIMS:
+        assert claim.statement.endswith(".") and claim.rule.endswith("."), claim.key
+        assert claim.section and claim.paper and claim.experiments, claim.key
+
+
+def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> None:
+    found = check_claims("my model", roots=(tmp_path,))
+    assert {verdict.holds for verdict in found} == {"not measured"}
+    for verdict in found:
+        words = shlex.split(verdict.command)
+        assert words[:3] == ["python", "-m", "experiments"]
+        assert words[3] in verdict.claim.experiments
+        assert words[words.index("--model") + 1] == "my model"
+        assert verdict.why and not verdict.found and not verdict.numbers
+
+
+def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> None:
+    run = which_heads(tmp_path, MIDDLE)
+    found = Verdicts(tmp_path)
+    for key in ("strongest_head", "few_key_heads", "middle_layers"):
+        assert found[key].holds == "holds", found[key]
+        assert found[key].runs == (run.path,)
+    by_hand = results.MAP.load(run, "addition").heads.per_pair.double().numpy()
+    strata = np.arange(by_hand.shape[-1]) % 3
+    mean = np.mean([by_hand[..., strata == s].mean(-1) for s in range(3)], axis=0)
+    strongest = found["strongest_head"].numbers[0]
+    assert strongest.of == "addition (head 4.6)"
+    assert strongest.value == pytest.approx(mean[4, 6])
+    assert strongest.low < strongest.value < strongest.high  # pyright: ignore
+    assert found["few_key_heads"].numbers[0].value == 2 / (N_LAYERS * N_HEADS)
+
+
+def test_many_heads_at_the_ends_do_not_hold(tmp_path: Path) -> None:
+    which_heads(tmp_path, {(layer, head): -0.1 for layer in (0, 11) for head in range(4)})
+    found = Verdicts(tmp_path)
+    assert found["few_key_heads"].holds == found["middle_layers"].holds == "does not hold"
+    assert found["middle_layers"].numbers[0].value == 0
+
+
+def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) -> None:
+    run = which_heads(tmp_path, {(4, 6): -0.03})
+    found = Verdicts(tmp_path)
+    assert found["strongest_head"].holds == "does not hold"
+    for key in ("few_key_heads", "middle_layers"):
+        assert found[key].holds == "not measured"
+        assert "none of addition," in found[key].why and "has key heads" in found[key].why
+        assert found[key].runs == (run.path,)
+
+
+def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
+    which_heads(tmp_path, {name: MIDDLE if name != "division" else {} for name in FOUR})
+    few = Verdicts(tmp_path)["few_key_heads"]
+    assert few.holds == "holds" and few.found.endswith("(an effect below -5%): division.")
+    assert [number.of for number in few.numbers] == [*FOUR[:3]]
+
+
+def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> None:
+    which_heads(tmp_path, {(4, 6): -0.051}, noise=0.02)
+    assert Verdicts(tmp_path)["strongest_head"].holds == "not decided"
+
+
+def test_a_damaged_run_is_not_measured_and_says_why(tmp_path: Path) -> None:
+    run = which_heads(tmp_path, MIDDLE)
+    (run.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(
+        b"not what was written"
+    )
+    found = Verdicts(tmp_path)["few_key_heads"]
+    assert found.holds == "not measured" and "damaged" in found.why
+    assert found.command.endswith("--again")
+
+
+def test_a_run_of_another_question_is_passed_over(tmp_path: Path) -> None:
+    which_heads(tmp_path, MIDDLE, paths="total")
+    found = Verdicts(tmp_path)["few_key_heads"]
+    assert found.holds == "not measured" and "paths total" in found.why
+
+
+@pytest.mark.parametrize(
+    "other", [{"n": 9}, {"operands": [1, 5]}, {"operations": ["addition"]}, {"pairs": "x.jsonl"}]
+)
+def test_a_try_out_counts_for_no_claim(tmp_path: Path, other: dict) -> None:
+    which_heads(tmp_path, MIDDLE, **other)
+    found = Verdicts(tmp_path)["few_key_heads"]
+    assert found.holds == "not measured" and f"has {next(iter(other))} " in found.why
+
+
+def test_an_error_of_the_program_is_no_missing_measurement(tmp_path: Path) -> None:
+    def fails(evidence: Evidence) -> Found:
+        raise ValueError("a mistake")
+
+    with pytest.raises(ValueError, match="a mistake"):
+        verdict_on(replace(CLAIMS[0], measure=fails), Evidence("made", [tmp_path]))
+
+
+def test_a_model_without_runs_has_no_page_of_claims(tmp_path: Path) -> None:
+    options = figure.Options("nope", (tmp_path,), tmp_path / "out")
+    with pytest.raises(SystemExit, match=r"no finished run of which_heads of nope .* Make one: "):
+        figure.main(options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_first_root_that_has_a_run_wins(tmp_path: Path) -> None:
+    which_heads(tmp_path / "a", {})
+    second = which_heads(tmp_path / "b", MIDDLE)
+    roots = [tmp_path / "none", tmp_path / "b", tmp_path / "a"]
+    found = check_claims("made", roots=roots)
+    assert found[0].holds == "holds" and found[0].runs == (second.path,)
+
+
+def test_no_root_is_an_error() -> None:
+    with pytest.raises(ValueError, match="expected folders that hold runs"):
+        check_claims("made", roots=())
+
+
+def test_a_rule_decides_by_the_whole_interval() -> None:
+    rule = Within(above=-0.02, below=0.02)
+    assert rule.decide(0.0, -0.01, 0.01) == "holds"
+    assert rule.decide(0.0, -0.03, 0.01) == "not decided"
+    assert rule.decide(0.05, 0.02, 0.09) == "does not hold"
+    assert rule.decide(0.01, None, None) == "holds"
+    assert rule.decide(0.02, None, None) == "does not hold"
+
+
+def test_one_number_that_fails_fails_the_claim() -> None:
+    good, bad = (Number("x", value, rule=Within(above=0)) for value in (1.0, -1.0))
+    open_ = Number("x", 1.0, -1.0, 2.0, rule=Within(above=0))
+    assert Found((good, good)).holds == "holds"
+    assert Found((good, open_)).holds == "not decided"
+    assert Found((good, open_, bad)).holds == "does not hold"
+    with pytest.raises(ValueError, match="a number with a rule"):
+        Found((Number("x", 1.0),))
+    with pytest.raises(ValueError, match="found NaN"):
+        Number("x", float("nan"))
+
+
+def test_the_list_is_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    which_heads(tmp_path / "results", MIDDLE, model="<b>made</b>")
+    options = figure.Options("<b>made</b>", (tmp_path / "results",), tmp_path / "out")
+    figure.main(options)
+    page = (tmp_path / "out" / "claims.html").read_text()
+    assert "<b>made" not in page and "fewer than 5% of the heads" in page
+    printed = capsys.readouterr().out
+    assert "few_key_heads: HOLDS" in printed and "via_mlps: NOT MEASURED" in printed
+    assert max(map(len, printed.split("\n"))) < 1000
+    assert "few_key_heads" in (tmp_path / "out" / "claims.csv").read_text()
+
+
+def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
+    tmp_path: Path,
+) -> None:
+    """Of the gallery's means alone, so without intervals: every pair has the mean."""
+    table = pd.read_csv(ROOT / "figures" / "gallery" / "fig2.csv").query("component == 'head'")
+    planted: dict[str, dict[tuple[int, int], float]] = {name: {} for name in FOUR}
+    columns = (table[name].tolist() for name in ("operation", "layer", "head", "mean"))
+    for name, layer, head, mean in zip(*columns, strict=True):
+        planted[name][int(layer), int(head)] = float(mean)
+    which_heads(tmp_path, planted, noise=0.0)
+    found = Verdicts(tmp_path)
+    few, strongest = found["few_key_heads"], found["strongest_head"]
+    by_hand = {name: sum(m < -0.05 for m in means.values()) / 96 for name, means in planted.items()}
+    assert {n.of: n.value for n in few.numbers} == {k: v for k, v in by_hand.items() if v}
+    assert few.holds == "holds" and "division" in few.found
+    assert [number.of for number in strongest.numbers] == [
+        "addition (head 5.5)",
+        "subtraction (head 5.2)",
+        "multiplication (head 5.5)",
+        "division (head 5.5)",
+    ]
+    assert strongest.holds == "does not hold"  # division's is weaker than 5%
+    assert strongest.numbers[1].value == pytest.approx(min(planted["subtraction"].values()))
+
+
+def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path: Path) -> None:
+    for run, weights in (
+        (which_heads(tmp_path, MIDDLE), "a"),
+        (which_paths(tmp_path, 0.0, -0.1), "b"),
+    ):
+        run.record["provenance"]["model"] = {"weights_sha256": weights}
+        write_record(run.path, run.record)
+    found = Verdicts(tmp_path)
+    assert found["few_key_heads"].holds == "holds"
+    assert found["via_mlps"].holds == "not measured" and "other weights" in found["via_mlps"].why
+    assert Verdicts(tmp_path)["via_mlps"].holds == "holds"  # the first that is asked for
+
+
+def test_the_documented_verdicts_are_those_of_the_gallery() -> None:
+    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    models = [name.strip("`") for name in _models(text)]
+    assert [row[0].split("`")[1] for row in rows] == [claim.key for claim in CLAIMS]
+    for claim, row in zip(CLAIMS, rows, strict=True):
+        assert row[0] == f"| `{claim.key}` {claim.statement}"
+        assert row[1] == f"{claim.paper} ({claim.section})"
+    for column, model in enumerate(models, start=2):
+        folder = ROOT / "figures" / "gallery" / ("" if model == "reference" else model)
+        found = pd.read_csv(folder / "claims.csv").drop_duplicates("claim")
+        said = [row[column].replace("*", "").split(":")[0].strip(" |") for row in rows]
+        assert dict(zip(found.claim, found.holds, strict=True)) == dict(
+            zip([claim.key for claim in CLAIMS], said, strict=True)
+        )
+
+
+def _models(text: str) -> list[str]:
+    """The columns of the documented list that are of models."""
+    (head,) = [line for line in text.splitlines() if line.startswith("| claim | the paper")]
+    return head.strip("| ").split(" | ")[2:]

@@ -1,0 +1,140 @@
+"""Figure 12 shows models of different sizes on one colour scale."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.made_runs import OPERATIONS, Pairs, make_effects, make_run
+
+from arith_lens.runs import Run, open_run
+from experiments import results
+from figures import fig12, maps
+from figures.common import ModelOptions
+
+SIZES = {"small": (12, 8), "meta-llama/Llama-2-7b-hf": (32, 32), "wide": (8, 40)}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    root = tmp_path_factory.mktemp("results")
+    return [make_run(root, model, *size) for model, size in SIZES.items()]
+
+
+@pytest.fixture(scope="module")
+def rows(runs: list[Run]) -> list[fig12.Row]:
+    return fig12.chosen_rows(ModelOptions(runs=tuple(run.path for run in runs)))
+
+
+@pytest.fixture(scope="module")
+def drawn(rows: list[fig12.Row]) -> Any:
+    """The figure of all rows."""
+    return fig12.draw(rows)
+
+
+def maps_of(figure) -> list:
+    """The heads' traces, panel after panel."""
+    return [trace for trace in figure.data if trace.type == "heatmap" and np.shape(trace.z)[1] > 1]
+
+
+def test_each_row_is_a_model_with_its_own_layers_and_heads(
+    rows: list[fig12.Row], drawn: Any
+) -> None:
+    traces = maps_of(drawn)
+    shapes = [np.shape(trace.z) for trace in traces]
+    assert shapes == [s for s in SIZES.values() for _ in OPERATIONS]
+    for index, row in enumerate(rows):
+        for column, operation in enumerate(OPERATIONS):
+            means = results.MAP.load(row.run, operation).heads.mean().numpy()
+            assert np.allclose(traces[4 * index + column].z, 100 * means)
+
+
+def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[fig12.Row]) -> None:
+    figure = fig12.draw([rows[0], rows[2]])
+    assert {trace.coloraxis for trace in figure.data} == {"coloraxis"}
+    everything = np.concatenate(
+        [
+            100 * part.mean().numpy().ravel()
+            for run in (runs[0], runs[2])
+            for name in results.MAP.labels(run)
+            for part in (results.MAP.load(run, name).heads, results.MAP.load(run, name).mlps)
+        ]
+    )
+    assert figure.layout.coloraxis.cmax == maps.plotting.symmetric_limit(everything)
+    assert figure.layout.coloraxis.cmin == -figure.layout.coloraxis.cmax
+
+
+def test_a_model_of_the_paper_brings_its_scale_and_its_heads(drawn: Any) -> None:
+    assert drawn.layout.coloraxis.cmax == maps.PAPER_LIMIT
+    dots = {shape.xref for shape in drawn.layout.shapes if shape.type == "circle"}
+    assert dots == {"x5", "x6", "x7", "x8"}, "in the second row alone"
+
+
+def test_panels_stand_apart_and_on_the_page(rows: list[fig12.Row], drawn: Any) -> None:
+    layout = drawn.layout
+    boxes = []
+    for index in range(len(rows) * len(OPERATIONS)):
+        suffix = str(index + 1) if index else ""
+        boxes.append((*layout[f"xaxis{suffix}"].domain, *layout[f"yaxis{suffix}"].domain))
+    for i, (left, right, bottom, top) in enumerate(boxes):
+        assert 0 <= left < right <= 1
+        assert 0 <= bottom < top <= 1
+        for other in boxes[:i]:
+            assert right <= other[0] or other[1] <= left or top <= other[2] or other[3] <= bottom
+
+
+def test_the_models_are_named_above_their_rows(drawn: Any) -> None:
+    layout = drawn.layout
+    heights = []
+    for index, (model, (n_layers, n_heads)) in enumerate(SIZES.items()):
+        text = f"{model}, {n_layers} layers of {n_heads} heads"
+        (note,) = [note for note in layout.annotations if note.text == text]
+        suffix = str(4 * index + 1) if index else ""
+        assert note.y > layout[f"yaxis{suffix}"].domain[1]
+        heights.append(note.y)
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:
+    paths = tuple(run.path for run in runs)
+    fig12.main(ModelOptions(runs=paths, out=tmp_path, formats=()))
+    table = pd.read_csv(tmp_path / "fig12.csv")
+    for run, (n_layers, n_heads) in zip(runs, SIZES.values(), strict=True):
+        part = table[table["model"] == run.config["model"]]
+        assert len(part) == len(OPERATIONS) * n_layers * (n_heads + 1)
+        row = part.query("operation == 'division' and layer == 4 and head == 6")
+        assert row["mean"].item() == pytest.approx(
+            results.MAP.load(run, "division").heads.mean()[4, 6].item()
+        )
+    assert (tmp_path / "fig12.html").stat().st_size > 1_000_000
+
+
+def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
+    tmp_path: Path, rows: list[fig12.Row]
+) -> None:
+    config = dict(rows[0].run.config) | {"model": "one"}
+    with open_run("which_heads", config, root=tmp_path) as run:
+        results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=Pairs())
+    lacking = fig12.chosen_rows(ModelOptions(runs=(rows[0].run.path, run.path)))
+    figure = fig12.draw(lacking)
+    assert len(maps_of(figure)) == len(OPERATIONS) + 1
+    assert maps_of(figure)[-1].xaxis == "x6", "below the other model's subtraction"
+    text = " ".join(fig12.notes(lacking, OPERATIONS))
+    assert "Not in the run of one: addition, multiplication, division." in text
+
+
+def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    make_run(tmp_path, "reference")
+    with pytest.raises(SystemExit) as error:
+        fig12.main(ModelOptions(models=("gpt2", "reference", "other"), root=tmp_path))
+    lines = str(error.value).splitlines()
+    assert len(lines) == 2
+    for line, model in zip(lines, ("gpt2", "other"), strict=True):
+        assert line.endswith(f"python -m experiments which_heads --model {model}")
+
+
+def test_runs_measured_in_different_ways_are_not_compared(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, "a"), make_run(tmp_path, "b", paths="direct")]
+    with pytest.raises(SystemExit, match=r"one paths, found .*direct"):
+        fig12.main(ModelOptions(runs=tuple(run.path for run in runs), out=tmp_path))

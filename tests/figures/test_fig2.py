@@ -1,0 +1,216 @@
+"""Figure 2 shows the run's numbers, opens without a network, and needs no model library."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fresh import FreshPython
+from support.made_runs import OPERATIONS, Pairs, make_effects, make_run
+
+from arith_lens.components import Head
+from arith_lens.effects import key_heads
+from arith_lens.paper import MODELS, paper_model
+from arith_lens.runs import Run, load_run, open_run
+from experiments import results
+from figures import fig2, maps
+from figures.common import Options, newest_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("results"), "reference")
+
+
+@pytest.fixture(scope="module")
+def measured(run: Run) -> list[maps.Measured]:
+    return [maps.measure(run, name) for name in results.MAP.labels(run)]
+
+
+@pytest.fixture(scope="module")
+def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("figures")
+    fig2.main(Options(run=run.path, out=out, formats=()))
+    return out
+
+
+def test_the_panels_hold_the_means_in_percent(run: Run, measured: list[maps.Measured]) -> None:
+    traces = fig2.draw(run, measured).data
+    assert len(traces) == 2 * len(OPERATIONS)
+    for index, operation in enumerate(OPERATIONS):
+        effects = results.MAP.load(run, operation)
+        heads, mlps = traces[2 * index], traces[2 * index + 1]
+        assert np.allclose(heads.z, 100 * effects.heads.mean().numpy())
+        assert np.allclose(mlps.z[:, 0], 100 * effects.mlps.mean().numpy())
+
+
+def test_the_hover_holds_intervals_and_computed_pairs(
+    run: Run, measured: list[maps.Measured]
+) -> None:
+    trace = fig2.draw(run, measured).data[0]
+    effects = results.MAP.load(run, "addition").heads
+    low, high = 100 * effects.ci().numpy()
+    assert np.allclose(trace.customdata[..., 1], low)
+    assert np.allclose(trace.customdata[..., 2], high)
+    assert np.allclose(trace.customdata[..., 3], 100 * effects.select(Pairs.computed).mean())
+    for place in ("%{y}.%{x}", "%{z:+.2f}%", "customdata[1]", "customdata[2]", "customdata[3]"):
+        assert place in trace.hovertemplate
+
+
+def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
+    measured: list[maps.Measured], run: Run
+) -> None:
+    marks = maps.marks(measured[0].heads.mean, maps.N_LABELS)
+    strong = [Head(mark.row, mark.column) for mark in marks if mark.strong]
+    assert strong == key_heads(results.MAP.load(run, "addition")) == [Head(4, 6), Head(5, 1)]
+    assert [mark.text for mark in marks if not mark.strong] == ["7.2"]
+
+
+def test_the_table_is_the_figure_in_numbers(run: Run, drawn: Path) -> None:
+    table = pd.read_csv(drawn / "fig2.csv")
+    assert len(table) == len(OPERATIONS) * (12 * 8 + 12)
+    row = table.query("operation == 'division' and layer == 4 and head == 6")
+    assert row["mean"].item() == pytest.approx(
+        results.MAP.load(run, "division").heads.mean()[4, 6].item()
+    )
+    assert row["ci_low"].item() < row["mean"].item() < row["ci_high"].item()
+
+
+def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
+    page = (drawn / "fig2.html").read_text(encoding="utf-8")
+    tags = re.findall(r"<(?:script|link|img|iframe|style)\b[^>]*>", page)
+    assert len(tags) >= 2
+    assert not [
+        tag for tag in tags if re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", tag)
+    ]
+    assert "@import" not in page.split("<script", 1)[0]
+    assert len(page) > 3_000_000, "plotly's own script is inside"
+
+
+def test_the_page_says_what_it_shows(run: Run) -> None:
+    text = " ".join(fig2.notes(run))
+    for part in ("Model: reference", "seed 7", "via MLPs", "−5%", "answered right"):
+        assert part in text
+    titles = [
+        note.text for note in fig2.draw(run, [maps.measure(run, "addition")]).layout.annotations
+    ]
+    assert any("Addition" in title and "18 references" in title for title in titles)
+
+
+def test_prompts_of_ones_own_are_named_and_have_no_seed(tmp_path: Path) -> None:
+    (line,) = fig2.notes(make_run(tmp_path, "reference", pairs="of/mine.jsonl"))[1:]
+    assert "Prompts: own (mine.jsonl), answered right;" in line
+    assert "seed" not in line
+
+
+def test_what_was_asked_of_the_prompts_is_said_where_it_is_not_the_usual(tmp_path: Path) -> None:
+    usual = {"templates": ["operation"], "operands": [1, 9], "counterfactual": "word"}
+    (line,) = fig2.notes(make_run(tmp_path / "usual", "reference", **usual))[1:]
+    assert "distinct reference prompts, answered right" in line
+    asked = {"templates": ["story/3"], "operands": [10, 20], "answer_token": "last"}
+    (line,) = fig2.notes(make_run(tmp_path / "asked", "reference", **asked))[1:]
+    assert "prompts, templates story/3, operands 10 20, answer token last, answered" in line
+
+
+def test_a_models_name_is_text_not_markup(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "<img src=x onerror=alert(1)>")
+    text = fig2.draw(run, [maps.measure(run, "addition")]).to_json()
+    assert "&lt;img" in text
+    assert "<img" not in text.replace("\\u003c", "<")
+
+
+def test_other_metrics_are_drawn_in_their_own_unit_without_key_heads(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "reference", metric="logit")
+    figure = fig2.draw(run, [maps.measure(run, "addition")])
+    assert np.allclose(figure.data[0].z, results.MAP.load(run, "addition").heads.mean())
+    assert not any("key head" in note.text for note in figure.layout.annotations)
+
+
+def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "meta-llama/Llama-2-7b-hf", 32, 32)
+    figure = fig2.draw(run, [maps.measure(run, "addition")])
+    dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
+    assert dots == {(head.layer, head.index) for head in MODELS[0].key_heads}
+    assert any("Table 4" in note.text for note in figure.layout.annotations)
+    assert figure.layout.coloraxis.cmax == 15, "the paper's scale"
+
+
+def test_exponentiation_has_heads_of_its_own_in_the_paper(tmp_path: Path) -> None:
+    config = {"paths": "via_mlps", "metric": "relative_logit", "seed": 7, "model": "llama-2-7b"}
+    with open_run("which_heads", config, root=tmp_path) as run:
+        effects = make_effects("exponentiation", 32, 32)
+        results.MAP.save(run, effects, "exponentiation", pairs=Pairs())
+    figure = fig2.draw(run, [maps.measure(run, "exponentiation")])
+    dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
+    assert dots == {(11, 8), (12, 22), (13, 11), (14, 2), (15, 15)}
+    (note,) = [note.text for note in figure.layout.annotations if note.text.startswith("Dots")]
+    assert "Table 3" in note
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("meta-llama/Llama-2-7b-hf", "LLaMA2-7B"),
+        ("/models/llama-2-13b", "LLaMA2-13B"),
+        ("mistralai/Mistral-7B-v0.1", "Mistral-7B"),
+        ("meta-llama/Llama-2-7b-chat-hf", None),
+        ("mistralai/Mistral-7B-Instruct-v0.2", None),
+        ("reference-mistral", None),
+        ("gpt2", None),
+    ],
+)
+def test_the_papers_models_are_known_by_their_ids(name: str, found: str | None) -> None:
+    model = paper_model(name)
+    assert (model and model.name) == found
+
+
+def test_the_newest_run_of_the_model_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, "reference", seed=1)
+    newest = make_run(tmp_path, "reference", seed=2)
+    make_run(tmp_path, "another", seed=3)
+    assert newest_run("which_heads", Options(root=tmp_path)).path == newest.path
+    with pytest.raises(SystemExit, match=r"python -m experiments which_heads --model gpt2"):
+        fig2.main(Options(model="gpt2", root=tmp_path))
+
+
+def test_a_damaged_run_is_one_line(run: Run, tmp_path: Path) -> None:
+    broken = make_run(tmp_path, "reference")
+    (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
+    with pytest.raises(SystemExit, match="damaged"):
+        fig2.main(Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
+
+
+@pytest.mark.parametrize(("experiment", "found"), [("other", "one of other"), ("which_heads", "0")])
+def test_a_run_with_nothing_to_draw_is_one_line(
+    tmp_path: Path, experiment: str, found: str
+) -> None:
+    with open_run(experiment, {"model": "reference"}, root=tmp_path) as run:
+        pass
+    with pytest.raises(SystemExit, match=f"expected a run of which_heads.*found.*{found}"):
+        fig2.main(Options(run=run.path, out=tmp_path, formats=()))
+
+
+def test_drawing_imports_no_model_library(fresh_python: FreshPython) -> None:
+    assert "figures.fig2" in fresh_python.after["drawing"].modules
+    assert not {"transformer_lens", "transformers"} & fresh_python.after["drawing"].modules
+
+
+@pytest.mark.parametrize("written", ["write_text", "write_bytes"], ids=["the page", "the numbers"])
+def test_a_full_disk_ends_the_drawing_with_a_message(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    def full(path: Path, *_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    before = {path: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
+    monkeypatch.setattr(Path, written, full)
+    with pytest.raises(SystemExit) as ended:
+        fig2.main(Options(run=run.path, out=tmp_path, formats=()))
+    said = str(ended.value.code)
+    assert said.startswith("fig2 is not drawn: ") and "No space left on device" in said
+    assert "The run is unharmed" in said and "another --out" in said
+    assert not (tmp_path / "fig2.csv").exists() and not list(tmp_path.glob("*.partial"))
+    assert {path: path.read_bytes() for path in before} == before

@@ -1,0 +1,81 @@
+"""From the probes' experiment to Figures 6, 13 and 14, on a small scale."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+from support.drawings import written
+
+from arith_lens.runs import find_runs, load_run
+from experiments import results, what_do_mlps_add
+from figures import fig6, fig13, fig14, probes
+from figures.common import ModelOptions
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("results")
+    for model in ("reference", "reference-mistral"):
+        config = what_do_mlps_add.Config(model=model, operations=("addition",), n=27)
+        what_do_mlps_add.main(config, root=root)
+    return root
+
+
+def test_the_report_says_where_curves_turn_and_who_wins(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
+    what_do_mlps_add.report(load_run(run.path))
+    said = capsys.readouterr().out
+    assert "addition: 27 pairs, 27 distinct references" in said
+    assert "MLP_in: A and B less other digits" in said and "write: C " in said
+    last = next(line for line in said.splitlines() if line.strip().startswith("11 "))
+    assert last.split()[1] == "100%", "the last layer's MLP writes C"
+
+
+def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) -> None:
+    fig6.main(fig6.Options(root=root, out=tmp_path, formats=()))
+    table = pandas.read_csv(written(tmp_path, "fig6.csv"))
+    assert {*table["read"]} == {"mlp_in", "write"} and {*table["layer"]} == {*range(12)}
+    last = table[(table["read"] == "write") & (table["layer"] == 11)]
+    end = dict(zip(last["token"].tolist(), last["mean"].tolist(), strict=True))
+    assert end["C"] > end["others without C"] + 0.3
+    page = written(tmp_path, "fig6.html").read_text(encoding="utf-8")
+    (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
+    case = results.DIGITS.facts(run, "addition")["case"]
+    assert f"framed: the answer, {case['c']}." in page and case["a"] + case["b"] == case["c"]
+
+
+@pytest.mark.parametrize("figure", [fig13, fig14])
+def test_figures_13_and_14_set_models_side_by_side(
+    root: Path, tmp_path: Path, figure: object
+) -> None:
+    options = ModelOptions(root=root, out=tmp_path, formats=())
+    figure.main(options)  # pyright: ignore[reportAttributeAccessIssue]
+    name = figure.__name__.rpartition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
+    table = pandas.read_csv(written(tmp_path, f"{name}.csv"))
+    assert {*table["model"]} == {"reference", "reference-mistral"}
+    assert not table["start"].isna().to_numpy().any()
+
+
+def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> None:
+    options = ModelOptions(models=("reference", "gpt2"), root=root, out=tmp_path)
+    with pytest.raises(SystemExit, match="python -m experiments what_do_mlps_add --model gpt2"):
+        fig13.main(options)
+    wrong = fig6.Options(root=root, out=tmp_path, operation="division")
+    with pytest.raises(SystemExit, match="expected one of addition, found 'division'"):
+        fig6.main(wrong)
+
+
+def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:
+    (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
+    drawn = probes.panel(run, "addition", "write", title="", relative=True)
+    assert drawn.lines[0].x[0] == 0 and drawn.lines[0].x[-1] == pytest.approx(100)
+    assert drawn.guides[-1] == (pytest.approx(100), "11")
+
+
+def test_a_plan_computes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = what_do_mlps_add.Config(operations=("division",), n=23)
+    what_do_mlps_add.main(config, root=tmp_path, dry_run=True)
+    assert "23 prompts, seven forwards each" in capsys.readouterr().out
+    assert not [*tmp_path.iterdir()]

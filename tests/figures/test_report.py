@@ -1,0 +1,356 @@
+"""The report: one page from the runs there are, offline, with nothing in it read as HTML."""
+
+import base64
+import errno
+import html
+import json
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pandas import DataFrame
+from support.made_runs import make_run
+
+from arith_lens.model import HookedModel
+from arith_lens.plotting import browser_path
+from arith_lens.runs import find_runs
+from experiments import results, which_heads, whole_study
+from experiments.settings import Experiment
+from figures import collection, fig2, gallery, report, report_claims, report_page, templates
+from figures.claims import CLAIMS
+from figures.collection import QUESTIONS, Missing, collected
+from figures.common import NotComputed, Options, newest_run
+from figures.exhibit import Chart, Table, named_by_settings, write
+
+RUN = "document.title='PWNED'"
+HOSTILE = f"</script><script>{RUN}</script><img src=x onerror={RUN}>&lt;b&gt;"
+
+
+def page_of(root: Path, model: str = "made") -> str:
+    out = root / "report.html"
+    report.main(report.Options(model=model, root=root, out=out, beside=()))
+    return out.read_text(encoding="utf-8")
+
+
+def dom_of(file: Path) -> tuple[str, list[str]]:
+    """The page as headless Chromium has it once its scripts have run, and its complaints."""
+    browser = browser_path()
+    if browser is None:
+        pytest.skip("needs Chromium or Chrome")
+    done = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={file.parent / 'browser'}",
+         "--enable-logging=stderr", "--log-level=0",
+         "--virtual-time-budget=8000", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run, and the page made from it."""
+    root = tmp_path_factory.mktemp("results")
+    make_run(root, "made")  # of "reference" there are shipped runs too
+    page_of(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def page(root: Path) -> str:
+    return (root / "report.html").read_text(encoding="utf-8")
+
+
+def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> None:
+    there = ["fig2", "fig15", "fig12", "templates", "stability"]
+    assert re.findall(r'class="chart" id="(\w+)-chart"', page) == there
+    missing = re.findall(r'class="missing" id="(\w+)"', page)
+    assert {"fig3", "fig5", "transfer", "paths"} <= {*missing}
+    assert "python -m experiments are_they_needed --model made" in page
+    links = re.findall(r'href="#([\w-]+)"', page)
+    assert {*there, *missing, "runs", "what"} <= {*links}
+    assert all(f'id="{link}"' in page for link in links)
+
+
+def test_sections_headings_and_heads_are_links_to_where_they_are_shown(page: str) -> None:
+    (bar,) = re.findall(r'<nav class="bar".*?</nav>', page)
+    sections = re.findall(r'<section id="(\w+)"', page)
+    assert re.findall(r'href="#(\w+)"', bar) == sections and len(sections) > 5
+    assert "position: sticky" in page
+    headings = re.findall(r'<h[23]><a class="self" href="#(\w+)">', page)
+    assert {*sections, "fig2", "fig3"} <= {*headings}
+    assert '<a href="#fig15">head 4.6</a>' in page
+
+
+def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"found none.*make report MODEL=gpt2"):
+        report.main(report.Options(model="gpt2", root=tmp_path))
+
+
+def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
+    broken = make_run(tmp_path, "reference")
+    (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
+    found = collected(fig2, "reference", tmp_path)
+    assert isinstance(found, Missing) and "damaged" in found.reason and not found.command
+    assert "damaged" in report_page._missing(found)
+
+
+def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(options: object) -> list:
+        raise KeyError("texts")
+
+    make_run(tmp_path, "made")
+    monkeypatch.setattr(collection, "QUESTIONS", [replace(QUESTIONS[0], modules=(fig2, templates))])
+    monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
+    monkeypatch.setattr(fig2, "exhibits", fails)
+    with pytest.raises(KeyError, match="texts"):
+        collected(fig2, "made", tmp_path)
+    with pytest.raises(SystemExit, match=r"not drawn because of errors of the program.*: fig2"):
+        page_of(tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "KeyError(&#x27;texts&#x27;)" in page and 'id="templates-chart"' in page
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_report_that_the_disk_refuses_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    make_run(tmp_path, "made")
+    monkeypatch.setattr(collection, "QUESTIONS", [replace(QUESTIONS[0], modules=(templates,))])
+    monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
+    (tmp_path / "report.html").write_text("as it was")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(SystemExit, match=r"the report is not written: .*No space left"):
+        page_of(tmp_path)
+    assert (tmp_path / "report.html").read_text() == "as it was"
+
+
+TRIED = {"n": 9, "operations": ("addition",)}
+
+
+def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path: Path) -> None:
+    full = make_run(tmp_path, "made", n=None)
+    tried = make_run(tmp_path, "made", **TRIED)
+    own = make_run(tmp_path, "made", pairs="my/pairs of.jsonl", keep="all")
+
+    def shown(**options: Any) -> Path:
+        return newest_run("which_heads", Options(model="made", root=tmp_path, **options)).path
+
+    assert shown() == full.path
+    assert shown(**TRIED) == tried.path
+    assert shown(pairs=Path("my/pairs of.jsonl"), keep="all") == own.path
+    with pytest.raises(NotComputed, match=rf"{tried.path} has n 9, operations addition"):
+        shown(n=10)
+    words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
+    names = [
+        named_by_settings(Table(name="t", shown=DataFrame(), runs=(run,), **words)).name
+        for run in (full, tried, own)
+    ]
+    assert names == ["t", "t-n9-addition", "t-pairs_of-keep-all"]
+
+
+def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: Path) -> None:
+    make_run(tmp_path, "made", **TRIED)
+    (chart,) = templates.exhibits(Options(model="made", root=tmp_path))
+    assert named_by_settings(chart).name == "templates-n9-addition"
+    found = collected(templates, "made", tmp_path)
+    assert isinstance(found, Missing) and "has n 9, operations addition" in found.reason
+
+
+def counted(experiment: Experiment[Any], computed: list[Any]) -> Experiment[Any]:
+    """The experiment, but for its work: it notes the configuration and stores nothing."""
+    return replace(
+        experiment,
+        compute=lambda run, model, config: computed.append(config),
+        report=lambda run: None,
+    )
+
+
+def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
+    llama: HookedModel, mistral: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[Any] = []
+    monkeypatch.setattr(whole_study, "STUDY", (counted(which_heads.EXPERIMENT, computed),))
+    for model, n, more in (
+        (llama, 9, 1),
+        (llama, None, 1),
+        (mistral, None, 1),
+        (llama, None, 0),
+        (mistral, None, 0),
+    ):
+        monkeypatch.setattr(whole_study, "loaded_model", lambda config, model=model: model)
+        computed.clear()
+        whole_study.main(whole_study.Config(model="made", n=n), root=tmp_path)
+        assert len(computed) == more
+
+
+def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path: Path) -> None:
+    make_run(tmp_path, HOSTILE, data_dir=f"of/{HOSTILE}")
+    page = page_of(tmp_path, HOSTILE)
+    assert "default-src 'none'" in page and "<script>document" not in page
+    file = tmp_path / "report.html"
+    before, complaints = dom_of(file)
+    assert complaints == [] and "data-drawn" not in before, "charts wait until they are seen"
+    print_ = "<script>dispatchEvent(new Event('beforeprint'))</script></body>"
+    file.write_text(page.replace("</body>", print_), encoding="utf-8")
+    dom, complaints = dom_of(file)
+    assert complaints == []
+    assert html.unescape(dom.partition("<title>")[2].partition("</title>")[0]) == (
+        f"How {HOSTILE} calculates"
+    )
+    body = dom[dom.index("<body>") :]
+    assert "<img" not in body.replace("&lt;img", "") and "&lt;img src=x onerror=" in body
+    assert body.count('data-drawn="yes"') == body.count('class="chart') == 5
+    assert body.count('class="main-svg"') >= 5, "all are drawn before printing"
+    elements = re.sub(r"<script.*?</script>", "", body, flags=re.DOTALL)
+    outside = re.findall(r'(?:src|href)="(?!data:|#)([^"]*)"', elements)
+    assert {*outside} <= {"https://arxiv.org/abs/2409.01659"}, "and that only where it is clicked"
+
+
+def test_the_numbers_of_a_chart_are_its_file(page: str, root: Path, tmp_path: Path) -> None:
+    (packed,) = re.findall(r'download="fig2.csv" href="data:text/csv;base64,([^"]*)"', page)
+    options = fig2.Options(model="made", root=root, out=tmp_path, formats=())
+    fig2.main(options)
+    assert base64.b64decode(packed) == (tmp_path / "fig2.csv").read_bytes()
+
+
+def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root: Path) -> None:
+    (chart,) = fig2.exhibits(fig2.Options(model="made", root=root))
+    (data,) = re.findall(r'id="fig2-chart-data">(.*?)</script>', page, flags=re.DOTALL)
+    layout = json.loads(data)["layout"]
+    assert layout["height"] < chart.figure.layout.height
+    said = [note["text"] for note in layout["annotations"]]
+    assert not any("Outlined dark" in text for text in said) and "Outlined dark" in page
+    was, is_ = chart.figure.layout, layout
+    above = [
+        (1 - was.yaxis.domain[1]) * was.height,
+        (1 - is_["yaxis"]["domain"][1]) * is_["height"],
+    ]
+    assert above[0] == pytest.approx(above[1], abs=0.5), "panels stay where they were"
+
+
+def test_every_module_has_what_a_page_needs() -> None:
+    modules = [module for question in QUESTIONS for module in question.modules]
+    assert len(modules) == len({*modules})
+    folder = Path(report.__file__).parent
+    drawing = {
+        path.relative_to(folder).with_suffix("").as_posix()
+        for path in folder.rglob("*.py")
+        if "\ndef exhibits(" in path.read_text(encoding="utf-8")
+    }
+    drawing.remove("claims/exhibit")  # the claims have a section of their own
+    assert {module.__name__.rpartition(".")[2] for module in modules} == drawing
+
+
+def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
+    words = {"title": "T", "look": "L", "notes": ["<b>small</b>"], "runs": ()}
+    shown = DataFrame({"token": ["<s>"]})
+    table = Table(name="t", numbers=shown, shown=shown, **words)
+    files = write(table, tmp_path)
+    assert [file.name for file in files] == ["t.csv", "t.html"]
+    text = files[1].read_text(encoding="utf-8")
+    assert "&lt;s&gt;" in text and "&lt;b&gt;small" in text and "<b>" not in text
+
+
+def test_the_study_computes_what_is_missing_and_says_what_failed(
+    llama: HookedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    computed: list[Any] = []
+
+    def fails(run: object, model: object, config: object) -> None:
+        raise ValueError("no such data")
+
+    study = [counted(experiment, computed) for experiment in whole_study.STUDY[:4]]
+    study[1] = replace(study[1], compute=fails)
+    monkeypatch.setattr(whole_study, "STUDY", study)
+    monkeypatch.setattr(whole_study, "loaded_model", lambda config: llama)
+    first = study[0].config(n=5)
+    study[0].fill(study[0].open(first, llama, tmp_path), llama, first)
+    with pytest.raises(SystemExit, match="failed, see above: which_paths"):
+        whole_study.main(whole_study.Config(n=5), root=tmp_path)
+    assert [config.n for config in computed] == [5, 5, 5]
+    said = capsys.readouterr()
+    assert "which_heads: there" in said.out and "no such data" in said.err
+    assert len(find_runs("which_heads", root=tmp_path)) == 1
+    whole_study.main(whole_study.Config(), root=tmp_path, dry_run=True)
+    assert "which_paths: to be computed" in capsys.readouterr().out
+    whole_study.main(whole_study.Config(n=5), root=tmp_path, dry_run=True)
+    assert "which_heads: there" in capsys.readouterr().out
+
+
+def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
+    found = collected(fig2, "reference", tmp_path)
+    assert not isinstance(found, list)
+    assert found.title.startswith("Figure 2: what every head")
+    assert found.command == "python -m experiments which_heads --model reference"
+    make_run(tmp_path, "reference")
+    (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
+    assert isinstance(chart, Chart)
+
+
+def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
+    root = Path(gallery.__file__).parents[1]
+    pictures = [*(root / "figures" / "gallery").rglob("*.[ps][nv]g")]
+    assert 0 < sum(file.stat().st_size for file in pictures) < 5e6
+    page = (root / "docs" / "gallery.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\]\(\.\./(figures/gallery/[^)]*)\)", page)
+    assert len(shown) > 20 and all((root / file).is_file() for file in shown)
+
+
+def test_a_gallery_is_drawn_from_runs_the_same_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (
+        "arith_lens.answers.result",
+        "figures.claims.estimate",
+    ):  # intervals are drawn, not judged
+        monkeypatch.setattr(f"{module}.N_RESAMPLES", 100)
+    make_run(tmp_path, "reference")
+    (tmp_path / "docs").mkdir()
+    options = gallery.Options(
+        root=tmp_path, out=tmp_path / "gallery", page=tmp_path / "docs" / "g.md", pictures=False
+    )
+    found = []
+    for _ in range(2):
+        gallery.main(options)
+        files = [options.page, *sorted(options.out.rglob("*.csv"))]
+        found.append({file: file.read_bytes() for file in files})
+    assert found[0] == found[1] and options.out / "fig2.csv" in found[0]
+    assert options.out / "claims.csv" in found[0]
+    for file in options.out.rglob("*.csv"):
+        assert str(tmp_path) not in file.read_text("utf-8"), f"{file} holds a path of this machine"
+    text = options.page.read_text(encoding="utf-8")
+    assert "![Figure 2: " in text and "reference-mistral" in text
+    assert "missing: Figure 3" in capsys.readouterr().out
+
+
+def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:
+    page = tmp_path / "gallery.md"
+    page.write_text("as it was", encoding="utf-8")
+    with pytest.raises(SystemExit, match="which_heads"):
+        gallery.main(gallery.Options(root=tmp_path, out=tmp_path / "gallery", page=page))
+    assert page.read_text(encoding="utf-8") == "as it was"
+
+
+def test_every_group_of_claims_has_its_place_in_the_report() -> None:
+    assert {claim.group for claim in CLAIMS} == {*report_claims.GROUPS}
+
+
+def test_a_table_is_markdown_in_which_nothing_is_markup() -> None:
+    cells = DataFrame({"token": ["<s>|", "a"]})
+    words = {"title": "T", "look": "L", "notes": [], "runs": ()}
+    text = gallery._markdown(Table(name="t", numbers=cells, shown=cells, **words))
+    assert text.splitlines() == ["| token |", "|---|", "| &lt;s&gt;\\| |", "| a |"]

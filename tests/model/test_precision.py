@@ -1,0 +1,133 @@
+"""Half precision: the rows and the readout stay float32, and the experiment that measures it."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from oracles import make_pairs
+from support.families import SWEPT
+from torch import Tensor
+
+import arith_lens as al
+from arith_lens.hooks import Edit
+from arith_lens.model import HookedModel, load_model
+from arith_lens.path_patching import engines, path_patch
+from arith_lens.path_patching.trunk import Trunk
+from arith_lens.runs import find_runs
+from experiments import how_precise, results
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(params=["Qwen3, 12 layers", "GPT-2"])
+def wide_and_hf(request: pytest.FixtureRequest, tokenizer: Any) -> tuple[HookedModel, Any]:
+    """A float32 model whose weights bfloat16 can hold, so that only the arithmetic differs."""
+    hf = SWEPT[request.param].make(len(tokenizer)).to(torch.bfloat16).to(torch.float32)
+    return load_model((copy.deepcopy(hf), tokenizer)), hf
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_rows_and_readout_are_float32_whatever_the_model(
+    wide_and_hf: tuple[HookedModel, Any],
+    tokenizer: Any,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, hf = wide_and_hf
+    pairs = make_pairs(hf, (8, 6))
+    model = load_model((copy.deepcopy(hf), tokenizer), dtype=dtype)
+    seen: dict[str, set[torch.dtype]] = {"mlp": set(), "rows": set(), "logits": set()}
+    read, add_mlp = Trunk.read, Trunk.add_mlp
+
+    def watched_add(trunk: Trunk, layer: int, rows: Tensor) -> None:
+        seen["rows"].add(rows.dtype)
+        add_mlp(trunk, layer, rows)
+
+    def watched_read(trunk: Trunk, rows: Tensor, *given: Any, **options: Any) -> Any:
+        readout = read(trunk, rows, *given, **options)
+        seen["rows"].add(rows.dtype)
+        seen["logits"].add(readout.answer.dtype)
+        return readout
+
+    monkeypatch.setattr(Trunk, "add_mlp", watched_add)
+    monkeypatch.setattr(Trunk, "read", watched_read)
+
+    def noted(value: Tensor) -> Tensor:
+        seen["mlp"].add(value.dtype)
+        return value
+
+    with model.hooks([("blocks.0.hook_mlp_out", Edit(noted))]):
+        path_patch(model, pairs, metric="logit")
+    assert seen == {"mlp": {dtype}, "rows": {torch.float32}, "logits": {torch.float32}}
+
+
+class NarrowTrunk(Trunk):
+    """The same trunk with rows, final norm and logits rounded to bfloat16 wherever they change."""
+
+    def add_mlp(self, layer: int, rows: Tensor) -> None:
+        rows.copy_(rows.bfloat16())
+        super().add_mlp(layer, rows)
+        rows.copy_(rows.bfloat16())
+
+    def read(self, rows: Tensor, *given: Any, **options: Any) -> Any:
+        readout = super().read(rows.bfloat16().float(), *given, **options)
+        return replace(readout, answer=readout.answer.bfloat16().float())
+
+
+def test_rows_in_bfloat16_would_be_worse(
+    wide_and_hf: tuple[HookedModel, Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, hf = wide_and_hf
+    pairs = make_pairs(hf, (8, 7, 6, 8))
+    model = load_model((copy.deepcopy(hf), tokenizer), dtype=torch.bfloat16)
+    right = path_patch(wide, pairs, metric="logit").heads.per_pair
+    ours = path_patch(model, pairs, metric="logit").heads.per_pair
+    trunk_of = engines.trunk_of
+    monkeypatch.setattr(engines, "trunk_of", lambda model: NarrowTrunk(**vars(trunk_of(model))))
+    narrow = path_patch(model, pairs, metric="logit", certify=False).heads.per_pair
+    error, narrow_error = ((found - right).square().mean().sqrt() for found in (ours, narrow))
+    assert 0 < error < narrow_error
+
+
+def test_the_experiment_saves_each_dtype_and_how_it_agrees(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = how_precise.Config(operations=("addition",), dtypes=("bfloat16",), n=4, hooks=2)
+    how_precise.main(config, root=tmp_path, dry_run=True)
+    assert "addition, 2 times: 4 pairs" in capsys.readouterr().out
+    how_precise.main(config, root=tmp_path)
+    assert "all in half" in capsys.readouterr().out
+    (run,) = find_runs("how_precise", root=tmp_path)
+    assert run.names == ("dtype-addition-float32", "dtype-addition-bfloat16")
+    wide, narrow = (results.IN_DTYPE.load(run, "addition", one) for one in ("float32", "bfloat16"))
+    assert (wide.computation["dtype"], narrow.computation["dtype"]) == ("float32", "bfloat16")
+    facts = results.IN_DTYPE.facts(run, "addition", "bfloat16")
+    assert facts["right"] <= facts["pairs"] == 4 and facts.get("hooks_pairs") == 2
+    difference = (wide.heads.per_pair - narrow.heads.per_pair).abs()
+    others = (wide.mlps.per_pair - narrow.mlps.per_pair).abs()
+    largest = max(float(x[x.isfinite()].max()) for x in (difference, others))
+    assert facts["agreement"]["largest_of_pair"] == pytest.approx(largest)
+    assert 0.5 < facts["agreement"]["heads"] < 1
+
+
+def test_agreement_is_of_ranks_and_of_differences() -> None:
+    values = torch.tensor([[0.1, 0.3], [0.2, 0.4]])[..., None].expand(2, 2, 3)
+
+    def effects(heads: Tensor) -> al.ComponentEffects:
+        return al.ComponentEffects(
+            al.Effects(heads, ("layer", "head"), "relative_logit"),
+            al.Effects(values[0], ("layer",), "relative_logit"),
+            torch.ones(3),
+        )
+
+    moved = values.clone()
+    moved[0, 0, 1] -= 0.03  # the lowest stays the lowest
+    found = how_precise.Agreement.of(effects(values), effects(moved))
+    assert (found.heads, found.mlps) == pytest.approx((1, 1))
+    assert found.largest_of_pair == pytest.approx(0.03)
+    assert found.largest_of_mean == pytest.approx(0.01)
+    assert found.root_mean_square == pytest.approx(0.03 / 18**0.5)
+    assert how_precise.Agreement.of(effects(values), effects(-values)).heads == pytest.approx(-1)

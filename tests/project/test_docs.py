@@ -1,0 +1,250 @@
+"""Every link, command and example of the README and the docs works as it stands."""
+
+import functools
+import itertools
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tyro
+
+from arith_lens.benchmarks.readers import HUMANITIES
+from arith_lens.model import empty_model
+from arith_lens.reference.sets import load_set
+from experiments import which_heads
+from experiments.__main__ import TOOLS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "arith_lens" / "reference").glob("*/README.md")),
+]
+FLAGS = re.DOTALL | re.MULTILINE
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", FLAGS)
+PYTHON = re.compile(
+    r"(?:python3?|torchrun[^\n]*|accelerate launch[^\n]*) -m "
+    r"((?:experiments|figures)(?: --)?[ .][\w.]+)([^|;&>\n]*)"
+)
+
+# What an example takes too long over, and what it is shortened to.
+SHORTER = {
+    'load_set("word_problems_tuning")': 'load_set("word_problems_tuning")[:16]',
+    'sample_pairs(model, "addition")': 'sample_pairs(model, "addition", n=36)',
+    '["gsm8k", "svamp", "mmlu_humanities"]': '["svamp"]',
+    "limit=50": "limit=1, max_new_tokens=8",
+    # The shipped model answers none of GSM8K's questions.
+    "keep_correct(model, pairs)": "keep_correct(model, al.sample_pairs(model, n=8))",
+    "n=10_000": "n=100",
+    'sample_pairs(model, "multiplication", ': 'sample_pairs(model, "multiplication", 36, ',
+    'sample_pairs(model, "division", ': 'sample_pairs(model, "division", 36, ',
+    "n=500": "n=36",
+    "sample_pairs(model, operands=range(10, 100)": "sample_pairs(model, operands=range(10, 20)",
+}
+# What a reader puts in place of a name in an example.
+CHECKPOINTS = ("meta-llama/Llama-2-7b-hf", "mistralai/Mistral-7B-v0.1", "path/to/checkpoint")
+STAND_INS = {
+    **dict.fromkeys(CHECKPOINTS, "checkpoint"),
+    **dict.fromkeys(("data/", "path/to/data", "...", "…"), "data"),
+    "$model": "reference",
+    "cuda": "cpu",
+    "12.22": "5.5",
+    "13.11": "5.2",
+}
+# What these plan from is not here: a run of an hour, a model of the world, the hub, all of MMLU.
+LACKS = {
+    "experiments.do_tuned_heads_carry_more --model reference": "does_tuning_help --table 1",
+    "experiments.do_tuned_heads_carry_more --controls 0 --questions 250": "does_tuning_help",
+    "experiments.does_it_drift --model reference": "does_tuning_help --table 1",
+    "experiments.what_tuning_changes --model reference": "does_tuning_help --table 1",
+    "experiments.training_splits": "data_dir",
+    **dict.fromkeys(
+        (
+            f"experiments.does_tuning_help {options}"
+            for options in (
+                "--model checkpoint --data-dir data --dry-run",
+                "--table 1 --model checkpoint --device cpu --data-dir data",
+            )
+        ),
+        "no questions of",
+    ),
+}
+
+
+class Understood(Exception):
+    """A command's function, and what its arguments become."""
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def examples(page: Path) -> list[str]:
+    return [text for name, text in FENCE.findall(page.read_text("utf-8")) if name == "python"]
+
+
+def commands(text: str) -> Iterator[str]:
+    """The commands of a page: lines of its shell blocks, and what stands between backticks."""
+    for language, block in FENCE.findall(text):
+        if language in ("", "bash"):
+            yield from (
+                re.sub(r"\s#.*", "", line) for line in block.replace("\\\n", "").split("\n")
+            )
+    yield from (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", FENCE.sub("", text)))
+
+
+@functools.cache
+def made(command: str) -> str:
+    """What a make command would run; other commands as they are."""
+    if not re.match(r"make [a-z]", command):
+        return command
+    words = [word for word in shlex.split(command)[1:] if word != "MODEL=…"]
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "-n", "-o", ".venv/.installed", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MAKEFLAGS": ""},
+    )
+    assert shown.returncode == 0, f"{command}: {shown.stderr}"
+    return shown.stdout.replace("\\\n", "")
+
+
+def asked() -> dict[str, str]:
+    """Every module with its arguments that a page has a reader run, and the page."""
+    found: dict[str, str] = {}
+    for page in PAGES:
+        for command in commands(page.read_text("utf-8")):
+            for module, rest in PYTHON.findall(made(command)):
+                words = [STAND_INS.get(word, word) for word in shlex.split(rest)]
+                module = re.sub(r"(?: --)? ", ".", module)
+                found.setdefault(shlex.join([module, *words]), page_id(page))
+    return found
+
+
+def understood(
+    monkeypatch: pytest.MonkeyPatch, module: str, arguments: list[str]
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """A command's function and what its arguments become, not yet called."""
+    real = tyro.cli
+
+    def parse(call: Callable[..., Any], **options: Any) -> None:
+        @functools.wraps(call)
+        def stand_in(*args: Any, **kwargs: Any) -> None:
+            raise Understood(call, signature(call).bind(*args, **kwargs).arguments)
+
+        real(stand_in, **options)
+
+    monkeypatch.setattr(tyro, "cli", parse)
+    if (tool := module.removeprefix("experiments.")) in TOOLS:
+        module, arguments = "experiments", [tool, *arguments]
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    with pytest.raises(Understood) as found, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a module that others imported
+        runpy.run_module(module, run_name="__main__")
+    monkeypatch.undo()
+    return found.value.args
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what examples name: data/, a checkpoint, pairs of one's own."""
+    folder = tmp_path_factory.mktemp("desk")
+    shutil.copytree(ROOT / "tests" / "data", folder / "data")
+    for part, subject in itertools.product(("test", "dev"), HUMANITIES):
+        told = folder / "data" / "mmlu" / part
+        if not (file := told / f"{subject}_{part}.csv").exists():
+            shutil.copy(told / f"philosophy_{part}.csv", file)
+    shutil.copytree(ROOT / "arith_lens" / "reference" / "reference", folder / "checkpoint")
+    (row,) = re.findall(r"^```json\n(.*?)^```$", (ROOT / "docs" / "data.md").read_text(), FLAGS)
+    (folder / "mine.jsonl").write_text(row)
+    (folder / "train.jsonl").write_text('{"prompt": "3 + 4 = ", "answer": "7"}\n')
+    return folder
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link into this page may end in: its headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text("utf-8")), flags=re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def broken_links(page: Path) -> list[str]:
+    links = re.findall(r"\]\((?!https?:)([^)\s]+)\)", FENCE.sub("", page.read_text("utf-8")))
+    broken = []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# What is *this*?\n[a](#what-is-this) [b](#that) [c](none.md) [d](page.md#what)"
+    )
+    assert broken_links(page) == ["#that", "none.md", "page.md#what"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES[1:] if examples(page)], ids=page_id)
+def test_examples_run_as_they_stand(
+    page: Path, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk)
+    names: dict[str, Any] = {}
+    for text in examples(page):
+        for old, new in SHORTER.items():
+            text = text.replace(old, new)
+        for name in CHECKPOINTS:
+            text = text.replace(name, "checkpoint")
+        exec(compile(text, page_id(page), "exec"), names)
+
+
+@pytest.mark.parametrize("command", sorted(asked()))
+def test_commands_are_understood_and_plan(
+    command: str,
+    desk: Path,
+    empty_models: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module, *words = shlex.split(command)
+    monkeypatch.syspath_prepend(str(ROOT))
+    if "--help" in words:
+        with pytest.raises(SystemExit, match="0"):
+            understood(monkeypatch, module, words)
+        return
+    call, arguments = understood(monkeypatch, module, words)
+    if "dry_run" not in signature(call).parameters:
+        return
+    config = arguments["config"]
+    if hasattr(config, "n"):
+        arguments["config"] = replace(config, n=4)
+    monkeypatch.chdir(desk)
+    monkeypatch.setattr("arith_lens.reference.sets.load_set", lambda name: load_set(name)[::50])
+    for names in (vars(which_heads), call.__globals__):  # of the command, run as a script
+        if names.get("empty_model") is empty_model:
+            monkeypatch.setitem(names, "empty_model", empty_models)
+    refused = pytest.raises(SystemExit, match=LACKS[command]) if command in LACKS else nullcontext()
+    with refused:
+        call(**arguments | {"dry_run": True})
+        assert capsys.readouterr().out

@@ -1,0 +1,229 @@
+"""The package's modules import downwards only, and importing the package does nothing."""
+
+import ast
+import re
+import sys
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+from support.fresh import FreshPython
+
+import arith_lens
+
+PACKAGE = Path(arith_lens.__file__).parent
+LAYERS = {
+    **dict.fromkeys(["activations", "arrays", "components", "memory"], 0),
+    **dict.fromkeys(["column_addition", "operations", "plotting", "statistics"], 0),
+    **dict.fromkeys(["effects", "hooks", "model", "paper", "problems", "templates", "views"], 1),
+    **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 2),
+    **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
+    **dict.fromkeys(["answers", "attention", "knockout", "path_patching", "probes"], 4),
+    **dict.fromkeys(["fine_tuning", "mediation"], 5),
+    **dict.fromkeys(["reference"], 5),  # makes the shipped models and sets
+    **dict.fromkeys(["evaluation"], 6),  # asks the closed world's sets, too
+}
+"""The number of each module: it may import lower numbers only (and its own package's files)."""
+
+
+def modules() -> dict[str, list[Path]]:
+    """Each module's files: one, or a package's."""
+    files: dict[str, list[Path]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if parts != ("__init__",):
+            files.setdefault(parts[0], []).append(path)
+    return files
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names that a file imports anywhere, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            assert node.module is not None
+            if node.module == "arith_lens":
+                yield from (f"arith_lens.{name.name}" for name in node.names)
+            else:
+                yield node.module
+
+
+def upward(name: str, imported: str) -> bool:
+    """Whether `imported` is of this package and not below the module `name`."""
+    package, _, rest = imported.partition(".")
+    target = rest.split(".")[0]
+    return package == "arith_lens" and target != name and LAYERS[target] >= LAYERS[name]
+
+
+def test_every_module_has_a_number() -> None:
+    assert modules().keys() == LAYERS.keys()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_module_imports_lower_numbers_only(name: str) -> None:
+    found = [
+        f"{path.name} imports {imported}"
+        for path in modules().get(name, [])
+        for imported in imports(path)
+        if upward(name, imported)
+    ]
+    assert found == []
+
+
+def test_an_import_upwards_would_be_seen() -> None:
+    assert upward("components", "arith_lens.effects")
+    assert upward("hooks", "arith_lens.model.loading")
+    assert not upward("model", "arith_lens.model.loading")
+    assert not upward("effects", "arith_lens.plotting")
+
+
+def executed_imports(path: Path, files: Collection[str]) -> Iterator[str]:
+    """The files among `files` that a file imports, inside functions too.
+
+    Imports under `if TYPE_CHECKING` are left out: Python never executes them.
+    """
+    source = ast.parse(path.read_text(encoding="utf-8"))
+    typed = {
+        id(inner)
+        for node in ast.walk(source)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(source):
+        if id(node) in typed:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in files)
+        elif isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                names = (f"{node.module}.{name.name}", str(node.module))
+                yield from [one for one in names if one in files][:1]
+
+
+def cycle_in(root: Path) -> tuple[str, ...]:
+    """A circle of imports between the files of a package, in order; empty where there is none."""
+    files = {}
+    for path in root.rglob("*.py"):
+        parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    graph = {name: {*executed_imports(path, files)} - {name} for name, path in files.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return tuple(error.args[1])
+    return ()
+
+
+@pytest.mark.parametrize("package", ["arith_lens", "experiments", "figures"])
+def test_no_files_import_each_other_in_a_circle(package: str) -> None:
+    assert cycle_in(PACKAGE.parent / package) == ()
+
+
+def test_a_circle_of_imports_would_be_seen(tmp_path: Path) -> None:
+    root = tmp_path / "planted"
+    root.mkdir()
+    (root / "__init__.py").write_text("")
+    (root / "a.py").write_text("from planted.b import f\n")
+    (root / "b.py").write_text("def f():\n    from planted import c\n    return c\n")
+    (root / "c.py").write_text("x = 1\n")
+    assert cycle_in(root) == ()
+    (root / "c.py").write_text("def g():\n    import planted.a\n")
+    assert {*cycle_in(root)} == {"planted.a", "planted.b", "planted.c"}
+
+
+USERS = re.compile(
+    r"\b(experiments|figures|notebooks)[./]\w"
+    r"|[`(]make \w|\bmake (setup|report|claims|gallery|fig\d+|table\d)\b"
+    r"|(?<![\w-])--(?!use_fsdp)[a-z]\w+"
+)
+"""An experiment, a figure, a make target, or a flag of the command line."""
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_library_names_nothing_that_uses_it(name: str) -> None:
+    lines = [
+        f"{path.name}: {line.strip()}"
+        for path in modules()[name]
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if USERS.search(line)
+    ]
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run `python -m experiments.which_heads`",
+        "see figures/fig2.py",
+        "`make setup` does",
+        "--keep all",
+    ],
+)
+def test_the_name_of_a_user_would_be_seen(line: str) -> None:
+    assert USERS.search(line)
+
+
+def test_transformer_lens_is_imported_by_model_alone() -> None:
+    importers = {
+        name
+        for name, paths in modules().items()
+        for path in paths
+        if any(imported.split(".")[0] == "transformer_lens" for imported in imports(path))
+    }
+    assert importers == {"model"}
+
+
+def test_figures_use_neither_models_nor_methods() -> None:
+    used = {name for path in PACKAGE.parent.glob("figures/**/*.py") for name in imports(path)}
+    assert not {name for name in used if name.split(".")[0] in ("transformers", "transformer_lens")}
+    assert "arith_lens.runs" in used
+    assert not {name for name in used if name.startswith(("arith_lens.model", "arith_lens.path"))}
+    assert not {name for name in used if name in ("arith_lens", "experiments.settings")}
+
+
+def test_importing_the_package_imports_nothing_heavy_and_prints_nothing(
+    fresh_python: FreshPython,
+) -> None:
+    heavy = {"torch", "numpy", "plotly", "pandas", "transformers", "transformer_lens"}
+    assert not heavy & fresh_python.after["the package"].packages
+    assert "arith_lens" in fresh_python.after["the package"].modules
+    assert fresh_python.after["the package"].printed == 0
+
+
+def test_no_module_loads_a_model_library_when_imported(fresh_python: FreshPython) -> None:
+    modules = fresh_python.after["all methods"].modules
+    assert {f"arith_lens.{name}" for name in LAYERS if name != "reference"} <= modules
+    assert not {"transformers", "transformer_lens", "plotly"} & modules
+
+
+def test_every_public_name_is_there_and_typed() -> None:
+    """The stub is what type checkers and editors read; `as` makes a name public there."""
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    declared = {
+        str(alias.asname): f"arith_lens.{node.module}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert [*sorted(declared)] == [*arith_lens.__all__] == dir(arith_lens)
+    for name, module in declared.items():
+        assert getattr(arith_lens, name) is getattr(sys.modules[module], name)
+
+
+def test_the_names_that_notebooks_rely_on_are_public() -> None:
+    """Written out, so that none is lost by taking it from the package alone."""
+    promised = """
+        load_model HookedModel record sample_pairs PromptPairs Role path_patch plan
+        ComponentEffects Effects compare key_heads Head Mlp open_run load_run
+        patch_heads patch_mlps ablate_heads ablate_mlps scale_heads freeze capture
+        knock_out knockout_curve Outcomes KnockoutCurve evaluate EvaluationResult
+    """
+    assert not set(promised.split()) - set(arith_lens.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="No arith_lens attribute path_pach"):
+        _ = arith_lens.path_pach  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,133 @@
+"""The notebooks: their sources run from top to bottom, and what is stored is of these sources."""
+
+import os
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from support.kernels import start_kernel
+
+from arith_lens.plotting import browser_path
+from notebooks.generate import HERE, converted, environment, executed, sources
+
+for needed in ("jupytext", "nbclient", "ipykernel"):
+    if find_spec(needed) is None:  # imported in the tests alone, as it takes seconds
+        pytest.skip(f"{needed} is not installed: pip install -e '.[dev]'", allow_module_level=True)
+
+LAUNCH = "jupyter_client.provisioning.local_provisioner.launch_kernel"
+NAMES = [source.stem for source in sources()]
+SOURCES = pytest.mark.parametrize("source", sources(), ids=NAMES)
+
+
+def cells(notebook: Any) -> list[tuple[str, str]]:
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def printed(notebook: Any) -> str:
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "\n".join(o.text for o in outputs if o.output_type == "stream" and o.name == "stdout")
+
+
+def test_there_are_the_tutorial_and_your_own_task() -> None:
+    assert NAMES == ["tutorial", "your_own_task"]
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Any]:
+    """Both notebooks, executed; the tutorial without a browser, the other with the machine's."""
+    browsers = {"tutorial": "none", "your_own_task": browser_path() or "none"}
+    executions = {}
+    for source in sources():
+        forked = patch(LAUNCH, start_kernel)
+        with forked, patch.dict(os.environ, {"BROWSER_PATH": browsers[source.stem]}):
+            executions[source.stem] = executed(source, timeout=300)
+    return executions
+
+
+@SOURCES
+def test_a_source_runs_from_top_to_bottom_and_every_picture_comes(
+    source: Path, runs: dict[str, Any]
+) -> None:
+    shown = [
+        output.data
+        for cell in runs[source.stem].cells
+        for output in cell.get("outputs", [])
+        if "data" in output
+    ]
+    drawn = [data for data in shown if "application/vnd.plotly.v1+json" in data]
+    assert len(drawn) >= 2 and sum("svg+xml" in data.get("text/html", "") for data in shown) >= 1
+    with_png = source.stem == "your_own_task" and browser_path() is not None
+    assert ["image/png" in data for data in drawn] == [with_png] * len(drawn)
+    for cell in runs[source.stem].cells:
+        for output in cell.get("outputs", []):
+            assert output.output_type != "error"
+
+
+def test_knockout_in_the_tutorial_costs_more_than_its_controls(runs: dict[str, Any]) -> None:
+    """The story that the text tells is the one that the cells print."""
+    after = re.findall(r"^ *([\w ]+): 100\.0% to ([\d.]+)%", printed(runs["tutorial"]), re.M)
+    left = {name: float(share) for name, share in after}
+    assert len(left) == 7
+    assert left.pop("by effect") < min(left.values())
+
+
+def test_the_task_shows_both_errors_and_other_heads_than_additions(runs: dict[str, Any]) -> None:
+    text = printed(runs["your_own_task"])
+    assert "Give its first token, 'T', as the answer" in text
+    assert "is not token-aligned under reference:" in text
+    after = re.findall(r"^ *([\w, ]+): 100\.0% to ([\d.]+)%", text, re.M)
+    left = {name: float(share) for name, share in after}
+    assert left["letters, by effect"] < left["sums, the same"]
+    assert "the file is this, line for line: True" in text
+
+
+@SOURCES
+def test_a_stored_notebook_is_of_its_source_small_and_names_no_machine(source: Path) -> None:
+    import nbformat
+
+    path = source.with_suffix(".ipynb")
+    stored: Any = nbformat.read(path, as_version=4)
+    assert cells(stored) == cells(converted(source)), "run: make notebooks"
+    assert "jupytext" not in stored.metadata, "a paired notebook takes its inputs from the source"
+    assert path.stat().st_size < 1_000_000
+    counts = [cell.execution_count for cell in stored.cells if cell.cell_type == "code"]
+    assert counts == [*range(1, len(counts) + 1)]
+    outputs = [output for cell in stored.cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    pictures = [o.data for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
+    assert pictures and all("image/png" in data for data in pictures)
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"site-packages|/home/|/root/|/tmp/", text)
+
+
+def test_a_run_needs_neither_a_browser_nor_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", "none")
+    settings = environment(str(tmp_path))
+    assert settings["PLOTLY_RENDERER"] == "plotly_mimetype"
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        assert settings[name] == str(tmp_path)
+    monkeypatch.setenv("BROWSER_PATH", sys.executable)  # any program
+    assert environment(str(tmp_path))["PLOTLY_RENDERER"] == "plotly_mimetype+png"
+
+
+def test_a_changed_source_would_be_seen(tmp_path: Path) -> None:
+    source = HERE / "tutorial.py"
+    changed = tmp_path / "tutorial.py"
+    changed.write_text(source.read_text().replace("N = 108", "N = 107"))
+    assert cells(converted(changed)) != cells(converted(source))
+
+
+def test_a_cell_that_fails_is_an_error_with_its_traceback(tmp_path: Path) -> None:
+    """In a kernel that is a Python of its own."""
+    from nbclient.exceptions import CellExecutionError
+
+    source = tmp_path / "broken.py"
+    source.write_text("# %%\nimport arith_lens as al\n\n# %%\nal.Head(-1, 0)\n")
+    with pytest.raises(CellExecutionError, match="counted from 0, found -1"):
+        executed(source)

@@ -1,0 +1,270 @@
+"""Setup names what is missing and its cure, pins agree with the metadata, and the entry points, the
+make targets and the script of CI set the environment that they need."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+
+
+def make(folder: Path, *arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
+    """Run make on a copy of the Makefile, with the programs in `first` before all others."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    return subprocess.run(
+        ["make", "--no-print-directory", "-C", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{first}{os.environ['PATH']}", "HOME": str(folder)},
+    )
+
+
+def fake_program(path: Path, script: str) -> Path:
+    """An executable file that runs a few lines of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def fake_python(folder: Path, script: str) -> Path:
+    """A program that answers as a lacking Python would."""
+    return fake_program(folder / "python3", script)
+
+
+@needs_make
+def test_a_missing_venv_module_is_named_with_its_cure(tmp_path: Path) -> None:
+    refuse = 'case "$2" in *venv*) echo "No module named venv" >&2; exit 1;; esac'
+    python = fake_python(tmp_path, f'{refuse}\nexec {sys.executable} "$@"')
+    done = make(tmp_path, "setup", f"PYTHON={python}")
+    assert done.returncode != 0
+    assert "no venv module" in done.stdout
+    assert "apt-get install python3-venv" in done.stdout
+    assert not (tmp_path / ".venv").exists()
+
+
+@needs_make
+@pytest.mark.parametrize(
+    "script", ['[ "$1" = --version ] && echo "Python 3.9.2" || exit 1', "exit 127"]
+)
+def test_an_old_or_missing_python_is_named_with_its_cure(tmp_path: Path, script: str) -> None:
+    done = make(tmp_path, "setup", f"PYTHON={fake_python(tmp_path, script)}")
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer" in done.stdout
+    assert "Cure:" in done.stdout
+
+
+@needs_make
+def test_a_torch_that_is_there_is_kept(tmp_path: Path) -> None:
+    """The new environment sees it, and its pin is left out; pip itself is not run."""
+    stand_in = tmp_path / "base"
+    (stand_in / "torch").mkdir(parents=True)
+    (stand_in / "torch" / "__init__.py").write_text("__version__ = '2.99.0'\n")
+    site = f"import site; site.getsitepackages = lambda: [{str(stand_in)!r}]\n"
+    (stand_in / "sitecustomize.py").write_text(site)
+    python = fake_python(
+        tmp_path,
+        'test "$2" = venv && set -- -m venv --without-pip "$3"\n'
+        f'PYTHONPATH={stand_in} exec {sys.executable} "$@"',
+    )
+    done = make(tmp_path, "-n", "setup", f"PYTHON={python}")
+    assert done.returncode == 0, done.stderr
+    commands = done.stdout.replace("-m pip install", "--version # install")
+    run = subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, capture_output=True, text=True)
+    assert "keeping torch 2.99.0" in run.stdout, run.stderr
+    assert "torch==" not in (tmp_path / ".venv" / "constraints.txt").read_text()
+    assert "numpy==" in (tmp_path / ".venv" / "constraints.txt").read_text()
+
+
+@needs_make
+def test_help_lists_every_target(tmp_path: Path) -> None:
+    listed = set(re.findall(r"^make ([a-z0-9-]+)", make(tmp_path, "help").stdout, re.MULTILINE))
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z0-9-]+):", text, re.MULTILINE))
+    targets |= set(re.findall(r"call exhibit,([a-z0-9-]+),", text))
+    assert targets == listed
+    assert {"help", "setup", "fig2", "test", "check", "bench", "reference"} <= listed
+
+
+@needs_make
+def test_processes_share_the_knockouts_of_figure_3(tmp_path: Path) -> None:
+    alone, shared = (
+        next(line for line in make(tmp_path, "-n", "fig3", *more).stdout.splitlines()
+             if "experiments are_they_needed" in line)
+        for more in ([], ["PROCESSES=2"])
+    )  # fmt: skip
+    assert "torch.distributed.run" not in alone
+    assert shared.startswith("OMP_NUM_THREADS=1 ") and "--nproc_per_node 2 -m experiments" in shared
+
+
+@needs_make
+def test_variables_become_options(tmp_path: Path) -> None:
+    given = ["N=7", "OPERATIONS=addition division", "DTYPE=bfloat16", "DEVICE=cuda"]
+    given.append("KEEP=all")
+    paths = ["MODEL=my model's folder", "PAIRS=my pairs.jsonl"]
+    lines = make(tmp_path, "-n", "fig2", *given, *paths).stdout.splitlines()
+    (computed,) = [shlex.split(line) for line in lines if "experiments which_heads" in line]
+    (drawn,) = [shlex.split(line) for line in lines if "figures fig2" in line]
+    for options in (
+        ["--model", "my model's folder"],
+        ["--n", "7"],
+        ["--operations", "addition", "division"],
+        ["--pairs", "my pairs.jsonl"],
+        ["--keep", "all"],
+        ["--dtype", "bfloat16"],
+        ["--device", "cuda"],
+    ):
+        start = computed.index(options[0])
+        assert computed[start : start + len(options)] == options
+    assert drawn[-2:] == ["--model", "my model's folder"]
+    sample = computed.index("--n"), computed.index("--dtype")
+    assert drawn[4:-2] == computed[sample[0] : sample[1]], "the figure is of the same sample"
+
+
+@needs_make
+@pytest.mark.parametrize("target", ["paths", "fig3", "report"])
+def test_pairs_are_refused_by_targets_that_would_not_use_them(tmp_path: Path, target: str) -> None:
+    done = make(tmp_path, "-n", target, "PAIRS=mine.jsonl")
+    assert done.returncode != 0 and done.stdout == ""
+    assert f"make {target} takes no PAIRS=; leave it out, or take one of: fig2" in done.stderr
+
+
+@needs_make
+@pytest.mark.parametrize(
+    "fails, works", [("whole_study", False), ("figures report", False), ("none", True)]
+)
+def test_a_report_with_a_study_that_failed_is_written_and_is_no_success(
+    tmp_path: Path, fails: str, works: bool
+) -> None:
+    folder = tmp_path / "venv"
+    (folder / "bin").mkdir(parents=True)
+    script = f'echo "$2 $3"; case "$2 $3" in *"{fails}") exit 1;; esac'
+    fake_python(folder / "bin", script).rename(folder / "bin" / "python")
+    (folder / ".installed").touch()
+    os.utime(folder / ".installed", (2**31 - 1, 2**31 - 1))
+    done = make(tmp_path, "report", f"VENV={folder}", "N=3")
+    assert done.stdout.splitlines()[:2] == ["experiments whole_study", "figures report"]
+    assert (done.returncode == 0) == works
+    assert ("some failed" in done.stderr) == (fails == "whole_study")
+
+
+def test_every_dependency_is_pinned_within_its_bounds() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    for requirement in project["dependencies"]:
+        name, lowest = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()  # pyright: ignore
+        pinned = [int(part) for part in pins[name].split(".")]
+        assert pinned >= [int(part) for part in lowest.split(".")], requirement
+
+
+def test_no_dependency_is_required_twice() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [re.split("[<>=]", requirement)[0] for requirement in project["dependencies"]]
+    assert len(names) == len(set(names))
+
+
+def run_ci(folder: Path, *, make: str, browser: bool) -> tuple[int, list[str]]:
+    """The exit status of `.ci/run` and its calls in order, with stand-ins for every program."""
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
+    record = f'echo "$(basename "$0") $* | $BROWSER_PATH | $PYTEST_ADDOPTS" >> {folder}/calls'
+    fake_program(folder / "bin" / "make", f"{record}\n{make}")
+    fake_program(folder / "bin" / "apt-get", record)
+    fake_program(folder / "bin" / "id", "echo 0")
+    fake_program(folder / ".venv" / "bin" / "python", f"exit {0 if browser else 1}")
+    done = subprocess.run(
+        ["bash", str(folder / ".ci" / "run")],
+        env={"PATH": f"{folder / 'bin'}:{os.defpath}"},
+        capture_output=True,
+    )
+    return done.returncode, (folder / "calls").read_text().splitlines()
+
+
+@pytest.mark.parametrize("browser", [True, False])
+def test_ci_tests_without_a_browser_before_it_installs_one(tmp_path: Path, browser: bool) -> None:
+    status, calls = run_ci(tmp_path, make="exit 0", browser=browser)
+    assert status == 0
+    assert calls[:2] == ["make setup |  | ", "make test | none | -m pictures"]
+    assert calls[-2:] == ["make check |  | ", "make test |  | --durations=20"]
+    assert [call.split()[0] for call in calls[2:-2]] == ([] if browser else ["apt-get"] * 2)
+
+
+@pytest.mark.parametrize("failure", ['-n "$BROWSER_PATH"', '"$1" = check', '"$1" = test'])
+def test_ci_fails_with_any_of_its_parts_after_all_have_run(tmp_path: Path, failure: str) -> None:
+    status, calls = run_ci(tmp_path, make=f"[ {failure} ] && exit 3 || exit 0", browser=True)
+    assert status == 3
+    assert len(calls) == 4
+
+
+def test_the_tests_of_pictures_are_those_that_import_what_draws(
+    request: pytest.FixtureRequest,
+) -> None:
+    """Marked by tests/conftest.py."""
+    drawing = (
+        "from arith_lens import plotting",
+        "import arith_lens as al\nfrom arith_lens.views import pattern",
+        "def test() -> None:\n    from figures.fig2 import main",
+        "from notebooks.generate import sources",
+    )
+    other = ("import arith_lens as al", "from experiments.which_heads import main")
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert conftest is not None
+    assert all(conftest.DRAWING_IMPORT.search(text) for text in drawing)
+    assert not any(conftest.DRAWING_IMPORT.search(text) for text in other)
+    assert request.node.get_closest_marker("pictures") is None
+
+
+@needs_make
+@pytest.mark.parametrize("user", [0, 1000])
+def test_jupyter_starts_for_root_too(tmp_path: Path, user: int) -> None:
+    fake_program(tmp_path / "id", f"echo {user}")
+    lines = make(
+        tmp_path, "-n", "notebook", "PYTHON=python3", first=f"{tmp_path}:"
+    ).stdout.splitlines()
+    (start,) = [line for line in lines if line.startswith(".venv/bin/jupyter-lab")]
+    assert ("--allow-root" in start) == (user == 0)
+
+
+def beginning(entry: str) -> str:
+    """The code that an entry point begins with: a package's import, or a notebook's first cell."""
+    if (ROOT / entry).is_dir():
+        return f"import {entry}; import torch"
+    source = (ROOT / "notebooks" / f"{entry}.py").read_text(encoding="utf-8")
+    (cell,) = re.findall(r"\A.*?^# %%\n(.*?)^# %%", source, re.DOTALL | re.MULTILINE)
+    return cell
+
+
+FAKE_TORCH = """
+import os
+
+print("torch", os.environ.get("OMP_WAIT_POLICY"), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("own", [None, "ACTIVE"])
+@pytest.mark.parametrize("entry", ["experiments", "figures", "tutorial", "your_own_task"])
+def test_idle_threads_sleep_before_torch_is_imported(
+    tmp_path: Path, entry: str, own: str | None
+) -> None:
+    """A value of the user's own wins."""
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", beginning(entry)],
+        env=environment | ({} if own is None else {"OMP_WAIT_POLICY": own}),
+        cwd=ROOT / "notebooks",
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"torch {own or 'PASSIVE'}\n", done.stderr

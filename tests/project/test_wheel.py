@@ -1,0 +1,80 @@
+"""The library works without the repository, and without what draws."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OPTIONAL = ("plotly", "kaleido", "circuitsvis", "tyro", "lm_eval", "peft", "jupyterlab", "pytest")
+"""What the extras install."""
+
+PROGRAM = """
+import sys
+from importlib.machinery import PathFinder
+
+class Required(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in OPTIONAL else super().find_spec(name, path, target)
+
+OPTIONAL, repository, wheel = sys.argv[1].split(), sys.argv[2], sys.argv[3]
+kept = [f for f in sys.meta_path if f is not PathFinder and "editable" not in str(f).lower()]
+sys.meta_path[:] = [*kept, Required]
+sys.path[:] = [wheel, *(p for p in sys.path if p not in ("", repository))]
+import arith_lens
+assert arith_lens.__file__.startswith(wheel), arith_lens.__file__
+exec(compile(open(wheel + "/example.py").read(), "README.md", "exec"), {})
+"""
+
+DRAWING = """
+try:
+    effects.heads.heatmap()
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked wheel, away from the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    (file,) = folder.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+def test_the_wheel_holds_the_library_alone(wheel: Path) -> None:
+    names = {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")}
+    assert names == {"arith_lens"}
+    assert (wheel / "arith_lens" / "__init__.pyi").is_file()
+    assert (wheel / "arith_lens" / "reference" / "reference" / "model.safetensors").is_file()
+
+
+def test_the_readme_runs_from_the_wheel_with_required_packages_alone(wheel: Path) -> None:
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    (wheel / "example.py").write_text(example + DRAWING, encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, " ".join(OPTIONAL), str(ROOT), str(wheel)],
+        cwd=wheel,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "right without" in run.stdout
+    assert "pip install 'arith-lens[drawing]'" in run.stdout

@@ -1,0 +1,260 @@
+"""Runs with planted truths, for claims to be measured on."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from support.made_runs import Pairs
+
+from arith_lens.answers import Answers
+from arith_lens.attention import ROLES, Patterns, kinds_of
+from arith_lens.components import Head
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
+from arith_lens.operations import FOUR
+from arith_lens.probes import CLASSES
+from arith_lens.runs import Run, open_run
+from experiments import results
+from experiments.does_tuning_help import Chosen, Tuned
+from figures.claims import CLAIMS, Verdict
+from figures.claims.evidence import Evidence
+from figures.claims.verdicts import verdict_on
+
+N_LAYERS, N_HEADS, N_PAIRS = 12, 8, 18
+SHARED: dict[str, Any] = {
+    "template": tuple(f"t/{i % 3}" for i in range(N_PAIRS)),
+    "cluster": torch.arange(N_PAIRS),
+}
+Places = Mapping[tuple[int, int], float]
+
+
+class Verdicts:
+    """The verdicts on a model's runs by the claims' keys, each measured when it is asked for."""
+
+    def __init__(self, root: Path, model: str = "made") -> None:
+        self.evidence = Evidence(model, [root])
+
+    def __getitem__(self, key: str) -> Verdict:
+        (claim,) = (claim for claim in CLAIMS if claim.key == key)
+        return verdict_on(claim, self.evidence)
+
+    def of_group(self, group: str) -> dict[str, Verdict]:
+        return {claim.key: self[claim.key] for claim in CLAIMS if claim.group == group}
+
+
+def effects(
+    heads: Places, mlps: Mapping[int, float] | None = None, noise: float = 1e-3, seed: int = 0
+) -> ComponentEffects:
+    """Small noise everywhere, and the given means of some heads and MLPs."""
+    generator = torch.Generator().manual_seed(seed)
+    per_head = noise * torch.randn(N_LAYERS, N_HEADS, N_PAIRS, generator=generator)
+    per_mlp = noise * torch.randn(N_LAYERS, N_PAIRS, generator=generator)
+    for (layer, head), mean in heads.items():
+        per_head[layer, head] += mean
+    for layer, mean in (mlps or {}).items():
+        per_mlp[layer] += mean
+    told = {"metric": "relative_logit", "paths": "via_mlps", **SHARED}
+    return ComponentEffects(
+        Effects(per_head, ("layer", "head"), **told),
+        Effects(per_mlp, ("layer",), **told),
+        torch.full((N_PAIRS,), 9.0),
+    )
+
+
+def which_heads(
+    root: Path,
+    heads: Mapping[str, Places] | Places,
+    mlps: Mapping[int, float] | None = None,
+    *,
+    model: str = "made",
+    noise: float = 1e-3,
+    **config: object,
+) -> Run:
+    """A run of path patching; `heads` of all operations alike, or by operation."""
+    told = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
+    with open_run("which_heads", {**told, "model": model, **config}, root=root) as run:
+        for seed, name in enumerate(FOUR):
+            own = heads.get(name, heads)  # pyright: ignore
+            made = effects(own, mlps, noise, seed)  # pyright: ignore
+            results.MAP.save(run, made, name, pairs=Pairs())
+    return run
+
+
+def which_paths(root: Path, direct: float, via_mlps: float) -> Run:
+    """The five strongest heads act so much directly, and via MLPs."""
+    with open_run("which_paths", {"model": "made"}, root=root) as run:
+        for seed, name in enumerate(FOUR):
+            for paths, mean in (("via_mlps", via_mlps), ("direct", direct)):
+                made = effects({(4, head): mean for head in range(5)}, seed=seed)
+                if paths == "direct":
+                    asked = torch.zeros(N_LAYERS, N_HEADS, dtype=torch.bool)
+                    asked[4, :5] = True
+                    made.heads.per_pair[~asked] = float("nan")
+                results.PATHS.save(run, made, name, paths, pairs=Pairs())
+    return run
+
+
+def curve(order: list[Head], right: Mapping[int, float]) -> KnockoutCurve:
+    """The share answered right without the first k heads; the first pairs are lost first."""
+    ks = tuple(right)
+    correct = torch.stack([torch.arange(N_PAIRS) >= (1 - right[k]) * N_PAIRS for k in ks])
+    top = torch.zeros(len(ks), N_PAIRS, 5, dtype=torch.long)
+    told = {"ablation": "mean", "positions": "all", "means": "template", **SHARED}
+    return KnockoutCurve(correct, correct.float(), top, ks, tuple(order), **told)
+
+
+def outcomes(right: float, heads: list[Head]) -> Outcomes:
+    """The outcomes of one knockout."""
+    return curve([*heads, Head(11, 7)], {0: 1.0, len(heads): right}).at(len(heads))
+
+
+def are_they_needed(root: Path, heads: Places, without: float, without_random: float) -> Run:
+    """So many are right without the key heads, and without as many random ones."""
+    order = [Head(*place) for place in sorted(heads, key=heads.__getitem__)]
+    order += [Head(11, index) for index in range(4)]
+    curves = {"effect": curve(order, {0: 1.0, 1: 1.0, 2: without, 4: 0.0})}
+    for seed in range(4):
+        curves[f"random {seed}"] = curve(order, {0: 1.0, 1: 1.0, 2: without_random, 4: 0.5})
+    with open_run("are_they_needed", {"model": "made", "ablation": "mean"}, root=root) as run:
+        for name in FOUR:
+            results.MAP.save(run, effects(heads), name, pairs=Pairs())
+            results.CURVES.save(run, KnockoutCurves(curves), name, pairs=Pairs())
+    return run
+
+
+def powers(root: Path, heads: Places, own: Places, without: float) -> Run:
+    """Key heads of the four operations and of powers, and what is right without the latter."""
+    order = [Head(*place) for place in own]
+    with open_run("do_powers_use_them", {"model": "made"}, root=root) as run:
+        for name in FOUR:
+            results.MAP.save(run, effects(heads), name, pairs=Pairs())
+        for name in ("exponentiation-0", "exponentiation-1"):
+            results.MAP.save(run, effects(own, seed=1), name, pairs=Pairs())
+            right = {0: 1.0, len(order): without} if order else {0: 1.0}
+            curves = KnockoutCurves({"effect": curve(order, right)})
+            results.CURVES.save(run, curves, name, pairs=Pairs())
+    return run
+
+
+def word_problem_heads(root: Path, theirs: Places, right: Mapping[str, float]) -> Run:
+    """Ten heads of generated prompts, those of word problems, and what is right without them."""
+    ours = {(4 + i // 8, i % 8): -0.1 for i in range(10)}
+    both = [Head(*place) for place in ours if place in theirs]
+    sets = {"none": [], "word_problems": [Head(*place) for place in theirs], "overlap": both}
+    config = {"model": "made", "heads": 10}
+    with open_run("do_word_problems_use_them", config, root=root) as run:
+        results.POOLED_MAP.save(run, effects(ours), pairs=Pairs())
+        results.MAP.save(run, effects(theirs, seed=1), "word_problems", pairs=Pairs())
+        for on in ("generated", "word_problems"):
+            for name, heads in sets.items():
+                out = outcomes(right.get(f"{name}-on-{on}", 1.0), heads)
+                results.OUTCOMES.save(run, out, name, on, heads=[str(head) for head in heads])
+    return run
+
+
+def answers(words: float, generic: float, n: int = 4000) -> Answers:
+    """So many word problems and generic questions right, half of the questions each."""
+    half = torch.arange(n // 2) / (n // 2)
+    correct = torch.cat([half < words, half < generic])
+    tasks = (
+        ["validation/gain_lose", "validation/facts"]
+        + ["two_step"] * (n // 2)
+        + ["facts"] * (n // 2)
+    )
+    correct = torch.cat([torch.tensor([True, True]), correct])
+    texts = ("",) * (n + 2)
+    return Answers(correct, texts, texts, tuple(tasks))
+
+
+def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.6", "5.1")) -> Run:
+    """60% of word problems and 95% of generic questions right before."""
+    with open_run("what_else_breaks", {"model": "made"}, root=root) as run:
+        results.POOLED_MAP.save(run, effects({}), pairs=Pairs())
+        results.ANSWERS.save(run, answers(0.6, 0.95), "none", heads=[])
+        results.ANSWERS.save(run, without, "key-in-some", heads=list(heads))
+        results.ANSWERS.save(run, without, "strongest", heads=list(heads))
+    return run
+
+
+def where_do_they_look(root: Path, weights: Mapping[str, Mapping[str, float]]) -> Run:
+    """Of each key head the weight on each role; the same in all operations."""
+    heads = tuple(weights)
+    mean = torch.tensor([[weights[h].get(role, 0.0) for role in ROLES] for h in heads])
+    noise = 1e-3 * torch.randn(len(heads), len(ROLES), N_PAIRS, generator=torch.manual_seed(0))
+    labels = {"head": heads, "role": tuple(map(str, ROLES))}
+    looks = Effects(mean[..., None] + noise, ("head", "role"), "weight", labels=labels, **SHARED)
+    tokens = [("<s>", "8", word, "2", "=") for word in ("plus", "minus", "times", "over")]
+    pattern = torch.zeros(len(heads), 5, 5)
+    for place, role in enumerate(("BOS", "operand a", "operator", "operand b", "END")):
+        pattern[:, -1, place] = mean[:, list(map(str, ROLES)).index(role)]
+    with open_run("where_do_they_look", {"model": "made"}, root=root) as run:
+        for name in FOUR:
+            facts = {"key": list(heads), "kinds": kinds_of(looks)}
+            results.ROLE_ATTENTION.save(run, looks, name, pairs=Pairs(), **facts)
+        for result, kind in (("formats", "operand"), ("words", "operator")):
+            rows = [i for i, head in enumerate(heads) if kinds_of(looks)[head] == kind] or [0]
+            prompts = tuple(" ".join(row) for row in tokens)
+            shown = Patterns(
+                prompts, tuple(heads[i] for i in rows), tuple(tokens), (pattern[rows],) * 4
+            )
+            results.PATTERNS.save(run, shown, result)
+    return run
+
+
+def what_do_mlps_add(
+    root: Path, curves: Mapping[str, list[float]], won: list[str], model: str = "made"
+) -> Run:
+    """Mean cosines of `operands` in MLP_in, of `C` and `others` in the write; who wins by layer."""
+
+    def probe(values: list[list[float]], tokens: tuple[str, ...]) -> Effects:
+        mean = torch.tensor(values).T[..., None]
+        noise = 1e-4 * torch.randn(*mean.shape[:2], N_PAIRS, generator=torch.manual_seed(0))
+        told = {"labels": {"token": tokens}, **SHARED}
+        return Effects(mean + noise, ("layer", "token"), "cosine", **told)
+
+    operands, nothing = curves["operands"], [0.0] * len(curves["operands"])
+    reads = probe([operands, operands, nothing], ("A", "B", "others without A, B, C"))
+    writes = probe([curves["C"], curves["others"]], ("C", "others without C"))
+    shares = torch.zeros(len(won), len(CLASSES), N_PAIRS)
+    for layer, name in enumerate(won):
+        shares[layer, CLASSES.index(name)] = 1.0
+    told = {"labels": {"class": CLASSES}, **SHARED}
+    by_chance = torch.tensor([0.1, 0.1, 0.1, 0.2, 0.5])[:, None].expand(-1, N_PAIRS)
+    with open_run("what_do_mlps_add", {"model": model, "final_norm": False}, root=root) as run:
+        for name in FOUR:
+            results.PROBE.save(run, reads, name, "mlp_in", pairs=Pairs())
+            results.PROBE.save(run, writes, name, "write", pairs=Pairs())
+            chance = Effects(by_chance.contiguous(), ("class",), "share", **told)
+            results.CHANCE.save(run, chance, name, pairs=Pairs())
+            winners = Effects(shares, ("layer", "class"), "winner", **told)
+            apart = [i % 2 == 0 for i in range(N_PAIRS)]
+            results.WINNERS.save(run, winners, name, pairs=Pairs(), distinct_classes=apart)
+    return run
+
+
+def does_tuning_help(
+    root: Path,
+    after: Mapping[str, tuple[float, float]],
+    speeds: Mapping[str, float],
+    seeds: int = 3,
+) -> Run:
+    """Word problems and generic questions right after each tuning; 40% and 95% before."""
+    rows = {"full": Tuned("full"), "precise": Tuned("precise", 3), "mlps": Tuned("precise", 3, 12)}
+    rates = {"full": 1e-3, "precise": 1e-2, "mlps": 1e-3}
+    with open_run("does_tuning_help", {"model": "made"}, root=root) as run:
+        results.BEFORE.save(run, answers(0.4, 0.95))
+        for name, row in rows.items():
+            for seed in range(seeds):
+                words, generic = after[name]
+                made = answers(words + seed / 200, generic)
+                facts = {**asdict(row), "rate": rates[name], "seed": seed}
+                facts["samples_per_second"] = speeds[name] * (1 + seed / 100)
+                results.TRAINING.save(run, made, f"{name}-{seed}", **facts)
+            other = {**facts, "rate": 0.5}
+            results.TRAINING.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
+        for table, names in (("1", ("full", "precise")), ("5", ("precise", "mlps"))):
+            chosen = Chosen({rows[name]: {rates[name]: 0.6, 0.5: 0.4} for name in names})
+            results.TABLE.save(run, chosen, table)
+    return run
