@@ -88,8 +88,7 @@ def attention_to(
         per_pair=torch.cat(parts, dim=-1),
         axes=("head", axis),
         metric="attention weight from END",
-        template=pairs.template,
-        cluster=pairs.cluster,
+        **pairs.units,
         labels={"head": tuple(map(str, chosen)), axis: labels},
     )
 
@@ -141,8 +140,7 @@ def most_looked_at(looks: Effects) -> Effects:
         first,
         looks.axes,
         "share of prompts in which this role has the largest weight",
-        template=looks.template,
-        cluster=looks.cluster,
+        **looks.units,
         labels=looks.labels,
     )
 

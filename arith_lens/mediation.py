@@ -403,8 +403,7 @@ def _mediation(
             axes=("head", "layer")[: numbers.ndim - 1],
             metric=question.metric,
             paths=paths,
-            template=pairs.template,
-            cluster=pairs.cluster,
+            **pairs.units,
             labels=labels,
         )
 

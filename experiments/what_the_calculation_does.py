@@ -82,8 +82,7 @@ def _effects(outcomes: torch.Tensor, pairs: al.PromptPairs) -> al.Effects:
         outcomes,
         ("side", "measure"),
         "share",
-        template=pairs.template,
-        cluster=pairs.cluster,
+        **pairs.units,
         labels={"side": SIDES, "measure": MEASURES},
     )
 

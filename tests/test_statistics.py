@@ -82,9 +82,102 @@ def test_the_bootstrap_spreads_as_the_standard_error_says(references: tuple[int,
     names = [f"{s}" for s, count in enumerate(references) for _ in range(count)]
     effects = Effects(values.float(), ("layer",), "logit", template=tuple(names))
     strata = torch.tensor([int(name) for name in names])
-    sample = Sample(values, strata, torch.arange(len(names)))
+    sample = Sample(values, strata, torch.arange(len(names)), strata)
     means = resampled_means(sample, slice(None), 4000, seed=0)
-    assert_close(means.std(-1).float(), effects.stderr(), rtol=0.06, atol=0)
+    freedom = sum(count - 1 for count in references) + max(0, references.count(1) - 1)
+    widened = stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)
+    assert_close(means.std(-1).float() / widened, effects.stderr(), rtol=0.06, atol=0)
+
+
+def crossed(
+    share: float, wordings: float, n_problems: int = 36, n_components: int = 1500, seed: int = 0
+) -> Effects:
+    """Nine wordings of each problem; every component is a repetition of one study, of mean 0.
+
+    Args:
+        share: of the variance of an effect that lies between problems
+        wordings: variance between wordings, in units of what the mean of a wording has as noise
+    """
+    draw = np.random.default_rng(seed)
+    between = np.sqrt(share) * draw.standard_normal((n_components, n_problems, 1))
+    noise = np.sqrt(1 - share) * draw.standard_normal((n_components, n_problems, 9))
+    size = np.sqrt(wordings * (1 - share) / n_problems)
+    values = between + noise + size * draw.standard_normal((n_components, 1, 9))
+    return Effects(
+        torch.tensor(values.reshape(n_components, -1), dtype=torch.float32),
+        ("layer",),
+        "logit",
+        template=tuple(f"addition/{i % 9}" for i in range(9 * n_problems)),
+        cluster=torch.arange(9 * n_problems),
+        problem=tuple(f"problem {i // 9}" for i in range(9 * n_problems)),
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("wordings", [0.0, 1.0, 10.0])
+def test_intervals_over_problems_cover_at_any_share_of_variance_between_them(
+    share: float, wordings: float
+) -> None:
+    effects = crossed(share, wordings)
+    assert 0.925 < coverage(effects, 0.0) < 0.975
+    if share == 0.9:
+        low, high = effects.ci(over="prompt")
+        assert ((low <= 0) & (high >= 0)).float().mean() < 0.7, "prompts are not independent"
+    if wordings == 10 and share == 0:
+        low, high = effects.ci(over="prompt")
+        assert ((low <= 0) & (high >= 0)).float().mean() < 0.7, "nor are other wordings the same"
+
+
+def test_the_error_over_problems_is_that_of_an_analysis_of_variance() -> None:
+    """Balanced: mean squares of problems and wordings, less what both count of the noise."""
+    effects = crossed(0.5, 3.0, n_problems=12, n_components=40)
+    values = effects.per_pair.double().numpy().reshape(-1, 12, 9)
+    problems, wordings = values.mean(2), values.mean(1)
+    mean = values.mean((1, 2))[:, None]
+    noise = values - problems[:, :, None] - wordings[:, None] + mean[:, :, None]
+    mean_noise = (noise**2).sum((1, 2)) / (11 * 8)
+    of_problems = 9 * ((problems - mean) ** 2).sum(1) / 11
+    of_wordings = 12 * ((wordings - mean) ** 2).sum(1) / 8
+    expected = of_problems + np.maximum(of_wordings - mean_noise, 0)
+    assert_close(effects.stderr().double().numpy(), np.sqrt(expected / 108), rtol=1e-5, atol=0)
+    draws = resampled_means(effects.sample(), slice(None), 4000, seed=0)
+    assert (draws.std(-1) > effects.stderr()).float().mean() > 0.9, "widened as Student's t"
+    assert_close(draws.std(-1).float(), effects.stderr(), rtol=0.25, atol=0)
+
+
+def test_pairs_left_out_and_unequal_wordings_keep_the_coverage() -> None:
+    effects = crossed(0.5, 1.0)
+    keep = torch.rand(effects.n_pairs, generator=torch.Generator().manual_seed(0)) < 0.7
+    holed = effects.per_pair.masked_fill(~keep, float("nan"))
+    assert 0.92 < coverage(replace(effects, per_pair=holed), 0.0) < 0.975
+    assert 0.92 < coverage(effects.select(keep), 0.0) < 0.975
+
+
+def test_wordings_that_share_no_problem_are_fixed() -> None:
+    """Problems of their own in each wording: wordings then count as kinds of problem."""
+    effects = synthetic("normal", UNEQUAL)[0]
+    assert effects.cluster is not None
+    own = replace(effects, problem=tuple(f"{i:04d}" for i in effects.cluster.tolist()))
+    assert torch.equal(own.ci(), effects.ci(over="prompt"))
+    assert_close(own.stderr(), effects.stderr(over="prompt"))
+
+
+def test_operations_are_fixed_however_much_they_differ() -> None:
+    """The wordings of two operations: each operation has its own part of the error."""
+    one, two = crossed(0.5, 1.0, seed=1), crossed(0.5, 1.0, seed=2)
+    other = replace(
+        two,
+        per_pair=two.per_pair + 50,
+        template=tuple(name.replace("addition", "division") for name in two.template or ()),
+        problem=tuple(f"other {name}" for name in two.problem or ()),
+    )
+    expected = (one.stderr().square() + two.stderr().square()).sqrt() / 2
+    assert_close((one + other).stderr(), expected)
+
+
+def test_what_counts_as_one_observation_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match="over='problem' or over='prompt', found 'pair'"):
+        crossed(0.5, 1.0, n_components=2).ci(over="pair")
 
 
 def test_drawing_as_many_references_as_there_are_would_spread_too_little() -> None:

@@ -64,13 +64,15 @@ class ComponentEffects:
 
         return sorted(candidates, key=strength)[:k]
 
-    def q_values(self) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer"]]:
+    def q_values(
+        self, *, over: str = "problem"
+    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer"]]:
         """Of heads and of MLPs: sign tests, false discoveries controlled over both together.
 
         Benjamini and Hochberg's control, over all components of the experiment: calling all with
         q below 0.05 real, one expects that at most 5% of those are not.
         """
-        heads, mlps = self.heads.sign_test(), self.mlps.sign_test()
+        heads, mlps = (part.sign_test(over=over) for part in (self.heads, self.mlps))
         together = false_discovery_control(torch.cat([heads.flatten(), mlps.flatten()]))
         return together[: heads.numel()].reshape(heads.shape), together[heads.numel() :]
 
@@ -190,7 +192,8 @@ def _check_same(a: Effects, b: Effects) -> None:
             f"expected one metric and one meaning of paths, found {a.metric!r} over {a.paths!r} "
             f"and {b.metric!r} over {b.paths!r}; recompute one of them"
         )
-    if a.n_pairs != b.n_pairs or a.template != b.template or not _same_clusters(a, b):
+    same = a.n_pairs == b.n_pairs and a.template == b.template and a.problem == b.problem
+    if not same or not _same_clusters(a, b):
         raise ValueError(
             f"expected effects on the same pairs, found {a.n_pairs} and {b.n_pairs} that are not "
             "the same; patch both models on one set of pairs"
@@ -214,8 +217,8 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
     """The heads whose mean effect is below `threshold`, strongest first (paper, section 5.1).
 
     Chance alone makes no key head: the mean must also differ from zero, by a t-test on its
-    clustered standard error, with false discoveries controlled at 5% over all heads (Benjamini and
-    Hochberg). Effects of fewer than two distinct prompts have no error, and so no key heads.
+    standard error over problems, with false discoveries controlled at 5% over all heads (Benjamini
+    and Hochberg). Effects of fewer than two problems have no error, and so no key heads.
     Heads beyond the threshold on the other side oppose the answer; they are not key heads.
 
     Args:
@@ -272,17 +275,18 @@ def contrast(
     mask: Bool[Tensor, "pair"],
     *,
     level: float = 0.95,
+    over: str = "problem",
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> "DataFrame":
     """One row a component: its mean where `mask` is True (`mean_in`), where it is not (`mean_out`),
     and the difference with the ends of its bootstrap interval.
 
-    For instance computed answers against copied ones. References are drawn on both sides on their
-    own, within templates; each side is a mean over the templates that it has.
+    For instance computed answers against copied ones. Problems are drawn on both sides on their
+    own, and wordings for both together; each side is a mean over the templates that it has.
 
     Raises:
-        ValueError: one side is empty, or a reference prompt is on both.
+        ValueError: one side is empty, or a problem (over prompts: a reference prompt) is on both.
     """
     from pandas import DataFrame
 
@@ -292,15 +296,19 @@ def contrast(
             "on one; there is nothing to compare"
         )
     inside, outside = effects.select(mask), effects.select(~mask)
-    clusters = effects.sample().clusters
+    clusters = effects.sample(over=over).clusters
     both = set(clusters[mask].tolist()) & set(clusters[~mask].tolist())
     if both:
         raise ValueError(
-            f"expected each reference prompt on one side of a contrast, found {len(both)} on both; "
-            "choose by what belongs to the reference, such as whether its answer is an operand"
+            f"expected each {over} on one side of a contrast, found {len(both)} on both; choose by "
+            f"what belongs to the {over}, such as whether its answer is an operand"
         )
     low, high = bootstrap_interval(
-        inside.sample(), less=outside.sample(), level=level, n_resamples=n_resamples, seed=seed
+        inside.sample(over=over),
+        less=outside.sample(over=over),
+        level=level,
+        n_resamples=n_resamples,
+        seed=seed,
     )
     means = {"mean_in": inside.mean().flatten(), "mean_out": outside.mean().flatten()}
     means["difference"] = means["mean_in"] - means["mean_out"]

@@ -1,8 +1,8 @@
 """What an intervention did at each component, pair by pair, with the statistics of it.
 
-Effects are kept a pair, because a mean that has lost its spread looks like noise's. Means weigh the
-templates equally; errors and intervals treat the pairs of one reference prompt as one observation,
-because several counterfactuals of one question are not independent evidence.
+Effects are kept per pair, since a mean without its spread cannot be told from noise. Means weigh
+the templates equally. Errors, intervals and tests count a problem as one observation: nine wordings
+of 3 + 5 are not nine independent pieces of evidence.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,13 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, Mlp
 from arith_lens.statistics import (
+    HasUnits,
     Sample,
     bootstrap_interval,
+    chosen_units,
     clustered_stderr,
     false_discovery_control,
+    joined_units,
     mean_over_strata,
     sign_test,
     t_test,
@@ -38,11 +41,13 @@ class NoTemplates(ValueError):
 
 
 @dataclass(frozen=True)
-class Effects:
+class Effects(HasUnits):
     """One number for each component and prompt pair; NaN where a pair or a component was left out.
 
-    `labels` names the places along an axis that are not simply counted, such as the roles of
-    attention. `template` and `cluster` (same reference prompt, same number) are a pair's, or None.
+    Standard errors, intervals and tests take `over`: `"problem"` (default) or `"prompt"`. Over
+    problems, they speak of other problems of the same kind and, where problems occur in several
+    wordings, of other wordings too. Over prompts, each reference prompt counts as one observation,
+    and the wordings are fixed: such intervals are too narrow when wordings of one problem agree.
     """
 
     per_pair: Float[Tensor, "*component pair"]
@@ -50,8 +55,13 @@ class Effects:
     metric: str
     paths: str | None = None
     template: tuple[str, ...] | None = None
+    """The wording of each pair; None where pairs have none."""
     cluster: Int[Tensor, "pair"] | None = None
+    """The reference prompt of each pair: the same number for the same prompt."""
     labels: Mapping[str, tuple[str, ...]] | None = None
+    """Names along an axis that is not simply counted, such as the roles of attention."""
+    problem: tuple[str, ...] | None = None
+    """The problem of each pair; where it is None, reference prompts are counted instead."""
 
     def __post_init__(self) -> None:
         if len(self.axes) != self.per_pair.ndim - 1:
@@ -59,11 +69,11 @@ class Effects:
                 f"expected one name for each component axis of {tuple(self.per_pair.shape)} (the "
                 f"last axis is the pair), found {self.axes}; name each axis once"
             )
-        for name, values in (("template", self.template), ("cluster", self.cluster)):
-            if values is not None and len(values) != self.n_pairs:
+        for name, values in self.units.items():
+            if values is not None and len(values) != self.n_pairs:  # pyright: ignore
                 raise ValueError(
-                    f"expected one {name} for each of {self.n_pairs} pairs, found {len(values)}; "
-                    "give one a pair, or None"
+                    f"expected one {name} for each of {self.n_pairs} pairs, found "
+                    f"{len(values)}; give one per pair, or None"  # pyright: ignore
                 )
 
     @property
@@ -75,50 +85,65 @@ class Effects:
         """Mean over the pairs of each template, then over templates; NaN pairs are left out."""
         return mean_over_strata(self.per_pair.double(), self._strata()).float()
 
-    def stderr(self) -> Float[Tensor, "*component"]:
-        """Standard error of `mean`, clustered by reference prompt within templates.
+    def stderr(self, *, over: str = "problem") -> Float[Tensor, "*component"]:
+        """Standard error of `mean`; see `arith_lens.statistics.clustered_stderr`.
 
-        A template with a single reference has no spread of its own, so its distance from the mean
-        over all templates stands in. NaN where there are fewer than two references in all.
+        NaN where there are fewer than two problems (or prompts) in all.
         """
-        return clustered_stderr(self.per_pair.double(), self._strata(), self._clusters()).float()
+        return self._stderr(over)[0]
+
+    def _stderr(self, over: str) -> tuple[Float[Tensor, "*component"], Float[Tensor, "*component"]]:
+        """The standard error and its degrees of freedom."""
+        sample = self.sample(over=over)
+        sample = Sample(sample.values.double(), sample.strata, sample.clusters, sample.blocks)
+        shape = self.per_pair.shape[:-1]
+        error, freedom = clustered_stderr(sample)
+        return error.float().reshape(shape), freedom.float().reshape(shape)
 
     def ci(
-        self, level: float = 0.95, *, n_resamples: int = 1000, seed: int = 0
+        self,
+        level: float = 0.95,
+        *,
+        over: str = "problem",
+        n_resamples: int = 1000,
+        seed: int = 0,
     ) -> Float[Tensor, "bound=2 *component"]:
-        """Lower and upper end of the percentile bootstrap interval of `mean`.
+        """Lower and upper end of the bootstrap interval of `mean`.
 
-        Templates are fixed, so reference prompts are drawn with replacement within each, and each
-        with all its pairs: what `stderr` counts on too. NaN where `stderr` is.
+        Problems are drawn with replacement, each in all its wordings, and wordings are drawn too
+        (`arith_lens.statistics.resampled_means`). NaN where `stderr` is.
+
+        Raises:
+            ValueError: a level outside 0 to 1, or another `over`.
         """
         if not 0 < level < 1:
             raise ValueError(f"expected a level between 0 and 1, found {level}; say 0.95 for 95%")
-        ends = bootstrap_interval(self.sample(), level=level, n_resamples=n_resamples, seed=seed)
+        sample = self.sample(over=over)
+        ends = bootstrap_interval(sample, level=level, n_resamples=n_resamples, seed=seed)
         return ends.float().reshape(2, *self.per_pair.shape[:-1])
 
-    def sign_test(self) -> Float[Tensor, "*component"]:
-        """Two-sided p-value that effects of either sign are equally likely, one vote a reference.
+    def sign_test(self, *, over: str = "problem") -> Float[Tensor, "*component"]:
+        """Two-sided p-value that effects of either sign are equally likely, one vote per problem.
 
-        References whose mean effect is exactly zero do not vote. It asks for the sign alone:
+        Problems whose mean effect is exactly zero do not vote. The test reads the sign alone:
         an effect of 0.01% that never changes its sign is significant, and still small.
         """
-        return sign_test(self.per_pair.double(), self._clusters())
+        return sign_test(self.per_pair.double(), self.sample(over=over).clusters)
 
-    def q_values(self) -> Float[Tensor, "*component"]:
+    def q_values(self, *, over: str = "problem") -> Float[Tensor, "*component"]:
         """`sign_test` after Benjamini and Hochberg's control of false discoveries over all.
 
         Of heads and MLPs of one experiment together: `ComponentEffects.q_values`.
         """
-        return false_discovery_control(self.sign_test())
+        return false_discovery_control(self.sign_test(over=over))
 
-    def t_q_values(self) -> Float[Tensor, "*component"]:
+    def t_q_values(self, *, over: str = "problem") -> Float[Tensor, "*component"]:
         """A t-test of `mean` by `stderr` after Benjamini and Hochberg's control over all.
 
         It reads the sizes of effects, which `q_values` does not: it finds a mean that differs from
-        zero with fewer prompts, and is less robust to a few extreme ones.
+        zero with fewer problems, and is less robust to a few extreme ones.
         """
-        n_clusters = int(self._clusters().max()) + 1 if self.n_pairs else 0
-        return false_discovery_control(t_test(self.mean(), self.stderr(), n_clusters))
+        return false_discovery_control(t_test(self.mean(), *self._stderr(over)))
 
     def top(self, k: int) -> list[Head] | list[Mlp]:
         """The k components with the most negative mean, strongest first; NaN means never come.
@@ -141,16 +166,13 @@ class Effects:
 
     def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Effects":
         """The same effects on some of the pairs."""
-        index = torch.arange(self.n_pairs)[mask]
-        return replace(
-            self,
-            per_pair=self.per_pair[..., index],
-            template=self.template and tuple(self.template[i] for i in index.tolist()),
-            cluster=None if self.cluster is None else self.cluster[index],
-        )
+        rows = torch.arange(self.n_pairs)[mask]
+        return replace(self, per_pair=self.per_pair[..., rows], **chosen_units(self.units, rows))
 
     def __add__(self, other: "Effects") -> "Effects":
         """The pairs of both, after one another; their references count as different ones.
+
+        A problem that both have is one problem.
 
         Raises:
             ValueError: effects of other components, or measured in another way.
@@ -161,14 +183,8 @@ class Effects:
             ours, theirs = getattr(self, name), getattr(other, name)
             if ours != theirs:
                 raise ValueError(f"expected effects of the same {name}, found {ours} and {theirs}")
-        template = cluster = None
-        if self.template is not None and other.template is not None:
-            template = self.template + other.template
-        if self.cluster is not None and other.cluster is not None:
-            first_new = int(self.cluster.max()) + 1 if len(self.cluster) else 0
-            cluster = torch.cat([self.cluster, other.cluster + first_new])
         per_pair = torch.cat([self.per_pair, other.per_pair], dim=-1)
-        return replace(self, per_pair=per_pair, template=template, cluster=cluster)
+        return replace(self, per_pair=per_pair, **joined_units(self.units, other.units))
 
     def by_template(self) -> dict[str, "Effects"]:
         """Each template's own effects, by its name.
@@ -204,12 +220,14 @@ class Effects:
         return DataFrame(columns)
 
     def to_arrays(self) -> Arrays:
-        """For a file: templates are numbered, the header has their names."""
-        names = sorted({*(self.template or ())})
-        tensors = {"per_pair": self.per_pair}
-        if self.template is not None:
-            numbers = {name: number for number, name in enumerate(names)}
-            tensors["template"] = torch.tensor([numbers[name] for name in self.template])
+        """For a file: templates and problems are numbered, the header has their names."""
+        tensors, names = {"per_pair": self.per_pair}, {}
+        for unit in ("template", "problem"):
+            labels = getattr(self, unit)
+            names[unit] = sorted({*(labels or ())})
+            if labels is not None:
+                numbers = {name: number for number, name in enumerate(names[unit])}
+                tensors[unit] = torch.tensor([numbers[name] for name in labels], dtype=torch.long)
         if self.cluster is not None:
             tensors["cluster"] = self.cluster
         header = {
@@ -217,7 +235,8 @@ class Effects:
             "axes": [*self.axes, "pair"],
             "metric": self.metric,
             "paths": self.paths,
-            "templates": names,
+            "templates": names["template"],
+            "problems": names["problem"],
             "labels": None if self.labels is None else dict(self.labels),
         }
         return Arrays(tensors, header)
@@ -227,17 +246,19 @@ class Effects:
         """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
         arrays.require("effects")
         tensors, header = arrays.tensors, arrays.header
-        template = None
-        if "template" in tensors:
-            template = tuple(header["templates"][i] for i in tensors["template"].tolist())
+        units = {
+            unit: tuple(header[f"{unit}s"][i] for i in tensors[unit].tolist())
+            for unit in ("template", "problem")
+            if unit in tensors
+        }
         labels = header["labels"]
         return cls(
             per_pair=tensors["per_pair"],
             axes=tuple(header["axes"][:-1]),
             metric=header["metric"],
             paths=header["paths"],
-            template=template,
             cluster=tensors.get("cluster"),
+            **units,
             labels=labels and {axis: tuple(names) for axis, names in labels.items()},
         )
 
@@ -314,20 +335,11 @@ class Effects:
             "limit": plotting.symmetric_limit(self._grid(), 100) if self._unit else None,
         }
 
-    def sample(self) -> Sample:
-        """The numbers with their templates and references, for `arith_lens.statistics`."""
+    def sample(self, *, over: str = "problem") -> Sample:
+        """The numbers with their templates and problems, for `arith_lens.statistics`."""
         flat = self.per_pair.flatten(0, -2) if self.axes else self.per_pair[None]
-        return Sample(flat, self._strata(), self._clusters())
+        return Sample.of(flat, self.units, over)
 
     def _strata(self) -> Int[Tensor, "pair"]:
         """The template of each pair as a number; all 0 where templates are not known."""
-        if self.template is None:
-            return torch.zeros(self.n_pairs, dtype=torch.long)
-        return torch.as_tensor(np.unique(np.array(self.template), return_inverse=True)[1])
-
-    def _clusters(self) -> Int[Tensor, "pair"]:
-        """The reference of each pair, from 0 without gaps; a pair each where it is not known."""
-        if self.cluster is None:
-            return torch.arange(self.n_pairs)
-        keys = torch.stack([self._strata(), self.cluster.cpu().long()])
-        return torch.unique(keys, dim=1, return_inverse=True)[1]
+        return self.sample(over="prompt").strata

@@ -14,6 +14,7 @@ from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Component, Head, parse_component
 from arith_lens.effects import Effects
 from arith_lens.knockout.outcomes import MEASURES, SETTING, Drop, Outcomes, drop, listed, setting_of
+from arith_lens.statistics import HasUnits, chosen_units
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KnockoutCurve:
+class KnockoutCurve(HasUnits):
     """Outcomes after the first k components of an order are knocked out, for each k."""
 
     correct: Bool[Tensor, "k pair"]
@@ -39,6 +40,7 @@ class KnockoutCurve:
     means: str
     template: tuple[str, ...] | None = None
     cluster: Int[Tensor, "pair"] | None = None
+    problem: tuple[str, ...] | None = None
     computed: Bool[Tensor, "pair"] | None = None
     n_forwards: float = field(default=float("nan"))
     """What it cost, in whole forwards of the pairs."""
@@ -54,8 +56,7 @@ class KnockoutCurve:
             per_pair=torch.stack([self.correct.float(), self.probability.float()]),
             axes=("measure", "k"),
             metric="after knockout",
-            template=self.template,
-            cluster=self.cluster,
+            **self.units,
             labels={"measure": MEASURES, "k": tuple(str(k) for k in self.ks)},
         )
 
@@ -93,8 +94,7 @@ class KnockoutCurve:
             correct=self.correct[:, rows],
             probability=self.probability[:, rows],
             top=self.top[:, rows],
-            template=self.template and tuple(self.template[i] for i in rows.tolist()),
-            cluster=None if self.cluster is None else self.cluster[rows],
+            **chosen_units(self.units, rows),
             computed=None if self.computed is None else self.computed[rows],
         )
 
@@ -137,8 +137,7 @@ class KnockoutCurve:
             top=arrays.tensors["top"],
             ks=tuple(arrays.header["ks"]),
             order=tuple(parse_component(text) for text in arrays.header["order"]),
-            template=measures.template,
-            cluster=measures.cluster,
+            **measures.units,
             computed=arrays.tensors.get("computed"),
             n_forwards=arrays.header["n_forwards"],
             **setting_of(arrays.header),
@@ -206,7 +205,7 @@ class KnockoutCurve:
         return f"<div>{image}<div>{escape(self.setting())}</div></div>"
 
 
-_PAIR = ("template", "cluster", "computed")
+_PAIR = ("template", "cluster", "problem", "computed")
 
 
 def range_line(

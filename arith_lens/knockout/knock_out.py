@@ -211,4 +211,4 @@ def _unpacked(values: Float[Tensor, "what *variant pair"]) -> dict[str, Tensor]:
 
 
 def _of_pairs(pairs: PromptPairs) -> dict[str, Any]:
-    return {"template": pairs.template, "cluster": pairs.cluster, "computed": pairs.computed}
+    return {**pairs.units, "computed": pairs.computed}

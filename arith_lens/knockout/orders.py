@@ -176,8 +176,7 @@ def _costliest(values: Float[Tensor, "measure=2 variant pair"], pairs: PromptPai
         values.float(),
         ("measure", "variant"),
         "",
-        template=pairs.template,
-        cluster=pairs.cluster,
+        **pairs.units,
     )
     accuracy, probability = effects.mean().tolist()
     return min(range(len(accuracy)), key=lambda row: (accuracy[row], probability[row]))

@@ -11,7 +11,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Component, parse_component
 from arith_lens.effects import Effects
-from arith_lens.statistics import resampled_means
+from arith_lens.statistics import HasUnits, chosen_units, resampled_means
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -21,7 +21,7 @@ MEASURES = ("correct", "probability")
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class Outcomes(HasUnits):
     """Whether each pair's reference prompt is answered C, and with what probability."""
 
     correct: Bool[Tensor, "pair"]
@@ -40,8 +40,9 @@ class Outcomes:
     """What the mean is of: `template`, `vector`, `given`; else the ablation, or `none`."""
     template: tuple[str, ...] | None = None
     cluster: Int[Tensor, "pair"] | None = None
-    """Template and reference prompt of each pair. Means weigh templates equally; errors go by
-    reference prompt."""
+    problem: tuple[str, ...] | None = None
+    """Template, reference prompt and problem of each pair. Means weigh templates equally; errors
+    and intervals count problems."""
     computed: Bool[Tensor, "pair"] | None = None
     """C is neither operand, so that copying cannot give it; None if not known."""
 
@@ -56,8 +57,7 @@ class Outcomes:
             per_pair=torch.stack([self.correct.float(), self.probability.float()]),
             axes=("measure",),
             metric="after knockout",
-            template=self.template,
-            cluster=self.cluster,
+            **self.units,
             labels={"measure": MEASURES},
         )
 
@@ -70,7 +70,7 @@ class Outcomes:
         return float(self.effects().mean()[1])
 
     def ci(self, level: float = 0.95, *, seed: int = 0) -> tuple[float, float]:
-        """Bootstrap interval of `accuracy`, clustered by reference prompt."""
+        """Bootstrap interval of `accuracy`, over problems."""
         low, high = self.effects().ci(level, seed=seed)[:, 0].tolist()
         return low, high
 
@@ -82,8 +82,7 @@ class Outcomes:
             correct=self.correct[rows],
             probability=self.probability[rows],
             top=self.top[rows],
-            template=self.template and tuple(self.template[i] for i in rows.tolist()),
-            cluster=None if self.cluster is None else self.cluster[rows],
+            **chosen_units(self.units, rows),
             computed=None if self.computed is None else self.computed[rows],
         )
 
@@ -100,6 +99,8 @@ class Outcomes:
             columns["template"] = list(self.template)
         if self.cluster is not None:
             columns["cluster"] = self.cluster.numpy()
+        if self.problem is not None:
+            columns["problem"] = list(self.problem)
         if self.computed is not None:
             columns["computed"] = self.computed.numpy()
         return DataFrame(columns)
@@ -123,8 +124,7 @@ class Outcomes:
             probability=measures.per_pair[1],
             top=arrays.tensors["top"],
             components=tuple(parse_component(text) for text in arrays.header["components"]),
-            template=measures.template,
-            cluster=measures.cluster,
+            **measures.units,
             computed=arrays.tensors.get("computed"),
             **setting_of(arrays.header),
         )
@@ -206,8 +206,8 @@ class Drop:
 def drop(before: Outcomes, after: Outcomes, *, level: float = 0.95, seed: int = 0) -> Drop:
     """What it costs to go from one knockout (such as none) to another, on the same pairs.
 
-    Intervals are bootstraps over reference prompts, both outcomes of a prompt drawn together, so
-    that what makes a prompt hard in both cancels. The relative change is of the means, and NaN
+    Intervals are bootstraps over problems, both outcomes of a problem drawn together, so that what
+    makes a problem hard in both cancels. The relative change is of the means, and NaN
     where nothing was right before.
 
     Raises:
@@ -215,9 +215,7 @@ def drop(before: Outcomes, after: Outcomes, *, level: float = 0.95, seed: int = 
     """
     _check_paired(before, after)
     stacked = torch.stack([before.effects().per_pair, after.effects().per_pair])
-    both = Effects(
-        stacked, ("run", "measure"), "", template=before.template, cluster=before.cluster
-    )
+    both = Effects(stacked, ("run", "measure"), "", **before.units)
     draws = resampled_means(both.sample(), slice(None), N_RESAMPLES, seed).unflatten(0, (2, 2))
     mean = both.mean().double()
     changes = [_change(mean[:, measure], draws[:, measure], level) for measure in (0, 1)]
@@ -247,6 +245,7 @@ def _change(
 
 def _check_paired(before: Outcomes, after: Outcomes) -> None:
     same = before.n_pairs == after.n_pairs and before.template == after.template
+    same = same and before.problem == after.problem
     if same and before.cluster is not None and after.cluster is not None:
         same = torch.equal(before.cluster, after.cluster)
     if not same:

@@ -32,6 +32,7 @@ from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
 
 COLUMNS = ("reference", "counterfactual", "answer")
 OPTIONAL = ("template", "a", "b")
+KEYS = (*COLUMNS, *OPTIONAL, "problem")
 
 
 def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
@@ -119,11 +120,11 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
             )
     if None in row:
         raise ValueError(f"{where}: more cells than the header has columns; quote text with commas")
-    for key in row.keys() - {*COLUMNS, *OPTIONAL}:
+    for key in row.keys() - {*KEYS}:
         if near := _meant(str(key)):
             raise ValueError(
                 f"{where}: unknown key {key!r}; if {near!r} is meant, spell it so, else rename it "
-                f"(known keys: {', '.join((*COLUMNS, *OPTIONAL))})"
+                f"(known keys: {', '.join(KEYS)})"
             )
     _check_origin(row, where)
     return row
@@ -135,7 +136,7 @@ def _surrogates(text: str) -> bool:
 
 def _meant(key: str) -> str | None:
     """The known key that an unknown one looks like."""
-    near = get_close_matches(key.lower(), [*COLUMNS, *OPTIONAL], n=1, cutoff=0.75)
+    near = get_close_matches(key.lower(), KEYS, n=1, cutoff=0.75)
     return near[0] if near else None
 
 
@@ -196,8 +197,20 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
         "counterfactual_text": tuple(counterfactuals),
         "answer_text": tuple(answers),
         "pieces": pieces(tokenizer, [p.ids for p in (*prompts, *others)] + [tokens]),
+        "problem": _labels(rows),
         **_known(tokenizer, rows, prompts, ids.shape[1]),
     }
+
+
+def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | None:
+    """The column `problem`, the reference prompt where it is empty; None where no row has it."""
+    labels = [row.get("problem") for row in rows]
+    if all(label in (None, "") for label in labels):
+        return None
+    return tuple(
+        str(row["reference"] if label in (None, "") else label)
+        for row, label in zip(rows, labels, strict=True)
+    )
 
 
 def not_aligned(

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import files
 from arith_lens.pairs.rows import (
     PAD,
@@ -26,6 +27,7 @@ from arith_lens.pairs.rows import (
     take,
 )
 from arith_lens.pairs.tokens import Role
+from arith_lens.statistics import HasUnits
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
 
 
 @dataclass(frozen=True, eq=False)
-class PromptPairs:
+class PromptPairs(HasUnits):
     """Reference prompts, which hold the calculation, and counterfactuals, which do not.
 
     Both prompts of a pair have the same number of tokens, and all are padded on the LEFT, so that
@@ -109,6 +111,9 @@ class PromptPairs:
     attention_mask: Bool[Tensor, "pair pos"]  # False: padding
     spans: Spans | None = None  # half-open columns; start == stop where a role is absent
     template: tuple[str, ...] | None = None  # "addition/2"
+    problem: tuple[str, ...] | None = None
+    """What each pair asks, in whatever wording: `3 + 5`, the unit of all statistics. If None, it is
+    made of the operands; else it is the reference prompt."""
     operation: tuple[str, ...] | None = None
     operands: Int[Tensor, "pair a_b=2"] | None = None
     computed: Bool[Tensor, "pair"] | None = None  # C is neither A nor B: copying cannot give it
@@ -118,6 +123,10 @@ class PromptPairs:
     pieces: Mapping[int, str] | None = None  # how the tokenizer writes each id that occurs
     selection: Selection | None = None  # how the filter chose these pairs, if it did
     explicit_mask: bool = True  # False: from_tokens had no mask, and took all tokens as read
+
+    def __post_init__(self) -> None:
+        if self.problem is None:
+            object.__setattr__(self, "problem", _problems(self))
 
     @classmethod
     def from_tokens(
@@ -216,7 +225,7 @@ class PromptPairs:
 
     @property
     def cluster(self) -> Int[Tensor, "pair"]:
-        """One id a distinct reference prompt: pairs that share it are not independent evidence."""
+        """One id per distinct reference prompt: pairs that share it are not independent."""
         rows = self.reference.masked_fill(~self.attention_mask, -1)
         return torch.unique(rows, dim=0, return_inverse=True)[1]
 
@@ -250,7 +259,8 @@ class PromptPairs:
 
     def summary(self) -> str:
         """What a reader must know of these pairs, in a few lines."""
-        lines = [f"{len(self)} pairs, {self.n_distinct} distinct reference prompts"]
+        counts = f"{len({*(self.problem or ())})} problems, {self.n_distinct} distinct reference"
+        lines = [f"{len(self)} pairs, {counts} prompts"]
         if len(self):
             shortest, longest = int(self.lengths.min()), int(self.lengths.max())
             lines[0] += f", {shortest} to {longest} tokens"
@@ -357,6 +367,7 @@ class PromptPairs:
         if self.template is not None and self.operands is not None:
             a, b = self.operands.T.tolist()
             columns |= {"template": self.template, "a": a, "b": b}
+        columns["problem"] = self.problem
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     @staticmethod
@@ -393,8 +404,21 @@ class PromptPairs:
         return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model)
 
 
-_TUPLES = ("template", "operation", "reference_text", "counterfactual_text", "answer_text")
+_TEXTS = ("reference_text", "counterfactual_text", "answer_text")
+_TUPLES = ("template", "problem", "operation", *_TEXTS)
 _TENSORS = ("operands", "computed")
+
+
+def _problems(pairs: PromptPairs) -> tuple[str, ...]:
+    """The problem of each pair by what is known of it."""
+    if pairs.operation is not None and pairs.operands is not None:
+        asked = zip(pairs.operation, pairs.operands.tolist(), strict=True)
+        return tuple(f"{a} {OPERATIONS[name].symbol} {b}" for name, (a, b) in asked)
+    if pairs.reference_text is not None:
+        return pairs.reference_text
+    return tuple(
+        " ".join(map(str, row)) for row in _unpadded(pairs.reference, pairs.attention_mask)
+    )
 
 
 def _unpadded(tokens: Tensor, mask: Tensor) -> list[list[int]]:

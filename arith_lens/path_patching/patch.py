@@ -147,8 +147,7 @@ def _component_effects(
     common: dict[str, Any] = {
         "metric": question.metric,
         "paths": question.paths,
-        "template": pairs.template,
-        "cluster": pairs.cluster,
+        **pairs.units,
     }
     return Effects(heads, HEADS, **common), Effects(mlps, MLPS, **common)
 

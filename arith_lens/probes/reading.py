@@ -182,8 +182,7 @@ def mlp_probe(
         cosines,
         ("layer", "token"),
         f"cosine of {read}{normed} with W_U",
-        template=pairs.template,
-        cluster=pairs.cluster,
+        **pairs.units,
         labels={"token": names},
     )
 
@@ -244,8 +243,7 @@ def winners(probe: Effects, pairs: PromptPairs) -> Effects:
         classes.float().transpose(1, 2),
         ("layer", "class"),
         f"winner of {probe.metric}",
-        template=pairs.template,
-        cluster=pairs.cluster,
+        **pairs.units,
         labels={"class": CLASSES},
     )
 
@@ -257,8 +255,7 @@ def chance(pairs: PromptPairs) -> Effects:
         counts.T,
         ("class",),
         "share of the ten digits",
-        template=pairs.template,
-        cluster=pairs.cluster,
+        **pairs.units,
         labels={"class": CLASSES},
     )
 
@@ -345,8 +342,7 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
         values,
         ("layer", "measure"),
         f"logit lens of {read}: C",
-        template=pairs.template,
-        cluster=pairs.cluster,
+        **pairs.units,
         labels={"measure": MEASURES},
     )
 

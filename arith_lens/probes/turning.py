@@ -137,4 +137,4 @@ def curve_of(probe: Effects, *tokens: str, less: str | None = None) -> Effects:
     values = probe.per_pair[:, [take(token) for token in tokens]].mean(1)
     if less is not None:
         values = values - probe.per_pair[:, take(less)]
-    return Effects(values, ("layer",), probe.metric, template=probe.template, cluster=probe.cluster)
+    return Effects(values, ("layer",), probe.metric, **probe.units)

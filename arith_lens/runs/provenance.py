@@ -17,6 +17,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from arith_lens.runs.files import RunError, plain
+from arith_lens.statistics import Units
 
 _PACKAGES = ("arith-lens", "torch", "transformers", "transformer-lens", "numpy", "safetensors")
 
@@ -41,6 +42,8 @@ class SavedPairs(Protocol):
     def reference_text(self) -> tuple[str, ...] | None: ...
     @property
     def n_distinct(self) -> int: ...
+    @property
+    def units(self) -> Units: ...
     @property
     def selection(self) -> Any: ...  # None, or a dataclass of how the filter chose
 
@@ -104,6 +107,8 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
     for tensor in (pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask):
         digest.update(f"{tuple(tensor.shape)}".encode())
         digest.update(tensor.cpu().long().numpy().tobytes())
+    for unit in (pairs.units["template"], pairs.units["problem"]):
+        digest.update(json.dumps(unit).encode())
     return {
         "pairs": len(pairs.answer),
         "distinct": pairs.n_distinct,

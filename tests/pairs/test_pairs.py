@@ -225,7 +225,7 @@ def test_pairs_iterate_one_by_one(pairs):
 def test_the_summary_says_what_a_reader_must_know(pairs):
     text = pairs.summary()
     for said in (
-        "3 pairs, 2 distinct reference prompts, 2 to 4 tokens",
+        "3 pairs, 2 problems, 2 distinct reference prompts, 2 to 4 tokens",
         "2 computed",
         "kept 3 of 6",
     ):

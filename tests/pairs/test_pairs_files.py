@@ -81,9 +81,25 @@ def test_the_columns_are_the_documented_ones(pairs, tmp_path):
     pairs.to_csv(tmp_path / "pairs.csv")
     with (tmp_path / "pairs.csv").open(newline="") as file:
         header, first, *_ = csv.reader(file)
-    assert header == ["reference", "counterfactual", "answer", "template", "a", "b"]
+    assert header == ["reference", "counterfactual", "answer", "template", "a", "b", "problem"]
     a, b = pairs.operands[0].tolist()
-    assert first[2:] == [str(a - b), pairs.template[0], str(a), str(b)]
+    assert first[2:] == [str(a - b), pairs.template[0], str(a), str(b), f"{a} - {b}"]
+
+
+def test_the_problem_is_the_file_s_own_word_or_what_is_known_of_it(pairs, tokenizer, tmp_path):
+    rows = [dict(row, problem="one sum") for row in OWN]
+    named = PromptPairs.from_jsonl(write(tmp_path / "named.jsonl", rows), tokenizer)
+    assert named.problem == ("one sum",) * len(OWN)
+    del rows[0]["problem"]
+    partly = PromptPairs.from_jsonl(write(tmp_path / "partly.jsonl", rows), tokenizer)
+    assert partly.problem == (OWN[0]["reference"], "one sum")
+    bare = PromptPairs.from_tokens(named.reference, named.counterfactual, named.answer)
+    assert len({*bare.problem}) == len(bare), "without text: the prompt's tokens"
+    both = pairs + pairs
+    assert both.problem == pairs.problem * 2 and len({*both.problem}) <= len(pairs)
+    assert PromptPairs.from_dataset(named.to_dataset()).problem == named.problem
+    with pytest.raises(ValueError, match="if 'problem' is meant"):
+        PromptPairs.from_rows([dict(OWN[0], problme="x")], tokenizer)
 
 
 def test_own_prompts_are_tokenized_and_have_no_roles(tokenizer, tmp_path):

@@ -15,6 +15,7 @@ from support.fresh import FreshPython
 from arith_lens.arrays import Arrays, joined
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.runs import Run, RunError, find_runs, load_run, open_run
+from arith_lens.statistics import Units
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Pairs:
     reference_text = ("2 + 3 = ",) * 6
     n_distinct = 3
     selection = None
+    units = Units(template=None, cluster=None, problem=None)
 
     def to_jsonl(self, path: str | Path) -> None:
         Path(path).write_text('{"reference": "2 + 3 = "}\n')

@@ -6,6 +6,7 @@ import torch
 
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.runs import Run, open_run
+from arith_lens.statistics import Units
 from experiments import results
 
 OPERATIONS = ("addition", "subtraction", "multiplication", "division")
@@ -24,6 +25,7 @@ def make_effects(operation: str, n_layers: int, n_heads: int) -> ComponentEffect
         "paths": "via_mlps",
         "template": tuple(f"{operation}/{i % 3}" for i in range(n_pairs)),
         "cluster": torch.arange(n_pairs),
+        "problem": tuple(f"problem {i // 3}" for i in range(n_pairs)),
     }
     return ComponentEffects(
         heads=Effects(heads, axes=("layer", "head"), **shared),
@@ -42,6 +44,7 @@ class Pairs:
     reference_text = None
     n_distinct = 18
     selection = None
+    units = Units(template=None, cluster=None, problem=None)
 
     def to_jsonl(self, path: Path) -> None:
         raise AssertionError("pairs without text have no such file")
