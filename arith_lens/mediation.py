@@ -260,8 +260,9 @@ class MediationHooks:
                 patched = patch_heads([row.head], counterfactual, positions=-1)
                 yield held + patch_mlps(frozen, reference) + patched
 
-        readout = readouts_of(self.model, pairs, interventions, foil=foil)
-        return effects_of(readout, self.question.metric, [*map(str, rows)])
+        options = {"candidates": self.question.candidate_tokens, "total": self.question.reads_total}
+        readout, total = readouts_of(self.model, pairs, interventions, foil=foil, **options)
+        return effects_of(readout, self.question.metric, [*map(str, rows)], total)
 
     def notes(self) -> dict[str, Any]:
         return {}

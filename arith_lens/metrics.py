@@ -1,110 +1,113 @@
 """What is read from the logits at END, and how a patched reading is set against the unpatched one.
 
-Each metric takes two `Readout`s, patched and reference, and gives one number per pair: the effect.
-Logits are raw, as the model puts them out: a ratio of centred or folded logits is another number.
+Each metric reads a number m from a `Readout`. An effect is m of the patched run less m of the
+reference run; some metrics divide that by m of the reference run, or by what replacing the whole
+prompt changes. Logits are raw, as the model puts them out: a ratio of centred or folded logits is
+another number.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+SMALL_TOTAL = 0.1
+"""A smaller change by the whole counterfactual prompt is no measure for shares of it."""
+
 
 @dataclass(frozen=True)
 class Readout:
-    """The logits at END that a metric may read; None for what was not asked for.
-
-    `log_total` is the logarithm of the sum of exp(logit) over the vocabulary.
-    """
+    """The logits at END that a metric may read; None for what was not read."""
 
     answer: Float[Tensor, "*row pair"]
     foil: Float[Tensor, "*row pair"] | None = None
     log_total: Float[Tensor, "*row pair"] | None = None
+    """The logarithm of the sum of exp(logit) over the vocabulary."""
+    others: Float[Tensor, "*row pair"] | None = None
+    """The mean logit of the candidates that are not the answer."""
 
     def unpatched(self) -> "Readout":
         """Row 0 of a sweep's readout."""
-        return Readout(
-            answer=self.answer[0],
-            foil=None if self.foil is None else self.foil[0],
-            log_total=None if self.log_total is None else self.log_total[0],
-        )
+        return self._each(lambda values: values[0])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Readout":
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Readout(**{k: None if v is None else change(v) for k, v in values.items()})
+
+    @staticmethod
+    def stack(rows: Sequence["Readout"]) -> "Readout":
+        """Readouts of one row each as one of all rows."""
+        values = {f.name: [getattr(row, f.name) for row in rows] for f in fields(Readout)}
+        return Readout(**{k: None if v[0] is None else torch.stack(v) for k, v in values.items()})
 
 
 def read_logits(
     logits: Float[Tensor, "pair d_vocab"],
     answer: Int[Tensor, "pair"],
     foil: Int[Tensor, "pair"] | None = None,
+    candidates: Int[Tensor, "candidate"] | None = None,
 ) -> Readout:
     """Everything a metric may read, in float32, from whole rows of logits at END."""
     logits = logits.float()
     rows = torch.arange(len(logits), device=logits.device)
+    answer = answer.to(logits.device)
+    others = None
+    if candidates is not None:
+        of_candidates = logits[:, candidates.to(logits.device)]
+        others = mean_of_others(of_candidates, candidates, answer)
     return Readout(
-        answer=logits[rows, answer.to(logits.device)],
+        answer=logits[rows, answer],
         foil=None if foil is None else logits[rows, foil.to(logits.device)],
         log_total=logits.logsumexp(-1),
+        others=others,
     )
 
 
-def relative_logit(patched: Readout, reference: Readout) -> Float[Tensor, "*row pair"]:
-    """(logit_p - logit_o) / logit_o of the answer: the paper's metric (Algorithm 1).
-
-    NaN, that is left out, where logit_o is not positive: the ratio's sign would mean nothing.
-    """
-    origin = reference.answer
-    return ((patched.answer - origin) / origin).masked_fill(origin <= 0, float("nan"))
-
-
-def logit(patched: Readout, reference: Readout) -> Float[Tensor, "*row pair"]:
-    """Change of the answer's logit."""
-    return patched.answer - reference.answer
-
-
-def logprob(patched: Readout, reference: Readout) -> Float[Tensor, "*row pair"]:
-    """Change of the answer's log-probability, in nats."""
-    return _logprob(patched) - _logprob(reference)
-
-
-def probability(patched: Readout, reference: Readout) -> Float[Tensor, "*row pair"]:
-    """Change of the answer's probability."""
-    return _logprob(patched).exp() - _logprob(reference).exp()
-
-
-def logit_difference(patched: Readout, reference: Readout) -> Float[Tensor, "*row pair"]:
-    """Change of logit(answer) - logit(foil)."""
-    return _over_foil(patched) - _over_foil(reference)
+def mean_of_others(
+    logits: Float[Tensor, "*row pair candidate"],
+    candidates: Int[Tensor, "candidate"],
+    answer: Int[Tensor, "pair"],
+) -> Float[Tensor, "*row pair"]:
+    """The mean logit of the candidates that are not the pair's answer."""
+    other = candidates.to(logits.device) != answer.to(logits.device)[:, None]
+    return (logits * other).sum(-1) / other.sum(-1)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric's function, and what a readout must hold for it."""
+    """One number per pair and run, and how effects on it are expressed."""
 
-    effect: Callable[[Readout, Readout], Tensor]
-    needs_vocabulary: bool = False
-    needs_foil: bool = False
+    value: Callable[[Readout], Float[Tensor, "*row pair"]]
+    reads: Literal["vocabulary", "foil", "candidates"] | None = None
+    """What a readout must hold beside the answer's logit."""
+    share_of: Literal["reference", "total"] | None = None
+    """What the change is divided by: m of the reference run, or the change by the counterfactual
+    run; None: by nothing."""
+
+    def effect(
+        self, patched: Readout, reference: Readout, counterfactual: Readout | None = None
+    ) -> Float[Tensor, "*row pair"]:
+        """The effect of each row and pair; NaN, that is left out, where no share can be stated.
+
+        Args:
+            counterfactual: for a share of the total, of the run on the counterfactual prompts
+        """
+        origin = self.value(reference)
+        change = self.value(patched) - origin
+        if self.share_of == "reference":
+            return (change / origin).masked_fill(origin <= 0, float("nan"))
+        if self.share_of == "total":
+            assert counterfactual is not None, "a share of the total needs the counterfactual run"
+            total = self.value(counterfactual) - origin
+            return (change / total).masked_fill(total.abs() < SMALL_TOTAL, float("nan"))
+        return change
 
 
-METRICS: Mapping[str, Metric] = {
-    "relative_logit": Metric(relative_logit),
-    "logit": Metric(logit),
-    "logprob": Metric(logprob, needs_vocabulary=True),
-    "probability": Metric(probability, needs_vocabulary=True),
-    "logit_difference": Metric(logit_difference, needs_foil=True),
-}
-
-
-def get_metric(name: str, foil: Int[Tensor, "pair"] | None = None) -> Metric:
-    """The metric called `name`. Raises ValueError for an unknown one, or a foil amiss."""
-    if name not in METRICS:
-        raise ValueError(f"expected a metric among {', '.join(METRICS)}, found {name!r}")
-    if METRICS[name].needs_foil != (foil is not None):
-        raise ValueError(
-            f"expected a foil with logit_difference and with no other metric, found {name!r} "
-            f"{'without one' if foil is None else 'with one'}; give foil=, one token a pair, or "
-            "choose the metric that fits"
-        )
-    return METRICS[name]
+def _answer(readout: Readout) -> Float[Tensor, "*row pair"]:
+    return readout.answer
 
 
 def _logprob(readout: Readout) -> Float[Tensor, "*row pair"]:
@@ -112,9 +115,49 @@ def _logprob(readout: Readout) -> Float[Tensor, "*row pair"]:
     return readout.answer - readout.log_total
 
 
+def _probability(readout: Readout) -> Float[Tensor, "*row pair"]:
+    return _logprob(readout).exp()
+
+
 def _over_foil(readout: Readout) -> Float[Tensor, "*row pair"]:
     assert readout.foil is not None, "logit_difference needs the foil's logit"
     return readout.answer - readout.foil
+
+
+def _over_others(readout: Readout) -> Float[Tensor, "*row pair"]:
+    assert readout.others is not None, "digit_contrast needs the candidates' logits"
+    return readout.answer - readout.others
+
+
+METRICS: Mapping[str, Metric] = {
+    "relative_logit": Metric(_answer, share_of="reference"),
+    "logit": Metric(_answer),
+    "logprob": Metric(_logprob, "vocabulary"),
+    "probability": Metric(_probability, "vocabulary"),
+    "logit_difference": Metric(_over_foil, "foil"),
+    "digit_contrast": Metric(_over_others, "candidates"),
+    "share_of_total": Metric(_answer, share_of="total"),
+    "share_of_total_contrast": Metric(_over_others, "candidates", "total"),
+    "share_of_total_probability": Metric(_probability, "vocabulary", "total"),
+}
+"""By name. `relative_logit` is the paper's (Algorithm 1): (logit_p - logit_o) / logit_o of the
+answer, NaN where logit_o is not positive. `logprob` is in nats. `digit_contrast` is the logit of
+the answer less the mean logit of the other candidates, so that a rise of all of them does not move
+it. A share of the total is 0 for no change and 1 for as much as the whole counterfactual prompt
+changes, NaN where that is less than `SMALL_TOTAL`."""
+
+
+def get_metric(name: str, foil: Int[Tensor, "pair"] | None = None) -> Metric:
+    """The metric called `name`. Raises ValueError for an unknown one, or a foil amiss."""
+    if name not in METRICS:
+        raise ValueError(f"expected a metric among {', '.join(METRICS)}, found {name!r}")
+    if (METRICS[name].reads == "foil") != (foil is not None):
+        raise ValueError(
+            f"expected a foil with logit_difference and with no other metric, found {name!r} "
+            f"{'without one' if foil is None else 'with one'}; give foil=, one token a pair, or "
+            "choose the metric that fits"
+        )
+    return METRICS[name]
 
 
 def logit_tolerance(dtype: torch.dtype) -> float:

@@ -4,19 +4,21 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from arith_lens.metrics import METRICS, get_metric, read_logits
+from arith_lens.metrics import METRICS, SMALL_TOTAL, get_metric, read_logits
 
 GENERATOR = torch.Generator().manual_seed(0)
 REFERENCE = 3 * torch.randn(4, 11, generator=GENERATOR)
 PATCHED = 3 * torch.randn(4, 11, generator=GENERATOR)
+COUNTERFACTUAL = 3 * torch.randn(4, 11, generator=GENERATOR)
+CANDIDATES = torch.tensor([0, 1, 2, 9, 10])
 ANSWER = torch.tensor([1, 7, 0, 10])
 FOIL = torch.tensor([2, 2, 2, 2])
 ROWS = torch.arange(4)
 
 
 def effect(name: str) -> torch.Tensor:
-    readouts = (read_logits(logits, ANSWER, FOIL) for logits in (PATCHED, REFERENCE))
-    return METRICS[name].effect(*readouts)
+    runs = (PATCHED, REFERENCE, COUNTERFACTUAL)
+    return METRICS[name].effect(*(read_logits(run, ANSWER, FOIL, CANDIDATES) for run in runs))
 
 
 def test_relative_logit_leaves_out_pairs_whose_logit_is_not_positive() -> None:
@@ -33,10 +35,53 @@ def test_the_others_are_differences_of_what_they_name() -> None:
         "logprob": lambda logits: logits.log_softmax(-1)[ROWS, ANSWER],
         "probability": lambda logits: logits.softmax(-1)[ROWS, ANSWER],
         "logit_difference": lambda logits: logits[ROWS, ANSWER] - logits[ROWS, FOIL],
+        "digit_contrast": contrast_by_hand,
     }
-    assert set(expected) == set(METRICS) - {"relative_logit"}
+    shares = {name for name in METRICS if METRICS[name].share_of}
+    assert set(expected) == set(METRICS) - shares
     for name, read in expected.items():
         assert_close(effect(name), read(PATCHED) - read(REFERENCE))
+
+
+def contrast_by_hand(logits: torch.Tensor) -> torch.Tensor:
+    """Pair 1 has an answer that is no candidate: all candidates are set against it."""
+    rows = []
+    for row, answer in zip(logits, ANSWER.tolist(), strict=True):
+        others = [token for token in CANDIDATES.tolist() if token != answer]
+        rows.append(row[answer] - row[others].mean())
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("share_of_total", lambda logits: logits[ROWS, ANSWER]),
+        ("share_of_total_contrast", contrast_by_hand),
+        ("share_of_total_probability", lambda logits: logits.softmax(-1)[ROWS, ANSWER]),
+    ],
+)
+def test_a_share_of_the_total_is_one_where_the_whole_prompt_is_replaced(name, read) -> None:
+    total = read(COUNTERFACTUAL) - read(REFERENCE)
+    small = total.abs() < SMALL_TOTAL
+    expected = (read(PATCHED) - read(REFERENCE)) / total
+    assert_close(effect(name)[~small], expected[~small])
+    assert torch.equal(effect(name).isnan(), small)
+    assert small.any() == (name == "share_of_total_probability"), "some are left out in one case"
+    readouts = [read_logits(run, ANSWER, FOIL, CANDIDATES) for run in (COUNTERFACTUAL, REFERENCE)]
+    whole = METRICS[name].effect(*readouts, readouts[0])
+    assert_close(whole[~small], torch.ones(int((~small).sum())))
+    nothing = METRICS[name].effect(readouts[1], readouts[1], readouts[0])
+    assert not nothing[~small].any()
+
+
+def test_a_rise_of_all_candidates_does_not_move_the_contrast() -> None:
+    raised = REFERENCE.clone()
+    raised[:, CANDIDATES] += 5
+    readouts = [
+        read_logits(run, ANSWER[:1], None, CANDIDATES) for run in (raised[:1], REFERENCE[:1])
+    ]
+    assert_close(METRICS["digit_contrast"].effect(*readouts), torch.zeros(1), atol=1e-6, rtol=0)
+    assert float(METRICS["logit"].effect(*readouts)) == pytest.approx(5)
 
 
 def test_a_reading_of_half_precision_logits_is_float32() -> None:

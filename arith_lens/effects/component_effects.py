@@ -177,7 +177,10 @@ def _changes(both: BeforeAfter, name: str) -> "DataFrame":
 
 
 def _less(a: Effects, b: Effects) -> Effects:
-    return replace(a, per_pair=a.per_pair - b.per_pair)
+    held = None
+    if a.held_norm is not None and b.held_norm is not None:
+        held = a.held_norm - b.held_norm
+    return replace(a, per_pair=a.per_pair - b.per_pair, held_norm=held)
 
 
 def _check_same(a: Effects, b: Effects) -> None:

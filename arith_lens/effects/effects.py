@@ -62,6 +62,8 @@ class Effects(HasUnits):
     """Names along an axis that is not simply counted, such as the roles of attention."""
     problem: tuple[str, ...] | None = None
     """The problem of each pair; where it is None, reference prompts are counted instead."""
+    held_norm: Float[Tensor, "*component pair"] | None = None
+    """The effects with the final norm's scale held at the reference run's; None: not computed."""
 
     def __post_init__(self) -> None:
         if len(self.axes) != self.per_pair.ndim - 1:
@@ -167,7 +169,36 @@ class Effects(HasUnits):
     def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Effects":
         """The same effects on some of the pairs."""
         rows = torch.arange(self.n_pairs)[mask]
-        return replace(self, per_pair=self.per_pair[..., rows], **chosen_units(self.units, rows))
+        held = None if self.held_norm is None else self.held_norm[..., rows]
+        return replace(
+            self,
+            per_pair=self.per_pair[..., rows],
+            held_norm=held,
+            **chosen_units(self.units, rows),
+        )
+
+    def beside_norm_scale(self) -> "Effects":
+        """The part of each effect that does not act through the final norm's scale.
+
+        It is the effect when the norm divides each patched run by the scale of the reference run:
+        a component that merely makes the residual stream longer, so that the norm shrinks every
+        logit, has none. With `by_norm_scale` it adds up to the effect, pair by pair.
+
+        Raises:
+            ValueError: the effects were computed in another way than by the sweep.
+        """
+        if self.held_norm is None:
+            raise ValueError(
+                "expected effects that are split by the final norm's scale, found effects without "
+                "that; compute them with path_patch(engine='sweep')"
+            )
+        return replace(self, per_pair=self.held_norm, held_norm=None)
+
+    def by_norm_scale(self) -> "Effects":
+        """The part of each effect that acts through the final norm's scale; see
+        `beside_norm_scale`."""
+        beside = self.beside_norm_scale()
+        return replace(beside, per_pair=self.per_pair - beside.per_pair)
 
     def __add__(self, other: "Effects") -> "Effects":
         """The pairs of both, after one another; their references count as different ones.
@@ -184,7 +215,11 @@ class Effects(HasUnits):
             if ours != theirs:
                 raise ValueError(f"expected effects of the same {name}, found {ours} and {theirs}")
         per_pair = torch.cat([self.per_pair, other.per_pair], dim=-1)
-        return replace(self, per_pair=per_pair, **joined_units(self.units, other.units))
+        held = None
+        if self.held_norm is not None and other.held_norm is not None:
+            held = torch.cat([self.held_norm, other.held_norm], dim=-1)
+        units = joined_units(self.units, other.units)
+        return replace(self, per_pair=per_pair, held_norm=held, **units)
 
     def by_template(self) -> dict[str, "Effects"]:
         """Each template's own effects, by its name.
@@ -228,8 +263,9 @@ class Effects(HasUnits):
             if labels is not None:
                 numbers = {name: number for number, name in enumerate(names[unit])}
                 tensors[unit] = torch.tensor([numbers[name] for name in labels], dtype=torch.long)
-        if self.cluster is not None:
-            tensors["cluster"] = self.cluster
+        for name in ("cluster", "held_norm"):
+            if getattr(self, name) is not None:
+                tensors[name] = getattr(self, name)
         header = {
             "kind": "effects",
             "axes": [*self.axes, "pair"],
@@ -258,6 +294,7 @@ class Effects(HasUnits):
             metric=header["metric"],
             paths=header["paths"],
             cluster=tensors.get("cluster"),
+            held_norm=tensors.get("held_norm"),
             **units,
             labels=labels and {axis: tuple(names) for axis, names in labels.items()},
         )
@@ -318,7 +355,7 @@ class Effects(HasUnits):
 
     @property
     def _unit(self) -> str:
-        return "%" if self.metric == "relative_logit" else ""
+        return "%" if self.metric.startswith(("relative_", "share_of_")) else ""
 
     def _legend(self) -> dict[str, Any]:
         from arith_lens import plotting

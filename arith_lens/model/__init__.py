@@ -20,6 +20,7 @@ from arith_lens.model.own_modules import PlainLayer as PlainLayer
 from arith_lens.model.own_modules import end_logits as end_logits
 from arith_lens.model.own_modules import in_float32 as in_float32
 from arith_lens.model.own_modules import layer_inputs as layer_inputs
+from arith_lens.model.own_modules import own_module as own_module
 from arith_lens.model.own_modules import plain_layers as plain_layers
 from arith_lens.model.own_modules import without_bridge as without_bridge
 from arith_lens.model.placement import compute_device as compute_device

@@ -4,6 +4,7 @@ Nothing here guesses how a tokenizer splits; every answer is found by tokenizing
 """
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -127,6 +128,25 @@ def answer_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) 
     """
     after = tokens_after(prompt.ids, answered.ids)
     return after[0] if len(after) == 1 and said(tokenizer, after)[after[0]] == answer else None
+
+
+def digit_tokens(tokenizer: Any, answers: Sequence[int]) -> tuple[int, ...]:
+    """The tokens of the ten digits, written as the answers are: `5` or `Ġ5`.
+
+    Raises:
+        ValueError: an answer that is no single digit, or digits that are not one token each.
+    """
+    written = {re.sub(r"[0-9]", "{}", piece) for piece in pieces(tokenizer, [answers]).values()}
+    form = written.pop()
+    tokens = tokenizer.convert_tokens_to_ids([form.replace("{}", str(d), 1) for d in range(10)])
+    whole = [isinstance(token, int) and token != tokenizer.unk_token_id for token in tokens]
+    if written or form.count("{}") != 1 or not all(whole) or len({*tokens}) < 10:
+        raise ValueError(
+            "expected answers of one digit, each a token of the same form, found "
+            f"{', '.join(sorted({form, *written}))} ({{}} is a digit); give candidates=, the "
+            "tokens that are set against the answer"
+        )
+    return tuple(tokens)
 
 
 def aligned(reference: Prompt, counterfactual: Prompt, operator: Span) -> bool:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.metrics import logit_tolerance
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, weights_loaded
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.recording import Batch, Recording, joined_runs, record_batch
 from arith_lens.path_patching.sweep import Senders
@@ -104,18 +104,19 @@ def certificate_of(
     scale = returned.abs().max().float()
     index = pairs.answer[with_logits].to(returned.device).expand(2, -1)[..., None]
     own = returned.gather(-1, index)[..., 0].float()
-    stream = recording.stream[0].float()
-    stream = stream + (recording.attn_out[0].float() + recording.mlp_out[0].float()).sum(0)
     attention_error, everything = _all_heads(trunk, recording.pairs(chosen))
     logit = trunk.read(everything[None], pairs.answer[chosen]).answer[0]
     return Certificate(
         found={
             "sum of the heads' writes and the bias = attn_out": attention_error,
-            "unpatched row = the model's residual stream": _error(ends, stream),
+            "unpatched row = the model's residual stream": _error(ends, recording.end(0)),
             "unpatched row = the model's logit": _error(values[0, with_logits], own[0], scale),
             "z = z of another run of the prompt": _repetition_error(recording, repeated, "z"),
             "mlp_out = mlp_out of another run of the prompt": _repetition_error(
                 recording, repeated, "mlp_out"
+            ),
+            "final norm = a linear map, divided by its scale": _norm_error(
+                trunk, ends[chosen], everything
             ),
             "patched with all of X_c = the model's logit of X_c": _error(
                 logit, own[1, [with_logits.index(pair) for pair in chosen]], scale
@@ -125,6 +126,20 @@ def certificate_of(
         n_pairs=len(chosen),
         vacuous=_is_vacuous(recording, pairs, senders),
     )
+
+
+def _norm_error(
+    trunk: Trunk, rows: Float[Tensor, "pair d_model"], others: Float[Tensor, "pair d_model"]
+) -> float:
+    """With one scale for all, the norm of a sum must be the sum of the norms, the bias once."""
+    with weights_loaded(*trunk.last):
+        scale = trunk.final_scale
+
+        def held(some: Float[Tensor, "pair d_model"]) -> Float[Tensor, "pair d_model"]:
+            return scale.exchanged(trunk.final_norm(some), some, rows)
+
+        rows, others = rows.float(), others.float().to(rows.device)
+        return _error(held(rows + others), held(rows) + held(others) - scale.bias)
 
 
 def checked_pairs(lengths: Int[Tensor, "pair"]) -> list[int]:

@@ -103,7 +103,7 @@ def _hooks(model: HookedLike, question: Question, shard: PromptPairs) -> tuple[i
     vocabulary = 2 * model.cfg.d_model * model.cfg.d_vocab
     return (
         2 * n_pairs * forward,
-        n_pairs * (1 + len(question.components)) * (forward + vocabulary),
+        n_pairs * (1 + len(question.components) + question.reads_total) * (forward + vocabulary),
         hooks_peak(model, n_pairs, length),
     )
 
@@ -113,22 +113,24 @@ def rows_flops(model: HookedLike, question: Question) -> int:
     senders = question.senders
     recomputed = question.paths == "via_mlps"
     passing = senders.rows_through_mlps() if recomputed else [0] * question.n_layers
-    return flops_of_rows(model, question, passing, senders.n_rows)
+    n_read = 2 * senders.n_rows + question.reads_total  # with the norm's own scale, and held
+    return flops_of_rows(model, question, passing, n_read)
 
 
 def flops_of_rows(
-    model: HookedLike, question: Question, passing: Sequence[int], n_rows: int
+    model: HookedLike, question: Question, passing: Sequence[int], n_read: int
 ) -> int:
     """One pair: heads' writes, MLPs of one token a row, and what is read of a row.
 
-    `passing` says how many rows pass each layer's MLP; `n_rows` are read.
+    `passing` says how many rows pass each layer's MLP; `n_read` rows are read.
     """
     cfg = model.cfg
     mlps = [matrix_elements(block.mlp) for block in model.blocks]
     through_mlps = sum(rows * size for rows, size in zip(passing, mlps, strict=True))
     writes = sum(map(len, question.senders.heads)) * cfg.d_head * cfg.d_model
     columns = 1 + question.reads_foil + question.reads_vocabulary * cfg.d_vocab
-    return 2 * (through_mlps + writes + n_rows * cfg.d_model * columns)
+    columns += len(question.candidates or ())
+    return 2 * (through_mlps + writes + n_read * cfg.d_model * columns)
 
 
 def forward_flops(model: HookedLike, length: int) -> int:

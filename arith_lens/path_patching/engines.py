@@ -26,6 +26,7 @@ from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.metrics import METRICS, Readout, get_metric
 from arith_lens.model import HookedLike, active_hooks
 from arith_lens.pairs import PromptPairs, check_pairs
+from arith_lens.pairs.tokens import digit_tokens
 from arith_lens.path_patching.certificate import (
     Certificate,
     certificate_of,
@@ -49,6 +50,8 @@ class Question:
     metric: str
     n_layers: int
     n_heads: int
+    candidates: tuple[int, ...] | None = None
+    """Tokens that are set against the answer, for metrics that read them."""
     own_tokens: int | None = None
     """How many tokens at the end of each prompt are recorded for it alone; None: all of them."""
 
@@ -58,22 +61,39 @@ class Question:
 
     @property
     def reads_vocabulary(self) -> bool:
-        return METRICS[self.metric].needs_vocabulary
+        return METRICS[self.metric].reads == "vocabulary"
 
     @property
     def reads_foil(self) -> bool:
-        return METRICS[self.metric].needs_foil
+        return METRICS[self.metric].reads == "foil"
 
-    def effects(self, readout: Readout) -> Float[Tensor, "row pair"]:
+    @property
+    def reads_total(self) -> bool:
+        """Whether the metric also reads the counterfactual run."""
+        return METRICS[self.metric].share_of == "total"
+
+    @property
+    def candidate_tokens(self) -> Int[Tensor, "candidate"] | None:
+        return None if self.candidates is None else torch.tensor(self.candidates)
+
+    def effects(
+        self, readout: Readout, counterfactual: Readout | None
+    ) -> Float[Tensor, "row pair"]:
         """Row 0: the unpatched logit of the answer; then each sender's effect.
 
         Raises FloatingPointError where a patched logit is not finite.
         """
-        return effects_of(readout, self.metric, [f"with {who} patched" for who in self.components])
+        names = [f"with {who} patched" for who in self.components]
+        return effects_of(readout, self.metric, names, counterfactual)
 
 
-def effects_of(readout: Readout, metric: str, rows: Sequence[str]) -> Float[Tensor, "row pair"]:
+def effects_of(
+    readout: Readout, metric: str, rows: Sequence[str], counterfactual: Readout | None = None
+) -> Float[Tensor, "row pair"]:
     """Row 0: the unpatched logit of the answer; then the effect of each of the other `rows`.
+
+    Args:
+        counterfactual: of the run on the counterfactual prompts, for shares of the total
 
     Raises FloatingPointError where a logit is not finite, naming its row.
     """
@@ -84,7 +104,7 @@ def effects_of(readout: Readout, metric: str, rows: Sequence[str]) -> Float[Tens
             f"expected finite logits, found NaN or infinity {where}; load the model in a wider "
             "dtype (bfloat16 or float32), and check its weights"
         )
-    changes = METRICS[metric].effect(readout, readout.unpatched())
+    changes = METRICS[metric].effect(readout, readout.unpatched(), counterfactual)
     return torch.cat([readout.answer[:1], changes[1:]])
 
 
@@ -96,6 +116,7 @@ def ask(
     metric: str,
     foil: Int[Tensor, "foil"] | None,
     pairs: PromptPairs,
+    candidates: Sequence[int] | None = None,
 ) -> Question:
     """The question, once it makes sense for this model. Raises as `path_patch` does."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
@@ -107,8 +128,43 @@ def ask(
     if foil is not None and len(foil) != len(pairs):
         raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
     check_pairs(model, pairs)
-    chosen = _in_order(senders, n_layers, n_heads)
-    return Question(chosen, cast(Paths, paths), metric, n_layers, n_heads, own_tokens(model, pairs))
+    return Question(
+        components=_in_order(senders, n_layers, n_heads),
+        paths=cast(Paths, paths),
+        metric=metric,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        candidates=_candidates(model, pairs, metric, candidates),
+        own_tokens=own_tokens(model, pairs),
+    )
+
+
+def _candidates(
+    model: HookedLike, pairs: PromptPairs, metric: str, chosen: Sequence[int] | None
+) -> tuple[int, ...] | None:
+    """The tokens that are set against the answers: those chosen, else the ten digits."""
+    if METRICS[metric].reads != "candidates":
+        if chosen is not None:
+            raise ValueError(
+                f"expected candidates with a metric that reads them, found the metric {metric!r}; "
+                "leave candidates out, or choose digit_contrast"
+            )
+        return None
+    if chosen is None:
+        return digit_tokens(model.tokenizer, pairs.answer.tolist())
+    tokens = tuple(dict.fromkeys(int(token) for token in chosen))
+    if not all(0 <= token < int(model.cfg.d_vocab) for token in tokens):
+        raise ValueError(
+            f"expected candidates from 0 to {int(model.cfg.d_vocab) - 1}, found {tokens}; give "
+            "token ids of this model"
+        )
+    alone = [answer for answer in pairs.answer.tolist() if not {*tokens} - {answer}]
+    if alone:
+        raise ValueError(
+            f"expected a candidate beside each answer, found {tokens} and the answer {alone[0]}; "
+            "give two tokens or more"
+        )
+    return tokens
 
 
 def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:
@@ -151,12 +207,15 @@ class Propagation:
     """Unpatched in row 0."""
     names: Sequence[str]
     """What each of the other rows is: `with 12.22 patched`."""
+    splits_norm: bool = False
+    """Whether each row is also read with the final norm's scale held at the reference run's."""
 
     @classmethod
     def of(cls, question: Question) -> "Propagation":
         """That of a path patching: a row a sender."""
         rows = sweep if question.paths == "via_mlps" else direct_rows
-        return cls(rows, [f"with {sender} patched" for sender in question.components])
+        names = [f"with {sender} patched" for sender in question.components]
+        return cls(rows, names, splits_norm=True)
 
 
 @dataclass(frozen=True)
@@ -170,10 +229,16 @@ class HookEngine:
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
         asked = self.question
-        readout = patched_readouts(
-            self.model, pairs, asked.components, paths=asked.paths, foil=foil
+        readouts = patched_readouts(
+            self.model,
+            pairs,
+            asked.components,
+            paths=asked.paths,
+            foil=foil,
+            candidates=asked.candidate_tokens,
+            total=asked.reads_total,
         )
-        return asked.effects(readout)
+        return asked.effects(*readouts)
 
     def of(self, sender: Component) -> "HookEngine":
         """The same for one sender."""
@@ -236,9 +301,10 @@ class SweepEngine:
 
         def part(chosen: slice) -> Tensor:
             chosen_foil = None if foil is None else foil[chosen]
-            rows = self.propagation.rows(self.trunk, recording.pairs(chosen), self.question.senders)
+            part = recording.pairs(chosen)
+            rows = self.propagation.rows(self.trunk, part, self.question.senders)
             ends[chosen] = rows[0].cpu()
-            return self._effects(rows, pairs.answer[chosen], chosen_foil)
+            return self._effects(rows, part, pairs.answer[chosen], chosen_foil)
 
         n_rows = 1 + len(self.propagation.names)
         one_pair = rows_bytes(n_rows, recording.stream.shape[-1])
@@ -266,9 +332,25 @@ class SweepEngine:
     def _effects(
         self,
         rows: Float[Tensor, "row pair d_model"],
+        recording: Recording,
         answer: Int[Tensor, "pair"],
         foil: Int[Tensor, "pair"] | None,
-    ) -> Float[Tensor, "row pair"]:
-        question = self.question
-        readout = self.trunk.read(rows, answer, foil, vocabulary=question.reads_vocabulary)
-        return effects_of(readout, question.metric, self.propagation.names)
+    ) -> Float[Tensor, "value pair"]:
+        """Row 0: the unpatched logit; then the effects; then, for path patching, the effects with
+        the final norm's scale held at the reference run's."""
+        question, names = self.question, self.propagation.names
+        columns: Any = (answer, foil, question.candidate_tokens)
+
+        def read(some: Tensor, scale_of: Tensor | None = None) -> Readout:
+            vocabulary = question.reads_vocabulary
+            return self.trunk.read(some, *columns, vocabulary=vocabulary, scale_of=scale_of)
+
+        readout, total = read(rows), None
+        if question.reads_total:
+            counterfactual = recording.end(1)[None]
+            total = read(counterfactual).unpatched()
+        values = effects_of(readout, question.metric, names, total)
+        if not self.propagation.splits_norm:
+            return values
+        held = read(rows, rows[0])
+        return torch.cat([values, effects_of(held, question.metric, names, total)[1:]])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from arith_lens.components import (
@@ -40,14 +40,18 @@ def patched_readouts(
     *,
     paths: Paths,
     foil: Int[Tensor, "pair"] | None = None,
-) -> Readout:
-    """The logits at END, unpatched in row 0, then with each sender patched, [row pair]."""
+    candidates: Int[Tensor, "candidate"] | None = None,
+    total: bool = False,
+) -> tuple[Readout, Readout | None]:
+    """The logits at END, unpatched in row 0, then with each sender patched, [row pair]; and, for
+    `total`, those of the counterfactual prompts, [pair].
+    """
 
     def interventions(reference: Activations, counterfactual: Activations) -> Interventions:
         held = held_hooks(range(len(model.blocks)), reference, paths)
         return [held, *(held + sender_hooks(sender, counterfactual) for sender in senders)]
 
-    return readouts_of(model, pairs, interventions, foil=foil)
+    return readouts_of(model, pairs, interventions, foil=foil, candidates=candidates, total=total)
 
 
 @torch.no_grad()
@@ -57,8 +61,11 @@ def readouts_of(
     interventions: Callable[[Activations, Activations], Interventions],
     *,
     foil: Int[Tensor, "pair"] | None = None,
-) -> Readout:
-    """The logits at END of the reference prompts under each list of hooks, [row pair].
+    candidates: Int[Tensor, "candidate"] | None = None,
+    total: bool = False,
+) -> tuple[Readout, Readout | None]:
+    """The logits at END of the reference prompts under each list of hooks, [row pair]; and, for
+    `total`, those of the counterfactual prompts without any, [pair].
 
     `interventions` makes them from z and MLP outputs of both runs, the counterfactual's at END.
     """
@@ -75,13 +82,15 @@ def readouts_of(
             f"one of their hook points ({error.args[0]}); path patching cannot be done on it"
         ) from error
     counterfactual = record(model, pairs.counterfactual, names, attention_mask=mask, positions=-1)
-    rows = []
-    for hooks in interventions(reference, counterfactual):
+
+    def read(tokens: Int[Tensor, "pair pos"], hooks: list[NamedHook]) -> Readout:
         logits = model.run_with_hooks(
             tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
         )
-        rows.append(read_logits(logits[:, -1], pairs.answer, foil))
-    return _stack(rows)
+        return read_logits(logits[:, -1], pairs.answer, foil, candidates)
+
+    rows = [read(tokens, hooks) for hooks in interventions(reference, counterfactual)]
+    return Readout.stack(rows), read(pairs.counterfactual.to(device), []) if total else None
 
 
 def held_hooks(layers: Sequence[int], reference: Activations, paths: Paths) -> list[NamedHook]:
@@ -96,15 +105,3 @@ def sender_hooks(sender: Component, counterfactual: Activations) -> list[NamedHo
     if isinstance(sender, Head):
         return patch_heads([sender], counterfactual, positions=-1)
     return patch_mlps([sender], counterfactual, positions=-1)
-
-
-def _stack(rows: Sequence[Readout]) -> Readout:
-    def stacked(values: Sequence[Float[Tensor, "pair"] | None]) -> Tensor | None:
-        present = [value for value in values if value is not None]
-        return torch.stack(present) if present else None
-
-    return Readout(
-        answer=torch.stack([row.answer for row in rows]),
-        foil=stacked([row.foil for row in rows]),
-        log_total=stacked([row.log_total for row in rows]),
-    )

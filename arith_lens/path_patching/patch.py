@@ -7,6 +7,7 @@ continues with the shards that are missing, and ends with the same bits as one w
 import hashlib
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ def path_patch(
     paths: str = "via_mlps",
     metric: str = "relative_logit",
     foil: Int[Tensor, "pair"] | None = None,
+    candidates: Sequence[int] | None = None,
     engine: str = "sweep",
     certify: bool = True,
     spot_checks: int = 0,
@@ -60,8 +62,11 @@ def path_patch(
             all other heads held (the paper's figures); `"direct"`: the residual stream alone;
             `"total"`: everything (`engine="hooks"` only).
         metric: one of `metrics.METRICS`. `relative_logit` leaves out pairs whose logit is not
-            positive, and counts them.
+            positive, and shares of the total those on which the whole counterfactual prompt
+            changes next to nothing; both are counted.
         foil: for `logit_difference`, the token to set against each answer.
+        candidates: for `digit_contrast`, the tokens whose mean logit is set against the answer's;
+            None: the ten digits, written as the answers are.
         engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, for all.
         certify: first prove on a few pairs that the sweep reproduces the model.
         spot_checks: recompute so many random (sender, pair) cells by hooks; the largest difference
@@ -74,7 +79,9 @@ def path_patch(
             have none or several, if not given.
 
     Returns:
-        Effects a pair, of heads [layer head pair] and of MLPs [layer pair], on the CPU.
+        Effects per pair, of heads [layer head pair] and of MLPs [layer pair], on the CPU. By the
+        sweep, each is also split into the part through the final norm's scale and the rest
+        (`Effects.by_norm_scale`, `Effects.beside_norm_scale`).
 
     Raises:
         UnsupportedTrunk: the sweep does not fit this model (post-norm, parallel blocks, ...).
@@ -86,7 +93,9 @@ def path_patch(
     """
     if spot_checks < 0:
         raise ValueError(f"expected spot_checks of 0 or more, found {spot_checks}")
-    question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
+    question = ask(
+        model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
+    )
     compute = engine_for(engine, model, question, certify=certify)
     size = shard_size(batch_size, engine)
     settings = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
@@ -97,7 +106,9 @@ def path_patch(
         return ComponentEffects.from_arrays(arrays)
     values, notes = by_shards(compute, pairs, foil, size, slot=slot, progress=progress)
     warn_of_ratios(values[0], metric)
-    effects = _component_effects(values, pairs, question)
+    held = values[1 + len(question.components) :]
+    values = values[: 1 + len(question.components)]
+    effects = _component_effects(values, held, pairs, question)
     computation = {
         **settings,
         "n_pairs": len(pairs),
@@ -136,20 +147,30 @@ def question_details(question: Question, foil: Int[Tensor, "pair"] | None) -> di
     return {
         "method": "path_patch",
         "senders": [str(sender) for sender in question.components],
+        "candidates": question.candidates,
         "foil_sha256": foils and hashlib.sha256(foils).hexdigest(),
     }
 
 
 def _component_effects(
-    values: Float[Tensor, "row pair"], pairs: PromptPairs, question: Question
+    values: Float[Tensor, "row pair"],
+    held: Float[Tensor, "held_row pair"],
+    pairs: PromptPairs,
+    question: Question,
 ) -> tuple[Effects, Effects]:
-    heads, mlps = question.senders.split(values[1:], question.n_heads)
+    """Of heads and of MLPs. `held` are the effects with the final norm's scale held, if any."""
+    split = question.senders.split
+    heads, mlps = split(values[1:], question.n_heads)
+    held_heads, held_mlps = split(held, question.n_heads) if len(held) else (None, None)
     common: dict[str, Any] = {
         "metric": question.metric,
         "paths": question.paths,
         **pairs.units,
     }
-    return Effects(heads, HEADS, **common), Effects(mlps, MLPS, **common)
+    return (
+        Effects(heads, HEADS, **common, held_norm=held_heads),
+        Effects(mlps, MLPS, **common, held_norm=held_mlps),
+    )
 
 
 def _name(pairs: PromptPairs) -> str:
@@ -158,7 +179,7 @@ def _name(pairs: PromptPairs) -> str:
 
 
 def n_left_out(values: Float[Tensor, "row pair"]) -> int:
-    """How many pairs have no effect at all: their logit was not positive."""
+    """How many pairs have no effect at all: no share of theirs can be stated."""
     return int(values[1:].isnan().all(0).sum())
 
 

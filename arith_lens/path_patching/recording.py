@@ -35,6 +35,11 @@ class Recording:
     """What the model returned for all pairs, or for those whose logits were wanted; None where
     none were."""
 
+    def end(self, run: int) -> Float[Tensor, "pair d_model"]:
+        """The residual stream before the final norm."""
+        written = self.attn_out[run].float() + self.mlp_out[run].float()
+        return self.stream[run].float() + written.sum(0)
+
     def pairs(self, chosen: slice | list[int]) -> "Recording":
         """The recording of some of the pairs, without logits."""
         return Recording(

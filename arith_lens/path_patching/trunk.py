@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.components import NamedHook
-from arith_lens.metrics import Readout
+from arith_lens.metrics import Readout, mean_of_others
 from arith_lens.model import (
     HookedLike,
     compute_device,
@@ -24,6 +24,7 @@ from arith_lens.model import (
     is_offloaded,
     lacks_weights,
     layers_with_weights,
+    own_module,
     weights_loaded,
 )
 
@@ -77,6 +78,8 @@ class Trunk:
     attentions: Sequence[Any]
     """For each layer, what has W_O [n_heads d_head d_model], and b_O [d_model] if there is one."""
     final_norm: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
+    final_scale: "NormScale"
+    """What the final norm divides by."""
     unembed: Any
     """What has W_U [d_model d_vocab], and b_U [d_vocab] where there is one."""
     last: tuple[Any, ...]
@@ -123,18 +126,75 @@ class Trunk:
         rows: Float[Tensor, "row pair d_model"],
         answer: Int[Tensor, "pair"],
         foil: Int[Tensor, "pair"] | None = None,
+        candidates: Int[Tensor, "candidate"] | None = None,
         *,
         vocabulary: bool = False,
+        scale_of: Float[Tensor, "pair d_model"] | None = None,
     ) -> Readout:
-        """Final norm and the columns of W_U that are asked for; the vocabulary in chunks."""
+        """Final norm and the columns of W_U that are wanted; the vocabulary in chunks.
+
+        Args:
+            scale_of: rows whose scale the final norm divides by, in place of each row's own
+        """
         with weights_loaded(*self.last):
             ends = _Unembedding.of(self.unembed)
-            final = self.final_norm(rows).to(ends.w_u.device)
+            final = self.final_norm(rows)
+            if scale_of is not None:
+                final = self.final_scale.exchanged(final, rows, scale_of)
+            final, others = final.to(ends.w_u.device), None
+            if candidates is not None:
+                others = mean_of_others(ends.logits_of(final, candidates), candidates, answer)
             return Readout(
                 answer=ends.logit_of(final, answer),
                 foil=None if foil is None else ends.logit_of(final, foil),
                 log_total=ends.log_total(final) if vocabulary else None,
+                others=others,
             )
+
+
+@dataclass(frozen=True)
+class NormScale:
+    """What a norm divides by: sqrt(mean(x^2) + eps), of x less its mean where it centres."""
+
+    norm: Any
+    """The model's own LayerNorm or RMSNorm."""
+    of_rows: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
+    """What it puts out, in float32."""
+
+    def centres(self, rows: Float[Tensor, "*row d_model"]) -> bool:
+        """Whether a constant that is added to a row changes nothing."""
+        row = rows.flatten(0, -2)[:1].float()
+        size = row.abs().mean()
+        change = self.of_rows(row + size) - self.of_rows(row)
+        return bool(change.abs().max() < 1e-3 * self.of_rows(row).abs().max())
+
+    @property
+    def bias(self) -> Float[Tensor, "d_model"] | float:
+        """What the norm adds after the division."""
+        bias = getattr(self.norm, "bias", None)
+        return bias.float() if isinstance(bias, Tensor) else 0.0
+
+    def __call__(self, rows: Float[Tensor, "*row d_model"]) -> Float[Tensor, "*row 1"]:
+        """The scale of each row."""
+        rows = rows.float()
+        if self.centres(rows):
+            rows = rows - rows.mean(-1, keepdim=True)
+        eps = getattr(self.norm, "variance_epsilon", None) or getattr(self.norm, "eps", None) or 0.0
+        return (rows.square().mean(-1, keepdim=True) + eps).sqrt()
+
+    def exchanged(
+        self,
+        out: Float[Tensor, "*row d_model"],
+        rows: Float[Tensor, "*row d_model"],
+        scale_of: Float[Tensor, "*other d_model"],
+    ) -> Float[Tensor, "*row d_model"]:
+        """What the norm would put out for `rows`, divided by the scale of other rows.
+
+        Args:
+            out: what it puts out for `rows`
+        """
+        ratio = (self(rows) / self(scale_of)).to(out.device)
+        return (out - self.bias) * ratio + self.bias
 
 
 @dataclass(frozen=True)
@@ -155,6 +215,13 @@ class _Unembedding:
             final, self.w_u[:, token].float(), "row pair d_model, d_model pair -> row pair"
         )
         return logits if self.b_u is None else logits + self.b_u[token].float()
+
+    def logits_of(
+        self, final: Float[Tensor, "row pair d_model"], tokens: Int[Tensor, "token"]
+    ) -> Float[Tensor, "row pair token"]:
+        tokens = tokens.to(self.w_u.device)
+        logits = final @ self.w_u[:, tokens].float()
+        return logits if self.b_u is None else logits + self.b_u[tokens].float()
 
     def log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
         flat = final.flatten(0, 1)
@@ -182,6 +249,7 @@ def trunk_of(model: HookedLike) -> Trunk:
         mlps=[_mlp_path(block) for block in blocks],
         attentions=[block.attn for block in blocks],
         final_norm=in_float32(model.ln_final),
+        final_scale=NormScale(own_module(model.ln_final), in_float32(model.ln_final)),
         unembed=model.unembed,
         last=(model.ln_final, model.unembed),
         mlp_rows=mlp_rows(model),

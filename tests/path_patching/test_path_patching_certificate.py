@@ -35,6 +35,7 @@ CHECKS = {
     "logit": "unpatched row = the model's logit",
     "null heads": "z = z of another run of the prompt",
     "null mlps": "mlp_out = mlp_out of another run of the prompt",
+    "norm": "final norm = a linear map, divided by its scale",
     "all": "patched with all of X_c = the model's logit of X_c",
 }
 
@@ -247,7 +248,7 @@ def test_senders_that_change_nothing_certify_nothing(llama: Any) -> None:
 def test_every_check_is_seen_to_fail_alone_or_where_another_cannot_pass() -> None:
     """What breaks the MLPs or the logit of X_r breaks the logit of X_c too; that of X_c alone, and
     the halves of the null check, are broken one by one in tests of their own."""
-    assert set.union(*(seen for *_, seen in BREAKAGES)) == set(CHECKS)
+    assert set.union(*(seen for *_, seen in BREAKAGES)) == set(CHECKS) - {"norm"}
     assert {"heads"} in [seen for *_, seen in BREAKAGES]
 
 
@@ -267,6 +268,17 @@ def test_the_counterfactual_run_is_checked_by_itself(
         path_patch(model, pairs)
     failed = [line for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
     assert [line.split("  ")[-1] for line in failed] == [CHECKS["all"]]
+
+
+def test_a_norm_whose_scale_is_another_is_found_out(
+    model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that centres, taken for one that does not."""
+    monkeypatch.setattr(trunk.NormScale, "centres", lambda *_: True)
+    with pytest.raises(CertificateError) as caught:
+        path_patch(model, pairs)
+    failed = [line for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
+    assert [line.split("  ")[-1] for line in failed] == [CHECKS["norm"]]
 
 
 def test_dropout_that_was_left_on_is_found_out(make_model: Callable[..., Any]) -> None:

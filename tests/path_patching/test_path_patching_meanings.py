@@ -5,11 +5,17 @@ from typing import Any
 import pytest
 import torch
 from oracles import Raw, effect, make_pairs
+from support.families import SWEPT
 from torch import Tensor
 from torch.testing import assert_close
 
+from arith_lens import metrics
 from arith_lens.components import Head, Mlp
+from arith_lens.effects import ComponentEffects
+from arith_lens.metrics import METRICS
+from arith_lens.model import load_model
 from arith_lens.path_patching import path_patch
+from arith_lens.path_patching.trunk import trunk_of
 
 ROWS = torch.arange(5)
 
@@ -31,7 +37,26 @@ def raw(request: pytest.FixtureRequest, model: Any, make_hf: Any) -> Any:
     return hf
 
 
-def expected(metric: str, patched: Tensor, origin: Tensor, answer: Tensor, foil: Tensor) -> Tensor:
+SMALL = 1e-3
+CANDIDATES = [5, 17, 40, 71]
+
+
+def contrast(logits: Tensor, answer: Tensor) -> Tensor:
+    """The answer's logit less the mean of the other candidates', pair by pair."""
+    others = [[token for token in CANDIDATES if token != one] for one in answer.tolist()]
+    means = [row[tokens].mean() for row, tokens in zip(logits, others, strict=True)]
+    return logits[ROWS, answer] - torch.stack(means)
+
+
+def expected(
+    metric: str,
+    patched: Tensor,
+    runs: list[Tensor],
+    answer: Tensor,
+    foil: Tensor,
+) -> Tensor:
+    origin, counterfactual = runs
+
     def read(logits: Tensor) -> Tensor:
         return {
             "relative_logit": lambda: logits[ROWS, answer],
@@ -39,32 +64,118 @@ def expected(metric: str, patched: Tensor, origin: Tensor, answer: Tensor, foil:
             "logprob": lambda: logits.log_softmax(-1)[ROWS, answer],
             "probability": lambda: logits.softmax(-1)[ROWS, answer],
             "logit_difference": lambda: logits[ROWS, answer] - logits[ROWS, foil],
+            "digit_contrast": lambda: contrast(logits, answer),
+            "share_of_total": lambda: logits[ROWS, answer],
+            "share_of_total_contrast": lambda: contrast(logits, answer),
+            "share_of_total_probability": lambda: logits.softmax(-1)[ROWS, answer],
         }[metric]()
 
     change = read(patched) - read(origin)
+    if metric.startswith("share_of_total"):
+        total = read(counterfactual) - read(origin)
+        return torch.where(total.abs() < SMALL, torch.nan, change / total)
     return change / read(origin) if metric == "relative_logit" else change
 
 
 @pytest.mark.parametrize("paths", ["via_mlps", "direct", "total"])
-def test_every_metric_is_its_formula_on_raw_logits(model: Any, raw: Any, paths: str) -> None:
+def test_every_metric_is_its_formula_on_raw_logits(
+    model: Any, raw: Any, paths: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Padded prompts of unequal lengths; grouped queries; a head in a late layer."""
+    monkeypatch.setattr(metrics, "SMALL_TOTAL", SMALL)  # no probability of these models is large
     pairs = make_pairs(model)
     oracle, last = Raw(raw, pairs), model.cfg.n_layers - 1
     senders: list[Head | Mlp] = [Head(0, 1), Head(last - 1, 0), Mlp(0), Mlp(last)]
     logits = {sender: oracle.patched(sender, paths) for sender in senders}
     foil = (pairs.answer + 1) % model.cfg.d_vocab
     engine = "hooks" if paths == "total" else "sweep"
-    for metric in ("relative_logit", "logit", "logprob", "probability", "logit_difference"):
-        given = foil if metric == "logit_difference" else None
-        result = path_patch(
-            model, pairs, senders=senders, paths=paths, metric=metric, engine=engine, foil=given
-        )
+    for metric, description in METRICS.items():
+        given = foil if description.reads == "foil" else None
+        chosen = CANDIDATES if description.reads == "candidates" else None
+        options: dict[str, Any] = {"paths": paths, "metric": metric, "engine": engine}
+        result = path_patch(model, pairs, senders=senders, foil=given, candidates=chosen, **options)
         sizes = []
         for sender in senders:
-            right = expected(metric, logits[sender], oracle.logits[0], pairs.answer, foil)
-            assert_close(effect(result, sender), right, atol=oracle.tolerance, rtol=1e-4)
-            sizes.append(float(right.abs().max()))
+            right = expected(metric, logits[sender], oracle.logits, pairs.answer, foil)
+            found = effect(result, sender)
+            atol = oracle.tolerance * (10 if description.share_of == "total" else 1)
+            assert_close(found, right, atol=atol, rtol=1e-4, equal_nan=True)
+            sizes.append(float(right.nan_to_num().abs().max()))
         assert max(sizes) > 20 * oracle.tolerance, "the test must be able to fail"
+
+
+@pytest.mark.parametrize("paths", ["via_mlps", "direct"])
+def test_the_norms_scale_is_a_part_of_the_effect(model: Any, raw: Any, paths: str) -> None:
+    """The oracle divides END's row by the scale of the unpatched run, in the model's own norm."""
+    pairs = make_pairs(model)
+    oracle, last = Raw(raw, pairs), model.cfg.n_layers - 1
+    senders: list[Head | Mlp] = [Head(0, 1), Head(last - 1, 0), Mlp(0), Mlp(last)]
+    norm, scales = raw.model.norm, []
+
+    def hold(module: Any, given: Any, out: Tensor) -> Tensor:
+        rows = given[0][:, -1].double()
+        scale = (rows.square().mean(-1, keepdim=True) + module.variance_epsilon).sqrt()
+        if not scales:
+            scales.append(scale)
+        held = out.clone()
+        held[:, -1] = (rows / scales[0] * module.weight.double()).float()
+        return held
+
+    handle = norm.register_forward_hook(hold)
+    reference = oracle.run(pairs.reference, [])
+    assert_close(reference, oracle.logits[0], atol=oracle.tolerance, rtol=1e-4)
+    held = {sender: oracle.patched(sender, paths) for sender in senders}
+    handle.remove()
+    result = path_patch(model, pairs, senders=senders, paths=paths, metric="logit")
+    beside = ComponentEffects(
+        result.heads.beside_norm_scale(), result.mlps.beside_norm_scale(), result.logit
+    )
+    by = ComponentEffects(result.heads.by_norm_scale(), result.mlps.by_norm_scale(), result.logit)
+    sizes = []
+    for sender in senders:
+        right = (held[sender] - reference)[ROWS, pairs.answer]
+        assert_close(effect(beside, sender), right, atol=oracle.tolerance, rtol=1e-4)
+        parts = effect(beside, sender) + effect(by, sender)
+        assert_close(parts, effect(result, sender), atol=1e-6, rtol=1e-6)
+        sizes.append(float(effect(by, sender).abs().max()))
+    assert max(sizes) > 20 * oracle.tolerance, "the test must be able to fail"
+
+
+def test_layer_norms_are_split_too(tokenizer: Any) -> None:
+    """GPT-2's norm centres and has a bias."""
+    model = load_model((SWEPT["GPT-2"].make(len(tokenizer)), tokenizer))
+    pairs = make_pairs(model)
+    own = trunk_of(model)
+    rows = torch.randn(3, 5, model.cfg.d_model)
+    centred = rows - rows.mean(-1, keepdim=True)
+    norm = own.final_scale.norm
+    weight, bias = norm.weight, norm.bias
+    scale = (centred[0].square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    by_hand = centred / scale * weight + bias
+    exchanged = own.final_scale.exchanged(own.final_norm(rows), rows, rows[0])
+    assert_close(exchanged, by_hand, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(exchanged[1:], own.final_norm(rows)[1:], atol=1e-2)
+    result = path_patch(model, pairs, metric="logit")
+    assert result.heads.by_norm_scale().per_pair.abs().max() > 1e-3
+
+
+def test_effects_by_hooks_are_not_split_and_say_so(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    result = path_patch(llama, pairs, senders=[Head(0, 0)], engine="hooks")
+    with pytest.raises(ValueError, match=r"engine='sweep'"):
+        result.heads.by_norm_scale()
+
+
+def test_candidates_amiss_are_refused(llama: Any) -> None:
+    pairs = make_pairs(llama)
+    with pytest.raises(ValueError, match="leave candidates out"):
+        path_patch(llama, pairs, candidates=[3, 4])
+    with pytest.raises(ValueError, match="token ids of this model"):
+        path_patch(llama, pairs, metric="digit_contrast", candidates=[3, 10**6])
+    with pytest.raises(ValueError, match="two tokens or more"):
+        path_patch(llama, pairs, metric="digit_contrast", candidates=[int(pairs.answer[0])])
+    with pytest.raises(ValueError, match="expected answers of one digit"):
+        path_patch(llama, pairs, metric="digit_contrast")
 
 
 @pytest.mark.parametrize("paths", ["direct", "total"])
