@@ -7,7 +7,6 @@ tokenizer only, never weights. Prints the table and saves it as CSV and HTML.
 """
 
 import base64
-import html
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +17,7 @@ import tyro
 from arith_lens.model.checkpoints import find_checkpoint, load_tokenizer, read_config
 from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import template_facts
+from arith_lens.plotting.markup import render
 from arith_lens.templates import FIGURE_10
 from experiments.command import command, exit_on_user_error
 
@@ -25,11 +25,17 @@ TITLES = {
     "8": "Figure 8: templates of the operations",
     "10": "Figure 10: further templates of addition",
 }
-STYLE = (
-    "body{font:14px sans-serif;margin:2em;color:#222}table{border-collapse:collapse}"
-    "td,th{padding:.25em .7em;text-align:left;border-bottom:1px solid #ddd;white-space:pre-wrap}"
-    "th{background:#f4f4f4}"
-)
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{{ title }}</title>
+<style>
+body { font: 14px sans-serif; margin: 2em; color: #222 }
+table { border-collapse: collapse }
+td, th { padding: .25em .7em; text-align: left; border-bottom: 1px solid #ddd;
+  white-space: pre-wrap }
+th { background: #f4f4f4 }
+</style>
+<h1>{{ title }}</h1><p>{{ note }}</p>{{ table|safe }}</html>
+"""
 
 
 BEGIN = "<|begin_of_text|>"
@@ -120,15 +126,15 @@ def save(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_suffix(".csv"), stem.with_suffix(".html")]
     table.to_csv(files[0], index=False)
-    title = html.escape(f"{TITLES[config.figure]}, tokenizer {name}")
     first, last = config.operands
     note = f"Operands {first} to {last}, answer token: {config.answer_token}."
-    body = table.to_html(index=False, escape=True, border=0)
-    files[1].write_text(
-        f"<!doctype html><meta charset='utf-8'><title>{title}</title><style>{STYLE}</style>"
-        f"<h1>{title}</h1><p>{note}</p>{body}\n",
-        encoding="utf-8",
+    page = render(
+        PAGE,
+        title=f"{TITLES[config.figure]}, tokenizer {name}",
+        note=note,
+        table=table.to_html(index=False, escape=True, border=0),
     )
+    files[1].write_text(page, encoding="utf-8")
     return files
 
 

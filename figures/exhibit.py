@@ -4,16 +4,17 @@ Every module of an exhibit has a function `exhibits(options)` that returns a lis
 `main` writes them with `show`, and a report collects them.
 """
 
-import html
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
+from markupsafe import Markup
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting.markup import render
 from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import Viewed, save_page
@@ -115,7 +116,8 @@ def write(one: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
         table = one.printed or one.shown.to_string(index=False)
         print(f"{one.title}\n\n{table}\n", *one.notes, "", sep="\n")
         page = folder / f"{one.name}.html"
-        write_file(page, _page(one).encode())
+        text = render(_PAGE, title=one.title, table=html_table(one.shown), notes=one.notes)
+        write_file(page, text.encode())
         files = [page]
     else:
         if one.beside is not None:
@@ -141,25 +143,22 @@ def _draw(chart: Chart, folder: Path, formats: Formats) -> list[Path]:
     return files
 
 
-def _page(table: Table) -> str:
-    title = html.escape(table.title)
-    small = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style><h1>{title}</h1>{html_table(table.shown)}{small}</html>\n"
-    )
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{{ title }}</title>
+<style>
+body { font: 14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;
+  color: #1f2430; max-width: 1100px; margin: 32px auto; padding: 0 16px }
+h1 { font-size: 17px }
+table { border-collapse: collapse; border-top: 1.5px solid; border-bottom: 1.5px solid;
+  margin: 14px 0 }
+th { border-bottom: 1px solid; font-weight: 600 }
+th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top }
+p { color: #6b7280; font-size: 12px; margin: 4px 0 }
+</style>
+<h1>{{ title }}</h1>{{ table }}{% for note in notes %}<p>{{ note }}</p>{% endfor %}</html>
+"""
 
 
-def html_table(shown: DataFrame) -> str:
+def html_table(shown: DataFrame) -> Markup:
     """Cells as text, with nothing in them read as HTML."""
-    return shown.to_html(index=False, border=0, justify="left", escape=True)
-
-
-_STYLE = (
-    "body{font:14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;"
-    "color:#1f2430;max-width:1100px;margin:32px auto;padding:0 16px}h1{font-size:17px}"
-    "table{border-collapse:collapse;border-top:1.5px solid;border-bottom:1.5px solid;"
-    "margin:14px 0}th{border-bottom:1px solid;font-weight:600}"
-    "th,td{padding:4px 14px 4px 0;text-align:left;vertical-align:top}"
-    "p{color:#6b7280;font-size:12px;margin:4px 0}"
-)
+    return Markup(shown.to_html(index=False, border=0, justify="left", escape=True))

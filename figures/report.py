@@ -18,8 +18,7 @@ from arith_lens.runs.files import write as write_file
 from figures.collection import study
 from figures.command import command
 from figures.common import slug
-from figures.report_claims import counted
-from figures.report_page import report_page
+from figures.report_page import counted, report_page
 
 
 @dataclass(frozen=True)

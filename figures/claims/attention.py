@@ -11,7 +11,7 @@ from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.pairs import Role
 from experiments import results
-from figures.claims.claim import Claim, Found, Number, Within
+from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.estimate import estimate, of_each
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
@@ -52,8 +52,8 @@ def _by_role(looks: Effects, of: Callable[[Weights], float]) -> Callable[[np.nda
     return lambda means: of({role: means[:, i] for i, role in enumerate(roles)})
 
 
-def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidence], Found]:
-    def measure(evidence: Evidence) -> Found:
+def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidence], Measurement]:
+    def measure(evidence: Evidence) -> Measurement:
         found = {
             name: looks
             and estimate(
@@ -80,7 +80,7 @@ def elsewhere(weights: Weights) -> float:
     return float((weights[Role.OTHER] + weights[Role.END]).mean())
 
 
-def _kinds(evidence: Evidence) -> Found:
+def _kinds(evidence: Evidence) -> Measurement:
     kinds: dict[str, dict[str, list[str]]] = {"operand": {}, "operator": {}, "other": {}}
     for name, looks in _key_looks(evidence).items():
         for head, kind in (kinds_of(looks) if looks else {}).items():
@@ -93,7 +93,9 @@ def _kinds(evidence: Evidence) -> Found:
         if kind != "other"
     ]
     named = "; ".join(f"{kind}: {_where(heads) or 'none'}" for kind, heads in kinds.items())
-    return Found((*counted, Number("neither", len(kinds["other"]), unit="count")), f"{named}.")
+    return Measurement(
+        (*counted, Number("neither", len(kinds["other"]), unit="count")), f"{named}."
+    )
 
 
 def _where(heads: Mapping[str, Sequence[str]]) -> str:
@@ -135,7 +137,7 @@ def differing(prompts: Sequence[Sequence[str]]) -> list[slice]:
     return [slice(start, len(prompt) - end) for prompt in prompts]
 
 
-def _formats(evidence: Evidence) -> Found:
+def _formats(evidence: Evidence) -> Measurement:
     found = []
     patterns = _patterns(evidence, "formats", "operand")
     for prompt, tokens, weights in zip(
@@ -144,10 +146,12 @@ def _formats(evidence: Evidence) -> Found:
         digits = [any(sign.isdigit() for sign in token) for token in tokens]
         value = on_tokens(weights.double().numpy(), tokens, digits)
         found.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
-    return Found(tuple(found), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals.")
+    return Measurement(
+        tuple(found), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals."
+    )
 
 
-def _words(evidence: Evidence) -> Found:
+def _words(evidence: Evidence) -> Measurement:
     patterns = _patterns(evidence, "words", "operator")
     found = []
     for prompt, tokens, weights, word in zip(
@@ -156,7 +160,7 @@ def _words(evidence: Evidence) -> Found:
         chosen = [i in range(word.start, word.stop) for i in range(len(tokens))]
         value = on_tokens(weights[:1].double().numpy(), tokens, chosen)
         found.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
-    return Found(tuple(found), f"Head {patterns.heads[0]}; single prompts, no intervals.")
+    return Measurement(tuple(found), f"Head {patterns.heads[0]}; single prompts, no intervals.")
 
 
 CLAIMS = (

@@ -75,7 +75,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Found:
+class Measurement:
     """What the measure of a claim gave: numbers, one at least with a rule, and words beside."""
 
     numbers: tuple[Number, ...]
@@ -96,10 +96,6 @@ class Found:
             return "does not hold"
         return "not decided" if "not decided" in decided else "holds"
 
-    def __str__(self) -> str:
-        text = "; ".join(map(str, self.numbers))
-        return f"{text}. {self.note}" if self.note else text
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -112,27 +108,31 @@ class Claim:
     paper: str  # the paper's value
     rule: str  # which number against which threshold
     experiments: tuple[str, ...]
-    measure: "Callable[[Evidence], Found]"
+    measure: "Callable[[Evidence], Measurement]"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim for one model.
-
-    Attributes:
-        found: the measured numbers with 95% intervals, as text; "" if not measured
-        why: why it was not measured, "" if it was
-        command: what would measure it, "" if it was measured
-        runs: the folders that the numbers are from
-    """
+    """Whether a claim holds for one model, and the numbers that decide it."""
 
     claim: Claim
     holds: Holds
-    found: str = ""
     numbers: tuple[Number, ...] = ()
+    """Empty if the claim was not measured."""
+    note: str = ""
+    """What the measurement says beside its numbers."""
     why: str = ""
+    """Why the claim was not measured; empty if it was."""
     command: str = ""
+    """The command that would measure it; empty if it was measured."""
     runs: tuple[Path, ...] = ()
+    """The folders of the runs that were read."""
+
+    @property
+    def measured(self) -> str:
+        """The numbers with their 95% intervals and the note, as text; empty if not measured."""
+        text = "; ".join(map(str, self.numbers))
+        return f"{text}. {self.note}" if self.note else text
 
     def to_dataframe(self) -> "DataFrame":
         """A row a number: claim, holds, of, value, low, high, unit, above, below, number_holds; a

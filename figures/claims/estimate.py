@@ -7,7 +7,7 @@ import numpy as np
 
 from arith_lens.effects import Effects
 from arith_lens.statistics import resampled_means
-from figures.claims.claim import Found, Number, Unit, Within
+from figures.claims.claim import Measurement, Number, Unit, Within
 from figures.claims.evidence import NotMeasured
 
 N_RESAMPLES = 1000
@@ -64,7 +64,7 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     return float(low), float(high)
 
 
-def of_each(found: Mapping[str, Number | None], *, missing: str) -> Found:
+def of_each(found: Mapping[str, Number | None], *, missing: str) -> Measurement:
     """Numbers of several operations; those that have none are named.
 
     Args:
@@ -79,7 +79,7 @@ def of_each(found: Mapping[str, Number | None], *, missing: str) -> Found:
         raise NotMeasured(
             f"none of {', '.join(found)} has {missing}, so there is nothing to look at"
         )
-    return Found(there, f"Without {missing}: {', '.join(without)}." if without else "")
+    return Measurement(there, f"Without {missing}: {', '.join(without)}." if without else "")
 
 
 def there(number: Number | None, missing: str) -> Number:

@@ -81,7 +81,7 @@ def row(verdict: Verdict) -> dict[str, str]:
         "claim": claim.statement,
         "the paper": f"{claim.paper} ({claim.section})",
         "rule": claim.rule,
-        "found": verdict.found or missing,
+        "found": verdict.measured or missing,
         "verdict": verdict.holds,
     }
 

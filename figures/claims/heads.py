@@ -8,18 +8,18 @@ from arith_lens.effects import KEY, ComponentEffects, Effects
 from arith_lens.operations import FOUR
 from experiments import results
 from figures.claims import maps
-from figures.claims.claim import Claim, Found, Number, Unit, Within
+from figures.claims.claim import Claim, Measurement, Number, Unit, Within
 from figures.claims.estimate import estimate, of_each
 from figures.claims.evidence import Evidence
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 
-Measure = Callable[[Evidence], Found]
+Measure = Callable[[Evidence], Measurement]
 
 
 def of_heads(statistic: Callable[[np.ndarray], float], rule: Within, unit: Unit = "%") -> Measure:
     """Measures a statistic of each operation's heads."""
 
-    def measure(evidence: Evidence) -> Found:
+    def measure(evidence: Evidence) -> Measurement:
         found = {
             name: estimate(name, statistic, effects.heads, rule=rule, unit=unit)
             for name, effects in effects_of(evidence).items()
@@ -34,7 +34,7 @@ def of_mlps(
 ) -> Measure:
     """Measures a statistic of each operation's heads and MLPs, which are of the same pairs."""
 
-    def measure(evidence: Evidence) -> Found:
+    def measure(evidence: Evidence) -> Measurement:
         found = {
             name: estimate(name, statistic, both.heads, both.mlps, rule=rule, together=True)
             for name, both in effects_of(evidence).items()
@@ -44,7 +44,7 @@ def of_mlps(
     return measure
 
 
-def _strongest(evidence: Evidence) -> Found:
+def _strongest(evidence: Evidence) -> Measurement:
     rule = Within(below=KEY["relative_logit"])
 
     def one(name: str, effects: ComponentEffects) -> Number | None:
@@ -56,7 +56,7 @@ def _strongest(evidence: Evidence) -> Found:
     return of_each(found, missing="heads")
 
 
-def _via_mlps(evidence: Evidence) -> Found:
+def _via_mlps(evidence: Evidence) -> Measurement:
     run = evidence.run("which_paths")
 
     def one(name: str) -> Number | None:

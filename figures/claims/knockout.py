@@ -9,7 +9,7 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from figures.claims.answered import change, generic, relative_change, word_problems
-from figures.claims.claim import Claim, Found, Number, Within
+from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.estimate import of_each
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
@@ -27,7 +27,7 @@ def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
     return n_key, results.CURVES.load(run, operation)
 
 
-def _lost(evidence: Evidence) -> Found:
+def _lost(evidence: Evidence) -> Measurement:
     run = evidence.run(CURVES)
     found: dict[str, Number | None] = {}
     beside: list[Number] = []
@@ -37,7 +37,7 @@ def _lost(evidence: Evidence) -> Found:
         if OF_TABLE_4 in curves["effect"].ks:
             beside.append(_loss(name, curves["effect"], OF_TABLE_4))
     of = of_each(found, missing=NO_KEY)
-    return Found((*of.numbers, *beside), of.note)
+    return Measurement((*of.numbers, *beside), of.note)
 
 
 def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = None) -> Number:
@@ -47,7 +47,7 @@ def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = No
     return Number(f"{operation} ({which})", lost.relative, *lost.relative_ci, "%", rule)
 
 
-def _spared(evidence: Evidence) -> Found:
+def _spared(evidence: Evidence) -> Measurement:
     run = evidence.run(CURVES)
     found = {name: _random(name, *_curves(run, name)) for name in FOUR}
     return of_each(found, missing=NO_KEY)
@@ -80,7 +80,7 @@ def _titled(run: Run, name: str) -> str:
     return f"{SETS[name]} ({len(heads)})"
 
 
-def _word_problems(evidence: Evidence) -> Found:
+def _word_problems(evidence: Evidence) -> Measurement:
     run, found = evidence.run(ELSEWHERE), []
     for name, rule in zip(SETS, (Within(below=-0.5), None), strict=True):
         before, after = _elsewhere(run, name)
@@ -89,16 +89,16 @@ def _word_problems(evidence: Evidence) -> Found:
         found.append(relative_change(_titled(run, name), *both, rule))
     before = _elsewhere(run, "strongest")[0]
     right = before.select(word_problems(before)).accuracy
-    return Found(tuple(found), f"Before: {right:.1%} right.")
+    return Measurement(tuple(found), f"Before: {right:.1%} right.")
 
 
-def _generic(evidence: Evidence) -> Found:
+def _generic(evidence: Evidence) -> Measurement:
     run, found = evidence.run(ELSEWHERE), []
     for name, rule in zip(SETS, (MINOR, None), strict=True):
         before, after = _elsewhere(run, name)
         chosen = generic(before)
         found.append(change(_titled(run, name), before.select(chosen), after.select(chosen), rule))
-    return Found(tuple(found))
+    return Measurement(tuple(found))
 
 
 CLAIMS = (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from figures.claims import heads, probes
-from figures.claims.claim import Claim, Found, Holds, Number, Within
+from figures.claims.claim import Claim, Holds, Measurement, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.verdicts import verdict_on
 
@@ -18,7 +18,7 @@ REPEATED = (
 """What Appendix C says of all three models."""
 
 
-def _repeats(evidence: Evidence) -> Found:
+def _repeats(evidence: Evidence) -> Measurement:
     for experiment in (heads.EXPERIMENT, probes.EXPERIMENT):
         evidence.run(experiment)
     other = evidence.another()
@@ -39,7 +39,7 @@ def _repeats(evidence: Evidence) -> Found:
     note = f"Of {len(both)}, in {evidence.model} and {other.model}: {said}."
     open_ = not any("does not hold" in pair for pair in both.values())
     undecided = open_ and any("not decided" in pair for pair in both.values())
-    return Found((agreed,), note, decided="not decided" if undecided else None)
+    return Measurement((agreed,), note, decided="not decided" if undecided else None)
 
 
 def _count(both: Mapping[str, tuple[Holds, Holds]], holds: Holds) -> int:

@@ -11,7 +11,7 @@ from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
-from figures.claims.claim import Claim, Found, Unit, Within
+from figures.claims.claim import Claim, Measurement, Unit, Within
 from figures.claims.estimate import estimate, of_each, there
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NAN
@@ -66,8 +66,8 @@ def _each(
     statistic: Callable[[np.ndarray], float],
     rule: Within,
     unit: Unit = "%",
-) -> Callable[[Evidence], Found]:
-    def measure(evidence: Evidence) -> Found:
+) -> Callable[[Evidence], Measurement]:
+    def measure(evidence: Evidence) -> Measurement:
         run = evidence.run(EXPERIMENT)
         found = {
             name: estimate(name, statistic, curve(run, name), rule=rule, unit=unit) for name in FOUR
@@ -77,7 +77,7 @@ def _each(
     return measure
 
 
-def _rise_and_fall(evidence: Evidence) -> Found:
+def _rise_and_fall(evidence: Evidence) -> Measurement:
     run = evidence.run(EXPERIMENT)
     rule = Within(above=0.1)
     found = {n: estimate(n, smaller_turn, _operands(run, n), rule=rule) for n in FOUR}
@@ -86,10 +86,10 @@ def _rise_and_fall(evidence: Evidence) -> Found:
         for name in FOUR
     )
     of = of_each(found, missing="a curve")
-    return Found((*of.numbers, *(number for number in beside if number)), of.note)
+    return Measurement((*of.numbers, *(number for number in beside if number)), of.note)
 
 
-def _agree(evidence: Evidence) -> Found:
+def _agree(evidence: Evidence) -> Measurement:
     run = evidence.run(EXPERIMENT)
     found, told = {}, {False: [], True: []}
     for name in FOUR:
@@ -106,7 +106,7 @@ def _agree(evidence: Evidence) -> Found:
     of = of_each(found, missing="an inflection of both curves")
     plain, less = (", ".join(said) for said in told.values())
     note = f"They turn at layers: {plain}; less other digits: {less}. {of.note}"
-    return Found(of.numbers, note.strip())
+    return Measurement(of.numbers, note.strip())
 
 
 def for_good(shares: np.ndarray) -> int:
@@ -153,14 +153,14 @@ def _winners(evidence: Evidence) -> tuple[Effects, Effects, str]:
     return won, chance, note
 
 
-def _first(evidence: Evidence) -> Found:
+def _first(evidence: Evidence) -> Measurement:
     won, chance, note = _winners(evidence)
     found = estimate("A or B written most", operands_before, won, rule=Within(above=0.5))
     by_chance = float(chance.mean()[[A, B]].sum())
-    return Found((there(found, "no layer"),), f"By chance {by_chance:.0%}. {note}")
+    return Measurement((there(found, "no layer"),), f"By chance {by_chance:.0%}. {note}")
 
 
-def _between(evidence: Evidence) -> Found:
+def _between(evidence: Evidence) -> Measurement:
     won, chance, note = _winners(evidence)
     if operands_before(won.mean().double().numpy()) <= 0.5:
         raise NotMeasured(
@@ -172,14 +172,14 @@ def _between(evidence: Evidence) -> Found:
     found = estimate(
         "C±1 written most, less chance", statistic, won, rule=Within(above=0), unit="points"
     )
-    return Found((there(found, "no layer is between the operands' and C's"),), note)
+    return Measurement((there(found, "no layer is between the operands' and C's"),), note)
 
 
-def _last(evidence: Evidence) -> Found:
+def _last(evidence: Evidence) -> Measurement:
     won, _, note = _winners(evidence)
     title = "layers from the others' best one to C's"
     found = estimate(title, answer_after, won, rule=Within(above=0), unit="layers")
-    return Found((there(found, "no layer"),), note)
+    return Measurement((there(found, "no layer"),), note)
 
 
 CLAIMS = (

@@ -6,7 +6,7 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from figures.claims import maps
-from figures.claims.claim import Claim, Found, Number, Within
+from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.estimate import estimate, of_each, there
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
@@ -24,26 +24,26 @@ def _beside(found: Number | None) -> tuple[Number, ...]:
     return () if found is None else (found,)
 
 
-def _shared(evidence: Evidence) -> Found:
+def _shared(evidence: Evidence) -> Measurement:
     heads = _heads(evidence)
     title = "key in all four, of those key in any"
     all_four = estimate(title, maps.key_in_all, *heads, rule=Within(above=0.5))
     overlap = estimate("overlap of two (Jaccard)", maps.mean_overlap, *heads, unit="ratio")
     title = "rank correlation of all heads' effects in two"
     ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
-    return Found((there(all_four, f"no {NO_KEY}"), *_beside(overlap), *_beside(ranks)))
+    return Measurement((there(all_four, f"no {NO_KEY}"), *_beside(overlap), *_beside(ranks)))
 
 
-def _alike(evidence: Evidence) -> Found:
+def _alike(evidence: Evidence) -> Measurement:
     heads = _heads(evidence, ("addition", "subtraction"))
     title = "overlap of the key heads (Jaccard)"
     overlap = estimate(title, maps.key_in_all, *heads, unit="ratio", rule=Within(above=0.8))
     title = "rank correlation of all heads' effects"
     ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
-    return Found((there(overlap, f"no {NO_KEY}"), *_beside(ranks)))
+    return Measurement((there(overlap, f"no {NO_KEY}"), *_beside(ranks)))
 
 
-def _more(evidence: Evidence) -> Found:
+def _more(evidence: Evidence) -> Measurement:
     heads = _heads(evidence)
     title = "the smaller number of × and ÷ less the larger of + and −"
     found = estimate(title, maps.how_many_more, *heads, unit="count", rule=Within(above=0))
@@ -51,7 +51,7 @@ def _more(evidence: Evidence) -> Found:
         f"{name} {int(maps.is_key(one.mean().numpy()).sum())}"
         for name, one in zip(FOUR, heads, strict=True)
     )
-    return Found((there(found, f"no {NO_KEY}"),), f"Key heads: {counts}.")
+    return Measurement((there(found, f"no {NO_KEY}"),), f"Key heads: {counts}.")
 
 
 def _wordings(run: Run) -> list[str]:
@@ -65,7 +65,7 @@ def _title(name: str) -> str:
     return f"{kind}, wording {int(number) + 1}"
 
 
-def _powers_share(evidence: Evidence) -> Found:
+def _powers_share(evidence: Evidence) -> Measurement:
     run = evidence.run(POWERS)
     four = [results.MAP.load(run, name).heads for name in FOUR]
 
@@ -83,7 +83,7 @@ def _powers_share(evidence: Evidence) -> Found:
     return of_each(found, missing=NO_KEY)
 
 
-def _powers_need(evidence: Evidence) -> Found:
+def _powers_need(evidence: Evidence) -> Measurement:
     run = evidence.run(POWERS)
     found: dict[str, Number | None] = {}
     for name in _wordings(run):
@@ -97,7 +97,7 @@ def _powers_need(evidence: Evidence) -> Found:
     return of_each(found, missing=NO_KEY)
 
 
-def _words_share(evidence: Evidence) -> Found:
+def _words_share(evidence: Evidence) -> Measurement:
     run = evidence.run(WORDS)
     both = [
         results.POOLED_MAP.load(run).heads,
@@ -107,7 +107,7 @@ def _words_share(evidence: Evidence) -> Found:
     rule = Within(above=0.5)
     found = estimate(f"of {k} heads", lambda a, b: maps.top_overlap(a, b, k), *both, rule=rule)
     chance = k / both[0].mean().numel()
-    return Found((there(found, "no heads"),), f"By chance {chance:.1%}.")
+    return Measurement((there(found, "no heads"),), f"By chance {chance:.1%}.")
 
 
 def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
@@ -119,17 +119,19 @@ def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
     return Number(title, change.relative, *change.relative_ci, "%", rule)
 
 
-def _words_need(evidence: Evidence) -> Found:
+def _words_need(evidence: Evidence) -> Measurement:
     run = evidence.run(WORDS)
-    return Found((_knocked(run, "word_problems", "word_problems", Within(below=-0.6)),))
+    return Measurement((_knocked(run, "word_problems", "word_problems", Within(below=-0.6)),))
 
 
-def _overlap_needed(evidence: Evidence) -> Found:
+def _overlap_needed(evidence: Evidence) -> Measurement:
     run = evidence.run(WORDS)
     rule = Within(below=-0.5)
     if not results.OUTCOMES.facts(run, "overlap", "generated")["heads"]:
         raise NotMeasured("the two kinds of prompt have no strongest head in common")
-    return Found(tuple(_knocked(run, "overlap", on, rule) for on in ("generated", "word_problems")))
+    return Measurement(
+        tuple(_knocked(run, "overlap", on, rule) for on in ("generated", "word_problems"))
+    )
 
 
 CLAIMS = (

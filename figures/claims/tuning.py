@@ -11,7 +11,7 @@ from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
 from figures.claims.answered import generic, word_problems
-from figures.claims.claim import Claim, Found, Number, Within
+from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
 
 EXPERIMENT = "does_tuning_help"
@@ -79,21 +79,21 @@ def _table(evidence: Evidence, table: int) -> tuple[Run, Answers]:
     return run, results.BEFORE.load(run)
 
 
-def _gains(evidence: Evidence) -> Found:
+def _gains(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
     precise = gain(before, Tuned.of(run, 1, "precise").answers, word_problems)
-    return Found((_number("word problems", precise, Within(above=0)),), _seeds(precise))
+    return Measurement((_number("word problems", precise, Within(above=0)),), _seeds(precise))
 
 
 def _seeds(change: OverSeeds) -> str:
     return f"{len(change.per_seed)} seeds; interval over questions and seeds."
 
 
-def _as_much(evidence: Evidence) -> Found:
+def _as_much(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
     precise, full = (Tuned.of(run, 1, method).answers for method in ("precise", "full"))
     less = gain(full, precise, word_problems)
-    return Found(
+    return Measurement(
         (
             _number("precise less full, word problems", less, Within(above=-0.031)),
             _number("precise", gain(before, precise, word_problems)),
@@ -103,24 +103,26 @@ def _as_much(evidence: Evidence) -> Found:
     )
 
 
-def _no_loss(evidence: Evidence) -> Found:
+def _no_loss(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
     change = gain(before, Tuned.of(run, 1, "precise").answers, generic)
-    return Found((_number("generic tasks", change, UNCHANGED),), _seeds(change))
+    return Measurement((_number("generic tasks", change, UNCHANGED),), _seeds(change))
 
 
-def _full_loses(evidence: Evidence) -> Found:
+def _full_loses(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
     change = gain(before, Tuned.of(run, 1, "full").answers, generic)
-    return Found((_number("generic tasks", change, Within(below=-0.02)),), _seeds(change))
+    return Measurement((_number("generic tasks", change, Within(below=-0.02)),), _seeds(change))
 
 
-def _faster(evidence: Evidence) -> Found:
+def _faster(evidence: Evidence) -> Measurement:
     run, _ = _table(evidence, 1)
     precise, full = (Tuned.of(run, 1, method).speeds for method in ("precise", "full"))
     value, low, high = ratio(precise, full)
     number = Number("examples a second, precise / full", value, low, high, "ratio", Within(above=3))
-    return Found((number,), "Trainings ran side by side; make bench-finetune times them alone.")
+    return Measurement(
+        (number,), "Trainings ran side by side; make bench-finetune times them alone."
+    )
 
 
 def ratio(
@@ -143,7 +145,7 @@ def ratio(
     return exp(middle), exp(middle - half), exp(middle + half)
 
 
-def _more_mlps(evidence: Evidence) -> Found:
+def _more_mlps(evidence: Evidence) -> Measurement:
     run, _ = _table(evidence, 5)
     few, *more = sorted({row.mlps for row in results.TABLE.load(run, "5").rates})
     if not more:
@@ -155,7 +157,7 @@ def _more_mlps(evidence: Evidence) -> Found:
         gained, lost = (gain(without, beside, tasks) for tasks in (word_problems, generic))
         found.append(_number(f"{title}, word problems", gained, Within(above=0)))
         found.append(_number(f"{title}, generic tasks", lost, Within(below=0)))
-    return Found(tuple(found))
+    return Measurement(tuple(found))
 
 
 CLAIMS = (

@@ -12,12 +12,17 @@ def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
     """
     evidence.take_used()
     try:
-        found = claim.measure(evidence)
+        measurement = claim.measure(evidence)
     except NotMeasured as missing:
         why, command = str(missing), missing.command
     except RunError as damage:
         why, command = str(damage), f"{evidence.command(claim.experiments[0])} --again"
     else:
-        told = found.holds, str(found), found.numbers
-        return Verdict(claim, *told, runs=evidence.take_used())
+        return Verdict(
+            claim,
+            measurement.holds,
+            measurement.numbers,
+            measurement.note,
+            runs=evidence.take_used(),
+        )
     return Verdict(claim, "not measured", why=why, command=command, runs=evidence.take_used())
