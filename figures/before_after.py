@@ -51,8 +51,8 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 def exhibits(options: Options) -> list[Chart]:
     """The maps of a run. Raises RunError where there is none, or none of a tuned model."""
     run = chosen_run(options, "what_tuning_changes")
-    found = [read(run, name) for name in results.TUNED_MAP.labels(run)]
-    if not found:
+    models = [read(run, name) for name in results.TUNED_MAP.labels(run)]
+    if not models:
         raise NotComputed(
             f"expected effects after tuning, found that {run.path} holds no tuned model",
             f"python -m experiments what_tuning_changes --model {run.config['model']}",
@@ -63,11 +63,11 @@ def exhibits(options: Options) -> list[Chart]:
             title=f"What tuning changed: effects before and after, {run.config['model']}",
             look="Whether the clear changes stand at the tuned heads, which have dots, or "
             "elsewhere: then parts that were not touched do other work now.",
-            notes=notes(run, found, maps.Reading.of(run.config)),
+            notes=notes(run, models, maps.Reading.of(run.config)),
             runs=(run,),
-            numbers=numbers(found),
-            figure=draw(run, found),
-            vector=draw(run, found, vector=True),
+            numbers=numbers(models),
+            figure=draw(run, models),
+            vector=draw(run, models, vector=True),
         )
     ]
 
@@ -78,18 +78,18 @@ def read(run: Run, name: str) -> Tuned:
     return Tuned(name, stored.load(run, name), stored.facts(run, name), stored.computed(run, name))
 
 
-def draw(run: Run, found: list[Tuned], *, vector: bool = False) -> plotting.Figure:
+def draw(run: Run, models: list[Tuned], *, vector: bool = False) -> plotting.Figure:
     """A row a tuned model: before, after, difference."""
     reading = maps.Reading.of(run.config)
-    parts = [panel for one in found for panel in row(one, reading)]
+    parts = [panel for model in models for panel in row(model, reading)]
     return plotting.panels(
         parts,
         axes=("layer", "head"),
         bar_name="MLP",
         colour_title=reading.colour_title,
         hover=maps.hover(reading),
-        notes=notes(run, found, reading),
-        headings=[heading(one) for one in found],
+        notes=notes(run, models, reading),
+        headings=[heading(model) for model in models],
         unit=reading.unit,
         across=3,
         span=300,
@@ -97,9 +97,9 @@ def draw(run: Run, found: list[Tuned], *, vector: bool = False) -> plotting.Figu
     )
 
 
-def row(found: Tuned, reading: maps.Reading) -> list[plotting.Panel]:
+def row(model: Tuned, reading: maps.Reading) -> list[plotting.Panel]:
     """The three maps; dots are on the tuned heads, outlines on clear changes."""
-    both, shown = found.both, replace(reading, paper=None)
+    both, plain_reading = model.both, replace(reading, paper=None)
     sides = {
         "before": (both.before.heads, both.before.mlps),
         "after": (both.after.heads, both.after.mlps),
@@ -107,9 +107,11 @@ def row(found: Tuned, reading: maps.Reading) -> list[plotting.Panel]:
     }
     panels = []
     for title, parts in sides.items():
-        heads, mlps = (maps.statistics(part, found.computed) for part in parts)
-        panel = maps.panel(maps.Measured(title, None, heads, mlps), shown, n_labels=N_LABELS)
-        dots = tuple((head.layer, head.index) for head in found.heads)
+        heads, mlps = (maps.statistics(part, model.computed) for part in parts)
+        panel = maps.panel(
+            maps.Measured(title, None, heads, mlps), plain_reading, n_labels=N_LABELS
+        )
+        dots = tuple((head.layer, head.index) for head in model.heads)
         panels.append(replace(panel, dots=dots))
     outlined = changes(both.heads, CLEAR if reading.relative else 0.0)
     return [*panels[:2], replace(panels[2], marks=tuple(outlined))]
@@ -139,13 +141,13 @@ def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:
     return (low > 0) | (high < 0)
 
 
-def heading(found: Tuned) -> str:
+def heading(model: Tuned) -> str:
     """The tuned model's name, and what of it was tuned."""
-    tuned = ", ".join(found.facts["components"])
-    return f"{found.name}: {tuned} tuned" if tuned else found.name
+    tuned = ", ".join(model.facts["components"])
+    return f"{model.name}: {tuned} tuned" if tuned else model.name
 
 
-def notes(run: Run, found: list[Tuned], reading: maps.Reading) -> list[str]:
+def notes(run: Run, models: list[Tuned], reading: maps.Reading) -> list[str]:
     """The small print: how to read the figure, and what is behind each row."""
     clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
     return [
@@ -153,32 +155,32 @@ def notes(run: Run, found: list[Tuned], reading: maps.Reading) -> list[str]:
         "Third column: the change within each pair; outlined where the 95% bootstrap interval of "
         f"its mean leaves out zero{clear}: dark where the component's effect fell (it supports "
         "the answer more), light where it rose. Dots: tuned heads.",
-        *(f"{one.name}: {summary(one)}." for one in found),
+        *(f"{model.name}: {summary(model)}." for model in models),
         f"{maps.data_note(run.config)[:-1]}; the four operations together. Right: before tuning.",
     ]
 
 
-def summary(found: Tuned) -> str:
+def summary(model: Tuned) -> str:
     """One tuned model in words: what it still knows, its logits, how much changed where."""
-    both = found.both
+    both = model.both
     before, after = (float(side.logit.mean()) for side in (both.before, both.after))
     means, certain = both.heads.mean().abs(), torch.as_tensor(is_certain(both.heads))
     total = f"{int(certain.sum())} of {certain.numel()} heads changed"
-    if found.heads:
-        mine = sum(means[head.layer, head.index] for head in found.heads) / means.sum()
-        total += f", the tuned ones by {float(mine):.0%} of all change"
+    if model.heads:
+        tuned_share = sum(means[head.layer, head.index] for head in model.heads) / means.sum()
+        total += f", the tuned ones by {float(tuned_share):.0%} of all change"
     return (
-        f"{found.facts['still_right']:.1%} of prompts still answered right, mean logit of the "
+        f"{model.facts['still_right']:.1%} of prompts still answered right, mean logit of the "
         f"answer {before:.1f} before and {after:.1f} after; {total}"
     )
 
 
-def numbers(found: list[Tuned]) -> DataFrame:
+def numbers(models: list[Tuned]) -> DataFrame:
     """The figure as a table: a row a tuned model and component."""
     tables = []
-    for one in found:
-        table = one.both.to_dataframe()
-        table.insert(0, "tuned", one.name)
+    for model in models:
+        table = model.both.to_dataframe()
+        table.insert(0, "tuned", model.name)
         tables.append(table)
     return concat(tables, ignore_index=True)
 

@@ -35,7 +35,7 @@ def exhibits(options: TableOptions) -> list[Table]:
     answers = answers_of(run)
     tasks = parts(answers["before"]["whole"])
     rows = [row(answers, chosen, part) for part, chosen in tasks.items()]
-    shown, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
+    cells, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
     return [
         Table(
             name="carrying",
@@ -45,7 +45,7 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=notes(run),
             runs=(run,),
             numbers=numbers,
-            shown=shown,
+            cells=cells,
         )
     ]
 

@@ -167,12 +167,12 @@ def study(model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None
         parts: list[Exhibit | Missing] = []
         for module in question.modules:
             try:
-                of_module = collected(module, model, root, beside, settings=settings)
+                exhibits = collected(module, model, root, beside, settings=settings)
             except Exception as error:  # of whatever kind: the other figures are worth their page
                 traceback.print_exc()
-                of_module = Missing(*_named(module), f"an error of the program: {error!r}")
-                failed.append(of_module.name)
-            parts += [of_module] if isinstance(of_module, Missing) else of_module
+                exhibits = Missing(*_named(module), f"an error of the program: {error!r}")
+                failed.append(exhibits.name)
+            parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
         answers.append((question, tuple(parts)))
     verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
     return Study(model, tuple(answers), tuple(verdicts), tuple(failed))

@@ -100,19 +100,19 @@ def _line(answers: Answers, size: int, name: str, colour: str) -> plotting.Line:
 
 def notes(run: Run, answers: Mapping[str, Answers]) -> list[str]:
     """How to read the figure, and what the trends are."""
-    told = []
-    for one, (name, _) in zip(answers.values(), _styles(answers), strict=True):
-        found = trend(one.correct)
-        low, high = (100 * end for end in found.ci())
-        flat = "flat" if found.flat else "NOT flat"
-        told.append(f"{name} {100 * found.slope:+.1f} [{low:+.1f}, {high:+.1f}], {flat}")
+    trends = []
+    for model_answers, (name, _) in zip(answers.values(), _styles(answers), strict=True):
+        model_trend = trend(model_answers.correct)
+        low, high = (100 * end for end in model_trend.ci())
+        flat = "flat" if model_trend.flat else "NOT flat"
+        trends.append(f"{name} {100 * model_trend.slope:+.1f} [{low:+.1f}, {high:+.1f}], {flat}")
     again = "; ".join(
         f"{run.facts(name)['same']} of {run.facts(name)['repeated']}" for name in answers
     )
     return [
         f"Model: {run.config['model']}. Unseen word problems in random order, chunks of "
         f"{run.config['chunk']}, one after another (bands: 95% interval of each).",
-        f"Points a thousand answers [95% interval]: {'; '.join(told)}.",
+        f"Points a thousand answers [95% interval]: {'; '.join(trends)}.",
         f"The first chunk again at the end, answers the same to the letter: {again}.",
     ]
 

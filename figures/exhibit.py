@@ -58,7 +58,7 @@ class Chart(_Exhibit):
 class Table(_Exhibit):
     """A table of text."""
 
-    shown: DataFrame = field(repr=False)
+    cells: DataFrame = field(repr=False)
     """The cells as a reader wants them."""
     printed: str = field(default="", repr=False)
     """What a terminal gets instead, where the cells are too long for its lines."""
@@ -82,48 +82,49 @@ def show(
 ) -> None:
     """Draw, write and print what was written; where nothing can be drawn, end with the reason."""
     try:
-        of_module = exhibits(options)
+        module_exhibits = exhibits(options)
     except RunError as error:
         sys.exit(str(error))
-    for one in map(named_by_settings, of_module):
-        folder = options.out or folder_of(one.runs[0])
+    for exhibit in map(named_by_settings, module_exhibits):
+        folder = options.out or folder_of(exhibit.runs[0])
         try:
-            write(one, folder, formats)
+            write(exhibit, folder, formats)
         except BrokenPipeError:
             raise
         except (OSError, RunError) as error:
             sys.exit(
-                f"{one.name} is not drawn: {error}\nThe run is unharmed. Free some space, or "
+                f"{exhibit.name} is not drawn: {error}\nThe run is unharmed. Free some space, or "
                 f"choose another --out, and draw again: files in {folder} may be of an earlier "
                 "drawing."
             )
 
 
-def named_by_settings(one: Exhibit) -> Exhibit:
+def named_by_settings(exhibit: Exhibit) -> Exhibit:
     """With the settings in the names of its files, where they are not the paper's."""
-    ending = next(filter(None, map(suffix, one.runs)), "")
-    if isinstance(one, Chart):
-        one = replace(one, views_name=one.views_name and one.views_name + ending)
-    return replace(one, name=one.name + ending)
+    ending = next(filter(None, map(suffix, exhibit.runs)), "")
+    if isinstance(exhibit, Chart):
+        exhibit = replace(exhibit, views_name=exhibit.views_name and exhibit.views_name + ending)
+    return replace(exhibit, name=exhibit.name + ending)
 
 
-def write(one: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
+def write(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
     """The numbers, the HTML and a chart's static pictures; prints a table, and a line for each
     file, a line more where one is missing. Raises OSError or RunError where the disk refuses."""
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = folder / f"{one.name}.csv"
-    if isinstance(one, Table):
-        table = one.printed or one.shown.to_string(index=False)
-        print(f"{one.title}\n\n{table}\n", *one.notes, "", sep="\n")
-        page = folder / f"{one.name}.html"
-        text = render(_PAGE, title=one.title, table=html_table(one.shown), notes=one.notes)
+    numbers = folder / f"{exhibit.name}.csv"
+    if isinstance(exhibit, Table):
+        table = exhibit.printed or exhibit.cells.to_string(index=False)
+        print(f"{exhibit.title}\n\n{table}\n", *exhibit.notes, "", sep="\n")
+        page = folder / f"{exhibit.name}.html"
+        cells = html_table(exhibit.cells)
+        text = render(_PAGE, title=exhibit.title, table=cells, notes=exhibit.notes)
         write_file(page, text.encode())
         files = [page]
     else:
-        if one.beside is not None:
-            print(one.beside.to_string(index=False))
-        files = _draw(one, folder, formats)
-    write_file(numbers, one.numbers.to_csv(index=False).encode())
+        if exhibit.beside is not None:
+            print(exhibit.beside.to_string(index=False))
+        files = _draw(exhibit, folder, formats)
+    write_file(numbers, exhibit.numbers.to_csv(index=False).encode())
     print(numbers, *files, sep="\n")
     return [numbers, *files]
 
@@ -159,6 +160,6 @@ p { color: #6b7280; font-size: 12px; margin: 4px 0 }
 """
 
 
-def html_table(shown: DataFrame) -> Markup:
+def html_table(cells: DataFrame) -> Markup:
     """Cells as text, with nothing in them read as HTML."""
-    return Markup(shown.to_html(index=False, border=0, justify="left", escape=True))
+    return Markup(cells.to_html(index=False, border=0, justify="left", escape=True))

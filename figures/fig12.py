@@ -66,10 +66,10 @@ def chosen_rows(options: common.ModelOptions) -> list[Row]:
     """
     runs = common.chosen_runs(options, "which_heads")
     for setting in _SHARED:
-        found = {run.path.name: run.config.get(setting) for run in runs}
-        if len(set(found.values())) > 1:
+        values = {run.path.name: run.config.get(setting) for run in runs}
+        if len(set(values.values())) > 1:
             raise RunError(
-                f"expected runs with one {setting}, found {found}. Choose some: --runs PATH PATH"
+                f"expected runs with one {setting}, found {values}. Choose some: --runs PATH PATH"
             )
     return [
         Row(run, {name: maps.measure(run, name) for name in results.MAP.labels(run)})

@@ -56,13 +56,13 @@ def draw(run: Run) -> plotting.Figure:
         before, after, answers = read(run, kind)
         right = before.ids[:, 0] == answers
         if right.any():
-            shown = int(right.nonzero()[0])
+            prompt = int(right.nonzero()[0])
             parts.append(
                 plotting.NextTokens(
-                    prompt=before.prompts[shown],
-                    before=_ranking(before, shown),
-                    after=_ranking(after, shown),
-                    answer=before.pieces[shown][0],
+                    prompt=before.prompts[prompt],
+                    before=_ranking(before, prompt),
+                    after=_ranking(after, prompt),
+                    answer=before.pieces[prompt][0],
                 )
             )
     heads = results.NEXT_TOKENS.facts(run, "word_problem", "before")["heads"]
@@ -78,8 +78,10 @@ def notes(run: Run) -> list[str]:
     shares = []
     for kind, title in KINDS.items():
         before, after, answers = read(run, kind)
-        was, is_ = (_share(said.ids[:, 0] == answers) for said in (before, after))
-        shares.append(f"{title}: {was} right before, {is_} after")
+        share_before, share_after = (
+            _share(tokens.ids[:, 0] == answers) for tokens in (before, after)
+        )
+        shares.append(f"{title}: {share_before} right before, {share_after} after")
     heads = results.NEXT_TOKENS.facts(run, "word_problem", "before")["heads"]
     return [
         f"Model: {run.config['model']}. Knocked out: "
@@ -104,16 +106,16 @@ def numbers(run: Run) -> DataFrame:
     """The top five of every prompt, before and after."""
     tables = []
     for kind in KINDS:
-        for when, said in zip(("before", "after"), read(run, kind)[:2], strict=True):
-            table = said.to_dataframe()
+        for when, tokens in zip(("before", "after"), read(run, kind)[:2], strict=True):
+            table = tokens.to_dataframe()
             table.insert(0, "kind", kind)
             table.insert(1, "when", when)
             tables.append(table)
     return concat(tables, ignore_index=True)
 
 
-def _ranking(said: NextTokens, prompt: int) -> plotting.Ranking:
-    return plotting.Ranking(said.pieces[prompt], said.probabilities[prompt].double().numpy())
+def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
+    return plotting.Ranking(tokens.pieces[prompt], tokens.probabilities[prompt].double().numpy())
 
 
 def _share(right: torch.Tensor) -> str:

@@ -146,9 +146,9 @@ def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
         return f"<span style='font-size:11px'>{len(heads)} heads</span>"
     named = ", ".join(f"<b>{head}</b>" if head in key else head for head in heads[:4])
     more = f" +{len(heads) - 4}" if len(heads) > 4 else ""
-    shown = f"<span style='font-size:11px'>{named or 'none'}{more}</span>"
+    heads_text = f"<span style='font-size:11px'>{named or 'none'}{more}</span>"
     name = f"{plotting.plain(operation.capitalize())}  " if kind == next(iter(GROUPS)) else ""
-    return name + shown
+    return name + heads_text
 
 
 def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> DataFrame:

@@ -61,9 +61,11 @@ def draw(run: Run) -> plotting.Figure:
 
 def notes(run: Run) -> list[str]:
     """How to read the figure, and what it was made from."""
-    kept = "(where any is answered right, of those) " if run.config["keep"] == "correct" else ""
+    filter_note = (
+        "(where any is answered right, of those) " if run.config["keep"] == "correct" else ""
+    )
     return [
-        f"Model: {run.config['model']}. Of each kind, one pair {kept}drawn at random (seed "
+        f"Model: {run.config['model']}. Of each kind, one pair {filter_note}drawn at random (seed "
         f"{run.config['seed']}). Blue: the right answer of the calculation.",
         "Means over all pairs, wordings weighed equally: p(C) with the calculation → without it, "
         "and how often C is still the likeliest token without it.",
@@ -73,23 +75,23 @@ def notes(run: Run) -> list[str]:
 
 def _part(run: Run, kind: str) -> plotting.NextTokens:
     before, after = read(run, kind)
-    shown = example(run, kind)
-    right = results.LIKELIEST.facts(run, kind, "reference")["answers"][shown]
+    pair = example(run, kind)
+    right = results.LIKELIEST.facts(run, kind, "reference")["answers"][pair]
     answer = next(
         (
             piece
-            for said in (before, after)
-            for i, piece in zip(said.ids[shown].tolist(), said.pieces[shown], strict=True)
+            for tokens in (before, after)
+            for i, piece in zip(tokens.ids[pair].tolist(), tokens.pieces[pair], strict=True)
             if i == right
         ),
         "",
     )
     return plotting.NextTokens(
-        prompt=before.prompts[shown],
-        before=_ranking(before, shown),
-        after=_ranking(after, shown),
+        prompt=before.prompts[pair],
+        before=_ranking(before, pair),
+        after=_ranking(after, pair),
         answer=answer,
-        prompt_after=after.prompts[shown],
+        prompt_after=after.prompts[pair],
     )
 
 
@@ -122,16 +124,16 @@ def numbers(run: Run) -> DataFrame:
     """The likeliest tokens of every prompt on both sides."""
     tables = []
     for kind in KINDS:
-        for side, said in zip(SIDES, read(run, kind), strict=True):
-            table = said.to_dataframe()
+        for side, tokens in zip(SIDES, read(run, kind), strict=True):
+            table = tokens.to_dataframe()
             table.insert(0, "kind", kind)
             table.insert(1, "side", side)
             tables.append(table)
     return concat(tables, ignore_index=True)
 
 
-def _ranking(said: NextTokens, prompt: int) -> plotting.Ranking:
-    return plotting.Ranking(said.pieces[prompt], said.probabilities[prompt].double().numpy())
+def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
+    return plotting.Ranking(tokens.pieces[prompt], tokens.probabilities[prompt].double().numpy())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import RunError
-from figures.claims import check_claims, exhibit
+from figures.claims import check_claims
+from figures.claims.exhibit import table as claims_table
 from figures.collection import QUESTIONS, Missing, Question, collected
 from figures.command import command
 from figures.common import SHIPPED, TableOptions, newest_run
@@ -57,24 +58,28 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         folder = options.out if model == MODELS[0] else options.out / model
         folder.mkdir(parents=True, exist_ok=True)
         text.append(f"\n## {model}\n")
-        shown: list[Exhibit] = []
+        exhibits: list[Exhibit] = []
         for question, parts in _answers(model, options.root):
             text.append(f"\n### {question.title}\n")
-            for one in parts:
-                if isinstance(one, Missing):
-                    print(f"missing: {one.title}. {one.reason}")
+            for exhibit in parts:
+                if isinstance(exhibit, Missing):
+                    print(f"missing: {exhibit.title}. {exhibit.reason}")
                 else:
-                    shown.append(one)
-                    text.append(_entry(one, folder, options.page, question))
+                    exhibits.append(exhibit)
+                    text.append(_entry(exhibit, folder, options.page, question))
         verdicts = _verdicts(model, options.root)
-        _write_numbers([*shown, verdicts], folder)
+        _write_numbers([*exhibits, verdicts], folder)
         numbers = _from(options.page) / folder / "claims.csv"
         text.append(
             f"\n### Which of the paper's claims hold?\n\n{verdicts.notes[0]} "
             f"[The list](claims.md) ([numbers]({numbers}))\n"
         )
         if options.pictures:
-            _draw([one for one in shown if isinstance(one, Chart)], folder, model == MODELS[0])
+            _draw(
+                [exhibit for exhibit in exhibits if isinstance(exhibit, Chart)],
+                folder,
+                model == MODELS[0],
+            )
     options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
     print(options.page)
 
@@ -93,26 +98,31 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | 
         for module in question.modules:
             if model != MODELS[0] and module.__name__.rpartition(".")[2] in SEVERAL:
                 continue
-            of_module = collected(module, model, root, MODELS)
-            parts += [of_module] if isinstance(of_module, Missing) else of_module
-        if any(not isinstance(one, Missing) for one in parts) or model == MODELS[0]:
+            exhibits = collected(module, model, root, MODELS)
+            parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
+        if any(not isinstance(exhibit, Missing) for exhibit in parts) or model == MODELS[0]:
             yield question, parts
 
 
 def _verdicts(model: str, root: Path) -> Table:
     """The claims, without the columns that name folders."""
-    table = exhibit.table(model, check_claims(model, roots=(root, SHIPPED)))
-    places = ["runs", "why", "command"]
-    return replace(table, numbers=table.numbers.drop(columns=places, errors="ignore"))
+    table = claims_table(model, check_claims(model, roots=(root, SHIPPED)))
+    folders = ["runs", "why", "command"]
+    return replace(table, numbers=table.numbers.drop(columns=folders, errors="ignore"))
 
 
-def _entry(one: Exhibit, folder: Path, page: Path, question: Question) -> str:
+def _entry(exhibit: Exhibit, folder: Path, page: Path, question: Question) -> str:
     """A figure or table of the page."""
-    place = _from(page) / folder
-    text = f"**{one.title.removesuffix('?')}{'?' if one.title.endswith('?') else '.'}** {one.look}"
-    if _fits(one):
-        text += f" ([numbers]({place / one.name}.csv))"
-    body = _markdown(one) if isinstance(one, Table) else f"![{one.title}]({place / one.name}.png)"
+    link = _from(page) / folder
+    title = exhibit.title if exhibit.title.endswith("?") else f"{exhibit.title}."
+    text = f"**{title}** {exhibit.look}"
+    if _fits(exhibit):
+        text += f" ([numbers]({link / exhibit.name}.csv))"
+    body = (
+        _markdown(exhibit)
+        if isinstance(exhibit, Table)
+        else f"![{exhibit.title}]({link / exhibit.name}.png)"
+    )
     return f"\n{text}\n\n{body}\n"
 
 
@@ -128,21 +138,21 @@ def _markdown(table: Table) -> str:
         plain = [html.escape(str(cell), quote=False).replace("|", BAR) for cell in cells]
         return f"| {' | '.join(plain)} |"
 
-    shown = table.shown
-    rows = [line(list(row)) for row in shown.itertuples(index=False)]
-    return "\n".join([line(list(shown.columns)), "|---" * len(shown.columns) + "|", *rows])
+    cells = table.cells
+    rows = [line(list(row)) for row in cells.itertuples(index=False)]
+    return "\n".join([line(list(cells.columns)), "|---" * len(cells.columns) + "|", *rows])
 
 
-def _fits(one: Exhibit) -> bool:
-    return len(one.numbers.to_csv(index=False)) <= MOST_NUMBERS
+def _fits(exhibit: Exhibit) -> bool:
+    return len(exhibit.numbers.to_csv(index=False)) <= MOST_NUMBERS
 
 
-def _write_numbers(shown: Sequence[Exhibit], folder: Path) -> None:
-    for one in shown:
-        file = folder / f"{one.name}.csv"
+def _write_numbers(exhibits: Sequence[Exhibit], folder: Path) -> None:
+    for exhibit in exhibits:
+        file = folder / f"{exhibit.name}.csv"
         file.unlink(missing_ok=True)
-        if _fits(one):
-            one.numbers.to_csv(file, index=False)
+        if _fits(exhibit):
+            exhibit.numbers.to_csv(file, index=False)
 
 
 def _draw(charts: Sequence[Chart], folder: Path, first: bool) -> None:
@@ -155,9 +165,9 @@ def _draw(charts: Sequence[Chart], folder: Path, first: bool) -> None:
             plotting.save_pictures(sharp | vector)
         plotting.save_pictures(
             {
-                folder / f"{one.name}.png": one.figure
-                for one in charts
-                if one.name not in SHARP or not first
+                folder / f"{exhibit.name}.png": exhibit.figure
+                for exhibit in charts
+                if exhibit.name not in SHARP or not first
             },
             scale=1,
         )

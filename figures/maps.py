@@ -175,14 +175,14 @@ def reading_note(reading: Reading) -> str:
 
 def data_note(config: Mapping[str, Any]) -> str:
     """What a run's numbers were made from."""
-    kept = "answered right" if config.get("keep", "correct") == "correct" else "all"
-    data = f"distinct reference prompts{_asked(config)}, {kept}, seed {config['seed']}"
+    selection = "answered right" if config.get("keep", "correct") == "correct" else "all"
+    data = f"distinct reference prompts{_settings_note(config)}, {selection}, seed {config['seed']}"
     if config.get("pairs"):
-        data = f"own ({Path(config['pairs']).name}), {kept}"
+        data = f"own ({Path(config['pairs']).name}), {selection}"
     return f"Model: {config['model']}. Prompts: {data}; {PATHS[config['paths']]}."
 
 
-def _asked(config: Mapping[str, Any]) -> str:
+def _settings_note(config: Mapping[str, Any]) -> str:
     """What was asked of the prompts, where it was not the usual."""
     usual = {
         "templates": ["operation"],
@@ -190,13 +190,13 @@ def _asked(config: Mapping[str, Any]) -> str:
         "answer_token": "whole",
         "counterfactual": "word",
     }
-    asked = ""
+    note = ""
     for key, value in usual.items():
-        given = config.get(key, value)
-        if given != value:
-            shown = given if isinstance(given, str) else " ".join(map(str, given))
-            asked += f", {key.replace('_', ' ')} {shown}"
-    return asked
+        setting = config.get(key, value)
+        if setting != value:
+            text = setting if isinstance(setting, str) else " ".join(map(str, setting))
+            note += f", {key.replace('_', ' ')} {text}"
+    return note
 
 
 def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str]:

@@ -43,7 +43,7 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=NOTES,
             runs=(run,),
             numbers=numbers,
-            shown=shown(numbers, run.config["metric"] == "relative_logit"),
+            cells=as_text(numbers, run.config["metric"] == "relative_logit"),
         )
     ]
 
@@ -71,7 +71,7 @@ def table(run: Run) -> DataFrame:
     return DataFrame(rows)
 
 
-def shown(numbers: DataFrame, relative: bool) -> DataFrame:
+def as_text(numbers: DataFrame, relative: bool) -> DataFrame:
     """The same as text."""
     number = "{:+.1%}".format if relative else "{:+.3g}".format
     text = DataFrame({name: numbers[name] for name in ("operation", "head")})

@@ -64,21 +64,21 @@ def turning_text(run: Run, operation: str, read: str) -> str:
     """The turning layers of one probe with their 95% intervals, in words."""
     tokens, shape = TURNING[read]
     turning = turning_layers(curve_of(results.PROBE.load(run, operation, read), *tokens), shape)
-    said = [
+    texts = [
         "none"
         if point is None or interval is None
         else f"{point} ({interval[0]:.0f} to {interval[1]:.0f})"
         for point, interval in zip(turning.points, turning.intervals, strict=True)
     ]
-    return ", ".join(said)
+    return ", ".join(texts)
 
 
 def _guides(
     points: Sequence[int | None], layers: np.ndarray
 ) -> tuple[tuple[plotting.Number, str], ...]:
     """A dotted line at each turning layer; two in one place are one."""
-    there = sorted({point for point in points if point is not None})
-    return tuple((float(layers[point]), str(point)) for point in there)
+    turning = sorted({point for point in points if point is not None})
+    return tuple((float(layers[point]), str(point)) for point in turning)
 
 
 def numbers(runs: Sequence[Run], read: str) -> DataFrame:
@@ -100,14 +100,14 @@ def numbers(runs: Sequence[Run], read: str) -> DataFrame:
 
 def prompts_note(runs: Sequence[Run], operations: Sequence[str]) -> str:
     """Which prompts the numbers are of."""
-    told = []
+    counts_by_model = []
     for run in runs:
         counts = ", ".join(
             str(results.PROBE.facts(run, name, "mlp_in")["distinct"]) for name in operations
         )
-        told.append(f"{run.config['model']} ({counts})")
+        counts_by_model.append(f"{run.config['model']} ({counts})")
     return (
-        f"Distinct references, all answered right: {'; '.join(told)}; seed "
+        f"Distinct references, all answered right: {'; '.join(counts_by_model)}; seed "
         f"{runs[0].config['seed']}. Bands: 95% intervals."
     )
 

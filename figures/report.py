@@ -39,9 +39,9 @@ class Options:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Write the page, and print what is in it and what is not."""
-    shown = study(options.model, options.root, options.beside, n=options.n)
+    results = study(options.model, options.root, options.beside, n=options.n)
     of_n = f" N={options.n}" * (options.n is not None)
-    if not shown.exhibits:
+    if not results.exhibits:
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
             "experiment. Make all that take minutes: make report "
@@ -51,21 +51,22 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     page = options.out or Path("figures") / slug(options.model) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, report_page(shown).encode())
+        write_file(page, report_page(results).encode())
     except (OSError, RunError) as error:
         sys.exit(
             f"the report is not written: {error}\nThe runs are unharmed, and so is a report that "
             "was there before. Free some space, or choose another --out."
         )
-    print(f"{options.model}: {len(shown.exhibits)} figures and tables from {len(shown.runs)} runs")
-    print(f"the paper's claims: {counted(shown.verdicts)}")
-    for one in shown.missing:
-        print(f"missing: {one.title}. {one.reason}")
+    print(
+        f"{options.model}: {len(results.exhibits)} figures and tables from {len(results.runs)} runs"
+    )
+    print(f"the paper's claims: {counted(results.verdicts)}")
+    for missing in results.missing:
+        print(f"missing: {missing.title}. {missing.reason}")
     print(page)
-    if shown.failed:
-        sys.exit(
-            f"not drawn because of errors of the program, see above: {', '.join(shown.failed)}"
-        )
+    if results.failed:
+        names = ", ".join(results.failed)
+        sys.exit(f"not drawn because of errors of the program, see above: {names}")
 
 
 if __name__ == "__main__":

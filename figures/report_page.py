@@ -72,14 +72,14 @@ def _template() -> Template:
 
 def report_page(study: Study) -> str:
     """The page. The study is data: nothing in it is read as HTML."""
-    charts = [one for one in study.exhibits if isinstance(one, Chart)]
+    charts = [exhibit for exhibit in study.exhibits if isinstance(exhibit, Chart)]
     libraries = {view.bundle for chart in charts for view in chart.views}
     libraries |= {"plotly" for _ in charts}
     groups = {
         title: [verdict for verdict in study.verdicts if verdict.claim.group == group]
         for group, title in GROUPS.items()
     }
-    names = [one.name for one in study.exhibits]
+    names = [exhibit.name for exhibit in study.exhibits]
     map_name = next((name for name in ("fig15", "fig2") if name in names), None)
 
     def linked_heads(text: str) -> Markup:

@@ -56,7 +56,7 @@ def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
             notes=notes(run, rows, table),
             runs=(run,),
             numbers=DataFrame([numbers_of(run, row, paper.get(row.key)) for row in rows]),
-            shown=DataFrame([summary(run, row, paper.get(row.key)) for row in rows]),
+            cells=DataFrame([summary(run, row, paper.get(row.key)) for row in rows]),
         ),
         Table(
             name=f"table{table}_tasks",
@@ -65,7 +65,7 @@ def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
             notes=task_notes(run, rows, paper),
             runs=(run,),
             numbers=DataFrame([line for row in rows for line in task_numbers(run, row)]),
-            shown=DataFrame([task_texts(run, row, paper.get(row.key)) for row in rows]),
+            cells=DataFrame([task_texts(run, row, paper.get(row.key)) for row in rows]),
         ),
     ]
 

@@ -34,7 +34,7 @@ def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError where there is none."""
     run = chosen_run(options, "do_powers_use_them")
     rows = [row(run, name) for name in WORDINGS]
-    shown, numbers = (DataFrame([one[i] for one in rows]) for i in (0, 1))
+    cells, numbers = (DataFrame([row_parts[i] for row_parts in rows]) for i in (0, 1))
     return [
         Table(
             name="table3",
@@ -44,7 +44,7 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=notes(run),
             runs=(run,),
             numbers=numbers,
-            shown=shown,
+            cells=cells,
         )
     ]
 

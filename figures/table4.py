@@ -52,7 +52,7 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=small,
             runs=(run,),
             numbers=DataFrame([numbers for _, numbers in rows]),
-            shown=DataFrame([text for text, _ in rows]),
+            cells=DataFrame([text for text, _ in rows]),
         )
         for name, what, look, small, rows in (
             ("table4", "sets", SETS_LOOK, notes(run), set_rows(run)),
@@ -70,7 +70,7 @@ def set_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
         numbers: dict[str, Any] = {"set": label, "heads": " ".join(heads)}
         for data, name in DATA.items():
             change = _change(run, label, data)
-            text[f"accuracy, {name}"] = _told(change)
+            text[f"accuracy, {name}"] = _change_text(change)
             numbers |= {f"{data}_{key}": value for key, value in _numbers(change).items()}
         rows.append((text, numbers))
     rows.append(_random_row(run))
@@ -83,11 +83,11 @@ def _random_row(run: Run) -> tuple[dict[str, str], dict[str, Any]]:
     text = {"heads": f"{run.config['heads']} random heads", "which": f"{len(seeds)} draws"}
     numbers: dict[str, Any] = {"set": "random", "heads": ""}
     for data, name in DATA.items():
-        found = [_change(run, f"random-{seed}", data).relative for seed in seeds]
-        mean = sum(found) / len(found)
-        text[f"accuracy, {name}"] = f"{mean:+.0%} ({min(found):+.0%} to {max(found):+.0%})"
-        numbers |= {f"{data}_relative": mean, f"{data}_relative_low": min(found)}
-        numbers[f"{data}_relative_high"] = max(found)
+        losses = [_change(run, f"random-{seed}", data).relative for seed in seeds]
+        mean = sum(losses) / len(losses)
+        text[f"accuracy, {name}"] = f"{mean:+.0%} ({min(losses):+.0%} to {max(losses):+.0%})"
+        numbers |= {f"{data}_relative": mean, f"{data}_relative_low": min(losses)}
+        numbers[f"{data}_relative_high"] = max(losses)
     return text, numbers
 
 
@@ -96,7 +96,7 @@ def _change(run: Run, label: str, data: str) -> Change:
     return drop(before, after).accuracy
 
 
-def _told(change: Change) -> str:
+def _change_text(change: Change) -> str:
     low, high = change.relative_ci
     return (
         f"{change.before:.0%} to {change.after:.0%}: {change.relative:+.0%} "
@@ -124,13 +124,13 @@ def head_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
     looks = {data: results.CLASS_ATTENTION.load(run, data) for data in DATA}
     names = (looks["generated"].labels or {})["head"]
     rows = []
-    for place, name in enumerate(names):
+    for row_index, name in enumerate(names):
         layer, index = map(int, name.split("."))
         text, numbers = {"head": name}, {"head": name}
         for data in DATA:
             effect = float(effects[data].mean()[layer, index])
             classes = (looks[data].labels or {})["class"]
-            weights = dict(zip(classes, looks[data].mean()[place].tolist(), strict=True))
+            weights = dict(zip(classes, looks[data].mean()[row_index].tolist(), strict=True))
             text[f"effect, {DATA[data]}"] = f"{effect:+.1%}"
             text[f"looks at, {DATA[data]}"] = _where(weights)
             numbers |= {f"{data}_effect": effect}

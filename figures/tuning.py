@@ -68,15 +68,15 @@ def answers_before(run: Run) -> Answers:
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
     """Which test questions are of mathematics, and which of other tasks, where there are some."""
-    found = {"word problems": word_problems(answers), "generic tasks": generic(answers)}
-    return {name: inside for name, inside in found.items() if sum(inside) >= LEAST}
+    masks = {"word problems": word_problems(answers), "generic tasks": generic(answers)}
+    return {name: mask for name, mask in masks.items() if sum(mask) >= LEAST}
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
     """The test questions of each task that has as many as an interval needs."""
     names = [_benchmark(task) for task in answers.task]
     return {
-        name: [one == name for one in names]
+        name: [name_of_question == name for name_of_question in names]
         for name, count in Counter(names).items()
         if name != VALIDATION.removesuffix("/") and count >= LEAST
     }

@@ -33,14 +33,14 @@ def relative_change(of: str, before: Answers, after: Answers, rule: Within | Non
     Raises:
         NotMeasured: nothing was right before, or nothing asked.
     """
-    found = None
+    number = None
     if len(before):
-        found = estimate(
+        number = estimate(
             of, lambda m: m[1] / m[0] - 1 if m[0] else m[0] / 0, _both(before, after), rule=rule
         )
-    if found is None:
+    if number is None:
         raise NotMeasured(f"{of}: none of {len(before)} questions was answered right before")
-    return found
+    return number
 
 
 def change(of: str, before: Answers, after: Answers, rule: Within | None = None) -> Number:
@@ -49,13 +49,13 @@ def change(of: str, before: Answers, after: Answers, rule: Within | None = None)
     Raises:
         NotMeasured: nothing was asked.
     """
-    found = None
+    number = None
     if len(before):
         both = _both(before, after)
-        found = estimate(of, lambda m: m[1] - m[0], both, rule=rule, unit="points")
-    if found is None:
+        number = estimate(of, lambda m: m[1] - m[0], both, rule=rule, unit="points")
+    if number is None:
         raise NotMeasured(f"{of}: no question was asked")
-    return found
+    return number
 
 
 def _both(before: Answers, after: Answers) -> Effects:

@@ -12,7 +12,7 @@ from arith_lens.operations import FOUR
 from arith_lens.pairs import Role
 from experiments import results
 from figures.claims.claim import Claim, Measurement, Number, Within
-from figures.claims.estimate import estimate, of_each
+from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
 
@@ -23,7 +23,7 @@ Weights = Mapping[str, np.ndarray]  # of each role, [head]
 def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
     """The attention of each operation's key heads, [head role pair]; None where it has none."""
     run = evidence.run(EXPERIMENT)
-    found: dict[str, Effects | None] = {}
+    key_looks: dict[str, Effects | None] = {}
     for name in FOUR:
         looks, key = (
             results.ROLE_ATTENTION.load(run, name),
@@ -31,7 +31,7 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
         )
         labels: Any = looks.labels
         rows = [labels["head"].index(head) for head in key]
-        found[name] = (
+        key_looks[name] = (
             Effects(
                 looks.per_pair[torch.tensor(rows)],
                 looks.axes,
@@ -43,7 +43,7 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
             if key
             else None
         )
-    return found
+    return key_looks
 
 
 def _by_role(looks: Effects, of: Callable[[Weights], float]) -> Callable[[np.ndarray], float]:
@@ -54,7 +54,7 @@ def _by_role(looks: Effects, of: Callable[[Weights], float]) -> Callable[[np.nda
 
 def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidence], Measurement]:
     def measure(evidence: Evidence) -> Measurement:
-        found = {
+        numbers = {
             name: looks
             and estimate(
                 f"{name} ({', '.join((looks.labels or {})['head'])})",
@@ -64,15 +64,15 @@ def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidenc
             )
             for name, looks in _key_looks(evidence).items()
         }
-        return of_each(found, missing=NO_KEY)
+        return per_operation(numbers, missing=NO_KEY)
 
     return measure
 
 
 def on_calculation(weights: Weights) -> float:
     """Of the weight on anything but BOS, what is on A, B and the operator."""
-    there = sum(weights[role].sum() for role in (Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR))
-    return float(there / (sum(w.sum() for w in weights.values()) - weights[Role.BOS].sum()))
+    weight = sum(weights[role].sum() for role in (Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR))
+    return float(weight / (sum(w.sum() for w in weights.values()) - weights[Role.BOS].sum()))
 
 
 def elsewhere(weights: Weights) -> float:
@@ -138,29 +138,29 @@ def differing(prompts: Sequence[Sequence[str]]) -> list[slice]:
 
 
 def _formats(evidence: Evidence) -> Measurement:
-    found = []
+    numbers = []
     patterns = _patterns(evidence, "formats", "operand")
     for prompt, tokens, weights in zip(
         patterns.prompts, patterns.tokens, patterns.weights, strict=True
     ):
         digits = [any(sign.isdigit() for sign in token) for token in tokens]
         value = on_tokens(weights.double().numpy(), tokens, digits)
-        found.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
+        numbers.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
     return Measurement(
-        tuple(found), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals."
+        tuple(numbers), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals."
     )
 
 
 def _words(evidence: Evidence) -> Measurement:
     patterns = _patterns(evidence, "words", "operator")
-    found = []
+    numbers = []
     for prompt, tokens, weights, word in zip(
         patterns.prompts, patterns.tokens, patterns.weights, differing(patterns.tokens), strict=True
     ):
         chosen = [i in range(word.start, word.stop) for i in range(len(tokens))]
         value = on_tokens(weights[:1].double().numpy(), tokens, chosen)
-        found.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
-    return Measurement(tuple(found), f"Head {patterns.heads[0]}; single prompts, no intervals.")
+        numbers.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
+    return Measurement(tuple(numbers), f"Head {patterns.heads[0]}; single prompts, no intervals.")
 
 
 CLAIMS = (

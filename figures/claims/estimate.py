@@ -44,27 +44,27 @@ def resampled(
 ) -> list[float]:
     """The statistic of each resample of the effects."""
     drawn = [
-        resampled_means(one.sample(), slice(None), N_RESAMPLES, 0 if together else place)
+        resampled_means(effect.sample(), slice(None), N_RESAMPLES, 0 if together else seed)
         .numpy()
-        .reshape(*one.per_pair.shape[:-1], N_RESAMPLES)
-        for place, one in enumerate(effects)
+        .reshape(*effect.per_pair.shape[:-1], N_RESAMPLES)
+        for seed, effect in enumerate(effects)
     ]
-    if any(np.isnan(one).all() for one in drawn):  # a single reference prompt has no interval
+    if any(np.isnan(effect).all() for effect in drawn):  # a single reference prompt has no interval
         return []
-    return [float(statistic(*(one[..., i] for one in drawn))) for i in range(N_RESAMPLES)]
+    return [float(statistic(*(effect[..., i] for effect in drawn))) for i in range(N_RESAMPLES)]
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     """The middle 95% of resampled values, those that are NaN left out; None where none are left."""
-    there = np.array(values, dtype=float)
-    there = there[~np.isnan(there)]
-    if not len(there):
+    finite = np.array(values, dtype=float)
+    finite = finite[~np.isnan(finite)]
+    if not len(finite):
         return None, None
-    low, high = np.quantile(there, [TAIL, 1 - TAIL])
+    low, high = np.quantile(finite, [TAIL, 1 - TAIL])
     return float(low), float(high)
 
 
-def of_each(found: Mapping[str, Number | None], *, missing: str) -> Measurement:
+def per_operation(numbers: Mapping[str, Number | None], *, missing: str) -> Measurement:
     """Numbers of several operations; those that have none are named.
 
     Args:
@@ -73,16 +73,16 @@ def of_each(found: Mapping[str, Number | None], *, missing: str) -> Measurement:
     Raises:
         NotMeasured: none has one.
     """
-    there = tuple(number for number in found.values() if number is not None)
-    without = [name for name, number in found.items() if number is None]
-    if not there:
+    measured = tuple(number for number in numbers.values() if number is not None)
+    without = [name for name, number in numbers.items() if number is None]
+    if not measured:
         raise NotMeasured(
-            f"none of {', '.join(found)} has {missing}, so there is nothing to look at"
+            f"none of {', '.join(numbers)} has {missing}, so there is nothing to look at"
         )
-    return Measurement(there, f"Without {missing}: {', '.join(without)}." if without else "")
+    return Measurement(measured, f"Without {missing}: {', '.join(without)}." if without else "")
 
 
-def there(number: Number | None, missing: str) -> Number:
+def required(number: Number | None, missing: str) -> Number:
     """A number that a claim cannot do without.
 
     Raises:

@@ -59,7 +59,7 @@ def table(model: str, verdicts: list[Verdict]) -> Table:
         notes=notes(verdicts),
         runs=tuple(load_run(p) for p in dict.fromkeys(path for v in verdicts for path in v.runs)),
         numbers=verdict_table(verdicts),
-        shown=DataFrame([row(verdict) for verdict in verdicts]),
+        cells=DataFrame([row(verdict) for verdict in verdicts]),
         printed="\n\n".join(map(paragraph, verdicts)),
     )
 

@@ -10,7 +10,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.claims.answered import change, generic, relative_change, word_problems
 from figures.claims.claim import Claim, Measurement, Number, Within
-from figures.claims.estimate import of_each
+from figures.claims.estimate import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
 
@@ -29,15 +29,15 @@ def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
 
 def _lost(evidence: Evidence) -> Measurement:
     run = evidence.run(CURVES)
-    found: dict[str, Number | None] = {}
-    beside: list[Number] = []
+    losses: dict[str, Number | None] = {}
+    more_losses: list[Number] = []
     for name in FOUR:
         k, curves = _curves(run, name)
-        found[name] = _loss(name, curves["effect"], k, Within(below=-0.6)) if k else None
+        losses[name] = _loss(name, curves["effect"], k, Within(below=-0.6)) if k else None
         if OF_TABLE_4 in curves["effect"].ks:
-            beside.append(_loss(name, curves["effect"], OF_TABLE_4))
-    of = of_each(found, missing=NO_KEY)
-    return Measurement((*of.numbers, *beside), of.note)
+            more_losses.append(_loss(name, curves["effect"], OF_TABLE_4))
+    measurement = per_operation(losses, missing=NO_KEY)
+    return Measurement((*measurement.numbers, *more_losses), measurement.note)
 
 
 def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = None) -> Number:
@@ -49,8 +49,8 @@ def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = No
 
 def _spared(evidence: Evidence) -> Measurement:
     run = evidence.run(CURVES)
-    found = {name: _random(name, *_curves(run, name)) for name in FOUR}
-    return of_each(found, missing=NO_KEY)
+    changes = {name: _random(name, *_curves(run, name)) for name in FOUR}
+    return per_operation(changes, missing=NO_KEY)
 
 
 def _random(operation: str, n_key: int, curves: KnockoutCurves) -> Number | None:
@@ -81,24 +81,26 @@ def _titled(run: Run, name: str) -> str:
 
 
 def _word_problems(evidence: Evidence) -> Measurement:
-    run, found = evidence.run(ELSEWHERE), []
+    run, numbers = evidence.run(ELSEWHERE), []
     for name, rule in zip(SETS, (Within(below=-0.5), None), strict=True):
         before, after = _elsewhere(run, name)
         chosen = word_problems(before)
         both = before.select(chosen), after.select(chosen)
-        found.append(relative_change(_titled(run, name), *both, rule))
+        numbers.append(relative_change(_titled(run, name), *both, rule))
     before = _elsewhere(run, "strongest")[0]
     right = before.select(word_problems(before)).accuracy
-    return Measurement(tuple(found), f"Before: {right:.1%} right.")
+    return Measurement(tuple(numbers), f"Before: {right:.1%} right.")
 
 
 def _generic(evidence: Evidence) -> Measurement:
-    run, found = evidence.run(ELSEWHERE), []
+    run, numbers = evidence.run(ELSEWHERE), []
     for name, rule in zip(SETS, (MINOR, None), strict=True):
         before, after = _elsewhere(run, name)
         chosen = generic(before)
-        found.append(change(_titled(run, name), before.select(chosen), after.select(chosen), rule))
-    return Measurement(tuple(found))
+        numbers.append(
+            change(_titled(run, name), before.select(chosen), after.select(chosen), rule)
+        )
+    return Measurement(tuple(numbers))
 
 
 CLAIMS = (

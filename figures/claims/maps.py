@@ -78,8 +78,8 @@ def key_in_all(*maps: np.ndarray) -> float:
 
 def mean_overlap(*maps: np.ndarray) -> float:
     """The Jaccard overlap of the key heads of two maps, mean over the pairs that have any."""
-    found = [key_in_all(a, b) for i, a in enumerate(maps) for b in maps[i + 1 :]]
-    return float(np.nanmean(found)) if not np.isnan(found).all() else NAN
+    overlaps = [key_in_all(a, b) for i, a in enumerate(maps) for b in maps[i + 1 :]]
+    return float(np.nanmean(overlaps)) if not np.isnan(overlaps).all() else NAN
 
 
 def rank_correlation(*maps: np.ndarray) -> float:

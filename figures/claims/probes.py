@@ -12,7 +12,7 @@ from arith_lens.probes import CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
 from figures.claims.claim import Claim, Measurement, Unit, Within
-from figures.claims.estimate import estimate, of_each, there
+from figures.claims.estimate import estimate, per_operation, required
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NAN
 
@@ -69,10 +69,10 @@ def _each(
 ) -> Callable[[Evidence], Measurement]:
     def measure(evidence: Evidence) -> Measurement:
         run = evidence.run(EXPERIMENT)
-        found = {
+        numbers = {
             name: estimate(name, statistic, curve(run, name), rule=rule, unit=unit) for name in FOUR
         }
-        return of_each(found, missing="a curve that rises")
+        return per_operation(numbers, missing="a curve that rises")
 
     return measure
 
@@ -80,33 +80,35 @@ def _each(
 def _rise_and_fall(evidence: Evidence) -> Measurement:
     run = evidence.run(EXPERIMENT)
     rule = Within(above=0.1)
-    found = {n: estimate(n, smaller_turn, _operands(run, n), rule=rule) for n in FOUR}
-    beside = (
+    numbers = {n: estimate(n, smaller_turn, _operands(run, n), rule=rule) for n in FOUR}
+    more_numbers = (
         estimate(f"{name} less other digits", smaller_turn, _operands(run, name, less=True))
         for name in FOUR
     )
-    of = of_each(found, missing="a curve")
-    return Measurement((*of.numbers, *(number for number in beside if number)), of.note)
+    measurement = per_operation(numbers, missing="a curve")
+    return Measurement(
+        (*measurement.numbers, *(number for number in more_numbers if number)), measurement.note
+    )
 
 
 def _agree(evidence: Evidence) -> Measurement:
     run = evidence.run(EXPERIMENT)
-    found, told = {}, {False: [], True: []}
+    distances, layer_texts = {}, {False: [], True: []}
     for name in FOUR:
-        for less, said in told.items():
+        for less, texts in layer_texts.items():
             curves = _operands(run, name, less=less), _written(run, name, less=less)
             means = [curve.mean().double().numpy() for curve in curves]
-            one = turning_points(means[0], "rise_and_fall")[1]
-            other = turning_points(means[1], "rise")[1]
-            said.append(f"{name} {one} and {other}")
+            operand_layer = turning_points(means[0], "rise_and_fall")[1]
+            answer_layer = turning_points(means[1], "rise")[1]
+            texts.append(f"{name} {operand_layer} and {answer_layer}")
             if not less:
-                found[name] = estimate(
+                distances[name] = estimate(
                     name, inflections_apart, *curves, unit="layers", rule=TWO, together=True
                 )
-    of = of_each(found, missing="an inflection of both curves")
-    plain, less = (", ".join(said) for said in told.values())
-    note = f"They turn at layers: {plain}; less other digits: {less}. {of.note}"
-    return Measurement(of.numbers, note.strip())
+    measurement = per_operation(distances, missing="an inflection of both curves")
+    plain, less = (", ".join(texts) for texts in layer_texts.values())
+    note = f"They turn at layers: {plain}; less other digits: {less}. {measurement.note}"
+    return Measurement(measurement.numbers, note.strip())
 
 
 def for_good(shares: np.ndarray) -> int:
@@ -148,16 +150,16 @@ def _winners(evidence: Evidence) -> tuple[Effects, Effects, str]:
         stored.load(run, "addition").select(apart) for stored in (results.WINNERS, results.CHANCE)
     )
     layer = for_good(won.mean().double().numpy())
-    said = f"from layer {layer} on" if layer < len(won.per_pair) else "never"
-    note = f"Of {int(apart.sum())} sums whose A, B, C and C±1 differ. C wins for good {said}."
+    start = f"from layer {layer} on" if layer < len(won.per_pair) else "never"
+    note = f"Of {int(apart.sum())} sums whose A, B, C and C±1 differ. C wins for good {start}."
     return won, chance, note
 
 
 def _first(evidence: Evidence) -> Measurement:
     won, chance, note = _winners(evidence)
-    found = estimate("A or B written most", operands_before, won, rule=Within(above=0.5))
+    number = estimate("A or B written most", operands_before, won, rule=Within(above=0.5))
     by_chance = float(chance.mean()[[A, B]].sum())
-    return Measurement((there(found, "no layer"),), f"By chance {by_chance:.0%}. {note}")
+    return Measurement((required(number, "no layer"),), f"By chance {by_chance:.0%}. {note}")
 
 
 def _between(evidence: Evidence) -> Measurement:
@@ -169,17 +171,17 @@ def _between(evidence: Evidence) -> Measurement:
         )
     by_chance = float(chance.mean()[NEAR])
     statistic = partial(neighbours_between, by_chance=by_chance)
-    found = estimate(
+    number = estimate(
         "C±1 written most, less chance", statistic, won, rule=Within(above=0), unit="points"
     )
-    return Measurement((there(found, "no layer is between the operands' and C's"),), note)
+    return Measurement((required(number, "no layer is between the operands' and C's"),), note)
 
 
 def _last(evidence: Evidence) -> Measurement:
     won, _, note = _winners(evidence)
     title = "layers from the others' best one to C's"
-    found = estimate(title, answer_after, won, rule=Within(above=0), unit="layers")
-    return Measurement((there(found, "no layer"),), note)
+    number = estimate(title, answer_after, won, rule=Within(above=0), unit="layers")
+    return Measurement((required(number, "no layer"),), note)
 
 
 CLAIMS = (

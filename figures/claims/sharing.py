@@ -7,7 +7,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.claims import maps
 from figures.claims.claim import Claim, Measurement, Number, Within
-from figures.claims.estimate import estimate, of_each, there
+from figures.claims.estimate import estimate, per_operation, required
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 
@@ -20,8 +20,8 @@ def _heads(evidence: Evidence, names: tuple[str, ...] = FOUR) -> list[Effects]:
     return [effects[name].heads for name in names]
 
 
-def _beside(found: Number | None) -> tuple[Number, ...]:
-    return () if found is None else (found,)
+def optional(number: Number | None) -> tuple[Number, ...]:
+    return () if number is None else (number,)
 
 
 def _shared(evidence: Evidence) -> Measurement:
@@ -31,7 +31,7 @@ def _shared(evidence: Evidence) -> Measurement:
     overlap = estimate("overlap of two (Jaccard)", maps.mean_overlap, *heads, unit="ratio")
     title = "rank correlation of all heads' effects in two"
     ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
-    return Measurement((there(all_four, f"no {NO_KEY}"), *_beside(overlap), *_beside(ranks)))
+    return Measurement((required(all_four, f"no {NO_KEY}"), *optional(overlap), *optional(ranks)))
 
 
 def _alike(evidence: Evidence) -> Measurement:
@@ -40,18 +40,18 @@ def _alike(evidence: Evidence) -> Measurement:
     overlap = estimate(title, maps.key_in_all, *heads, unit="ratio", rule=Within(above=0.8))
     title = "rank correlation of all heads' effects"
     ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
-    return Measurement((there(overlap, f"no {NO_KEY}"), *_beside(ranks)))
+    return Measurement((required(overlap, f"no {NO_KEY}"), *optional(ranks)))
 
 
 def _more(evidence: Evidence) -> Measurement:
     heads = _heads(evidence)
     title = "the smaller number of × and ÷ less the larger of + and −"
-    found = estimate(title, maps.how_many_more, *heads, unit="count", rule=Within(above=0))
+    number = estimate(title, maps.how_many_more, *heads, unit="count", rule=Within(above=0))
     counts = ", ".join(
         f"{name} {int(maps.is_key(one.mean().numpy()).sum())}"
         for name, one in zip(FOUR, heads, strict=True)
     )
-    return Measurement((there(found, f"no {NO_KEY}"),), f"Key heads: {counts}.")
+    return Measurement((required(number, f"no {NO_KEY}"),), f"Key heads: {counts}.")
 
 
 def _wordings(run: Run) -> list[str]:
@@ -74,27 +74,27 @@ def _powers_share(evidence: Evidence) -> Measurement:
         others = sum(maps.is_key(one).astype(int) for one in four) > 0
         return float((key & others).sum() / key.sum()) if key.any() else maps.NAN
 
-    found = {
+    numbers = {
         _title(name): estimate(
             _title(name), share, results.MAP.load(run, name).heads, *four, rule=Within(above=0.5)
         )
         for name in _wordings(run)
     }
-    return of_each(found, missing=NO_KEY)
+    return per_operation(numbers, missing=NO_KEY)
 
 
 def _powers_need(evidence: Evidence) -> Measurement:
     run = evidence.run(POWERS)
-    found: dict[str, Number | None] = {}
+    numbers: dict[str, Number | None] = {}
     for name in _wordings(run):
         curve = results.CURVES.load(run, name)["effect"]
         k = curve.ks[-1]
         change = curve.drop(k).accuracy if k else None
         title = _title(name)
-        found[title] = change and Number(
+        numbers[title] = change and Number(
             f"{title} ({k} heads)", change.relative, *change.relative_ci, "%", Within(below=-0.6)
         )
-    return of_each(found, missing=NO_KEY)
+    return per_operation(numbers, missing=NO_KEY)
 
 
 def _words_share(evidence: Evidence) -> Measurement:
@@ -105,9 +105,9 @@ def _words_share(evidence: Evidence) -> Measurement:
     ]
     k = int(run.config["heads"])
     rule = Within(above=0.5)
-    found = estimate(f"of {k} heads", lambda a, b: maps.top_overlap(a, b, k), *both, rule=rule)
+    number = estimate(f"of {k} heads", lambda a, b: maps.top_overlap(a, b, k), *both, rule=rule)
     chance = k / both[0].mean().numel()
-    return Measurement((there(found, "no heads"),), f"By chance {chance:.1%}.")
+    return Measurement((required(number, "no heads"),), f"By chance {chance:.1%}.")
 
 
 def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:

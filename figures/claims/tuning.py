@@ -151,13 +151,13 @@ def _more_mlps(evidence: Evidence) -> Measurement:
     if not more:
         raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
     without = Tuned.of(run, 5, "precise", mlps=few).answers
-    found = []
+    numbers = []
     for n in more:
         beside, title = Tuned.of(run, 5, "precise", mlps=n).answers, f"{n} MLPs less {few}"
         gained, lost = (gain(without, beside, tasks) for tasks in (word_problems, generic))
-        found.append(_number(f"{title}, word problems", gained, Within(above=0)))
-        found.append(_number(f"{title}, generic tasks", lost, Within(below=0)))
-    return Measurement(tuple(found))
+        numbers.append(_number(f"{title}, word problems", gained, Within(above=0)))
+        numbers.append(_number(f"{title}, generic tasks", lost, Within(below=0)))
+    return Measurement(tuple(numbers))
 
 
 CLAIMS = (
