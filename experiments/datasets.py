@@ -73,10 +73,11 @@ def training_splits(
     print("", *parts, sep="\n")
     for part in parts:
         _print_examples(part, config.examples)
-    kept = [record for part in parts for record in part.kept]
-    stories = find_overlaps(kept, tests, rules=("story",))
+    records = [record for part in parts for record in part.kept]
+    stories = find_overlaps(records, tests, rules=("story",))
     print(
-        f"\n{len({o.train for o in stories})} of {len(kept)} kept share a run of 13 words with one"
+        f"\n{len({o.train for o in stories})} of {len(records)} kept share a run of 13 words "
+        "with one"
     )
     path = root / "training_splits" / f"{config.form}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,11 +87,11 @@ def training_splits(
 
 
 def _print_examples(part: TrainingPart, n: int) -> None:
-    shown: dict[tuple[str, str], int] = {}
+    n_printed: dict[tuple[str, str], int] = {}
     for overlap in part.overlaps:
         key = overlap.test_set, overlap.rule
-        shown[key] = shown.get(key, 0) + 1
-        if shown[key] <= n:
+        n_printed[key] = n_printed.get(key, 0) + 1
+        if n_printed[key] <= n:
             print(f"\n{overlap.train} is {overlap.test} ({overlap.rule})")
             print(f"  {overlap.train_question}\n  {overlap.test_question}")
 
@@ -261,13 +262,13 @@ def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list
         )
         new = [i for i, question in enumerate(conversion.kept) if question not in right]
         if new:
-            said = answer(model, pairs[new], "reference", BATCH)[0].tolist()
-            right |= {conversion.kept[i]: r for i, r in zip(new, said, strict=True)}
+            answers = answer(model, pairs[new], "reference", BATCH)[0].tolist()
+            right |= {conversion.kept[i]: r for i, r in zip(new, answers, strict=True)}
         _print_pairs(pairs[: config.examples])
-        kept = pairs.filter(torch.tensor([right[question] for question in conversion.kept]))
+        answered = pairs.filter(torch.tensor([right[question] for question in conversion.kept]))
         row: Row = {"model": Path(name).name, "family": family, "change": change}
         row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
-        rows.append(row | {"right": len(kept) / len(pairs)} | _still(model, kept))
+        rows.append(row | {"right": len(answered) / len(pairs)} | _still(model, answered))
     return rows
 
 

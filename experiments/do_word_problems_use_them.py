@@ -112,13 +112,13 @@ def _word_problems(model: al.HookedModel, config: Config) -> al.PromptPairs:
 
 def _answered(model: al.HookedModel, pairs: al.PromptPairs) -> al.PromptPairs:
     """The pairs that the model answers right, and whose counterfactual it does not answer so."""
-    kept = keep_correct(model, pairs)
-    still, _ = answer(model, kept, "counterfactual", batch_size=128)
+    answered = keep_correct(model, pairs)
+    still, _ = answer(model, answered, "counterfactual", batch_size=128)
     print(
-        f"{len(kept)} of {len(pairs)} answered right; of these {int(still.sum())} are left out: "
-        "their counterfactual is answered with C too, so that nothing was taken away"
+        f"{len(answered)} of {len(pairs)} answered right; of these {int(still.sum())} are left "
+        "out: their counterfactual is answered with C too, so that nothing was taken away"
     )
-    return kept.filter(~still)
+    return answered.filter(~still)
 
 
 def head_sets(
@@ -144,18 +144,18 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
     """Which tokens are digits, operators, BOS, END, or other words; each token is in one."""
     pieces, mask = pairs.pieces or {}, pairs.attention_mask
     digits = torch.tensor([token for token, piece in pieces.items() if piece.strip("▁Ġ").isdigit()])
-    found = {
+    masks = {
         "END": pairs.role_mask(Role.END),
         "BOS": pairs.role_mask(Role.BOS),
         "operator": pairs.role_mask(Role.OPERATOR),
         "numbers": torch.isin(pairs.reference, digits),
     }
     taken = torch.zeros_like(mask)
-    for name, where in found.items():
-        found[name] = where & mask & ~taken
+    for name, where in masks.items():
+        masks[name] = where & mask & ~taken
         taken |= where
-    found["other words"] = mask & ~taken
-    return {name: found[name] for name in CLASSES}
+    masks["other words"] = mask & ~taken
+    return {name: masks[name] for name in CLASSES}
 
 
 def report(run: Run) -> None:

@@ -97,11 +97,11 @@ def report(run: Run) -> None:
     """Print each model's trend."""
     for name in DRIFT.labels(run):
         answers, facts = DRIFT.load(run, name), DRIFT.facts(run, name)
-        found = trend(answers.correct)
-        low, high = (100 * end for end in found.ci())
+        drift = trend(answers.correct)
+        low, high = (100 * end for end in drift.ci())
         print(
-            f"{name}: {answers.accuracy:.1%} of {len(answers)}; {100 * found.slope:+.2f} points a "
-            f"thousand answers [{low:+.2f}, {high:+.2f}], {'flat' if found.flat else 'NOT flat'}; "
+            f"{name}: {answers.accuracy:.1%} of {len(answers)}; {100 * drift.slope:+.2f} points a "
+            f"thousand answers [{low:+.2f}, {high:+.2f}], {'flat' if drift.flat else 'NOT flat'}; "
             f"the first {facts['repeated']} again at the end: {facts['same']} answers the same"
         )
 

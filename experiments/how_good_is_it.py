@@ -81,8 +81,8 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 def _plan(model: al.HookedModel, config: Config) -> str:
     limit = "all questions" if config.limit is None else f"the first {config.limit} questions"
     sets = ["as it is", f"without {config.heads} heads", f"{config.controls} controls"]
-    shown = ", ".join(sets if config.heads else sets[:1])
-    return f"{', '.join(tasks_of(config))}: {limit} of each, {shown}"
+    conditions = ", ".join(sets if config.heads else sets[:1])
+    return f"{', '.join(tasks_of(config))}: {limit} of each, {conditions}"
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:

@@ -162,8 +162,8 @@ def _select(effects: al.ComponentEffects, chosen: torch.Tensor) -> al.ComponentE
 def _spearman(a: al.Effects, b: al.Effects) -> float:
     from scipy.stats import spearmanr
 
-    found = spearmanr(a.mean().flatten(), b.mean().flatten(), nan_policy="omit")
-    return float(found.statistic)  # pyright: ignore[reportAttributeAccessIssue]
+    correlation = spearmanr(a.mean().flatten(), b.mean().flatten(), nan_policy="omit")
+    return float(correlation.statistic)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def report(run: Run) -> None:
@@ -171,16 +171,16 @@ def report(run: Run) -> None:
     print(f"{run.config['model']}: half precision against float32, relative change of the logit\n")
     print(HEADER)
     for operation, dtype, facts in _halves(run):
-        both = (IN_DTYPE.load(run, operation, one) for one in ("float32", dtype))
-        wide, narrow = (set(al.key_heads(one)) for one in both)
+        both = (IN_DTYPE.load(run, operation, precision) for precision in ("float32", dtype))
+        wide, narrow = (set(al.key_heads(precision)) for precision in both)
         lists = [
             " ".join(map(str, sorted(s))) or "-"
             for s in (wide & narrow, wide - narrow, narrow - wide)
         ]
-        found = facts["agreement"]
+        agreement = facts["agreement"]
         print(
-            f"{operation:15} {dtype:9} {facts['right']}/{facts['pairs']:<5} {found['heads']:.4f}  "
-            f"{found['mlps']:9.4f}     {'; '.join(lists)}"
+            f"{operation:15} {dtype:9} {facts['right']}/{facts['pairs']:<5} "
+            f"{agreement['heads']:.4f}  {agreement['mlps']:9.4f}     {'; '.join(lists)}"
         )
     print("\nlargest difference, in points    of a mean  of one pair  root mean square")
     for operation, dtype, facts in _halves(run):
@@ -199,10 +199,10 @@ def _halves(run: Run) -> Iterator[tuple[str, str, PrecisionFacts]]:
                 yield operation, dtype, IN_DTYPE.facts(run, operation, dtype)
 
 
-def _print_distances(of: str, found: Mapping[str, float]) -> None:
+def _print_distances(of: str, distances: Mapping[str, float]) -> None:
     print(
-        f"{of:33} {100 * found['largest_of_mean']:8.3f}  {100 * found['largest_of_pair']:11.3f}  "
-        f"{100 * found['root_mean_square']:16.4f}"
+        f"{of:33} {100 * distances['largest_of_mean']:8.3f}  "
+        f"{100 * distances['largest_of_pair']:11.3f}  {100 * distances['root_mean_square']:16.4f}"
     )
 
 

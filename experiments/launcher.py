@@ -41,7 +41,7 @@ def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | 
     if name in ("-h", "--help"):
         width = max(map(len, sentences))
         print(f"{usage}\n")
-        print("\n".join(f"{one:{width}}  {sentence}" for one, sentence in sentences.items()))
+        print("\n".join(f"{entry:{width}}  {sentence}" for entry, sentence in sentences.items()))
         return None
     if name not in sentences:
         sys.exit(f"expected {kind} among {', '.join(sentences)}, found {name!r}")

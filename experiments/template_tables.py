@@ -72,7 +72,7 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None 
         with exit_on_user_error():
             table = facts(tokenizer_of(name), config)
         print(f"\n{TITLES[config.figure]}, tokenizer {name}\n")
-        print(*map(shown, table.to_dict("records")), sep="\n")
+        print(*map(row_text, table.to_dict("records")), sep="\n")
         folder = out or Path("figures") / (Path(name).name or "tokenizer")
         print("", *save(table, folder / f"fig{config.figure}", name, config), sep="\n")
 
@@ -110,7 +110,7 @@ def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
     return table.drop(columns="refused") if complete else table
 
 
-def shown(row: dict[str, Any]) -> str:
+def row_text(row: dict[str, Any]) -> str:
     """A template in three lines: its numbers, its example, and that one's counterfactual."""
     if row.get("refused"):
         return f"{row['template']:<18}{row['refused']}"

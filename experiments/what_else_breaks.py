@@ -74,32 +74,32 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 def questions(config: Config) -> list[Question]:
     """Of every task, at most `limit`."""
     if config.data_dir is None:
-        found = world_questions("word_problems_test") + world_questions("generic_test")
+        every_question = world_questions("word_problems_test") + world_questions("generic_test")
     else:
-        found = [
+        every_question = [
             question for name in MATH for question in al.load_questions(name, config.data_dir)
         ] + al.load_questions(GENERIC, config.data_dir, subjects="humanities", shots=config.shots)
     return [
         question
-        for listed in _by_task(found).values()
-        for question in _some(listed, config.limit, config.seed)
+        for of_task in _by_task(every_question).values()
+        for question in _some(of_task, config.limit, config.seed)
     ]
 
 
-def _by_task(found: list[Question]) -> dict[str, list[Question]]:
+def _by_task(questions: list[Question]) -> dict[str, list[Question]]:
     tasks: dict[str, list[Question]] = defaultdict(list)
-    for question in found:
+    for question in questions:
         tasks[question.task].append(question)
     return tasks
 
 
-def _some(listed: list[Question], limit: int, seed: int) -> list[Question]:
+def _some(questions: list[Question], limit: int, seed: int) -> list[Question]:
     """`limit` of them at random, in their order; all where there are no more, or it is 0."""
-    if not limit or len(listed) <= limit:
-        return listed
+    if not limit or len(questions) <= limit:
+        return questions
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randperm(len(listed), generator=generator)[:limit].sort().values
-    return [listed[i] for i in drawn.tolist()]
+    drawn = torch.randperm(len(questions), generator=generator)[:limit].sort().values
+    return [questions[i] for i in drawn.tolist()]
 
 
 def head_sets(

@@ -70,10 +70,10 @@ def compute_kind(run: Run, model: al.HookedModel, kind: str, config: Config) -> 
         pairs = keep_correct(model, pairs)  # a kind of which none is right is shown as it is
     for side in SIDES:
         prompts = getattr(pairs, f"{side}_text")
-        said = next_tokens(model, prompts, k=config.k)
-        LIKELIEST.save(run, said, kind, side, pairs=pairs, answers=pairs.answer.tolist())
-    found = [answer(model, pairs, side, BATCH) for side in SIDES]
-    outcomes = torch.stack([torch.stack([p, right.float()]) for right, p in found])
+        tokens = next_tokens(model, prompts, k=config.k)
+        LIKELIEST.save(run, tokens, kind, side, pairs=pairs, answers=pairs.answer.tolist())
+    answers = [answer(model, pairs, side, BATCH) for side in SIDES]
+    outcomes = torch.stack([torch.stack([p, right.float()]) for right, p in answers])
     RIGHT.save(run, _effects(outcomes, pairs), kind, pairs=pairs)
 
 
@@ -95,9 +95,9 @@ def report(run: Run) -> None:
         effects = RIGHT.load(run, kind)
         (p, right), (p_c, right_c) = effects.mean().tolist()
         chosen = RIGHT.facts(run, kind)["selection"]
-        kept = f" ({chosen['n_kept']} of {chosen['n_drawn']} answered right)" if chosen else ""
+        note = f" ({chosen['n_kept']} of {chosen['n_drawn']} answered right)" if chosen else ""
         print(
-            f"  {kind:>14}: {effects.n_pairs} pairs{kept}; with the calculation p(C) {p:.1%}, "
+            f"  {kind:>14}: {effects.n_pairs} pairs{note}; with the calculation p(C) {p:.1%}, "
             f"C likeliest {right:.1%}; without it {p_c:.1%}, {right_c:.1%}"
         )
 

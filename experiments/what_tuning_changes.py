@@ -124,22 +124,26 @@ def tuned_models(config: Config, root: Path) -> tuple[Tuned, ...]:
     if not config.tuned:
         models = precise_models(tuning_run(config.model, root))
         return tuple(Tuned(model.name, Path(model.result.output)) for model in models)
-    given = tuple(Tuned(_name(path), path) for path in config.tuned)
-    names = [tuned.name for tuned in given]
+    models = tuple(Tuned(_name(path), path) for path in config.tuned)
+    names = [tuned.name for tuned in models]
     if len({*names, "before"}) <= len(names):
         raise ValueError(
             "expected tuned models whose files' or folders' names tell them apart, none of them "
             f"'before', found {', '.join(names)}; rename some"
         )
-    for tuned in given:
+    for tuned in models:
         tuned.made()
-    return given
+    return models
 
 
 def _name(path: Path) -> str:
     """As a result of a run may be called; a file `delta.safetensors` by its folder."""
-    whole = path.absolute()
-    name = whole.parent.name if whole.name == DELTA else whole.name.removesuffix(".safetensors")
+    absolute = path.absolute()
+    name = (
+        absolute.parent.name
+        if absolute.name == DELTA
+        else absolute.name.removesuffix(".safetensors")
+    )
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in name).strip("-")
 
 

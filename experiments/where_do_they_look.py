@@ -94,17 +94,17 @@ def _show(run: Run, model: al.HookedModel, config: Config) -> None:
 
 def _of_kind(run: Run, kind: str, config: Config) -> list[al.Head]:
     """Heads of one kind in some operation, strongest effect first; the strongest of all if none."""
-    found: dict[str, float] = {}
-    every: dict[str, float] = {}
+    of_kind: dict[str, float] = {}
+    of_all: dict[str, float] = {}
     for name in config.operations:
         means = MAP.load(run, name).heads.mean()
         for text, own in ROLE_ATTENTION.facts(run, name)["kinds"].items():
             head = al.Head(*map(int, text.split(".")))
             effect = float(means[head.layer, head.index])
-            every[text] = min(every.get(text, 0.0), effect)
+            of_all[text] = min(of_all.get(text, 0.0), effect)
             if own == kind:
-                found[text] = min(found.get(text, 0.0), effect)
-    ranked = sorted(found or every, key=(found or every).__getitem__)[: config.shown]
+                of_kind[text] = min(of_kind.get(text, 0.0), effect)
+    ranked = sorted(of_kind or of_all, key=(of_kind or of_all).__getitem__)[: config.shown]
     return [al.Head(*map(int, text.split("."))) for text in ranked]
 
 

@@ -173,8 +173,8 @@ def _print_heads(of: str, effects: al.Effects) -> None:
     layers = sorted({head.layer for head in heads})
     where = f"; layers {layers[0]} to {layers[-1]}" if len(layers) > 1 else ""
     share = f"{len(heads)} of {means.numel()} heads ({len(heads) / means.numel():.1%}){where}"
-    found = ", ".join(map(str, heads[:N_ROWS])) + ", ..." * (len(heads) > N_ROWS)
-    print(f"  {of:>14}: {share}: {found or 'none'}")
+    names = ", ".join(map(str, heads[:N_ROWS])) + ", ..." * (len(heads) > N_ROWS)
+    print(f"  {of:>14}: {share}: {names or 'none'}")
     if heads:
         by_key = sum(means[head.layer, head.index] for head in heads) / means[means < 0].sum()
         print(f"  {'':>14}  {by_key:.0%} of what all heads, each patched alone, take away")

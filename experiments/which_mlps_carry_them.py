@@ -70,17 +70,17 @@ def report(run: Run) -> None:
     print(f"{run.config['model']}, {run.config['metric']}")
     show = "{:+.1%}".format if run.config["metric"] == "relative_logit" else "{:+.3g}".format
     for operation in run.config["operations"]:
-        found = MEDIATION.load(run, operation)
-        print(f"\n{operation}: {len(found.logit)} pairs")
-        whole, direct = found.via_mlps.mean(), found.direct.mean()
-        carried, left = found.carried.mean(), found.interaction.mean()
-        for index, head in enumerate(found.heads):
+        mediation = MEDIATION.load(run, operation)
+        print(f"\n{operation}: {len(mediation.logit)} pairs")
+        totals, direct = mediation.via_mlps.mean(), mediation.direct.mean()
+        carried, interactions = mediation.carried.mean(), mediation.interaction.mean()
+        for index, head in enumerate(mediation.heads):
             most = carried[index].argsort()[:4].tolist()
-            shown = ", ".join(f"MLP {k} {show(carried[index, k])}" for k in most)
+            strongest = ", ".join(f"MLP {k} {show(carried[index, k])}" for k in most)
             print(
-                f"  {head!s:>6}: {show(whole[index])} via MLPs, {show(direct[index])} direct; lost "
-                f"when held, {shown}; all with the direct sum to "
-                f"{show(whole[index] - left[index, 0])}"
+                f"  {head!s:>6}: {show(totals[index])} via MLPs, {show(direct[index])} direct; "
+                f"lost when held, {strongest}; all with the direct sum to "
+                f"{show(totals[index] - interactions[index, 0])}"
             )
 
 

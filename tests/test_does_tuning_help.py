@@ -67,9 +67,9 @@ def test_tuning_validation_and_test_problems_are_different_ones() -> None:
     world = World(examples=0, questions=0)
     tuned = {line["prompt"] for line in world.tuning_set(0)}
     assert len(tuned) == 8000
-    asked = world.asked()
-    validation = {q.prompt for q in asked if q.task.startswith(tables.VALIDATION)}
-    test = {q.prompt for q in asked if not q.task.startswith(tables.VALIDATION)}
+    questions = world.questions_of_study()
+    validation = {q.prompt for q in questions if q.task.startswith(tables.VALIDATION)}
+    test = {q.prompt for q in questions if not q.task.startswith(tables.VALIDATION)}
     assert (len(validation), len(test)) == (1200, 4734)
     assert not tuned & validation and not tuned & test and not validation & test
 

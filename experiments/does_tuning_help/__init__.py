@@ -112,15 +112,15 @@ class Chosen:
         Raises:
             ValueError: several rates, and no validation to choose on.
         """
-        for row, found in self.validation.items():
-            if len(found) > 1 and any(isnan(accuracy) for accuracy in found.values()):
+        for row, accuracies in self.validation.items():
+            if len(accuracies) > 1 and any(isnan(accuracy) for accuracy in accuracies.values()):
                 raise ValueError(
                     f"expected validation questions to choose a rate on, found none for {row.name} "
-                    f"at {', '.join(f'{rate:g}' for rate in found)}; train at one rate"
+                    f"at {', '.join(f'{rate:g}' for rate in accuracies)}; train at one rate"
                 )
         return {
-            row: max(found, key=lambda rate: (found[rate], -rate))
-            for row, found in self.validation.items()
+            row: max(accuracies, key=lambda rate: (accuracies[rate], -rate))
+            for row, accuracies in self.validation.items()
         }
 
     @classmethod
@@ -136,8 +136,8 @@ class Chosen:
     def to_arrays(self) -> Arrays:
         """The rows with their chosen rates and all rates are in the header."""
         rows = [{**asdict(row), "rate": rate} for row, rate in self.rates.items()]
-        accuracy = [[*found.values()] for found in self.validation.values()]
-        rates = [[*found] for found in self.validation.values()]
+        accuracy = [[*accuracies.values()] for accuracies in self.validation.values()]
+        rates = [[*accuracies] for accuracies in self.validation.values()]
         header = {"kind": "chosen_rates", "rows": rows, "rates": rates}
         return Arrays({"validation_accuracy": torch.tensor(accuracy)}, header)
 

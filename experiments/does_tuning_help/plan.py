@@ -32,7 +32,7 @@ PAPER: Mapping[str, Any] = {
 }
 """Section 5.3 and Table 2."""
 
-ASKED = ("tasks", "shots", "max_new_tokens")
+BENCHMARK_OPTIONS = ("tasks", "shots", "max_new_tokens")
 """Options of the benchmarks alone."""
 
 
@@ -111,7 +111,7 @@ class Plan:
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration, as far as it decides the results of this study."""
-        left_out = () if self.config.data_dir is not None else ASKED
+        left_out = () if self.config.data_dir is not None else BENCHMARK_OPTIONS
         return {k: v for k, v in vars(self.config).items() if k not in left_out}
 
     def with_dtype(self, dtype: torch.dtype) -> "Plan":
@@ -127,38 +127,42 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
         ValueError: several rates on the benchmarks; options of benchmarks without them.
     """
     room = room or Room()
-    usual = WORLD if config.data_dir is None else PAPER
-    given = {name: getattr(config, name) for name in usual}
-    open_ = {name: usual[name] for name, value in given.items() if value in (None, ())}
+    defaults = WORLD if config.data_dir is None else PAPER
+    settings = {name: getattr(config, name) for name in defaults}
+    open_ = {name: defaults[name] for name, value in settings.items() if value in (None, ())}
     more = tuple(n_layers if n < 0 else n for n in config.more if n <= n_layers)
-    whole: Any = replace(config, **open_, more=tuple(dict.fromkeys(more)))
-    if whole.data_dir is None:
-        if found := [name for name in ASKED if getattr(config, name)]:
+    filled: Any = replace(config, **open_, more=tuple(dict.fromkeys(more)))
+    if filled.data_dir is None:
+        if unused := [name for name in BENCHMARK_OPTIONS if getattr(config, name)]:
             raise ValueError(
-                f"expected --data-dir, the benchmarks' folders, with {', '.join(found)}, found "
+                f"expected --data-dir, the benchmarks' folders, with {', '.join(unused)}, found "
                 "none: the closed world's questions are asked in one way"
             )
-        study: World | Benchmarks = World(whole.examples, whole.questions)
-        recipe = Recipe(whole.epochs, whole.batch, room.micro_batch, save_every=100)
+        study: World | Benchmarks = World(filled.examples, filled.questions)
+        recipe = Recipe(filled.epochs, filled.batch, room.micro_batch, save_every=100)
     else:
-        if len(whole.rates) > 1:
+        if len(filled.rates) > 1:
             raise ValueError(
                 f"expected one rate on the benchmarks (the paper's is {PAPER['rates'][0]:g}), "
-                f"found {whole.rates}: no part of theirs is held out to choose a rate on"
+                f"found {filled.rates}: no part of theirs is held out to choose a rate on"
             )
-        whole = replace(whole, tasks=whole.tasks or BENCHMARKS)
-        asked = {"shots": whole.shots, "max_new_tokens": whole.max_new_tokens}
-        study = Benchmarks(whole.data_dir, whole.examples, whole.questions, whole.tasks, **asked)
-        recipe = Recipe(whole.epochs, whole.batch, fitting(whole.batch), save_every=20)
-        if on_gpu(whole.device):
+        filled = replace(filled, tasks=filled.tasks or BENCHMARKS)
+        options = {"shots": filled.shots, "max_new_tokens": filled.max_new_tokens}
+        study = Benchmarks(
+            filled.data_dir, filled.examples, filled.questions, filled.tasks, **options
+        )
+        recipe = Recipe(filled.epochs, filled.batch, fitting(filled.batch), save_every=20)
+        if on_gpu(filled.device):
             recipe = replace(recipe, recompute=True)
-            whole = replace(whole, dtype=whole.dtype or "bfloat16")
-    told = {"micro_batch": room.micro_batch, "save_every": room.save_every}
-    told |= {"recompute": room.recompute, "bf16": whole.dtype == "bfloat16"}
-    recipe = replace(recipe, **{name: value for name, value in told.items() if value is not None})
-    sizes = Sizes(whole.heads, whole.several, whole.mlps, whole.more)
-    keep = room.keep_checkpoints or whole.data_dir is None
-    return Plan(whole, study, recipe, sizes, keep)
+            filled = replace(filled, dtype=filled.dtype or "bfloat16")
+    overrides = {"micro_batch": room.micro_batch, "save_every": room.save_every}
+    overrides |= {"recompute": room.recompute, "bf16": filled.dtype == "bfloat16"}
+    recipe = replace(
+        recipe, **{name: value for name, value in overrides.items() if value is not None}
+    )
+    sizes = Sizes(filled.heads, filled.several, filled.mlps, filled.more)
+    keep = room.keep_checkpoints or filled.data_dir is None
+    return Plan(filled, study, recipe, sizes, keep)
 
 
 def fitting(batch: int, most: int = 8) -> int:
@@ -180,12 +184,12 @@ def empty_model(source: str) -> Any:
     from transformers import AutoModelForCausalLM
 
     folder = Path(source).expanduser()
-    found = (
+    checkpoint = (
         Checkpoint(str(folder.resolve()), folder.resolve().name)
         if (folder / "config.json").is_file()
         else find_checkpoint(source)
     )
-    config = read_config(found)
+    config = read_config(checkpoint)
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
@@ -197,20 +201,20 @@ def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty:
         empty: the model on the meta device.
     """
     config, recipe = plan.config, plan.recipe
-    shape, whole = shape_of(empty), sum(weight.numel() for weight in empty.parameters())
+    shape, total = shape_of(empty), sum(weight.numel() for weight in empty.parameters())
     rates = len(config.rates)
     n = len(tuned) * (rates + seeds - 1)
     times = f"{rates} rates and, at the best, {seeds - 1} further seeds" if rates > 1 else (
         f"{seeds} seed{'s' * (seeds > 1)}"
     )  # fmt: skip
     lines = [
-        f"{config.model}: {shape.n_layers} layers of {shape.n_heads} heads, {whole:,} parameters",
+        f"{config.model}: {shape.n_layers} layers of {shape.n_heads} heads, {total:,} parameters",
         f"table {table}: {len(tuned)} rows, each at {times}: {n} trainings",
     ]
     for row in tuned:
         count, rank = counted(empty, row)
         ranked = f", rank {rank}" if rank else ""
-        lines.append(f"  {row.name}: {count:,} parameters ({count / whole:.1%}){ranked}")
+        lines.append(f"  {row.name}: {count:,} parameters ({count / total:.1%}){ranked}")
     steps = -(-plan.study.n_examples // recipe.batch) * recipe.epochs
     settings = Settings(**recipe.settings(config.rates[0], seed=config.seed, end_with_eos=True))
     lines += [
@@ -223,13 +227,13 @@ def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty:
         "heads' slices times heads by tuned heads of the layer",
         f"weights in {'bfloat16, what is tuned in float32' if recipe.bf16 else 'float32'}"
         f"{', activations computed again in the backward' if recipe.recompute else ''}; asked in "
-        f"{_asked_in(config)}",
+        f"{_dtype_text(config)}",
         *plan.study.described(),
     ]
     return "\n".join(lines)
 
 
-def _asked_in(config: Config) -> str:
+def _dtype_text(config: Config) -> str:
     if config.dtype:
         return config.dtype
     return "the checkpoint's own" if on_gpu(config.device) else "float32"

@@ -61,7 +61,7 @@ class World:
         lines = lines[: self.examples or None]
         return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
 
-    def asked(self) -> list[Question]:
+    def questions_of_study(self) -> list[Question]:
         """Validation word problems, to choose rates on, then the test questions."""
         validation = [
             replace(question, task=VALIDATION + question.task)
@@ -79,24 +79,24 @@ class World:
 
     def ask(self, model: Any, _keep: Path) -> tuple[Answers, Facts]:
         """How a model answers all of them."""
-        return al.answer_questions(model, self.asked(), whole_words=False), {}
+        return al.answer_questions(model, self.questions_of_study(), whole_words=False), {}
 
     def described(self) -> list[str]:
         """What is tuned on and asked, in words."""
-        there = len(load_set("word_problems_tuning"))
-        asked = self.asked()
-        test = sum(not question.task.startswith(VALIDATION) for question in asked)
+        n_available = len(load_set("word_problems_tuning"))
+        questions = self.questions_of_study()
+        test = sum(not question.task.startswith(VALIDATION) for question in questions)
         return [
-            f"tuned on {self.n_examples:,} of {there:,} word problems of the closed world",
-            f"asked before and after: {len(asked) - test:,} validation word problems, to choose "
-            f"rates on; {test:,} test questions",
+            f"tuned on {self.n_examples:,} of {n_available:,} word problems of the closed world",
+            f"asked before and after: {len(questions) - test:,} validation word problems, to "
+            f"choose rates on; {test:,} test questions",
         ]
 
     @property
     def n_examples(self) -> int:
         """Of a training."""
-        there = len(load_set("word_problems_tuning"))
-        return min(self.examples or there, there)
+        n_available = len(load_set("word_problems_tuning"))
+        return min(self.examples or n_available, n_available)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Benchmarks:
                 too_long="truncate",
                 run=run,
             )
-        return result.answers, asked_how(result)
+        return result.answers, benchmark_facts(result)
 
     def described(self) -> list[str]:
         """What is tuned on and asked, in words: reads all data, as a training would."""
@@ -157,10 +157,12 @@ class Benchmarks:
         for task, of in built.tasks.items():
             families[_family(task)].append(of)
         for name, tasks in families.items():
-            asked = sum(min(len(t.eval_docs), self.questions or len(t.eval_docs)) for t in tasks)
+            questions = sum(
+                min(len(t.eval_docs), self.questions or len(t.eval_docs)) for t in tasks
+            )
             subjects = f" on {len(tasks)} subjects" if len(tasks) > 1 else ""
             shots = {int(task.config.num_fewshot or 0) for task in tasks}
-            lines.append(f"  {name}: {asked:,} questions{subjects}, {_joined(shots)} shots")
+            lines.append(f"  {name}: {questions:,} questions{subjects}, {_joined(shots)} shots")
         return lines
 
     @property
@@ -177,7 +179,7 @@ class Benchmarks:
         return [*to_dataset(self._parts)]  # pyright: ignore[reportReturnType]
 
 
-def asked_how(result: EvaluationResult) -> Facts:
+def benchmark_facts(result: EvaluationResult) -> Facts:
     """What decided the answers: shots, and prompts that were cut on their left, by benchmark."""
     shots: dict[str, set[int]] = defaultdict(set)
     cut: dict[str, int] = defaultdict(int)
@@ -186,7 +188,7 @@ def asked_how(result: EvaluationResult) -> Facts:
         shots[name].add(about["shots"])
         cut[name] += about["truncated"]
     return {
-        "shots": {name: _joined(found) for name, found in shots.items()},
+        "shots": {name: _joined(counts) for name, counts in shots.items()},
         "cut": {name: count for name, count in cut.items() if count},
         "doubtful": sum(map(bool, result.flag)),
         "harness": result.settings["harness"],
