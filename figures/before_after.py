@@ -1,7 +1,7 @@
 """What tuning changed: every head's and MLP's effect before it, after it, and the difference.
 
 Reads a run of `experiments/what_tuning_changes.py` (the newest of the model, or `--run PATH`) and
-draws it without loading a model: a row a tuned model, three maps on one scale.
+draws it without loading a model: one row of three maps per tuned model, on one scale.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from figures.exhibit import Chart, show
 
 N_LABELS = 6
 CLEAR = 0.01
-"""Changes of relative effects that are outlined: many smaller ones are just as certain."""
+"""Only larger changes of relative effects are outlined: many smaller ones are certain too."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Tuned:
 
     @property
     def heads(self) -> list[Head]:
-        """Those that were tuned, as far as that is known."""
+        """The tuned heads, as far as they are known."""
         return [Head.parse(one) for one in self.facts["components"] if "." in one]
 
 
@@ -49,7 +49,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The maps of a run. Raises RunError where there is none, or none of a tuned model."""
+    """The maps of a run. Raises RunError if there is no run, or if it has no tuned model."""
     run = chosen_run(options, "what_tuning_changes")
     models = [read(run, name) for name in results.TUNED_MAP.labels(run)]
     if not models:
@@ -73,13 +73,13 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def read(run: Run, name: str) -> Tuned:
-    """What a run holds of one tuned model."""
+    """The results of one tuned model in a run."""
     stored = results.TUNED_MAP
     return Tuned(name, stored.load(run, name), stored.facts(run, name), stored.computed(run, name))
 
 
 def draw(run: Run, models: list[Tuned], *, vector: bool = False) -> plotting.Figure:
-    """A row a tuned model: before, after, difference."""
+    """One row per tuned model: before, after, difference."""
     reading = maps.Reading.of(run.config)
     parts = [panel for model in models for panel in row(model, reading)]
     return plotting.panels(
@@ -98,7 +98,7 @@ def draw(run: Run, models: list[Tuned], *, vector: bool = False) -> plotting.Fig
 
 
 def row(model: Tuned, reading: maps.Reading) -> list[plotting.Panel]:
-    """The three maps; dots are on the tuned heads, outlines on clear changes."""
+    """The three maps. Dots mark the tuned heads, outlines the clear changes."""
     both, plain_reading = model.both, replace(reading, paper=None)
     sides = {
         "before": (both.before.heads, both.before.mlps),
@@ -118,8 +118,10 @@ def row(model: Tuned, reading: maps.Reading) -> list[plotting.Panel]:
 
 
 def changes(difference: Effects, least: float) -> list[plotting.Mark]:
-    """Heads whose interval leaves out zero and whose mean change is beyond `least`, the largest
-    first; dark where the effect fell (the head supports the answer more)."""
+    """Heads with a mean change beyond `least` and an interval without zero, the largest first.
+
+    An outline is dark where the effect fell, so that the head supports the answer more.
+    """
     means, certain = difference.mean().numpy(), is_certain(difference)
     cells = np.argwhere(certain & (np.abs(means) > least)).tolist()
     return [
@@ -136,19 +138,19 @@ def changes(difference: Effects, least: float) -> list[plotting.Mark]:
 
 
 def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:
-    """Where the 95% bootstrap interval of the mean change leaves out zero."""
+    """Where the 95% bootstrap interval of the mean change does not contain zero."""
     low, high = difference.ci().numpy()
     return (low > 0) | (high < 0)
 
 
 def heading(model: Tuned) -> str:
-    """The tuned model's name, and what of it was tuned."""
+    """The tuned model's name and its tuned components."""
     tuned = ", ".join(model.facts["components"])
     return f"{model.name}: {tuned} tuned" if tuned else model.name
 
 
 def notes(run: Run, models: list[Tuned], reading: maps.Reading) -> list[str]:
-    """The small print: how to read the figure, and what is behind each row."""
+    """The small print: how to read the figure, and the data of each row."""
     clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
     return [
         maps.reading_note(reading),
@@ -161,7 +163,7 @@ def notes(run: Run, models: list[Tuned], reading: maps.Reading) -> list[str]:
 
 
 def summary(model: Tuned) -> str:
-    """One tuned model in words: what it still knows, its logits, how much changed where."""
+    """One tuned model in words: its right answers, its logits, how much changed and where."""
     both = model.both
     before, after = (float(side.logit.mean()) for side in (both.before, both.after))
     means, certain = both.heads.mean().abs(), torch.as_tensor(is_certain(both.heads))
@@ -176,7 +178,7 @@ def summary(model: Tuned) -> str:
 
 
 def numbers(models: list[Tuned]) -> DataFrame:
-    """The figure as a table: a row a tuned model and component."""
+    """The figure as a table, one row per tuned model and component."""
     tables = []
     for model in models:
         table = model.both.to_dataframe()

@@ -1,4 +1,4 @@
-"""Benchmarks before and after a knockout: accuracy, its interval, the change in pairs.
+"""Benchmarks before and after a knockout: accuracy, its interval, the paired change.
 
 Reads a run of `experiments/how_good_is_it.py`, without loading a model; prints the table and writes
 it as HTML and its numbers as CSV.
@@ -19,7 +19,7 @@ from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, show
 
-PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they are others
+PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they differ
 BEFORE = "plain"
 
 
@@ -29,7 +29,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "how_good_is_it")
     evaluations = {
         name: results.EVALUATION.load(run, name) for name in results.EVALUATION.labels(run)
@@ -50,7 +50,7 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 
 def listed_tasks(result: EvaluationResult) -> list[str]:
-    """Groups, and tasks that are in none; all the rest is in the CSV."""
+    """The groups, and the tasks that are in no group. The CSV has all tasks."""
     groups = result.settings["groups"]
     inside = {leaf for leaves in groups.values() for leaf in leaves}
     return [*groups, *(task for task in result.settings["tasks"] if task not in inside)]
@@ -79,7 +79,7 @@ def row(task: str, evaluations: Mapping[str, EvaluationResult], run: Run) -> dic
 
 
 def numbers_of(task: str, evaluations: Mapping[str, EvaluationResult]) -> dict[str, Any]:
-    """One task in full: every knockout, with and without questions of doubtful gold answers."""
+    """One task under every knockout, with and without the questions whose answers are doubtful."""
     summary = evaluations[BEFORE].summary()
     line = summary[summary["task"] == task].iloc[0].to_dict()
     for name, result in evaluations.items():
@@ -94,7 +94,7 @@ def numbers_of(task: str, evaluations: Mapping[str, EvaluationResult]) -> dict[s
 
 
 def notes(before: EvaluationResult, run: Run) -> list[str]:
-    """How to read the table, and what the paper has."""
+    """How to read the table, and the paper's numbers."""
     limit = run.config["limit"]
     lines = [
         "Accuracy with Wilson's 95% interval; after a knockout: the difference in points [95% "

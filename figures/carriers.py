@@ -1,8 +1,8 @@
-"""Which MLPs carry the key heads' effects: heads x MLPs, an operation a panel.
+"""Which MLPs carry the key heads' effects: heads x MLPs, one panel per operation.
 
 Reads a run of `experiments/which_mlps_carry_them.py` (the newest of the model, or `--run PATH`) and
-draws it without loading a model. On the left what a head's effect loses when one MLP stays held, in
-the middle what one MLP alone adds to its direct effect, on the right direct and whole effects.
+draws it without loading a model. Left: what a head's effect loses if one MLP is frozen. Middle:
+what one MLP alone adds to the direct effect. Right: the direct effect and the full effect.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from figures.exhibit import Chart, show
 from figures.maps import KEY, Reading, title
 
 OTHERS = ROLES[3]
-ENOUGH = 5  # MLPs: of fewer, ranks say little
+ENOUGH = 5  # MLPs that a rank correlation needs
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The heads of a run and what carries them. Raises RunError where there is none."""
+    """The heads of a run and what carries their effects. Raises RunError if there is no run."""
     run = chosen_run(options, "which_mlps_carry_them")
     operations = [read(run, name) for name in results.WRITES.labels(run)]
     return [
@@ -65,7 +65,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def read(run: Run, name: str) -> OperationResult:
-    """What a run holds of one operation."""
+    """The results of one operation in a run."""
     return OperationResult(
         name=name,
         distinct=results.MEDIATION.facts(run, name).get("distinct"),
@@ -76,7 +76,7 @@ def read(run: Run, name: str) -> OperationResult:
 
 
 def draw(run: Run, operations: list[OperationResult]) -> plotting.Figure:
-    """A panel an operation, a row a head."""
+    """One panel per operation, one row per head."""
     reading = Reading.of({**run.config, "paths": "via_mlps"})
     return plotting.matrix_panels(
         [_matrix(operation, reading) for operation in operations],
@@ -155,8 +155,11 @@ def _interaction_note(operations: list[OperationResult], reading: Reading) -> st
 
 
 def agreement(operations: list[OperationResult]) -> DataFrame:
-    """A row a head: Spearman's correlation, over the MLPs after it, of what is carried with the
-    cosine of the write and C, with that less the other answers', and with the MLP's own effect."""
+    """Spearman's correlations of what the MLPs carry, one row per head.
+
+    They are over the MLPs after the head, with three other numbers of these MLPs: the cosine of
+    what an MLP writes with C, this cosine less that with the other digits, and the MLP's effect.
+    """
     rows = []
     for operation in operations:
         c, less = (
@@ -187,7 +190,7 @@ def _agreement_note(operations: list[OperationResult]) -> str:
 
 
 def numbers(operations: list[OperationResult]) -> DataFrame:
-    """A row an operation, head and layer, with intervals and the MLP's own numbers."""
+    """One row per operation, head and layer, with intervals and the MLP's own numbers."""
     tables = []
     for operation in operations:
         table = operation.mediation.to_dataframe()

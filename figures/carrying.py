@@ -1,4 +1,4 @@
-"""Negative transfer: what the loss of the tuned heads costs, before and after tuning.
+"""Negative transfer: what a knockout of the tuned heads costs, before and after tuning.
 
 Reads a run of `experiments/do_tuned_heads_carry_more.py`, without loading a model; prints the table
 and writes it as HTML and its numbers as CSV.
@@ -30,7 +30,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "do_tuned_heads_carry_more")
     answers = answers_of(run)
     tasks = parts(answers["before"]["whole"])
@@ -51,7 +51,7 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 
 def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
-    """All answers, by model ("before", or a tuned one) and by set of heads that is knocked out."""
+    """All answers, by model ("before" or a tuned one) and by knocked-out set of heads."""
     stored = results.CARRYING
     return {
         model: {heads: stored.load(run, model, heads) for heads in stored.labels(run, model, None)}
@@ -60,7 +60,7 @@ def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
 
 
 def parts(answers: Answers) -> dict[str, list[bool]]:
-    """The two groups, and each task."""
+    """The questions of the two groups and of each task."""
     return {f"all {name}": inside for name, inside in groups(answers).items()} | tasks(answers)
 
 
@@ -104,7 +104,7 @@ def row(
 def lost(
     models: Mapping[str, Mapping[str, Answers]], heads: str
 ) -> Float[Tensor, "model question"]:
-    """1 where a question is right with the knockout alone, -1 where without it alone."""
+    """1 if a question is right only with the knockout, -1 if it is right only without it."""
     return torch.stack(
         [sets[heads].correct.double() - sets["whole"].correct.double() for sets in models.values()]
     )

@@ -1,4 +1,4 @@
-"""Accuracy over thousands of answers, of the model as it was and of the tuned ones.
+"""Accuracy over thousands of answers, of the model before tuning and of the tuned ones.
 
 Reads a run of `experiments/does_it_drift.py` and draws it without loading a model: HTML that opens
 offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
@@ -28,7 +28,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The lines of a run. Raises RunError where there is none."""
+    """The lines of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "does_it_drift")
     answers = {name: results.DRIFT.load(run, name) for name in results.DRIFT.labels(run)}
     table = DataFrame(
@@ -50,7 +50,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def chunks(answers: Answers, size: int) -> list[tuple[int, Answers]]:
-    """The answers in their order, `size` at a time, each with its first one's number."""
+    """The answers in their order, `size` at a time, with the index of each chunk's first answer."""
     return [
         (start, answers.select([start <= i < start + size for i in range(len(answers))]))
         for start in range(0, len(answers), size)
@@ -58,7 +58,7 @@ def chunks(answers: Answers, size: int) -> list[tuple[int, Answers]]:
 
 
 def draw(run: Run, answers: Mapping[str, Answers]) -> plotting.Figure:
-    """One chart, a line a model."""
+    """One chart with one line per model."""
     size = run.config["chunk"]
     return plotting.curve_panels(
         [
@@ -99,7 +99,7 @@ def _line(answers: Answers, size: int, name: str, colour: str) -> plotting.Line:
 
 
 def notes(run: Run, answers: Mapping[str, Answers]) -> list[str]:
-    """How to read the figure, and what the trends are."""
+    """How to read the figure, and the trends."""
     trends = []
     for model_answers, (name, _) in zip(answers.values(), _styles(answers), strict=True):
         model_trend = trend(model_answers.correct)

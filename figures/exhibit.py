@@ -25,17 +25,17 @@ from figures.common import Formats, folder_of
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Exhibit:
     name: str
-    """Of its files."""
+    """The name of its files, without the ending."""
     title: str
-    """What it is, in one line."""
+    """One line."""
     look: str
-    """What a reader should look for, and what the paper says of it."""
+    """What the reader should look for, and what the paper found."""
     notes: Sequence[str]
-    """How it was made: plain text."""
+    """How to read it and how it was made: plain text."""
     runs: tuple[Run, ...]
-    """What it was made from."""
+    """The runs that it was made from."""
     numbers: DataFrame = field(repr=False)
-    """All of it, for a program."""
+    """All its numbers, for a program."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,15 +43,15 @@ class Chart(_Exhibit):
     """A picture."""
 
     figure: plotting.Figure = field(repr=False)
-    """With `notes` as small print at its foot."""
+    """With `notes` as small print below."""
     vector: plotting.Figure | None = field(default=None, repr=False)
-    """Exhibit instead for SVG and PDF."""
+    """The figure for SVG and PDF, if it differs."""
     beside: DataFrame | None = None
-    """A small table that goes with it."""
+    """A small table beside it."""
     views: tuple[Viewed, ...] = ()
-    """To click through, on a page of their own."""
+    """Interactive views, on a page of their own."""
     views_name: str = ""
-    """Of that page's file."""
+    """The name of that page's file."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,16 +59,16 @@ class Table(_Exhibit):
     """A table of text."""
 
     cells: DataFrame = field(repr=False)
-    """The cells as a reader wants them."""
+    """The cells as text, for a reader."""
     printed: str = field(default="", repr=False)
-    """What a terminal gets instead, where the cells are too long for its lines."""
+    """The text for a terminal, if the cells are too long for its lines."""
 
 
 Exhibit: TypeAlias = Chart | Table
 
 
 class Destination(Protocol):
-    """The option that says where files go."""
+    """Options that say where files go."""
 
     @property
     def out(self) -> Path | None: ...
@@ -80,7 +80,7 @@ Options = TypeVar("Options", bound=Destination)
 def show(
     exhibits: Callable[[Options], Sequence[Exhibit]], options: Options, formats: Formats = ()
 ) -> None:
-    """Draw, write and print what was written; where nothing can be drawn, end with the reason."""
+    """Draw and write the exhibits, and print the files; if that fails, exit with the reason."""
     try:
         module_exhibits = exhibits(options)
     except RunError as error:
@@ -100,7 +100,7 @@ def show(
 
 
 def named_by_settings(exhibit: Exhibit) -> Exhibit:
-    """With the settings in the names of its files, where they are not the paper's."""
+    """The exhibit, with settings that are not the paper's in the names of its files."""
     ending = next(filter(None, map(suffix, exhibit.runs)), "")
     if isinstance(exhibit, Chart):
         exhibit = replace(exhibit, views_name=exhibit.views_name and exhibit.views_name + ending)
@@ -108,8 +108,13 @@ def named_by_settings(exhibit: Exhibit) -> Exhibit:
 
 
 def write(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
-    """The numbers, the HTML and a chart's static pictures; prints a table, and a line for each
-    file, a line more where one is missing. Raises OSError or RunError where the disk refuses."""
+    """Write the numbers, the HTML and a chart's static pictures; return their paths.
+
+    Prints a table, the path of each file, and a line if pictures cannot be drawn.
+
+    Raises:
+        OSError, RunError: a file cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     numbers = folder / f"{exhibit.name}.csv"
     if isinstance(exhibit, Table):
@@ -161,5 +166,5 @@ p { color: #6b7280; font-size: 12px; margin: 4px 0 }
 
 
 def html_table(cells: DataFrame) -> Markup:
-    """Cells as text, with nothing in them read as HTML."""
+    """A table of the cells, as escaped text."""
     return Markup(cells.to_html(index=False, border=0, justify="left", escape=True))

@@ -1,8 +1,8 @@
-"""Figure 12: the maps of several models, a row a model, an operation a column, on one colour scale.
+"""Figure 12: the maps of several models on one colour scale, one row per model.
 
 Reads the newest run of `experiments/which_heads.py` of each model (or `--runs PATH PATH`) and draws
-them without loading a model. Each map has its own model's layers and heads; a colour means the same
-in all of them.
+them without loading a model, with one column per operation. Each map has its own model's layers and
+heads; a colour means the same in all maps.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> Non
 
 
 def exhibits(options: common.ModelOptions) -> list[Chart]:
-    """The maps of several models. Raises RunError as `chosen_rows`."""
+    """The maps of several models. Raises RunError like `chosen_rows`."""
     rows = chosen_rows(options)
     operations = list(dict.fromkeys(name for row in rows for name in row.measured))
     return [
@@ -61,8 +61,8 @@ def chosen_rows(options: common.ModelOptions) -> list[Row]:
     """The runs to compare.
 
     Raises:
-        RunError: runs are missing (all of them are named, each with the command that makes it), or
-            they were measured in different ways.
+        RunError: runs are missing, or they were measured with different settings. The error names
+            all missing runs, each with the command that makes it.
     """
     runs = common.chosen_runs(options, "which_heads")
     for setting in _SHARED:
@@ -78,7 +78,7 @@ def chosen_rows(options: common.ModelOptions) -> list[Row]:
 
 
 def numbers(rows: Sequence[Row]) -> DataFrame:
-    """The figure as a table: a row a model, component and operation."""
+    """The figure as a table, one row per model, component and operation."""
     tables = []
     for row in rows:
         table = maps.numbers(list(row.measured.values()))
@@ -119,7 +119,7 @@ def _heading(row: Row) -> str:
 
 
 def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
-    """The small print: how to read the figure, what each row was made from, what is not there."""
+    """The small print: how to read the figure, the data of each row, missing operations."""
     lines = [maps.reading_note(maps.Reading.of(rows[0].run.config))]
     for row in rows:
         config = row.run.config

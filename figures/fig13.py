@@ -1,7 +1,7 @@
 """Figure 13: the operands in what MLPs read, in several models and operations.
 
 Reads the newest run of `experiments/what_do_mlps_add.py` of each model (or `--runs PATH PATH`) and
-draws them without loading a model, on relative depth where the models have several.
+draws them without loading a model, on relative depth if the models' depths differ.
 """
 
 from typing import Annotated
@@ -19,7 +19,7 @@ def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> Non
 
 
 def exhibits(options: common.ModelOptions) -> list[Chart]:
-    """The curves of several models. Raises RunError where a run is missing."""
+    """The curves of several models. Raises RunError if a run is missing."""
     return [
         probes.models_chart(
             options,

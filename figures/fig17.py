@@ -31,7 +31,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The run's sums. Raises RunError where there is none."""
+    """The sums of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "like_a_computer")
     return [
         Chart(
@@ -49,7 +49,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def draw(run: Run) -> plotting.Figure:
-    """A row a prompt: base 2 and base 10 on the left, the model's layers on the right."""
+    """One row per prompt: base 2 and base 10 on the left, the model's layers on the right."""
     parts = []
     for name in results.SUM.labels(run):
         facts = results.SUM.facts(run, name)
@@ -85,7 +85,7 @@ def notes(run: Run) -> list[str]:
 
 
 def winners(run: Run, name: str) -> list[tuple[int, str]]:
-    """Of each layer, the digit and what it is."""
+    """The digit that each layer writes most, and its class."""
     facts = results.SUM.facts(run, name)
     digits = results.SUM.load(run, name).per_pair[..., 0].argmax(1).tolist()
     return [(digit, _kind(digit, facts)) for digit in digits]
@@ -109,7 +109,7 @@ def _table(sum_: ColumnAddition) -> tuple[str, ...]:
 
 
 def numbers(run: Run) -> DataFrame:
-    """A row a prompt and layer."""
+    """One row per prompt and layer."""
     rows = []
     for name in results.SUM.labels(run):
         facts = results.SUM.facts(run, name)

@@ -36,7 +36,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The curves of a run. Raises RunError where there is none."""
+    """The curves of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "are_they_needed")
     names = run.config["operations"]
     curves = {name: results.CURVES.load(run, name) for name in names}
@@ -60,7 +60,7 @@ def exhibits(options: Options) -> list[Chart]:
 def draw(
     run: Run, curves: Mapping[str, KnockoutCurves], effects: Mapping[str, Effects]
 ) -> plotting.Figure:
-    """Accuracy above, p(C) below, an operation a column."""
+    """Accuracy above, p(C) below, one column per operation."""
     n_heads = next(iter(effects.values())).mean().numel()
     return plotting.curve_panels(
         [
@@ -90,7 +90,7 @@ def _panel(
 
 
 def _lines(curves: KnockoutCurves, row: int) -> tuple[plotting.Line, ...]:
-    """The curves of one measure: controls first, so that the effect order lies on top."""
+    """The curves of one measure. The controls come first, so that the effect order is on top."""
     lines = [
         range_line(curves.starting(f"{prefix} "), *style, measure=row)
         for prefix, style in CONTROLS.items()
@@ -112,7 +112,7 @@ def _percent(curve: KnockoutCurve, row: int) -> np.ndarray:
 
 
 def _points(curve: KnockoutCurve, effects: Effects, line: int) -> tuple[plotting.Point, ...]:
-    """The key heads, and where nine tenths of the whole drop are reached."""
+    """The number of key heads, and the number of heads that cause 90% of the drop."""
     n_key, n_heads = len(key_heads(effects)), effects.mean().numel()
     accuracy = curve.accuracy()
     done = float(accuracy[0] - 0.9 * (accuracy[0] - accuracy.min()))

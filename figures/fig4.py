@@ -1,8 +1,8 @@
 """Figure 4: the likeliest next tokens before and after the key heads are knocked out.
 
 Reads a run of `experiments/what_comes_instead.py` (the newest one of the model, or `--run PATH`)
-and draws it without loading a model. Each kind of prompt shows the first that was drawn and is
-answered right with every head in place; the small print says how many of all are.
+and draws it without loading a model. For each kind, it shows the first prompt that is answered
+right with every head in place. The small print has the share of right answers.
 """
 
 from typing import Annotated
@@ -33,7 +33,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """One prompt of each kind. Raises RunError where there is no run."""
+    """One prompt of each kind. Raises RunError if there is no run."""
     run = chosen_run(options, "what_comes_instead")
     return [
         Chart(
@@ -50,7 +50,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def draw(run: Run) -> plotting.Figure:
-    """A row a kind of prompt, before on the left and after on the right."""
+    """One row per kind of prompt, before on the left and after on the right."""
     parts = []
     for kind in KINDS:
         before, after, answers = read(run, kind)
@@ -96,7 +96,7 @@ def notes(run: Run) -> list[str]:
 
 
 def read(run: Run, kind: str) -> tuple[NextTokens, NextTokens, torch.Tensor]:
-    """What was said before and after, and the tokens that would have been right."""
+    """The next tokens before and after, and the right tokens."""
     before, after = (results.NEXT_TOKENS.load(run, kind, when) for when in ("before", "after"))
     answers = results.NEXT_TOKENS.facts(run, kind, "before")["answers"]
     return before, after, torch.tensor(answers)

@@ -27,7 +27,7 @@ GROUPS = {
     "other": ("Other strong heads", plotting.NOTE, ()),
     "random": ("Random heads", plotting.NOTE, ()),
 }
-"""Of each row: its name, colour, and the roles that it is known by."""
+"""The name and colour of each row, and the roles that define its heads."""
 NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}
 
 
@@ -37,7 +37,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The bars of a run, and its page of every head. Raises RunError where there is none."""
+    """The bars of a run, and its page of every head. Raises RunError if there is no run."""
     run = chosen_run(options, "where_do_they_look")
     looks = {name: results.ROLE_ATTENTION.load(run, name) for name in run.config["operations"]}
     control = {name: results.RANDOM_ATTENTION.load(run, name) for name in looks}
@@ -59,7 +59,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def every_head(run: Run) -> HeadMap:
-    """A map of the first operation's effects, on which a click shows where that head looks."""
+    """A map of the first operation's effects; a click shows where that head looks."""
     operation = run.config["operations"][0]
     effects = results.MAP.load(run, operation).heads.mean()
     patterns = results.PATTERNS.load(run, "all")
@@ -75,7 +75,7 @@ def every_head(run: Run) -> HeadMap:
 
 
 def draw(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> plotting.Figure:
-    """A row a kind of heads, a column an operation."""
+    """One row per kind of heads, one column per operation."""
     panels = []
     for kind in GROUPS:
         for operation in looks:
@@ -98,7 +98,7 @@ def heads_of(run: Run, operation: str, source: Effects, kind: str) -> list[str]:
 
 
 def over_heads(source: Effects, heads: list[str]) -> Effects:
-    """The mean over some heads, pair by pair, axes ("role",)."""
+    """The mean over some heads for each pair, with axes ("role",)."""
     assert source.labels is not None
     rows = torch.tensor([source.labels["head"].index(head) for head in heads])
     return Effects(
@@ -140,7 +140,7 @@ def _panel(
 
 
 def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
-    """The operation above the first row; then the heads, key heads in bold."""
+    """The heads, key heads in bold; in the first row after the operation."""
     key = results.ROLE_ATTENTION.facts(run, operation)["key"]
     if kind == "random":
         return f"<span style='font-size:11px'>{len(heads)} heads</span>"
@@ -152,7 +152,7 @@ def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
 
 
 def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> DataFrame:
-    """Each head's mean weight on each role, a row a head and role; random heads too."""
+    """Mean weights, one row per head and role; random heads too."""
     tables = []
     for operation, source in looks.items():
         facts, table = results.ROLE_ATTENTION.facts(run, operation), source.to_dataframe()

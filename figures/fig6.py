@@ -37,7 +37,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """One operation. Raises RunError where there is no run, or it lacks the operation."""
+    """One operation. Raises RunError if there is no run, or if it lacks the operation."""
     run = common.chosen_run(options, probes.EXPERIMENT)
     operation = options.operation or run.config["operations"][0]
     if operation not in run.config["operations"]:

@@ -22,7 +22,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The patterns of a run. Raises RunError where there is none."""
+    """The patterns of a run. Raises RunError if there is no run."""
     return [
         patterns.chart(
             options,

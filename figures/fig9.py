@@ -1,8 +1,8 @@
 """Figure 9: the likeliest next tokens with the calculation, and without it.
 
 Reads a run of `experiments/what_the_calculation_does.py` (the newest one of the model, or `--run
-PATH`) and draws it without loading a model. Each kind of prompt shows one pair, drawn at random by
-the run's seed: nobody has chosen it.
+PATH`) and draws it without loading a model. For each kind of prompt, it shows one pair, which is
+drawn at random by the run's seed.
 """
 
 import random
@@ -34,7 +34,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """One pair of each kind. Raises RunError where there is no run."""
+    """One pair of each kind. Raises RunError if there is no run."""
     run = chosen_run(options, "what_the_calculation_does")
     return [
         Chart(
@@ -51,7 +51,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def draw(run: Run) -> plotting.Figure:
-    """A row a kind: the reference on the left, its counterfactual on the right."""
+    """One row per kind: the reference on the left, its counterfactual on the right."""
     return plotting.next_token_panels(
         [_part(run, kind) for kind in KINDS],
         names=("with the calculation", "without it"),
@@ -96,13 +96,13 @@ def _part(run: Run, kind: str) -> plotting.NextTokens:
 
 
 def example(run: Run, kind: str) -> int:
-    """The pair that is shown, from the run's seed and the kind's name alone."""
+    """The pair that is shown; only the run's seed and the kind's name decide it."""
     n_pairs = results.LIKELIEST.facts(run, kind, "reference")["pairs"]
     return int(random.Random(f"{kind} {run.config['seed']}").random() * n_pairs)
 
 
 def read(run: Run, kind: str) -> tuple[NextTokens, NextTokens]:
-    """What is said after references and counterfactuals."""
+    """The next tokens after references and after counterfactuals."""
     before, after = (results.LIKELIEST.load(run, kind, side) for side in SIDES)
     return before, after
 

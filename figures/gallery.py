@@ -1,7 +1,7 @@
 """The gallery: figures and tables of the reference models, as README and docs show them.
 
-Reads their runs without loading a model; writes pictures and numbers to figures/gallery and a page
-that shows all of them, docs/gallery.md. Equal runs give equal files, byte by byte.
+Reads their runs without loading a model. Writes pictures and numbers to figures/gallery, and
+docs/gallery.md, the page that shows them. Equal runs give equal files, byte by byte.
 """
 
 import html
@@ -24,31 +24,31 @@ from figures.exhibit import Chart, Exhibit, Table
 
 MODELS = ("reference", "reference-mistral")
 SHARP = ("fig2", "fig5")
-"""Narrow ones that README shows: drawn with two dots a pixel."""
+"""Narrow figures of the README, drawn with two dots per pixel."""
 VECTOR = ("fig2", "fig3")
-"""As SVG too, of the first model."""
+"""Of the first model they are saved as SVG too."""
 SEVERAL = ("fig12", "fig13", "fig14")
-"""Show all models, so that the second one's are the same."""
+"""They show all models, and are not drawn again for the second one."""
 MOST_NUMBERS = 100_000
-"""Letters: tables of numbers beyond are left to their commands."""
+"""Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Which runs, and where to."""
+    """Which runs to show, and where the files go."""
 
     root: Path = Path("results")
-    """Where runs are kept."""
+    """The folder of all runs."""
     out: Path = Path("figures") / "gallery"
     """Where pictures and numbers go."""
     page: Path = Path("docs") / "gallery.md"
     """The page that shows them."""
     pictures: bool = True
-    """Draw them; without, the page and the numbers alone."""
+    """Draw the pictures; else write only the page and the numbers."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw every exhibit, and print what is missing. Without the first map nothing is changed."""
+    """Draw every exhibit, and print what is missing. Without the first map, change nothing."""
     try:
         newest_run("which_heads", TableOptions(model=MODELS[0], root=options.root))
     except RunError as error:
@@ -92,7 +92,7 @@ come out the same. On any model: `make report MODEL=…`."""
 
 
 def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | Missing]]]:
-    """Question by question; of the second model, not what the first has shown of both."""
+    """The exhibits of each question; of the second model, without figures of all models."""
     for question in QUESTIONS:
         parts: list[Exhibit | Missing] = []
         for module in question.modules:
@@ -105,14 +105,14 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | 
 
 
 def _verdicts(model: str, root: Path) -> Table:
-    """The claims, without the columns that name folders."""
+    """The table of claims, without the columns that name folders."""
     table = claims_table(model, check_claims(model, roots=(root, SHIPPED)))
     folders = ["runs", "why", "command"]
     return replace(table, numbers=table.numbers.drop(columns=folders, errors="ignore"))
 
 
 def _entry(exhibit: Exhibit, folder: Path, page: Path, question: Question) -> str:
-    """A figure or table of the page."""
+    """The Markdown of one figure or table."""
     link = _from(page) / folder
     title = exhibit.title if exhibit.title.endswith("?") else f"{exhibit.title}."
     text = f"**{title}** {exhibit.look}"

@@ -1,8 +1,8 @@
 """The strongest heads' effects on three kinds of paths, as a table with intervals and shares.
 
 Reads a run of `experiments/which_paths.py`. The total effect is the sum of what goes directly to
-the logits, what MLPs add (via MLPs less direct), and what later heads add (total less via MLPs);
-the differences are taken pair by pair, and their intervals are of these differences.
+the logits, what MLPs add (via MLPs less direct), and what later heads add (total less via MLPs).
+These are differences within each pair, and so are their intervals.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "which_paths")
     numbers = table(run)
     return [
@@ -49,7 +49,7 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 
 def table(run: Run) -> DataFrame:
-    """A row a head and operation: each part's mean, the ends of its interval, its share."""
+    """One row per head and operation: each part's mean, interval and share."""
     operations = results.PATHS.labels(run, None, "total")
     rows = []
     for operation in operations:
@@ -72,7 +72,7 @@ def table(run: Run) -> DataFrame:
 
 
 def as_text(numbers: DataFrame, relative: bool) -> DataFrame:
-    """The same as text."""
+    """The table as text."""
     number = "{:+.1%}".format if relative else "{:+.3g}".format
     text = DataFrame({name: numbers[name] for name in ("operation", "head")})
     for name in PARTS:

@@ -1,8 +1,8 @@
 """The whole study of a model on one page: every figure and table that its runs give.
 
 Reads the model's runs without loading a model, and writes figures/<model>/report.html: one file
-that opens without a network, on a phone too, and prints. What has not been computed is listed with
-the command that computes it; `make report` computes all that takes minutes first.
+that opens without a network, on a phone too, and can be printed. It lists missing figures with the
+commands that compute them. `make report` first computes everything that takes minutes.
 """
 
 import shlex
@@ -23,22 +23,22 @@ from figures.report_page import counted, report_page
 
 @dataclass(frozen=True)
 class Options:
-    """Of which model, and where to."""
+    """Which model to show, and where the page goes."""
 
     model: str = "reference"
     """Show its newest finished runs."""
     n: int | None = None
-    """Show runs of so many reference prompts per operation; of all there are if not given."""
+    """Show runs of so many reference prompts per operation; of all prompts if not given."""
     beside: tuple[str, ...] = ("reference", "reference-mistral")
-    """Models that stand beside it in figures of several models, where they have runs."""
+    """Models to show beside it in figures of several models, if they have runs."""
     out: Path | None = None
     """The page's file; figures/<model>/report.html if not given."""
     root: Path = Path("results")
-    """Where runs are kept."""
+    """The folder of all runs."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Write the page, and print what is in it and what is not."""
+    """Write the page, and print what it shows and what is missing."""
     results = study(options.model, options.root, options.beside, n=options.n)
     of_n = f" N={options.n}" * (options.n is not None)
     if not results.exhibits:

@@ -46,7 +46,7 @@ PHRASES = {
     "not decided": ("is not decided", "are not decided"),
     "not measured": ("is not measured", "are not measured"),
 }
-"""What a sentence says of one claim, and of several."""
+"""The verb for one claim, and for several."""
 
 
 def _template() -> Template:
@@ -71,7 +71,7 @@ def _template() -> Template:
 
 
 def report_page(study: Study) -> str:
-    """The page. The study is data: nothing in it is read as HTML."""
+    """The page. Everything in the study is data: it is escaped."""
     charts = [exhibit for exhibit in study.exhibits if isinstance(exhibit, Chart)]
     libraries = {view.bundle for chart in charts for view in chart.views}
     libraries |= {"plotly" for _ in charts}
@@ -135,13 +135,13 @@ def _size(text: str) -> str:
 
 
 def _command(exhibit: Exhibit) -> str:
-    """What writes an exhibit's files."""
+    """The command that writes an exhibit's files."""
     name, model = exhibit.name.split("-")[0], exhibit.runs[0].config["model"]
     return f"python -m figures {name} --model {model}"
 
 
 def _about_model(runs: Sequence[Run]) -> str:
-    """The model, in a line or two; a warning where runs are of several checkpoints."""
+    """The model in a line or two; a warning if the runs are of several checkpoints."""
     model = runs[0].config["model"]
     records = [
         run.record["provenance"].get("model") or {} for run in runs if run.config["model"] == model

@@ -43,7 +43,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
-    """One of the tables of tuning, and every task of it. Raises RunError where it is missing."""
+    """One of the tables of tuning, and every task of it. Raises RunError if it is missing."""
     run = chosen_run(options, EXPERIMENT)
     rows = chosen_rows(run, table)
     paper = paper_rows(run, table)

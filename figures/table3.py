@@ -31,7 +31,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "do_powers_use_them")
     rows = [row(run, name) for name in WORDINGS]
     cells, numbers = (DataFrame([row_parts[i] for row_parts in rows]) for i in (0, 1))
@@ -93,7 +93,7 @@ def of_four_operations(run: Run) -> set[Any]:
 
 
 def notes(run: Run) -> list[str]:
-    """How to read the table, and what the paper has."""
+    """How to read the table, and the paper's numbers."""
     lines = [
         "Key heads: mean effect of path patching below -5% of the answer's logit. Knockout: mean "
         "over the counterfactuals of the same wording and position, every position but BOS. "

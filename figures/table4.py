@@ -1,7 +1,7 @@
 """Table 4: the strongest heads on generated prompts and on word problems, knocked out crosswise.
 
 Reads a run of `experiments/do_word_problems_use_them.py`, without loading a model; prints two
-tables (sets of heads, and heads) and writes them as HTML and their numbers as CSV.
+tables, of sets of heads and of heads, and writes them as HTML and their numbers as CSV.
 """
 
 from typing import Annotated, Any
@@ -41,7 +41,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: TableOptions) -> list[Table]:
-    """Two tables of a run: sets of heads, and heads. Raises RunError where there is none."""
+    """Two tables of a run: sets of heads, and heads. Raises RunError if there is no run."""
     run = chosen_run(options, "do_word_problems_use_them")
     title, model = "Table 4: heads for generated prompts and for word problems", run.config["model"]
     return [
@@ -62,7 +62,7 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 
 def set_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
-    """A row a set of heads: what its knockout costs on either data; text and numbers."""
+    """What the knockout of each set of heads costs on both data, as text and as numbers."""
     rows = []
     for label, title in SETS.items():
         heads = results.OUTCOMES.facts(run, label, "generated")["heads"]
@@ -116,7 +116,7 @@ def _numbers(change: Change) -> dict[str, float]:
 
 
 def head_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
-    """A row a head: its effect on either data, and where it looks from END."""
+    """The effect of each head on both data, and where it looks from END."""
     effects = {
         "generated": results.POOLED_MAP.load(run).heads,
         "word_problems": results.MAP.load(run, "word_problems").heads,
@@ -140,13 +140,13 @@ def head_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
 
 
 def _where(weights: dict[str, float]) -> str:
-    """The classes with a tenth of the weight or more, most first."""
+    """The classes with at least 10% of the weight, the largest first."""
     most = sorted(weights.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {weight:.0%}" for name, weight in most if weight >= 0.1)
 
 
 def notes(run: Run) -> list[str]:
-    """How to read the table, what stands in for GSM8K, and what the paper has."""
+    """How to read the table, what replaces GSM8K, and the paper's numbers."""
     facts = {
         "generated": results.POOLED_MAP.facts(run),
         "word_problems": results.MAP.facts(run, "word_problems"),

@@ -20,7 +20,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table and every task of it. Raises RunError where it is missing."""
+    """The table and every task of it. Raises RunError if it is missing."""
     return table1.exhibits(options, 5)
 
 

@@ -1,7 +1,7 @@
-"""Do the wordings agree? The strongest heads in each template, an operation a panel.
+"""Do the wordings agree? The strongest heads in each template, by operation.
 
-Reads a run of `experiments/which_heads.py`; the rank correlation of all heads between templates
-stands in the panels' titles.
+Reads a run of `experiments/which_heads.py`. The titles of the panels have the rank correlation of
+all heads between templates.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,14 @@ class Wordings:
 
     heads: tuple[str, ...]
     templates: tuple[str, ...]
-    means: np.ndarray  # [head template]
-    overall: np.ndarray  # [head]
-    n_key: int | None  # how many of them, from the first, are key heads; None: by other metrics
-    agreement: float  # median rank correlation of two templates over all heads; NaN: of one
+    means: np.ndarray
+    """[head template]."""
+    overall: np.ndarray
+    """[head]."""
+    n_key: int | None
+    """How many of them, from the first on, are key heads; None if the metric defines none."""
+    agreement: float
+    """Median rank correlation of two templates over all heads; NaN if there is one template."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
@@ -41,7 +45,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The strongest heads of a run. Raises RunError without a run, or without templates in it."""
+    """The strongest heads of a run. Raises RunError if there is no run, or without templates."""
     run = chosen_run(options, "which_heads")
     try:
         operations = {
@@ -84,7 +88,7 @@ def wordings(effects: Effects) -> Wordings:
 
 
 def numbers(operations: Mapping[str, Wordings]) -> DataFrame:
-    """A row a head: its mean in each template, over all, and their standard deviation."""
+    """One row per head: its mean in each template and over all, and the standard deviation."""
     tables = []
     for operation, operation_wordings in operations.items():
         columns = {
@@ -112,7 +116,7 @@ def numbers(operations: Mapping[str, Wordings]) -> DataFrame:
 
 
 def draw(run: Run, operations: Mapping[str, Wordings], *, vector: bool = False) -> plotting.Figure:
-    """Heads down, templates across, the mean over templates as a bar beside."""
+    """One panel per operation: rows are heads, columns are templates, the bar is their mean."""
     relative = run.config["metric"] == "relative_logit"
     scale, unit = (100.0, "%") if relative else (1.0, "")
     width = max(len(operation_wordings.templates) for operation_wordings in operations.values())

@@ -18,7 +18,7 @@ from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, show
 
-GROUPS = {  # a group's name: its tasks, in the closed world and in the benchmarks
+GROUPS = {  # the tasks of each group, in the closed world and in the benchmarks
     "word problems": ("gain_lose", "compare", "groups", "two_step", "gsm8k", "svamp"),
     "generic tasks": ("facts", "opposites", "successors", "plurals", "copying", "mmlu"),
 }
@@ -35,7 +35,7 @@ def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "what_else_breaks")
     answers = {name: results.ANSWERS.load(run, name) for name in results.ANSWERS.labels(run)}
     rows = [row(task, answers, run) for task in tasks(answers["none"])]
@@ -55,7 +55,7 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
-    """Which answers belong to each group and, below it, to each of its tasks."""
+    """Which answers belong to each group and to each of its tasks."""
     masks: dict[str, list[bool]] = {}
     for group, names in GROUPS.items():
         inside = [task.split("/")[0] in names for task in answers.task]
@@ -110,7 +110,7 @@ def _change_text(change: Change) -> str:
 
 
 def notes(run: Run) -> list[str]:
-    """How to read the table, and what the paper has."""
+    """How to read the table, and the paper's numbers."""
     named = "; ".join(
         f"{title}: {', '.join(results.ANSWERS.facts(run, name)['heads']) or 'none'}"
         for name, title in SETS.items()

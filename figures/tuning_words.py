@@ -1,4 +1,4 @@
-"""What Tables 1, 2 and 5 say in words: cells, and the small print below them."""
+"""The words of Tables 1, 2 and 5: cells, and the small print below them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -11,14 +11,14 @@ from figures.tuning import Row, answers_before, groups, rates_tried, tasks
 
 Texts = dict[str, str]
 FEW = 30
-"""Questions: an interval of fewer is rough."""
+"""With fewer questions an interval is rough."""
 TITLES = {"commonsense_qa": "csqa"}
-"""What the paper calls a benchmark, where that is another name."""
+"""The paper's names of benchmarks, if they differ."""
 PAPERS_RATE = 2e-5
 
 
 def summary(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
-    """A row of a table: what was tuned, and what the two groups of tasks gained or lost."""
+    """A row of a table: what was tuned, and the changes of the two groups of tasks."""
     before = answers_before(run)
     text: Texts = {
         "tuned": row.title,
@@ -36,7 +36,7 @@ def summary(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
 
 
 def task_texts(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
-    """A row of the table of tasks: the change of each, and what the paper has after tuning."""
+    """A row of the table of tasks: the change of each, and the paper's accuracy after tuning."""
     before = answers_before(run)
     text = {"tuned": row.title}
     for name, chosen in tasks(before).items():
@@ -60,7 +60,7 @@ def change_cell(before: float, change: OverSeeds) -> str:
 
 
 def changed(before: float, change: OverSeeds, *, digits: int = 1) -> str:
-    """`+27.8 [+24.1, +31.5]`, ends within what is possible: from all wrong to all right."""
+    """`+27.8 [+24.1, +31.5]`; the ends are limited to what is possible."""
     mean = f"{100 * change.mean:+.1f}"
     if _alike(change):
         return f"{mean} " + _unbroken(f"({'none' if change.mean == 0 else 'all'} changed)")
@@ -70,7 +70,7 @@ def changed(before: float, change: OverSeeds, *, digits: int = 1) -> str:
 
 
 def _alike(change: OverSeeds) -> bool:
-    """Whether all questions changed alike in all trainings, so that no error can be estimated."""
+    """Whether all questions changed in the same way in all trainings, so that there is no error."""
     return change.question_error == change.seed_error == 0
 
 
@@ -79,12 +79,12 @@ def _headed(name: str, before: str) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """Without a break of the line in it."""
+    """The text with spaces that do not break a line."""
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def paper_cells(paper: PaperTuning) -> Texts:
-    """The paper's numbers of the same row."""
+    """The paper's numbers for the same row."""
     accuracies = ", ".join(f"{name} {value:g}" for name, value in paper.accuracy.items())
     return {
         "paper": f"{accuracies}; {paper.parameters / 1e9:g}B, {paper.samples_per_second} examples/s"
@@ -92,7 +92,7 @@ def paper_cells(paper: PaperTuning) -> Texts:
 
 
 def notes(run: Run, rows: Sequence[Row], table: int) -> list[str]:
-    """How to read a table, and what it was made from."""
+    """How to read a table, and its data."""
     return [
         f"A cell has the accuracy after tuning and its {_CHANGE}; seeds: the lowest and the "
         f"highest change. {_INTERVAL}",
@@ -121,7 +121,7 @@ _INTERVAL = (
 
 
 def _column_notes(run: Run, rows: Sequence[Row]) -> list[str]:
-    """What is pooled in the columns of groups, and where intervals say little."""
+    """What the columns of groups pool, and which intervals are rough."""
     lines: list[str] = []
     if any(len(row.trainings) == 1 for row in rows):
         lines.append("Where there is one seed, the interval is of the draw of questions alone.")
@@ -199,7 +199,7 @@ def _training_note(run: Run, rows: Sequence[Row]) -> str:
 
 
 def _harness_notes(run: Run) -> Iterator[str]:
-    """How benchmarks were asked, as far as the run knows."""
+    """How the harness asked the benchmarks, if the run has that."""
     facts = results.BEFORE.facts(run)
     if not (shots := facts.get("shots")):
         return
@@ -221,7 +221,7 @@ def _harness_notes(run: Run) -> Iterator[str]:
 
 
 def _paper_notes(run: Run) -> Iterator[str]:
-    """What the paper starts from, for its models."""
+    """The paper's accuracies before tuning, for its models."""
     paper = paper_model(run.config["model"])
     if paper is not None and paper.before:
         before = ", ".join(f"{name} {value:g}" for name, value in paper.before.items())

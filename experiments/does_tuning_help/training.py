@@ -61,7 +61,7 @@ class World:
         lines = lines[: self.examples or None]
         return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
 
-    def questions_of_study(self) -> list[Question]:
+    def all_questions(self) -> list[Question]:
         """Validation word problems, to choose rates on, then the test questions."""
         validation = [
             replace(question, task=VALIDATION + question.task)
@@ -79,12 +79,12 @@ class World:
 
     def ask(self, model: Any, _keep: Path) -> tuple[Answers, Facts]:
         """How a model answers all of them."""
-        return al.answer_questions(model, self.questions_of_study(), whole_words=False), {}
+        return al.answer_questions(model, self.all_questions(), whole_words=False), {}
 
     def described(self) -> list[str]:
         """What is tuned on and asked, in words."""
         n_available = len(load_set("word_problems_tuning"))
-        questions = self.questions_of_study()
+        questions = self.all_questions()
         test = sum(not question.task.startswith(VALIDATION) for question in questions)
         return [
             f"tuned on {self.n_examples:,} of {n_available:,} word problems of the closed world",

@@ -1,4 +1,4 @@
-"""Answers before and after, as numbers with intervals: of word problems and of everything else."""
+"""Changes between two sets of answers, with intervals: word problems, and all other tasks."""
 
 import torch
 
@@ -15,12 +15,12 @@ VALIDATION = "validation/"
 
 
 def word_problems(answers: Answers) -> list[bool]:
-    """Which questions are of mathematics, those that rates were chosen on left out."""
+    """Which questions are of mathematics, without those that rates were chosen on."""
     return [task.split("/")[0] in MATHEMATICS for task in answers.task]
 
 
 def generic(answers: Answers) -> list[bool]:
-    """Which questions are of all other tasks."""
+    """Which questions are of the other tasks."""
     return [
         not math and not task.startswith(VALIDATION)
         for task, math in zip(answers.task, word_problems(answers), strict=True)
@@ -28,10 +28,10 @@ def generic(answers: Answers) -> list[bool]:
 
 
 def relative_change(of: str, before: Answers, after: Answers, rule: Within | None = None) -> Number:
-    """The change of accuracy as a share of what was right before; questions are drawn in pairs.
+    """The change of accuracy as a share of the accuracy before; resamples draw the same questions.
 
     Raises:
-        NotMeasured: nothing was right before, or nothing asked.
+        NotMeasured: no answer was right before, or there is no question.
     """
     number = None
     if len(before):
@@ -44,10 +44,10 @@ def relative_change(of: str, before: Answers, after: Answers, rule: Within | Non
 
 
 def change(of: str, before: Answers, after: Answers, rule: Within | None = None) -> Number:
-    """The change of accuracy in points; questions are drawn in pairs.
+    """The change of accuracy in points; resamples draw the same questions.
 
     Raises:
-        NotMeasured: nothing was asked.
+        NotMeasured: there is no question.
     """
     number = None
     if len(before):

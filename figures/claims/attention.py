@@ -17,11 +17,12 @@ from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
 
 EXPERIMENT = "where_do_they_look"
-Weights = Mapping[str, np.ndarray]  # of each role, [head]
+Weights = Mapping[str, np.ndarray]
+"""The weight on each role, [head]."""
 
 
 def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
-    """The attention of each operation's key heads, [head role pair]; None where it has none."""
+    """The attention of each operation's key heads, [head role pair]; None without key heads."""
     run = evidence.run(EXPERIMENT)
     key_looks: dict[str, Effects | None] = {}
     for name in FOUR:
@@ -47,7 +48,7 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
 
 
 def _by_role(looks: Effects, of: Callable[[Weights], float]) -> Callable[[np.ndarray], float]:
-    """A statistic of weights by role, as one of [head role]."""
+    """A statistic of weights by role, as a statistic of an array [head role]."""
     roles = (looks.labels or {})["role"]
     return lambda means: of({role: means[:, i] for i, role in enumerate(roles)})
 
@@ -70,7 +71,7 @@ def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidenc
 
 
 def on_calculation(weights: Weights) -> float:
-    """Of the weight on anything but BOS, what is on A, B and the operator."""
+    """The share of the weight outside BOS that is on A, B and the operator."""
     weight = sum(weights[role].sum() for role in (Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR))
     return float(weight / (sum(w.sum() for w in weights.values()) - weights[Role.BOS].sum()))
 
@@ -119,7 +120,7 @@ def _patterns(evidence: Evidence, result: str, kind: str) -> Patterns:
 
 
 def on_tokens(weights: np.ndarray, tokens: Sequence[str], chosen: Sequence[bool]) -> float:
-    """Of the weight that END gives to anything but BOS, what is on the chosen tokens.
+    """The share of END's weight outside BOS that is on the chosen tokens.
 
     Args:
         weights: [head query key]
@@ -130,7 +131,7 @@ def on_tokens(weights: np.ndarray, tokens: Sequence[str], chosen: Sequence[bool]
 
 
 def differing(prompts: Sequence[Sequence[str]]) -> list[slice]:
-    """Where prompts that are alike before and behind one word have that word."""
+    """The position of the one word in which prompts differ, in each prompt."""
     start = next(i for i, row in enumerate(zip(*prompts, strict=False)) if len({*row}) > 1)
     backwards = zip(*(prompt[::-1] for prompt in prompts), strict=False)
     end = next(i for i, row in enumerate(backwards) if len({*row}) > 1)

@@ -28,14 +28,17 @@ _FORMATS: dict[Unit, tuple[float, str, str]] = {  # factor, format, what follows
 
 @dataclass(frozen=True)
 class Within:
-    """What a number has to be for its claim to hold: strictly between these."""
+    """The bounds of a number if its claim holds; the number lies strictly between them."""
 
     above: int | float = -inf
     below: int | float = inf
 
     def decide(self, value: int | float, low: float | None, high: float | None) -> Holds:
-        """Of a number and its 95% interval: where the interval straddles a bound, none is decided;
-        without an interval the number decides alone."""
+        """The verdict on a number and its 95% interval.
+
+        If the interval contains a bound, the verdict is "not decided". Without an interval the
+        number decides alone.
+        """
         low, high = (value, value) if low is None or high is None else (low, high)
         if self.above < low and high < self.below:
             return "holds"
@@ -46,12 +49,15 @@ class Within:
 class Number:
     """One measured number. Shares and points are fractions: 0.05 is 5%."""
 
-    of: str  # what it is of, such as "addition"
+    of: str
+    """What was measured, such as "addition"."""
     value: int | float
-    low: float | None = None  # 95% interval, None where there is none to be had
+    low: float | None = None
     high: float | None = None
+    """The ends of the 95% interval; None if it has none."""
     unit: Unit = "%"
-    rule: Within | None = None  # None: told beside, decides nothing
+    rule: Within | None = None
+    """None: the number is reported, but decides nothing."""
 
     def __post_init__(self) -> None:
         if isnan(self.value):
@@ -62,7 +68,7 @@ class Number:
 
     @property
     def holds(self) -> Holds | None:
-        """What the rule says of this number alone; None where it has no rule."""
+        """The verdict on this number alone; None if it has no rule."""
         return None if self.rule is None else self.rule.decide(self.value, self.low, self.high)
 
     def __str__(self) -> str:
@@ -76,11 +82,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the measure of a claim gave: numbers, one at least with a rule, and words beside."""
+    """What was measured for a claim."""
 
     numbers: tuple[Number, ...]
+    """At least one has a rule."""
     note: str = ""
-    decided: Holds | None = None  # where numbers alone do not say it
+    decided: Holds | None = None
+    """The verdict, if the numbers alone do not decide it."""
 
     def __post_init__(self) -> None:
         if not any(number.rule for number in self.numbers):
@@ -88,7 +96,7 @@ class Measurement:
 
     @property
     def holds(self) -> Holds:
-        """ "holds" where every number with a rule does; "does not hold" where one does not."""
+        """ "holds" if every number with a rule does; "does not hold" if one does not."""
         if self.decided is not None:
             return self.decided
         decided = {number.holds for number in self.numbers}
@@ -103,11 +111,16 @@ class Claim:
 
     key: str
     group: Group
-    statement: str  # one sentence, in our words
-    section: str  # where the paper makes it
-    paper: str  # the paper's value
-    rule: str  # which number against which threshold
+    statement: str
+    """One sentence, in our words."""
+    section: str
+    """Where the paper makes the claim."""
+    paper: str
+    """The paper's value."""
+    rule: str
+    """Which number is compared with which threshold."""
     experiments: tuple[str, ...]
+    """The experiments whose runs it reads."""
     measure: "Callable[[Evidence], Measurement]"
 
 
@@ -135,8 +148,10 @@ class Verdict:
         return f"{text}. {self.note}" if self.note else text
 
     def to_dataframe(self) -> "DataFrame":
-        """A row a number: claim, holds, of, value, low, high, unit, above, below, number_holds; a
-        single row without numbers where the claim was not measured."""
+        """One row per number; a single row without numbers if the claim was not measured.
+
+        Columns: group, claim, holds, runs, of, value, low, high, unit, above, below, number_holds.
+        """
         from pandas import DataFrame
 
         shared = {"group": self.claim.group, "claim": self.claim.key, "holds": self.holds}
@@ -155,7 +170,7 @@ class Verdict:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> "DataFrame":
-    """The numbers of all verdicts, as `Verdict.to_dataframe` has them."""
+    """The numbers of all verdicts, with the columns of `Verdict.to_dataframe`."""
     from pandas import concat
 
     return concat([verdict.to_dataframe() for verdict in verdicts], ignore_index=True)

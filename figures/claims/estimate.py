@@ -1,4 +1,4 @@
-"""Numbers made of effects, with intervals: the statistic is made anew of every resample."""
+"""Statistics of effects with intervals: the statistic is computed again for every resample."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isnan
@@ -22,15 +22,18 @@ def estimate(
     rule: Within | None = None,
     together: bool = False,
 ) -> Number | None:
-    """A statistic of mean effects with its 95% percentile interval; None where it is NaN.
+    """A statistic of mean effects with its 95% percentile interval; None if it is NaN.
 
-    Reference prompts are drawn within templates, each with all its pairs. Whatever the statistic
-    chooses (such as which heads are key heads) it chooses again in every resample; resamples in
-    which it is NaN are left out.
+    Reference prompts are drawn within templates, each with all its pairs. What the statistic
+    chooses, such as the key heads, it chooses again in every resample. Resamples in which it is
+    NaN are left out.
 
     Args:
-        statistic: of as many arrays of means, [*component], as there are effects
-        together: whether the effects are of the same pairs, drawn alike
+        of: the number's name
+        statistic: a function of one array of means, [*component], per element of `effects`
+        effects: what the statistic is of
+        unit, rule: of the number
+        together: whether the effects have the same pairs, which are then drawn together
     """
     value = float(statistic(*(one.mean().double().numpy() for one in effects)))
     if isnan(value):
@@ -55,7 +58,7 @@ def resampled(
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The middle 95% of resampled values, those that are NaN left out; None where none are left."""
+    """The middle 95% of the values that are not NaN; None if all are NaN."""
     finite = np.array(values, dtype=float)
     finite = finite[~np.isnan(finite)]
     if not len(finite):
@@ -65,13 +68,14 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def per_operation(numbers: Mapping[str, Number | None], *, missing: str) -> Measurement:
-    """Numbers of several operations; those that have none are named.
+    """The numbers of several operations; a note names the operations without a number.
 
     Args:
-        missing: what an operation without a number has not, such as "key heads"
+        numbers: by operation; None if it cannot be measured
+        missing: what an operation without a number lacks, such as "key heads"
 
     Raises:
-        NotMeasured: none has one.
+        NotMeasured: no operation has a number.
     """
     measured = tuple(number for number in numbers.values() if number is not None)
     without = [name for name, number in numbers.items() if number is None]
@@ -83,10 +87,10 @@ def per_operation(numbers: Mapping[str, Number | None], *, missing: str) -> Meas
 
 
 def required(number: Number | None, missing: str) -> Number:
-    """A number that a claim cannot do without.
+    """A number without which the claim cannot be measured.
 
     Raises:
-        NotMeasured: it is not there.
+        NotMeasured: the number is None; `missing` says why.
     """
     if number is None:
         raise NotMeasured(f"there is nothing to look at: {missing}")

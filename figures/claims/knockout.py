@@ -1,4 +1,4 @@
-"""Claims about what is lost without the key heads, and what is not (section 5.1, Appendix E)."""
+"""Claims about what a knockout of the key heads changes (section 5.1, Appendix E)."""
 
 import torch
 
@@ -16,7 +16,7 @@ from figures.claims.maps import NO_KEY
 
 CURVES, ELSEWHERE = "are_they_needed", "what_else_breaks"
 OF_TABLE_4 = 10
-"""So many heads the paper knocks out in Table 4; told beside the key heads."""
+"""How many heads the paper knocks out in Table 4; reported beside the key heads."""
 MINOR = Within(above=-0.02, below=0.02)
 SETS = {"key-in-some": "key heads of any operation", "strongest": "strongest heads"}
 
@@ -54,8 +54,11 @@ def _spared(evidence: Evidence) -> Measurement:
 
 
 def _random(operation: str, n_key: int, curves: KnockoutCurves) -> Number | None:
-    """The change without as many random heads as there are key heads, or the next more that was
-    knocked out; mean over orders, interval over orders and prompts together."""
+    """The change of accuracy without random heads, as many as there are key heads.
+
+    If this number was not tried, the next larger one is taken. The value is the mean over orders;
+    the interval is over orders and prompts together.
+    """
     orders = curves.starting("random ")
     if not n_key:
         return None

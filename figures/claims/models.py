@@ -15,7 +15,7 @@ REPEATED = (
     "answer_rises",
     "turning_layers_agree",
 )
-"""What Appendix C says of all three models."""
+"""The claims that Appendix C makes of all three models."""
 
 
 def _repeats(evidence: Evidence) -> Measurement:

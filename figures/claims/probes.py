@@ -22,7 +22,7 @@ C, A, B, NEAR = (CLASSES.index(name) for name in ("C", "A", "B", "C±1"))
 
 
 OTHERS = {"mlp_in": "others without A, B, C", "write": "others without C"}
-"""The digits that are taken off where a curve is told less other digits: all rise together."""
+"""The digits whose curve is subtracted, because the curves of all digits rise together."""
 
 
 def _operands(run: Run, operation: str, *, less: bool = False) -> Effects:
@@ -36,15 +36,17 @@ def _written(run: Run, operation: str, token: str = "C", *, less: bool = False) 
 
 
 def smaller_turn(curve: np.ndarray) -> float:
-    """The smaller of the rise to the highest layer and of the fall behind it, as a share of the
-    curve's range."""
+    """The rise to the highest layer or the fall after it, whichever is smaller.
+
+    It is a share of the curve's range.
+    """
     top, spread = int(curve.argmax()), np.ptp(curve)
     turns = curve[top] - curve[: top + 1].min(), curve[top] - curve[top:].min()
     return float(min(turns) / spread) if spread else 0.0
 
 
 def share_early(curve: np.ndarray, until: float = 12 / 32) -> float:
-    """The mean size in the first layers, as a share of the highest one; whatever its sign."""
+    """The mean absolute value in the first layers, as a share of the highest value."""
     early = np.arange(len(curve)) < until * len(curve)
     return float(np.abs(curve[early]).mean() / curve.max()) if curve.max() > 0 else NAN
 
@@ -112,8 +114,10 @@ def _agree(evidence: Evidence) -> Measurement:
 
 
 def for_good(shares: np.ndarray) -> int:
-    """The first layer from which C is written most in more than half of the pairs, in every layer
-    that follows too; one beyond the last where it never is."""
+    """The first layer from which on C is written most in more than half of the pairs.
+
+    This holds in all later layers too. If there is no such layer, it is the number of layers.
+    """
     wins = shares[:, C] > 0.5
     return int(len(wins) - np.cumprod(wins[::-1]).sum())
 
@@ -133,15 +137,18 @@ def neighbours_between(shares: np.ndarray, by_chance: float) -> float:
 
 
 def answer_after(shares: np.ndarray) -> float:
-    """Layers from the later of the operands' and the neighbours' best one to where C wins for good;
-    negative where it never does."""
+    """Layers from the best one of operands and neighbours to the layer where C wins for good.
+
+    Of the operands' and the neighbours' best layers, the later one counts. The number is negative
+    if C never wins for good.
+    """
     end = for_good(shares)
     best = max(int((shares[:, A] + shares[:, B]).argmax()), int(shares[:, NEAR].argmax()))
     return float(end - best) if end < len(shares) else -float(len(shares))
 
 
 def _winners(evidence: Evidence) -> tuple[Effects, Effects, str]:
-    """In sums whose A, B, C and C±1 all differ: which wins, and by chance."""
+    """Which digit wins in sums whose A, B, C and C±1 all differ, and how often by chance."""
     run = evidence.run(EXPERIMENT)
     apart = torch.tensor(results.WINNERS.facts(run, "addition")["distinct_classes"])
     if not bool(apart.any()):

@@ -60,7 +60,7 @@ def _wordings(run: Run) -> list[str]:
 
 
 def _title(name: str) -> str:
-    """exponentiation-0 is the first wording, 2 ^ 3, exponentiation-1 the second, 2 to the power."""
+    """The title of a wording: exponentiation-0 is `2 ^ 3`, exponentiation-1 is `2 to the power`."""
     kind, _, number = name.rpartition("-")
     return f"{kind}, wording {int(number) + 1}"
 

@@ -25,11 +25,12 @@ class Tuned:
 
     names: tuple[str, ...]
     answers: tuple[Answers, ...]
-    speeds: tuple[float, ...]  # training examples a second
+    speeds: tuple[float, ...]
+    """Training examples per second."""
 
     @classmethod
     def of(cls, run: Run, table: int, method: str, **more: int) -> "Tuned":
-        """Raises NotMeasured where the table has no such row."""
+        """The row of a run's table. Raises NotMeasured if the table has no such row."""
         wanted: dict[str, Any] = {"method": method, **more}
         rates = results.TABLE.load(run, str(table)).rates
         rows = [row for row in rates if wanted.items() <= asdict(row).items()]
@@ -55,10 +56,13 @@ def gain(
     """The change of accuracy on the chosen questions, over seeds.
 
     Args:
-        before: what all are set against, or a seed each, of which those that both have count.
+        before: one model that all are compared with, or one model per seed; then only the seeds
+            that both sides have are used
+        after: one model per seed
+        chosen: which questions count
 
     Raises:
-        NotMeasured: there are not two such questions.
+        NotMeasured: there are fewer than two such questions.
     """
     first = before if isinstance(before, Answers) else before[0]
     inside = chosen(first)
@@ -128,8 +132,10 @@ def _faster(evidence: Evidence) -> Measurement:
 def ratio(
     over: Sequence[float], under: Sequence[float]
 ) -> tuple[float, float | None, float | None]:
-    """The ratio of geometric means, with Welch's interval of its logarithm; none where either side
-    has a single number."""
+    """The ratio of geometric means, with Welch's interval of its logarithm.
+
+    There is no interval if either side has a single number.
+    """
     from scipy.stats import t
 
     logs = [np.log(np.array(values)) for values in (over, under)]

@@ -1,4 +1,4 @@
-"""One claim against the runs there are."""
+"""The verdict on one claim, from a model's runs."""
 
 from arith_lens.runs import RunError
 from figures.claims.claim import Claim, Verdict
@@ -6,9 +6,9 @@ from figures.claims.evidence import Evidence, NotMeasured
 
 
 def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
-    """A claim's verdict; "not measured" where a run is missing, damaged, or has nothing to show.
+    """A claim's verdict; "not measured" if a run is missing, damaged, or lacks what is measured.
 
-    Any other error is one of the program, and is raised.
+    Any other error is a fault of the program, and is raised.
     """
     evidence.take_used()
     try:
