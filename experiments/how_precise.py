@@ -1,9 +1,9 @@
 """Does half precision change the map? Path patching in bfloat16 and float16 against float32.
 
-Over the same pairs, those that the float32 model answers right: whether the heads and MLPs keep
-their order, whether the key heads stay key, and how far a mean and a single pair move. The sweep
-keeps its rows and the readout in float32; some pairs are computed again by the hook engine, where
-all of the model, its logits too, is in half precision. Saves a run under results/how_precise/.
+On the pairs that the float32 model answers right: whether the heads and MLPs keep their order,
+whether the key heads stay key, and how much a mean and a single pair change. The sweep keeps its
+rows and the readout in float32. Some pairs are computed again by the hook engine, with all of the
+model and its logits in half precision. Saves a run under results/how_precise/.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,16 +33,16 @@ class Config(Sample):
     """Does half precision change the map? bfloat16 and float16 against float32."""
 
     dtype: Literal["float32"] = "float32"
-    """What the halves are set against."""
+    """The reference precision."""
     dtypes: tuple[Literal["bfloat16", "float16"], ...] = ("bfloat16", "float16")
-    """What to set against float32."""
+    """What to compare with float32."""
     hooks: int = 16
-    """So many pairs per operation are also computed by the hook engine, all in half precision."""
+    """Pairs per operation that the hook engine computes too, all in half precision."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Effects in half precision set against float32's, over the same pairs and components."""
+    """Effects in half precision compared with float32, on the same pairs and components."""
 
     heads: float
     """Spearman's rank correlation over the heads' means."""
@@ -53,7 +53,7 @@ class Agreement:
     largest_of_pair: float
     """Largest difference of one component in one pair."""
     root_mean_square: float
-    """Over components and pairs."""
+    """The root mean square of the differences, over components and pairs."""
 
     @classmethod
     def of(cls, wide: al.ComponentEffects, narrow: al.ComponentEffects) -> "Agreement":
@@ -80,7 +80,7 @@ def main(
 
     Args:
         config: what to compute.
-        root: where runs are kept.
+        root: the folder of all runs.
         dry_run: print what it would cost, and stop.
     """
     wide = loaded_model(config, weights=not dry_run)
@@ -140,7 +140,7 @@ def _by_hooks(
     narrow: al.ComponentEffects,
     n_pairs: int,
 ) -> dict[str, Any]:
-    """Some pairs, spread over the sample, by either engine: what float32 rows are worth."""
+    """Some pairs by either engine, which shows what float32 rows are worth."""
     if not n_pairs:
         return {}
     step = max(1, len(pairs) // n_pairs)
@@ -167,7 +167,7 @@ def _spearman(a: al.Effects, b: al.Effects) -> float:
 
 
 def report(run: Run) -> None:
-    """Print a line per operation and dtype: order and key heads; then how far numbers move."""
+    """Print the agreement of the order and the key heads, then how much the numbers change."""
     print(f"{run.config['model']}: half precision against float32, relative change of the logit\n")
     print(HEADER)
     for operation, dtype, facts in _halves(run):

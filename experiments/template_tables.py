@@ -1,9 +1,9 @@
 """What do the paper's templates become under a tokenizer? (Figures 8 and 10)
 
-For each template: an example prompt, its counterfactual, how many tokens both have, how many
-problems have a one-token answer after it, how many distinct prompts that makes, how many null words
-(or, in stories, other words) keep every token in its place, and the piece that C is. Loads a
-tokenizer only, never weights. Prints the table and saves it as CSV and HTML.
+For each template, the table has an example prompt, its counterfactual, the number of their tokens,
+the number of problems with a one-token answer, the number of distinct prompts, the number of null
+words (in stories: other words) that keep the tokens aligned, and the token of C. Loads only a
+tokenizer, never weights. Prints the table and saves it as CSV and HTML.
 """
 
 import base64
@@ -50,15 +50,15 @@ class Config:
     """What do the paper's templates become under a tokenizer?"""
 
     figure: Literal["8", "10"] = "8"
-    """The operations' own templates, or the stories of addition."""
+    """8: the operations' own templates; 10: the stories of addition."""
     tokenizers: tuple[str, ...] = ("reference",)
     """A shipped model's name, a Hugging Face id, or a folder that holds a tokenizer."""
     operands: tuple[int, int] = (1, 9)
-    """First and last number that A and B are taken from."""
+    """The smallest and the largest number for A and B."""
     answer_token: Literal["whole", "first", "last"] = "whole"
-    """What the token after END says: C, or the first or last token of a longer C."""
+    """The token after END: C, or the first or last token of a longer C."""
     seed: int = 0
-    """Of the examples."""
+    """The seed of the examples."""
 
 
 def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None = None) -> None:
@@ -66,7 +66,7 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None 
 
     Args:
         config: which table, of which tokenizers.
-        out: where the files go; figures/<tokenizer> if not given.
+        out: the folder for the files; figures/<tokenizer> if not given.
     """
     for name in config.tokenizers:
         with exit_on_user_error():
@@ -78,7 +78,7 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None 
 
 
 def tokenizer_of(name: str) -> Any:
-    """The tokenizer of a model's name, or of a folder, which needs no weights."""
+    """The tokenizer of a model's name or of a folder; weights are not needed."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return published_tokenizer(folder)
@@ -87,7 +87,7 @@ def tokenizer_of(name: str) -> Any:
 
 
 def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
-    """One row per template; prompts as Python writes them, so that a trailing space is seen."""
+    """One row per template; prompts in quotes, so that trailing spaces are visible."""
     first, last = config.operands
     operations = IN_PAPER if config.figure == "8" else ("addition",)
     names = "operation" if config.figure == "8" else [story.name for story in FIGURE_10]
@@ -111,7 +111,7 @@ def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
 
 
 def row_text(row: dict[str, Any]) -> str:
-    """A template in three lines: its numbers, its example, and that one's counterfactual."""
+    """A template in three lines: its numbers, its example, and the example's counterfactual."""
     if row.get("refused"):
         return f"{row['template']:<18}{row['refused']}"
     return (

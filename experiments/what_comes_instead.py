@@ -1,9 +1,9 @@
 """What does the model say without its key heads? Next tokens before and after (Figure 4).
 
-Word problems, multi-digit integers, time spans and decimals: none of them is a prompt that the
-heads were found with. The heads are the strongest by mean effect over the four operations; each is
-replaced by one vector, its mean over the counterfactuals. Saves a run under
-results/what_comes_instead/, which `figures/fig4.py` draws.
+Word problems, multi-digit integers, time spans and decimals: the heads were not found with any of
+these prompts. The heads are the strongest by mean effect over the four operations; each is replaced
+by one vector, its mean over the counterfactuals. Saves a run under results/what_comes_instead/,
+which `figures/fig4.py` draws.
 """
 
 import random
@@ -48,7 +48,7 @@ class Config(PooledSample):
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
-    """Find the heads, and look at every prompt with and without them."""
+    """Find the heads, and predict the next token of every prompt with and without them."""
     with exit_on_user_error():
         pairs = pooled_samples(model, n=config.n, seed=config.seed)
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
@@ -73,9 +73,10 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 def first_tokens(model: al.HookedModel, exercises: list[Exercise]) -> list[int]:
-    """The token with which each answer begins, found by tokenizing prompt and answer together.
+    """The first token of each answer, from tokenizing prompt and answer together.
 
-    Raises ValueError where an answer changes how its prompt is split.
+    Raises:
+        ValueError: an answer changes how its prompt is split.
     """
     prompts = encode(model.tokenizer, [prompt for prompt, _ in exercises])
     completes = encode(model.tokenizer, [continued(*exercise) for exercise in exercises])
@@ -95,7 +96,7 @@ def _between(rng: random.Random, low: int, high: int) -> int:
 
 
 def word_problem(rng: random.Random) -> Exercise:
-    """One of the closed world's, which pretraining never had."""
+    """A word problem of the closed world that is not in its training data."""
     lines = _word_problems()
     line = lines[int(rng.random() * len(lines))]
     return line["prompt"], line["answer"]
@@ -145,7 +146,7 @@ def report(run: Run) -> None:
 
 
 def right_share(run: Run, kind: str, when: str) -> float:
-    """How often the likeliest token is the one that the answer begins with."""
+    """How often the likeliest token is the first token of the answer."""
     tokens, facts = NEXT_TOKENS.load(run, kind, when), NEXT_TOKENS.facts(run, kind, when)
     return float((tokens.ids[:, 0] == torch.tensor(facts["answers"])).float().mean())
 

@@ -44,11 +44,11 @@ class Config(ModelSettings):
     """Distinct reference prompts of each kind, before the filter; if not given, all problems of one
     digit in each wording, and 200 two-digit sums."""
     seed: int = 0
-    """Of the sampling."""
+    """The seed of the sampling."""
     k: int = 5
-    """How many tokens."""
+    """How many next tokens."""
     keep: Keep = "correct"
-    """Look at the prompts that the model answers right (of kinds that have any), or at all."""
+    """Use the prompts that the model answers right (if a kind has any), or all."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
@@ -67,7 +67,7 @@ def compute_kind(run: Run, model: al.HookedModel, kind: str, config: Config) -> 
     with exit_on_user_error():
         pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **KINDS[kind])
     if config.keep == "correct" and answer(model, pairs, "reference", BATCH)[0].any():
-        pairs = keep_correct(model, pairs)  # a kind of which none is right is shown as it is
+        pairs = keep_correct(model, pairs)  # if none is right, all are shown
     for side in SIDES:
         prompts = getattr(pairs, f"{side}_text")
         tokens = next_tokens(model, prompts, k=config.k)

@@ -1,4 +1,4 @@
-"""What a table would train, on what and how: settings by default, and the plan in words."""
+"""The plan of a table: default settings, data, and the plan in words."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,17 @@ WORLD: Mapping[str, Any] = {
     **{"examples": 4000, "epochs": 1, "batch": 32, "questions": 500},
     **{"heads": 3, "several": (1, 2, 3, 5, 6, 12)},
 }
-"""For models of 96 heads: 3 of them are what 32 are of LLaMA2-7B's 1,024, and so on."""
+"""Settings for models of 96 heads: 3 heads correspond to 32 of LLaMA2-7B's 1,024."""
 
 PAPER: Mapping[str, Any] = {
     "rates": (2e-5,),
     **{"examples": 0, "epochs": 2, "batch": 128, "questions": 0},
     **{"heads": 32, "several": (8, 16, 32, 48, 64)},
 }
-"""Section 5.3 and Table 2."""
+"""Settings of section 5.3 and Table 2."""
 
 BENCHMARK_OPTIONS = ("tasks", "shots", "max_new_tokens")
-"""Options of the benchmarks alone."""
+"""Options that only benchmarks have."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class Config:
     model: str = "reference"
     """A shipped model's name, a Hugging Face id, or a directory."""
     data_dir: Path | None = None
-    """Holds the benchmarks' folders: the paper's data and, where no others are given, its settings.
-    The closed world's sets and settings of its size if not given."""
+    """The folder of the benchmarks, for the paper's data with its settings by default. If not
+    given, the closed world's data with settings of its size."""
     rates: tuple[float, ...] = ()
-    """The grid of learning rates, one for all methods; on the benchmarks only one, the paper's."""
+    """Learning rates to try, the same for all methods; on the benchmarks only one."""
     examples: int | None = None
-    """Word problems of a training, drawn with its seed from those there are; 0 takes all."""
+    """Word problems per training, drawn with its seed; 0 takes all."""
     epochs: int | None = None
-    """Times that each is seen."""
+    """Passes over the examples."""
     batch: int | None = None
-    """Examples a step."""
+    """Examples per step."""
     questions: int | None = None
     """Test questions of each family of word problems or benchmark (of MMLU, of each subject); 0
     takes all."""
@@ -63,14 +63,15 @@ class Config:
     mlps: int = 3
     """MLPs beside the heads in Table 2."""
     more: tuple[int, ...] = (0, 1, 2, 3, 6, -1)
-    """MLPs of Table 5; -1 is all there are."""
+    """MLPs of Table 5; -1 is all."""
     n: int | None = None
-    """Distinct reference prompts an operation that heads are found with; all if not given."""
+    """Distinct reference prompts per operation for finding heads; all if not given."""
     seed: int = 0
-    """Of the sampling, and the first of the trainings."""
+    """The seed of the sampling and of the first training."""
     dtype: Dtype = None
-    """In which the model is asked; with bfloat16 it is tuned under it too, else in float32. The
-    checkpoint's own on a GPU (on the benchmarks bfloat16), float32 on a CPU, if not given."""
+    """The precision for answering. With bfloat16 it is used for tuning too; else tuning is in
+    float32. If not given, float32 on a CPU, and on a GPU the checkpoint's own (benchmarks:
+    bfloat16)."""
     device: str | None = None
     """Such as cuda:1; the GPU if there is one."""
     tasks: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Room:
-    """What a training takes of memory and disk; it decides no result beyond rounding."""
+    """Memory and disk of a training; they change results only by rounding."""
 
     micro_batch: int | None = None
     """Examples at once on one device; 8 on the benchmarks, else the whole batch, if not given."""
@@ -99,32 +100,33 @@ class Room:
 
 @dataclass(frozen=True)
 class Plan:
-    """A configuration with all that it leaves open filled in."""
+    """A configuration with all its defaults filled in."""
 
     config: Config
     study: World | Benchmarks
     recipe: Recipe
     sizes: Sizes
     keep_checkpoints: bool
-    dtype: str = "float32"  # in which the model is asked
+    dtype: str = "float32"
+    """The precision for answering."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The configuration, as far as it decides the results of this study."""
+        """The settings that decide the results of this study."""
         left_out = () if self.config.data_dir is not None else BENCHMARK_OPTIONS
         return {k: v for k, v in vars(self.config).items() if k not in left_out}
 
     def with_dtype(self, dtype: torch.dtype) -> "Plan":
-        """As the model was loaded, so it is asked again; bfloat16 is tuned under bf16."""
+        """The plan with a model's precision; bfloat16 is used for tuning too."""
         recipe = replace(self.recipe, bf16=dtype == torch.bfloat16)
         return replace(self, recipe=recipe, dtype=str(dtype).removeprefix("torch."))
 
 
 def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
-    """Fill in what is not given: the paper's settings on benchmarks, small ones on the world.
+    """The plan of a configuration; its defaults are the paper's on benchmarks, else small ones.
 
     Raises:
-        ValueError: several rates on the benchmarks; options of benchmarks without them.
+        ValueError: several rates on the benchmarks, or options of benchmarks without data_dir.
     """
     room = room or Room()
     defaults = WORLD if config.data_dir is None else PAPER
@@ -166,12 +168,12 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
 
 
 def fitting(batch: int, most: int = 8) -> int:
-    """The largest part of a batch, of `most` examples at most, that divides it."""
+    """The largest divisor of a batch that is at most `most`."""
     return next(size for size in range(min(batch, most), 0, -1) if batch % size == 0)
 
 
 def on_gpu(device: str | None) -> bool:
-    """Whether the model will be on one."""
+    """Whether the model will be on a GPU."""
     return str(device).startswith("cuda") if device else torch.cuda.is_available()
 
 
@@ -195,9 +197,12 @@ def empty_model(source: str) -> Any:
 
 
 def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty: Any) -> str:
-    """What would be trained, in words.
+    """The trainings of a table, in words.
 
     Args:
+        tuned, table: the rows, and which table they are of.
+        plan: the settings.
+        seeds: trainings at the chosen rate.
         empty: the model on the meta device.
     """
     config, recipe = plan.config, plan.recipe
@@ -246,10 +251,10 @@ def _at_once(recipe: Recipe) -> str:
 
 
 def counted(empty: Any, row: Tuned) -> tuple[int, int | None]:
-    """How many numbers a row trains, and LoRA's rank.
+    """How many parameters a row trains, and LoRA's rank.
 
-    Which heads and MLPs it will be is not known before path patching. With grouped queries heads
-    of one group share a key and a value: then it is the most that so many heads can have.
+    The heads and MLPs are not known before path patching. With grouped queries, heads of one group
+    share a key and a value; then this is the largest possible number.
     """
     if row.method == "full":
         return sum(weight.numel() for weight in empty.parameters()), None
