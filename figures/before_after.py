@@ -5,11 +5,9 @@ draws it without loading a model: one row of three maps per tuned model, on one 
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
 import torch
-import tyro
 from jaxtyping import Bool
 from pandas import DataFrame, concat
 
@@ -21,7 +19,7 @@ from experiments import results
 from figures import maps
 from figures.command import command
 from figures.common import NotComputed, Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 N_LABELS = 6
 CLEAR = 0.01
@@ -41,11 +39,6 @@ class Tuned:
     def heads(self) -> list[Head]:
         """The tuned heads, as far as they are known."""
         return [Head.parse(one) for one in self.facts["components"] if "." in one]
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -186,6 +179,8 @@ def numbers(models: list[Tuned]) -> DataFrame:
         tables.append(table)
     return concat(tables, ignore_index=True)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "before_after", __doc__)

@@ -5,9 +5,8 @@ it as HTML and its numbers as CSV.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.answers import Answers
@@ -17,15 +16,10 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
 PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they differ
 BEFORE = "plain"
-
-
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -126,6 +120,8 @@ def _share(answers: Answers) -> str:
     low, high = answers.ci()
     return f"{answers.accuracy:.1%} [{low:.0%}, {high:.0%}]"
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "benchmarks", __doc__)

@@ -6,10 +6,8 @@ what one MLP alone adds to the direct effect. Right: the direct effect and the f
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-import tyro
 from jaxtyping import Float
 from pandas import DataFrame, Series, concat
 
@@ -21,7 +19,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 from figures.maps import KEY, Reading, title
 
 OTHERS = ROLES[3]
@@ -37,11 +35,6 @@ class OperationResult:
     mediation: Mediation
     effects: ComponentEffects
     writes: Effects
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -203,6 +196,8 @@ def numbers(operations: list[OperationResult]) -> DataFrame:
         tables.append(table)
     return concat(tables, ignore_index=True)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "carriers", __doc__)

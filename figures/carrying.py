@@ -5,10 +5,9 @@ and writes it as HTML and its numbers as CSV.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 from jaxtyping import Float
 from pandas import DataFrame
 from torch import Tensor
@@ -18,15 +17,10 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 from figures.tuning import groups, tasks
 
 BEFORE = "before"
-
-
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -134,6 +128,8 @@ def notes(run: Run) -> list[str]:
         + (f" Random: mean over {controls} random sets of as many heads." if controls else ""),
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "carrying", __doc__)

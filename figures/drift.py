@@ -5,10 +5,8 @@ offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as 
 """
 
 from collections.abc import Mapping
-from typing import Annotated
 
 import numpy as np
-import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -17,14 +15,9 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 COLOURS = (plotting.RED, plotting.BLUE, plotting.TEAL, plotting.OCHRE, plotting.VIOLET)
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -116,6 +109,8 @@ def notes(run: Run, answers: Mapping[str, Answers]) -> list[str]:
         f"The first chunk again at the end, answers the same to the letter: {again}.",
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "drift", __doc__)

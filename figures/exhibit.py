@@ -1,15 +1,16 @@
 """An exhibit is a figure or a table before it is written: its numbers, its picture and its words.
 
 Every module of an exhibit has a function `exhibits(options)` that returns a list of them. Its
-`main` writes them with `show`, and a report collects them.
+command, which `command_for` makes, writes them; a report collects them.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_type_hints
 
+import tyro
 from markupsafe import Markup
 from pandas import DataFrame
 
@@ -97,6 +98,20 @@ def show(
                 f"choose another --out, and draw again: files in {folder} may be of an earlier "
                 "drawing."
             )
+
+
+def command_for(exhibits: Callable[[Options], Sequence[Exhibit]]) -> Callable[[Options], None]:
+    """The function that the command line calls: it shows the exhibits of a module.
+
+    Its options are those of `exhibits`.
+    """
+    options_class: Any = get_type_hints(exhibits)["options"]
+
+    def main(options: Annotated[options_class, tyro.conf.arg(name="")]) -> None:  # pyright: ignore
+        """Draw and write the exhibits, and print what was written."""
+        show(exhibits, options, getattr(options, "formats", ()))
+
+    return main
 
 
 def named_by_settings(exhibit: Exhibit) -> Exhibit:

@@ -7,9 +7,7 @@ heads; a colour means the same in all maps.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -17,7 +15,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
 from figures.command import command
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 _SPAN = 320  # pixels of a map's longer side: four fit on a page
 _N_LABELS = 6
@@ -30,11 +28,6 @@ class Row:
 
     run: Run
     measured: dict[str, maps.Measured]
-
-
-def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: common.ModelOptions) -> list[Chart]:
@@ -130,6 +123,8 @@ def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
         lines += maps.paper_notes(maps.Reading.of(config).paper, list(row.measured))
     return lines
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig12", __doc__)

@@ -4,18 +4,9 @@ Reads the newest run of `experiments/what_do_mlps_add.py` of each model (or `--r
 draws them without loading a model, on relative depth if the models' depths differ.
 """
 
-from typing import Annotated
-
-import tyro
-
 from figures import common, probes
 from figures.command import command
-from figures.exhibit import Chart, show
-
-
-def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
+from figures.exhibit import Chart, command_for
 
 
 def exhibits(options: common.ModelOptions) -> list[Chart]:
@@ -31,6 +22,8 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
         )
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig13", __doc__)

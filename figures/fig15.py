@@ -7,10 +7,8 @@ their names in their cells.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -18,7 +16,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
 from figures.command import command
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 MEAN = "mean"
 _MANY = 16  # the most layers or heads for which cells are large
@@ -31,11 +29,6 @@ class Options(common.Options):
 
     operation: str = MEAN
     """The operation to draw, or the mean over all in the run."""
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -194,6 +187,8 @@ def notes(run: Run, measured: Sequence[maps.Measured]) -> list[str]:
         lines[1] += f" Each operation counts the same; references: {counts}."
     return lines + maps.paper_notes(reading.paper, [part.name for part in measured])
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig15", __doc__)

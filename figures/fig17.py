@@ -4,9 +4,6 @@ Reads a run of `experiments/like_a_computer.py` (the newest one of the model, or
 draws it without loading a model.
 """
 
-from typing import Annotated
-
-import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -15,7 +12,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 COLOURS = {
     "C": plotting.BLUE,
@@ -23,11 +20,6 @@ COLOURS = {
     "C±1": "#a0d3f9",
     "other": plotting.PALE,
 }
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -118,6 +110,8 @@ def numbers(run: Run) -> DataFrame:
             rows.append({**keys, "layer": layer, "winner": digit, "class": kind})
     return DataFrame(rows)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig17", __doc__)

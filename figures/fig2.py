@@ -7,9 +7,6 @@ found, and the numbers as CSV. `figures/fig12.py` draws several models on one sc
 """
 
 from collections.abc import Sequence
-from typing import Annotated
-
-import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import Run
@@ -17,12 +14,7 @@ from experiments import results
 from figures import maps
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
+from figures.exhibit import Chart, command_for
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -71,6 +63,8 @@ def notes(run: Run) -> list[str]:
         *maps.paper_notes(reading.paper, results.MAP.labels(run)),
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig2", __doc__)

@@ -6,11 +6,9 @@ is found, and the numbers as CSV.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
 
 import numpy as np
 import torch
-import tyro
 from pandas import concat
 
 from arith_lens import plotting
@@ -20,7 +18,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 MEASURES = ("Accuracy", "Mean p(C)")
 CONTROLS = {"random": ("random", plotting.NOTE), "matched": ("same layers", plotting.BLUE)}
@@ -28,11 +26,6 @@ ALONE = {  # (name, colour, dash)
     "END": ("END only", plotting.RUST, "dot"),
     "iterative": ("iterative", plotting.DARK, "dash"),
 }
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -139,6 +132,8 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
         "knockout costs. Marked: the key heads (effect below −5%), and nine tenths of the drop.",
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig3", __doc__)

@@ -5,10 +5,7 @@ and draws it without loading a model. For each kind, it shows the first prompt t
 right with every head in place. The small print has the share of right answers.
 """
 
-from typing import Annotated
-
 import torch
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -17,7 +14,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 KINDS = {
     "word_problem": "Word problems",
@@ -25,11 +22,6 @@ KINDS = {
     "time_span": "Time spans",
     "decimals": "Decimals",
 }
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -121,6 +113,8 @@ def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
 def _share(right: torch.Tensor) -> str:
     return f"{right.float().mean():.0%}"
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig4", __doc__)

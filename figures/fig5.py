@@ -5,11 +5,8 @@ draws it without loading a model: HTML that opens offline, PNG, SVG and PDF wher
 is found, and the numbers as CSV.
 """
 
-from typing import Annotated
-
 import numpy as np
 import torch
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -19,7 +16,7 @@ from arith_lens.views import HeadMap, head_map
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 GROUPS = {
     "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
@@ -29,11 +26,6 @@ GROUPS = {
 }
 """The name and colour of each row, and the roles that define its heads."""
 NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -184,6 +176,8 @@ def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
         "A and B; operator head: to the operator. Random: as many other heads." + none,
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig5", __doc__)

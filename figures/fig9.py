@@ -6,9 +6,7 @@ drawn at random by the run's seed.
 """
 
 import random
-from typing import Annotated
 
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -18,7 +16,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 KINDS = {
     **{name: name.capitalize() for name in FOUR},
@@ -26,11 +24,6 @@ KINDS = {
     "stories": "Stories of objects",
 }
 SIDES = ("reference", "counterfactual")
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -135,6 +128,8 @@ def numbers(run: Run) -> DataFrame:
 def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
     return plotting.Ranking(tokens.pieces[prompt], tokens.probabilities[prompt].double().numpy())
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig9", __doc__)

@@ -5,10 +5,9 @@ that opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -16,7 +15,7 @@ from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import Run
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 from figures.tuning import EXPERIMENT, METHODS, Row, answers_before, by_rate, chosen_rows, groups
 
 COLOURS = {
@@ -27,11 +26,6 @@ COLOURS = {
 }
 NEAR = 25.0
 """The largest generic loss that the second chart shows, in points."""
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -145,6 +139,8 @@ def notes(run: Run, chosen: Sequence[Row]) -> list[str]:
         f"Precise: heads {heads}; LoRA has as many parameters.",
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "frontier", __doc__)

@@ -6,9 +6,7 @@ These are differences within each pair, and so are their intervals.
 """
 
 from dataclasses import replace
-from typing import Annotated
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.effects import Effects
@@ -16,18 +14,13 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
 NOTES = (
     "In brackets: 95% bootstrap intervals over reference prompts, within templates.",
     "Shares are of the total effect, and may exceed 100% where parts have opposite signs.",
 )
 PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
-
-
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print the table, and what was written."""
-    show(exhibits, options)
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -88,6 +81,8 @@ def as_text(numbers: DataFrame, relative: bool) -> DataFrame:
 def _less(a: Effects, b: Effects) -> Effects:
     return replace(a, per_pair=a.per_pair - b.per_pair)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "paths", __doc__)

@@ -6,9 +6,8 @@ those of another sample of the same size.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -17,7 +16,7 @@ from arith_lens.stability import StabilityError, stability_of
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 NAMES = {"all": "with all", "another": "with another sample"}
 
@@ -30,11 +29,6 @@ class StabilityOptions(Options):
     """How many heads the top set has."""
     draws: int = 200
     """Samples of each size."""
-
-
-def main(options: Annotated[StabilityOptions, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: StabilityOptions) -> list[Chart]:
@@ -112,6 +106,8 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
             )
     return tuple(lines)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "stability", __doc__)

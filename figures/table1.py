@@ -4,14 +4,11 @@ Reads a run of `experiments/does_tuning_help`, without loading a model; prints t
 second one with every task, and writes both as HTML and their numbers as CSV.
 """
 
-from typing import Annotated
-
-import tyro
 from pandas import DataFrame
 
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 from figures.tuning import (
     EXPERIMENT,
     chosen_rows,
@@ -35,11 +32,6 @@ LOOKS = {
     "of it.",
     5: "Whether MLPs beside the heads gain more, and what they cost in generic tasks.",
 }
-
-
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
 
 
 def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
@@ -69,6 +61,8 @@ def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
         ),
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "table1", __doc__)

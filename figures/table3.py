@@ -4,9 +4,8 @@ Reads a run of `experiments/do_powers_use_them.py`, without loading a model; pri
 writes it as HTML and its numbers as CSV.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.effects import key_heads
@@ -17,17 +16,12 @@ from arith_lens.templates import TEMPLATES
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
 WORDINGS = {
     template.name.replace("/", "-"): template.text.replace("{op}", template.word)
     for template in TEMPLATES["exponentiation"]
 }
-
-
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -106,6 +100,8 @@ def notes(run: Run) -> list[str]:
         lines.append(f"The paper, {paper.name}: {named}; -66% and -62%.")
     return lines
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "table3", __doc__)

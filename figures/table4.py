@@ -4,9 +4,8 @@ Reads a run of `experiments/do_word_problems_use_them.py`, without loading a mod
 tables, of sets of heads and of heads, and writes them as HTML and their numbers as CSV.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.knockout import Change, drop
@@ -15,7 +14,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
 SETS = {
     "generated": "strongest on generated prompts",
@@ -33,11 +32,6 @@ HEAD_NOTES = (
     "Looks at: share of the attention weight from END, on reference prompts; a tenth or more.",
 )
 DATA = {"generated": "generated prompts", "word_problems": "word problems"}
-
-
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -175,6 +169,8 @@ def notes(run: Run) -> list[str]:
         )
     return lines
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "table4", __doc__)

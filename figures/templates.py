@@ -6,10 +6,8 @@ all heads between templates.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -18,7 +16,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 N_HEADS = 12
 
@@ -37,11 +35,6 @@ class Wordings:
     """How many of them, from the first on, are key heads; None if the metric defines none."""
     agreement: float
     """Median rank correlation of two templates over all heads; NaN if there is one template."""
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -169,6 +162,8 @@ def _panel(operation: str, part: Wordings, scale: float, shape: tuple[int, int])
         bar_hover=bar[:, None],
     )
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "templates", __doc__)

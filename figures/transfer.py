@@ -5,9 +5,8 @@ writes it as HTML and its numbers as CSV.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.answers import Answers, Change
@@ -16,7 +15,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
 GROUPS = {  # the tasks of each group, in the closed world and in the benchmarks
     "word problems": ("gain_lose", "compare", "groups", "two_step", "gsm8k", "svamp"),
@@ -27,11 +26,6 @@ SETS = {
     "key-in-some": "key in any operation",
     "strongest": "strongest",
 }
-
-
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -134,6 +128,8 @@ def notes(run: Run) -> list[str]:
         )
     return lines
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "transfer", __doc__)
