@@ -75,8 +75,8 @@ def report(run: Run) -> None:
         for title, curve, shape in curves(run, name):
             turning = turning_layers(curve, shape)
             ends = ", ".join(
-                "none" if one is None else f"{one[0]:.0f} to {one[1]:.0f}"
-                for one in turning.intervals
+                "none" if interval is None else f"{interval[0]:.0f} to {interval[1]:.0f}"
+                for interval in turning.intervals
             )
             print(
                 f"  {title:<34} turns at {turning!s:<12} ({ends}); rises by {turning.height:.2f}"

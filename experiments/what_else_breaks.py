@@ -108,7 +108,11 @@ def head_sets(
     """By name: none, key by mean effect, key in some operation, strongest, random."""
     maps = operation_maps(run, model, pairs)
     effects = pooled_map(run, pairs, maps)
-    in_some = dict.fromkeys(head for one in maps.values() for head in al.key_heads(one.heads))
+    in_some = dict.fromkeys(
+        head
+        for effects_of_operation in maps.values()
+        for head in al.key_heads(effects_of_operation.heads)
+    )
     sets = {
         "none": (),
         "key": tuple(al.key_heads(effects)),

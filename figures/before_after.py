@@ -38,7 +38,7 @@ class Tuned:
     @property
     def heads(self) -> list[Head]:
         """The tuned heads, as far as they are known."""
-        return [Head.parse(one) for one in self.facts["components"] if "." in one]
+        return [Head.parse(name) for name in self.facts["components"] if "." in name]
 
 
 def exhibits(options: Options) -> list[Chart]:

@@ -59,12 +59,12 @@ def parts(answers: Answers) -> dict[str, list[bool]]:
 
 
 def row(
-    every: Mapping[str, Mapping[str, Answers]], chosen: list[bool], part: str
+    all_answers: Mapping[str, Mapping[str, Answers]], chosen: list[bool], part: str
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """One group or task: as text and as numbers."""
     answers = {
-        model: {heads: one.select(chosen) for heads, one in sets.items()}
-        for model, sets in every.items()
+        model: {heads: model_answers.select(chosen) for heads, model_answers in sets.items()}
+        for model, sets in all_answers.items()
     }
     before = {model: sets for model, sets in answers.items() if model == BEFORE}
     tuned = {model: sets for model, sets in answers.items() if model != BEFORE}

@@ -138,17 +138,19 @@ class Study:
     @property
     def exhibits(self) -> list[Exhibit]:
         """The exhibits that can be drawn, in order."""
-        return [one for _, parts in self.answers for one in parts if not isinstance(one, Missing)]
+        return [
+            part for _, parts in self.answers for part in parts if not isinstance(part, Missing)
+        ]
 
     @property
     def missing(self) -> list[Missing]:
         """The exhibits that cannot be drawn."""
-        return [one for _, parts in self.answers for one in parts if isinstance(one, Missing)]
+        return [part for _, parts in self.answers for part in parts if isinstance(part, Missing)]
 
     @property
     def runs(self) -> list[Run]:
         """Each run once: first the runs of charts and tables, then the other runs of claims."""
-        runs = {run.path.resolve(): run for one in self.exhibits for run in one.runs}
+        runs = {run.path.resolve(): run for exhibit in self.exhibits for run in exhibit.runs}
         for path in (path for verdict in self.verdicts for path in verdict.runs):
             runs.setdefault(path.resolve(), load_run(path))
         return list(runs.values())

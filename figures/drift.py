@@ -25,9 +25,9 @@ def exhibits(options: Options) -> list[Chart]:
     run = chosen_run(options, "does_it_drift")
     answers = {name: results.DRIFT.load(run, name) for name in results.DRIFT.labels(run)}
     table = DataFrame(
-        {"model": name, "first": start, "answers": len(part), "accuracy": part.accuracy}
-        for name, one in answers.items()
-        for start, part in chunks(one, run.config["chunk"])
+        {"model": name, "first": start, "answers": len(chunk), "accuracy": chunk.accuracy}
+        for name, model_answers in answers.items()
+        for start, chunk in chunks(model_answers, run.config["chunk"])
     )
     return [
         Chart(
@@ -58,8 +58,8 @@ def draw(run: Run, answers: Mapping[str, Answers]) -> plotting.Figure:
             plotting.CurvePanel(
                 title="",
                 lines=tuple(
-                    _line(one, size, *style)
-                    for one, style in zip(answers.values(), _styles(answers), strict=True)
+                    _line(model_answers, size, *style)
+                    for model_answers, style in zip(answers.values(), _styles(answers), strict=True)
                 ),
                 y_title="Word problems right",
             )

@@ -146,10 +146,10 @@ def _about_model(runs: Sequence[Run]) -> str:
     records = [
         run.record["provenance"].get("model") or {} for run in runs if run.config["model"] == model
     ]
-    known = [record for record in records if record]
+    identified = [record for record in records if record]
     sentences = []
-    if known:
-        first = known[0]
+    if identified:
+        first = identified[0]
         sentences.append(
             f"{first.get('n_layers')} layers of {first.get('n_heads')} heads and an MLP each; "
             f"weights {str(first.get('weights_sha256'))[:12]} (SHA-256), {first.get('dtype')} on "
@@ -162,7 +162,7 @@ def _about_model(runs: Sequence[Run]) -> str:
             "It is one of the small models that come with the project, trained on a closed world "
             "to show the method at work; nothing is claimed from it about larger ones."
         )
-    weights = {record.get("weights_sha256") for record in known}
+    weights = {record.get("weights_sha256") for record in identified}
     if len(weights) > 1:
         sentences.append(
             f"Careful: the runs are of {len(weights)} different checkpoints under this name."

@@ -84,8 +84,8 @@ def main(
     if dry_run:
         return
     if processes is None:
-        one = plan.config.data_dir is not None or on_gpu(config.device)
-        processes = 1 if one else min(os.cpu_count() or 1, 4)
+        is_alone = plan.config.data_dir is not None or on_gpu(config.device)
+        processes = 1 if is_alone else min(os.cpu_count() or 1, 4)
     run, plan = begun(plan, root, again=again)
     with run:
         first = grid(tuned, plan.config.rates, config.seed)

@@ -35,7 +35,7 @@ def estimate(
         unit, rule: of the number
         together: whether the effects have the same pairs, which are then drawn together
     """
-    value = float(statistic(*(one.mean().double().numpy() for one in effects)))
+    value = float(statistic(*(effect.mean().double().numpy() for effect in effects)))
     if isnan(value):
         return None
     low, high = interval(resampled(statistic, *effects, together=together))

@@ -71,7 +71,7 @@ def mean_after(heads: np.ndarray, mlps: np.ndarray) -> float:
 
 def key_in_all(*maps: np.ndarray) -> float:
     """The number of heads that are key in all maps, divided by those that are key in any."""
-    keys = np.stack([is_key(one) for one in maps])
+    keys = np.stack([is_key(effects) for effects in maps])
     some = keys.any(0).sum()
     return float(keys.all(0).sum() / some) if some else NAN
 
@@ -84,18 +84,20 @@ def mean_overlap(*maps: np.ndarray) -> float:
 
 def rank_correlation(*maps: np.ndarray) -> float:
     """Spearman's correlation of all heads' effects, mean over the pairs of maps."""
-    ranks = [np.argsort(np.argsort(one.ravel())) for one in maps]
+    ranks = [np.argsort(np.argsort(effects.ravel())) for effects in maps]
     between = np.asarray(np.corrcoef(ranks))[np.triu_indices(len(ranks), 1)]
     return float(between.mean())
 
 
 def how_many_more(plus: np.ndarray, minus: np.ndarray, *others: np.ndarray) -> float:
     """The smallest number of key heads in the other operations, less the larger of + and -."""
-    counts = [int(is_key(one).sum()) for one in (plus, minus, *others)]
+    counts = [int(is_key(effects).sum()) for effects in (plus, minus, *others)]
     return float(min(counts[2:]) - max(counts[:2])) if any(counts) else NAN
 
 
 def top_overlap(a: np.ndarray, b: np.ndarray, k: int) -> float:
     """The share of the k strongest heads that two maps have in common."""
-    strongest = [{*np.argsort(np.nan_to_num(one, nan=np.inf).ravel())[:k]} for one in (a, b)]
+    strongest = [
+        {*np.argsort(np.nan_to_num(effects, nan=np.inf).ravel())[:k]} for effects in (a, b)
+    ]
     return len(strongest[0] & strongest[1]) / k

@@ -48,8 +48,8 @@ def _more(evidence: Evidence) -> Measurement:
     title = "the smaller number of × and ÷ less the larger of + and −"
     number = estimate(title, maps.how_many_more, *heads, unit="count", rule=Within(above=0))
     counts = ", ".join(
-        f"{name} {int(maps.is_key(one.mean().numpy()).sum())}"
-        for name, one in zip(FOUR, heads, strict=True)
+        f"{name} {int(maps.is_key(effects.mean().numpy()).sum())}"
+        for name, effects in zip(FOUR, heads, strict=True)
     )
     return Measurement((required(number, f"no {NO_KEY}"),), f"Key heads: {counts}.")
 
@@ -71,7 +71,7 @@ def _powers_share(evidence: Evidence) -> Measurement:
 
     def share(power, *four) -> float:
         key = maps.is_key(power)
-        others = sum(maps.is_key(one).astype(int) for one in four) > 0
+        others = sum(maps.is_key(effects).astype(int) for effects in four) > 0
         return float((key & others).sum() / key.sum()) if key.any() else maps.NAN
 
     numbers = {
@@ -112,7 +112,7 @@ def _words_share(evidence: Evidence) -> Measurement:
 
 def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
     """The relative loss of accuracy on some prompts without some heads."""
-    before, after = (results.OUTCOMES.load(run, one, prompts) for one in ("none", heads))
+    before, after = (results.OUTCOMES.load(run, label, prompts) for label in ("none", heads))
     change = drop(before, after).accuracy
     n = len(results.OUTCOMES.facts(run, heads, prompts)["heads"])
     title = f"{prompts.replace('_', ' ')}, without {n} heads"

@@ -146,7 +146,9 @@ def ratio(
     error = sum(errors)
     if not error:
         return exp(middle), exp(middle), exp(middle)
-    squares = (one**2 / (len(values) - 1) for one, values in zip(errors, logs, strict=True))
+    squares = (
+        variance**2 / (len(values) - 1) for variance, values in zip(errors, logs, strict=True)
+    )
     half = float(t.ppf(0.975, error**2 / sum(squares))) * error**0.5
     return exp(middle), exp(middle - half), exp(middle + half)
 
