@@ -21,7 +21,7 @@ from experiments.command import exit_on_user_error
 from experiments.results import MAP, POOLED_MAP
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
-"""What a dry run says: without weights, nobody knows which prompts the model answers right."""
+"""A note of dry runs: without weights, it is not known which prompts are answered right."""
 
 Engine: TypeAlias = Literal["auto", "sweep", "hooks"]
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None

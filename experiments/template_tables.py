@@ -163,7 +163,7 @@ def published_tokenizer(folder: Path) -> Any:
 
 
 def _ranks(content: bytes) -> dict[bytes, int]:
-    """Tokens and their ranks, in Llama-3's format; none where the file is of another."""
+    """Tokens and their ranks in Llama-3's format; empty if the file has another format."""
     lines = [line.split() for line in content.splitlines()]
     if not all(len(line) == 2 and line[1].isdigit() for line in lines):
         return {}

@@ -52,7 +52,7 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=numbers(operations),
             figure=draw(run, operations),
-            beside=agreement(operations),
+            small_table=agreement(operations),
         )
     ]
 

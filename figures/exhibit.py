@@ -47,8 +47,8 @@ class Chart(_Exhibit):
     """With `notes` as small print below."""
     vector: plotting.Figure | None = field(default=None, repr=False)
     """The figure for SVG and PDF, if it differs."""
-    beside: DataFrame | None = None
-    """A small table beside it."""
+    small_table: DataFrame | None = None
+    """Printed with the chart, and on the report."""
     views: tuple[Viewed, ...] = ()
     """Interactive views, on a page of their own."""
     views_name: str = ""
@@ -141,8 +141,8 @@ def write(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
         write_file(page, text.encode())
         files = [page]
     else:
-        if exhibit.beside is not None:
-            print(exhibit.beside.to_string(index=False))
+        if exhibit.small_table is not None:
+            print(exhibit.small_table.to_string(index=False))
         files = _draw(exhibit, folder, formats)
     write_file(numbers, exhibit.numbers.to_csv(index=False).encode())
     print(numbers, *files, sep="\n")

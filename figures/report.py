@@ -28,7 +28,7 @@ class Options:
     model: str = "reference"
     """Show its newest finished runs."""
     n: int | None = None
-    """Show runs of so many reference prompts per operation; of all prompts if not given."""
+    """Show runs with this number of reference prompts per operation; with all if not given."""
     beside: tuple[str, ...] = ("reference", "reference-mistral")
     """Models to show beside it in figures of several models, if they have runs."""
     out: Path | None = None

@@ -28,7 +28,7 @@ from figures.exhibit import Chart, Exhibit, html_table
 WIDTH = 690
 """Width of a printed page's text, in pixels; wider charts are printed smaller."""
 MOST_DATA = 300_000
-"""A page carries the numbers of an exhibit if their CSV has at most so many letters."""
+"""The longest CSV, in letters, that the page includes."""
 GROUPS = {
     "heads": "Heads and MLPs that matter",
     "sharing": "Heads in common",

@@ -133,7 +133,7 @@ class Verdict:
     numbers: tuple[Number, ...] = ()
     """Empty if the claim was not measured."""
     note: str = ""
-    """What the measurement says beside its numbers."""
+    """A sentence of the measurement, after its numbers."""
     why: str = ""
     """Why the claim was not measured; empty if it was."""
     command: str = ""

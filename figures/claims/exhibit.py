@@ -31,7 +31,7 @@ class Options:
     out: Path | None = None
     """Where the files go; figures/<model> if not given."""
     n: int | None = None
-    """Use runs of so many reference prompts per operation; of all prompts if not given."""
+    """Use runs with this number of reference prompts per operation; with all if not given."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
