@@ -1,7 +1,6 @@
 """Pages that open offline: attention patterns to click on (circuitsvis), and a map of all heads."""
 
 import gzip
-import html
 import json
 from base64 import b64encode
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from arith_lens.plotting import plain, symmetric_limit, visible
+from arith_lens.plotting.markup import render
 from arith_lens.plotting.style import BLUE, DARK, FONT, colour_scale, plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
@@ -46,11 +46,28 @@ POLICY = (
 )
 """Nothing is fetched from anywhere."""
 
-STYLE = (
-    "body{font:14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;"
-    "color:#1f2430;max-width:1100px;margin:32px auto;padding:0 16px}h1{font-size:18px}"
-    "h2{font-size:15px;margin:28px 0 8px}p{color:#6b7280;font-size:12px;margin:4px 0}"
-)
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{{ policy|safe }}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }}</title>
+<style>
+body { font: 14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;
+  color: #1f2430; max-width: 1100px; margin: 32px auto; padding: 0 16px }
+h1 { font-size: 18px }
+h2 { font-size: 15px; margin: 28px 0 8px }
+p { color: #6b7280; font-size: 12px; margin: 4px 0 }
+</style>
+{% for bundle in bundles %}<script>{{ bundle|safe }}</script>{% endfor %}
+</head><body><h1>{{ title }}</h1>
+{% for view in views %}
+{% if view.title %}<h2>{{ view.title }}</h2>{% endif %}
+<div id="view-{{ loop.index0 }}"></div>
+<script>{{ view.script("view-%d"|format(loop.index0))|safe }}</script>
+{% endfor %}
+{% for note in notes %}<p>{{ note }}</p>{% endfor %}
+</body></html>
+"""
 
 
 @runtime_checkable
@@ -91,23 +108,8 @@ def page(views: Sequence[Viewed], *, title: str, notes: Sequence[str] = ()) -> s
     """
     if not views:
         raise ValueError("expected a view at least, found none")
-    parts = []
-    for index, view in enumerate(views):
-        heading = f"<h2>{html.escape(view.title)}</h2>" if view.title else ""
-        parts.append(f'{heading}<div id="view-{index}"></div>')
-        parts.append(f"<script>{view.script(f'view-{index}')}</script>")
-    bundles = "".join(
-        f"<script>{bundle(name)}</script>" for name in sorted({view.bundle for view in views})
-    )
-    small = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
-        f"{bundles}</head><body><h1>{html.escape(title)}</h1>"
-        f"{''.join(parts)}{small}</body></html>\n"
-    )
+    bundles = [bundle(name) for name in sorted({view.bundle for view in views})]
+    return render(_PAGE, policy=POLICY, title=title, bundles=bundles, views=views, notes=notes)
 
 
 @cache
@@ -178,14 +180,24 @@ class View:
         element = f"view-{uuid4().hex[:12]}"
         own = self.script("")
         _Shown.first = _Shown.first or own
-        first = f"<script>{packed_bundle()}</script>" if _Shown.first == own else ""
-        return (
-            f'{first}<div style="max-width:{WIDTH}px"><div id="{element}">Run this notebook from '
-            "the top, or trust it, to see this view.</div></div>"
-            f"<script>(function draw(left){{if(window.CircuitsVis){{document.getElementById("
-            f"{script_json(element)}).textContent='';{self.script(element)}}}"
-            "else if(left)setTimeout(draw,100,left-1)})(100)</script>"
+        return render(
+            _CELL,
+            bundle=packed_bundle() if _Shown.first == own else "",
+            width=WIDTH,
+            element=element,
+            script=self.script(element),
         )
+
+
+_CELL = """{% if bundle %}<script>{{ bundle|safe }}</script>{% endif %}
+<div style="max-width:{{ width }}px">
+<div id="{{ element }}">Run this notebook from the top, or trust it, to see this view.</div></div>
+<script>(function draw(left) {
+  if (window.CircuitsVis) {
+    document.getElementById("{{ element }}").textContent = "";
+    {{ script|safe }}
+  } else if (left) setTimeout(draw, 100, left - 1);
+})(100)</script>"""
 
 
 class _Shown:

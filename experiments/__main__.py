@@ -20,7 +20,7 @@ TOOLS = {
     "train_reference": "reference_models",
     "training_splits": "datasets",
 }
-"""Commands that are no question about a model: each is the function of that name in a module."""
+"""Commands that answer no question about a model: each is a function of this name in a module."""
 
 
 def tools() -> dict[str, str]:

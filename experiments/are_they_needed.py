@@ -1,10 +1,10 @@
 """Are the key heads needed? Accuracy as more and more heads are knocked out (the paper's Figure 3).
 
-For each operation heads go in the order of their effect on the answer's logit, found by path
-patching on the same prompts; then in two kinds of control orders: any heads at random, and other
-heads of the same layers. Beside them stand knockout at END alone, and iterative masking, which
-picks each next head by what its knockout costs. Saves a run under results/are_they_needed/, which
-`figures/fig3.py` draws.
+For each operation, heads are knocked out in the order of their effect on the answer's logit, which
+path patching measures on the same prompts. There are two kinds of control orders: random heads, and
+other heads of the same layers. Two further curves are a knockout at END alone, and iterative
+masking, which picks each next head by what its knockout costs. Saves a run under
+results/are_they_needed/, which `figures/fig3.py` draws.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ class Config(Sample):
     candidates: int = 24
     """Heads that iterative masking chooses from, the strongest by effect; 0 leaves it out."""
     masked: int = 12
-    """Heads that it takes out."""
+    """Heads that iterative masking takes out."""
     search_every: int = 3
-    """It chooses on every third pair, so that its curve, over all pairs, is hardly flattered."""
+    """Iterative masking chooses on every third pair; its curve is over all pairs."""
     ablation: Literal["mean", "zero", "resample"] = "mean"
-    """What stands in for a head's output; the paper's is the mean over counterfactuals."""
+    """What replaces a head's output; in the paper it is the mean over counterfactuals."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
@@ -86,7 +86,7 @@ def compute_curves(
 
 
 def control_ks(most: int) -> tuple[int, ...]:
-    """Where control curves are computed: their course is smooth, and there are twenty of them."""
+    """The numbers of heads at which the twenty control curves, which are smooth, are computed."""
     return tuple(k for k in range(most + 1) if k <= 2 or k % 4 == 0 or k == most)
 
 
@@ -96,7 +96,7 @@ def most_heads(config: Config, n_layers: int, n_heads: int) -> int:
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    """What would be computed, in words."""
+    """The computation in words."""
     most = most_heads(config, model.n_layers, model.n_heads)
     left = max(config.candidates - min(most, config.masked), 0)
     tried = sum(range(config.candidates, left, -1))
@@ -110,7 +110,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 def report(run: Run) -> None:
-    """Print, for each operation, what the key heads' loss costs beside that of other heads."""
+    """For each operation, print what a knockout of key heads and of other heads costs."""
     for operation in run.config["operations"]:
         curves = CURVES.load(run, operation)
         key = al.key_heads(MAP.load(run, operation))

@@ -1,4 +1,4 @@
-"""How a command is started: mistakes end with a message, and one process of several speaks."""
+"""Start a command: mistakes end with a message, and only one of several processes prints."""
 
 import codecs
 import os
@@ -20,11 +20,11 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
     """Read the command line and run `main`.
 
     Args:
-        main: of the experiment.
-        name: of its module.
+        main: the function of the experiment.
+        name: the name of its module.
         about: the module's docstring.
-        shares: whether several processes share its work. Else the first one of those that torchrun
-            or accelerate started does it, and the others end at once.
+        shares: whether several processes share its work. If not, the first process that torchrun
+            or accelerate started does all of it, and the others exit at once.
     """
     with robust_output(), exit_cleanly(), rank_zero_prints():
         if not shares and PART in os.environ:
@@ -55,7 +55,7 @@ _ASCII = str.maketrans(
 
 
 def _ascii_letters(error: UnicodeError) -> tuple[str, int]:
-    """What a terminal gets for characters that it cannot show: the nearest in ASCII, or `?`."""
+    """Replace characters that the terminal cannot show by similar ASCII characters, or by `?`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end].translate(_ASCII)
@@ -64,8 +64,10 @@ def _ascii_letters(error: UnicodeError) -> tuple[str, int]:
 
 @contextmanager
 def robust_output() -> Iterator[None]:
-    """Characters that the output's encoding lacks are replaced, not fatal; and where the reader of
-    the output has gone (`| head`), the command ends without a message."""
+    """Replace characters that the output's encoding lacks.
+
+    If the reader of the output has closed it (`| head`), end the command without a message.
+    """
     codecs.register_error("plain letters", _ascii_letters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -83,11 +85,11 @@ def robust_output() -> Iterator[None]:
 
 
 _CLOSED = 128 + 13
-"""What a shell says of a command that SIGPIPE ended."""
+"""The exit status of a command that SIGPIPE ended."""
 
 
 def _is_closed(stream: TextIO) -> bool:
-    """Whether nobody reads a stream: what could not be written to it still cannot."""
+    """Whether the reader of a stream has closed it, so that nothing can be written."""
     try:
         stream.flush()
     except BrokenPipeError:
@@ -97,8 +99,7 @@ def _is_closed(stream: TextIO) -> bool:
 
 @contextmanager
 def exit_cleanly() -> Iterator[None]:
-    """If the user stops the run or the disk fills up, print a message that says what was saved,
-    without a traceback."""
+    """If the user stops the run or the disk fills up, print what was saved, without a traceback."""
     try:
         yield
     except KeyboardInterrupt:
@@ -115,7 +116,7 @@ def _with_notes(error: BaseException) -> str:
 
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
-    """Around what a user names: a mistake ends with its message alone, without a traceback."""
+    """If something that the user named is wrong, exit with the error's message."""
     try:
         yield
     except (OSError, ValueError, RunError, FloatingPointError, MemoryError) as error:
@@ -124,7 +125,7 @@ def exit_on_user_error() -> Iterator[None]:
 
 @contextmanager
 def continue_after_part() -> Iterator[None]:
-    """Around one result of several: where this process computes a part of it, go on to the next."""
+    """If this process has computed its part of a result, print that and continue."""
     try:
         yield
     except PartDone as done:
@@ -133,7 +134,7 @@ def continue_after_part() -> Iterator[None]:
 
 @contextmanager
 def rank_zero_prints() -> Iterator[None]:
-    """Of several processes started together, the first one alone prints and warns."""
+    """If several processes were started together, only the first one prints and warns."""
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") != "0":
             stack.enter_context(redirect_stdout(StringIO()))

@@ -1,4 +1,4 @@
-"""What becomes of data sets: train parts without test questions, word problems as prompt pairs.
+"""Prepare data sets: train parts without test questions, and word problems as prompt pairs.
 
 Three commands: `training_splits`, `convert_gsm8k` and `convert_world`. Each prints a table and
 saves it as CSV.
@@ -35,11 +35,11 @@ class SplitConfig:
     data_dir: Path | None = None
     """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/ as published; else the hub."""
     names: tuple[str, ...] = TRAINING
-    """Benchmarks whose train parts are taken."""
+    """Benchmarks whose train parts are used."""
     form: Literal["solution", "answer"] = "solution"
-    """With the published solutions, or with the answer at once."""
+    """The published solutions, or only the answers."""
     mawps: Literal["refuse", "decontaminate"] = "refuse"
-    """Whether what is left of MAWPS may be taken."""
+    """Whether the remaining questions of MAWPS may be used."""
     examples: int = 2
     """Pairs of a training and a test question to print for each test set and rule."""
 
@@ -52,13 +52,13 @@ def training_splits(
 ) -> None:
     """Which training questions are test questions? Train parts without them, and the counts.
 
-    Compares each question of the train parts of word problems with every test set that may be
-    reported on afterwards, and says how many are left out and why. Saves
+    Compares each question of the train parts of word problems with every test set, and prints how
+    many are left out and why. Saves
     `<root>/training_splits/<form>.jsonl` and `<form>_counts.csv`.
 
     Args:
         config: what to make a training set of.
-        root: where results are kept.
+        root: the folder of all results.
         dry_run: print the test sets and their flags, and stop.
     """
     with exit_on_user_error():
@@ -73,10 +73,11 @@ def training_splits(
     print("", *parts, sep="\n")
     for part in parts:
         _print_examples(part, config.examples)
-    kept = [record for part in parts for record in part.kept]
-    stories = find_overlaps(kept, tests, rules=("story",))
+    records = [record for part in parts for record in part.kept]
+    stories = find_overlaps(records, tests, rules=("story",))
     print(
-        f"\n{len({o.train for o in stories})} of {len(kept)} kept share a run of 13 words with one"
+        f"\n{len({o.train for o in stories})} of {len(records)} kept share a run of 13 words "
+        "with one"
     )
     path = root / "training_splits" / f"{config.form}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,11 +87,11 @@ def training_splits(
 
 
 def _print_examples(part: TrainingPart, n: int) -> None:
-    shown: dict[tuple[str, str], int] = {}
+    n_printed: dict[tuple[str, str], int] = {}
     for overlap in part.overlaps:
         key = overlap.test_set, overlap.rule
-        shown[key] = shown.get(key, 0) + 1
-        if shown[key] <= n:
+        n_printed[key] = n_printed.get(key, 0) + 1
+        if n_printed[key] <= n:
             print(f"\n{overlap.train} is {overlap.test} ({overlap.rule})")
             print(f"  {overlap.train_question}\n  {overlap.test_question}")
 
@@ -119,13 +120,13 @@ class Gsm8kConfig:
     tokenizers: tuple[str, ...] = ("llama2", "mistral", "llama3")
     """Folders in <data-dir>/tokenizers, or paths of folders."""
     model: str | None = None
-    """A model that answers them too, with its own tokenizer instead: an id or a directory."""
+    """A model that also answers them, with its own tokenizer: an id or a directory."""
     modes: tuple[str, ...] = ("question", "equation")
-    """After the question, or before the result of the solution's last annotation."""
+    """Where the prompt ends: after the question, or before the solution's last result."""
     splits: tuple[str, ...] = ("train", "test")
     """Files to read."""
     seed: int = 0
-    """Of the draw among replacements."""
+    """The seed of the draw among replacements."""
     examples: int = 0
     """Conversions to print for each row of the table."""
 
@@ -138,14 +139,14 @@ def convert_gsm8k(
 ) -> None:
     """How many of GSM8K's questions become prompt pairs? (the paper's Appendix E)
 
-    For each tokenizer, split and mode: the questions whose words that ask for a number can be
-    replaced at the same number of tokens, and why the others cannot. With a model, the share that
-    it answers right as well, which path patching keeps. Saves
+    In each tokenizer, split and mode, the words that ask for a number are replaced at the same
+    number of tokens. The table has the number of questions where that works, and why it does not in
+    the others. With a model, it also has the share that the model answers right. Saves
     `<root>/convert_gsm8k/conversions.csv`.
 
     Args:
         config: what to convert.
-        root: where results are kept.
+        root: the folder of all results.
         dry_run: print what would be read, and stop.
     """
     files = [config.data_dir / "gsm8k" / f"{split}.jsonl" for split in config.splits]
@@ -187,7 +188,7 @@ def _gsm8k_rows(name: str, config: Gsm8kConfig) -> list[Row]:
 
 
 def _answered(model: Any, pairs: al.PromptPairs) -> Row:
-    """How many pass the filter: C is the top token."""
+    """How many pairs are answered right, and how many counterfactuals still are."""
     try:
         chosen = keep_correct(model, pairs).selection
     except ValueError:  # none is answered right
@@ -203,16 +204,16 @@ class WorldConfig:
     models: tuple[str, ...] = ("reference", "reference-mistral")
     """Reference models, by name or directory."""
     families: tuple[str, ...] = FAMILIES
-    """Of the world's four."""
+    """Families of word problems, among the world's four."""
     changes: tuple[str, ...] = (
         *("question", "operators", "referents", "operators+referents"),
         *("question+operators+referents", "+".join(PARTS)),
     )
-    """What is reworded: parts, joined by +."""
+    """The parts to reword, joined by +."""
     split: str = "test"
-    """Of the world's problems."""
+    """Which of the world's problems to convert."""
     seed: int = 0
-    """Of the draw among replacements."""
+    """The seed of the draw among replacements."""
     examples: int = 0
     """Pairs to print for each row of the table."""
 
@@ -225,16 +226,16 @@ def convert_world(
 ) -> None:
     """Which words make the closed world's word problems calculations? (the paper's Appendix E)
 
-    Its problems become pairs by replacing the words that ask, those that say what to calculate,
-    the things that are counted, "has", or several of them. For each model, family and choice: how
-    many convert, the share that the model answers right, and, of those, the share whose
-    counterfactual it still answers with C. Where nothing is left to calculate, that share should
-    fall to the one of the most frequent C ("constant"). Saves
+    Its problems become pairs by replacing the words that ask, the words that say what to
+    calculate, the things that are counted, "has", or several of these. For each model, family and
+    choice, the table has the number of converted problems, the share that the model answers right,
+    and among these the share whose counterfactual is still answered with C. If nothing is left to
+    calculate, this share should fall to that of the most frequent C ("constant"). Saves
     `<root>/convert_world/conversions.csv`.
 
     Args:
         config: what to convert.
-        root: where results are kept.
+        root: the folder of all results.
         dry_run: print what would be measured, and stop.
     """
     if dry_run:
@@ -252,7 +253,7 @@ def convert_world(
 
 
 def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list[Row]:
-    """One family's rows; X_r is the same however X_c is made, and is asked once."""
+    """One family's rows. X_r is the same for every X_c, and is answered once."""
     right: dict[int, bool] = {}
     rows = []
     for change in config.changes:
@@ -261,18 +262,21 @@ def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list
         )
         new = [i for i, question in enumerate(conversion.kept) if question not in right]
         if new:
-            said = answer(model, pairs[new], "reference", BATCH)[0].tolist()
-            right |= {conversion.kept[i]: r for i, r in zip(new, said, strict=True)}
+            answers = answer(model, pairs[new], "reference", BATCH)[0].tolist()
+            right |= {conversion.kept[i]: r for i, r in zip(new, answers, strict=True)}
         _print_pairs(pairs[: config.examples])
-        kept = pairs.filter(torch.tensor([right[question] for question in conversion.kept]))
+        answered = pairs.filter(torch.tensor([right[question] for question in conversion.kept]))
         row: Row = {"model": Path(name).name, "family": family, "change": change}
         row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
-        rows.append(row | {"right": len(kept) / len(pairs)} | _still(model, kept))
+        rows.append(row | {"right": len(answered) / len(pairs)} | _still(model, answered))
     return rows
 
 
 def _still(model: Any, pairs: al.PromptPairs) -> Row:
-    """How often X_c is answered with C, beside the most frequent C; where C is computed, too."""
+    """How often X_c is answered with C, and the share of the most frequent C.
+
+    Both are also given for the pairs whose C is computed.
+    """
     if not len(pairs):
         return {"kept": 0}
     still = answer(model, pairs, "counterfactual", BATCH)[0]

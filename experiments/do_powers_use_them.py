@@ -26,11 +26,11 @@ class Config(ModelSettings):
     """Do powers use the same heads? Key heads of exponentiation, and their knockout."""
 
     controls: int = 10
-    """Random orders to set beside."""
+    """Random orders to compare with."""
     draws: int = 3
     """Counterfactuals drawn for each reference prompt: there are only 20 of each wording."""
     seed: int = 0
-    """Of the sampling, and the first of the random orders."""
+    """The seed of the sampling, and of the first random order."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:

@@ -1,12 +1,11 @@
 """Do other abilities hang on the tuned heads? Knockout of them before and after tuning.
 
-Negative transfer: tuning might move other abilities into the tuned heads, or spoil what they did
-for them. The heads that Table 1 tunes are replaced by one vector, their mean over the
-counterfactuals of the four operations (of the model at hand), at every token but BOS, in the model
-as it was and in each precisely tuned one; word problems and generic tasks are asked with the heads
-and without. Beside them: as many random heads. Reads the newest finished run of
-experiments/does_tuning_help, and saves one under results/do_tuned_heads_carry_more/, which
-`figures/carrying.py` prints.
+Negative transfer: tuning could move other abilities into the tuned heads, or damage them. The model
+before tuning and each precisely tuned model answer word problems and generic tasks, with and
+without the heads that Table 1 tunes, and without as many random heads. A head is knocked out by one
+vector, its mean over the model's own counterfactuals of the four operations, at every token but
+BOS. Reads the newest finished run of experiments/does_tuning_help, and saves one under
+results/do_tuned_heads_carry_more/, which `figures/carrying.py` prints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +52,7 @@ def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
 def head_sets(
     heads: Sequence[al.Head], model: al.HookedModel, config: Config
 ) -> dict[str, tuple[al.Head, ...]]:
-    """What is knocked out, by name: nothing, the tuned heads, as many at random."""
+    """The heads to knock out, by name: none, the tuned heads, as many random heads."""
     sets = {"whole": (), "without": tuple(heads)}
     for seed in range(config.seed, config.seed + config.controls):
         order = random_order(model.n_layers, model.n_heads, seed)
@@ -69,8 +68,10 @@ def answer_without(
     questions: list[Question],
     run: Run,
 ) -> None:
-    """A model under every knockout. The prompts whose mean stands in are the same for all models,
-    the means are each model's own."""
+    """A model's answers under every knockout.
+
+    The means are over the same prompts for all models, but each model has its own means.
+    """
     run.admit(model)
     means = counterfactual_means(model, pairs)
     for label, heads in sets.items():

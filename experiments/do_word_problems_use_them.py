@@ -1,10 +1,10 @@
 """Do word problems use the same heads? Key heads of both kinds of prompt, crosswise (Table 4).
 
-The ten strongest heads on the generated prompts (four operations) and on word problems; their
-overlap; what knocking out each set, the overlap and the rest costs on both; and where each head
-looks from END. Word problems are GSM8K's, rewritten, where `--data-dir` has them; else the closed
-world's, which stand in for them. Saves a run under results/do_word_problems_use_them/, which
-`figures/table4.py` prints.
+The ten strongest heads on the generated prompts (four operations) and on word problems; what a
+knockout of each set, of their overlap and of the rest costs on both kinds of prompt; and where each
+head looks from END. With `--data-dir`, the word problems are rewritten ones of GSM8K; else they are
+the closed world's. Saves a run under results/do_word_problems_use_them/, which `figures/table4.py`
+prints.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ MEANS: dict[str, Literal["template", "vector"]] = {
     "generated": "template",
     "word_problems": "vector",
 }
-"""What stands in for a head: word problems are aligned with one another in no position but END."""
+"""What replaces a head's output. Word problems share no position but END."""
 
 CLASSES = ("numbers", "operator", "BOS", "END", "other words")
 
@@ -54,11 +54,11 @@ class Config(PooledSample):
     data_dir: Path | None = None
     """Holds gsm8k/test.jsonl; the closed world's word problems if not given."""
     heads: int = 10
-    """How many heads a set has."""
+    """Heads per set."""
     controls: int = 10
-    """Random sets to set beside."""
+    """Random sets to compare with."""
     most: int = 400
-    """Knockouts are of at most so many pairs of each kind; effects are of all."""
+    """Pairs of each kind for knockouts, at most; effects use all pairs."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
@@ -74,7 +74,9 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     sets = head_sets(strongest, model, config)
     every = sorted({*strongest["generated"], *strongest["word_problems"]})
     for name, pairs in both.items():
-        some = pairs[:: -(-len(pairs) // config.most)]  # from end to end, so of every template
+        some = pairs[
+            :: -(-len(pairs) // config.most)
+        ]  # evenly spread, so that every template is in
         for label, heads in sets.items():
             out = al.knock_out(model, some, heads, means=MEANS[name], progress=False)
             OUTCOMES.save(run, out, label, name, heads=[str(head) for head in heads])
@@ -100,7 +102,7 @@ def _inputs(config: Config) -> tuple[Path, ...]:
 
 
 def _word_problems(model: al.HookedModel, config: Config) -> al.PromptPairs:
-    """All that convert."""
+    """All word problems that can be converted."""
     if config.data_dir is None:
         pairs, report = world_pairs(model, seed=config.seed)
     else:
@@ -111,20 +113,20 @@ def _word_problems(model: al.HookedModel, config: Config) -> al.PromptPairs:
 
 
 def _answered(model: al.HookedModel, pairs: al.PromptPairs) -> al.PromptPairs:
-    """The pairs that the model answers right, and whose counterfactual it does not answer so."""
-    kept = keep_correct(model, pairs)
-    still, _ = answer(model, kept, "counterfactual", batch_size=128)
+    """The pairs that are answered with C after the reference, and not after the counterfactual."""
+    answered = keep_correct(model, pairs)
+    still, _ = answer(model, answered, "counterfactual", batch_size=128)
     print(
-        f"{len(kept)} of {len(pairs)} answered right; of these {int(still.sum())} are left out: "
-        "their counterfactual is answered with C too, so that nothing was taken away"
+        f"{len(answered)} of {len(pairs)} answered right; of these {int(still.sum())} are left "
+        "out: their counterfactual is answered with C too, so that nothing was taken away"
     )
-    return kept.filter(~still)
+    return answered.filter(~still)
 
 
 def head_sets(
     strongest: Mapping[str, tuple[al.Head, ...]], model: al.HookedModel, config: Config
 ) -> dict[str, tuple[al.Head, ...]]:
-    """By name: none, both sets, what they share, what each has alone, and random ones."""
+    """By name: no heads, both sets, their overlap, the rest of each, and random sets."""
     ours, theirs = strongest["generated"], strongest["word_problems"]
     sets = {
         "none": (),
@@ -144,18 +146,18 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
     """Which tokens are digits, operators, BOS, END, or other words; each token is in one."""
     pieces, mask = pairs.pieces or {}, pairs.attention_mask
     digits = torch.tensor([token for token, piece in pieces.items() if piece.strip("▁Ġ").isdigit()])
-    found = {
+    masks = {
         "END": pairs.role_mask(Role.END),
         "BOS": pairs.role_mask(Role.BOS),
         "operator": pairs.role_mask(Role.OPERATOR),
         "numbers": torch.isin(pairs.reference, digits),
     }
     taken = torch.zeros_like(mask)
-    for name, where in found.items():
-        found[name] = where & mask & ~taken
+    for name, where in masks.items():
+        masks[name] = where & mask & ~taken
         taken |= where
-    found["other words"] = mask & ~taken
-    return {name: found[name] for name in CLASSES}
+    masks["other words"] = mask & ~taken
+    return {name: masks[name] for name in CLASSES}
 
 
 def report(run: Run) -> None:

@@ -1,10 +1,10 @@
 """Does a tuned model's accuracy drift over thousands of answers?
 
-Unseen word problems in random order, one chunk after another, asked of the model as it was and of
-each precisely tuned one (Table 1); at the end the first chunk again, whose answers must be the same
-to the letter. A model keeps nothing from one prompt to the next, so a drift would be a fault of the
-program (a hook left behind, weights that move, a cache that is kept). Reads the newest finished run
-of experiments/does_tuning_help, and saves one under results/does_it_drift/, which
+The model before tuning and each precisely tuned one (Table 1) answer unseen word problems in random
+order, one chunk after another. At the end they answer the first chunk again; these answers must be
+exactly the same. A model keeps nothing from one prompt to the next, so a drift would be a fault of
+the program (a hook that stays, weights that change, a cache that is not cleared). Reads the newest
+finished run of experiments/does_tuning_help, and saves one under results/does_it_drift/, which
 `figures/drift.py` draws.
 """
 
@@ -35,11 +35,11 @@ class Config(ModelSettings):
     chunk: int = 250
     """Questions per point of the figure."""
     seed: int = 0
-    """Of their order."""
+    """The seed of their order."""
 
 
 def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> None:
-    """The answers of the model as it was and of each tuned one."""
+    """The answers of the model before tuning and of each tuned one."""
     config = question.settings
     answer_in_order(model, config, run, "before")
     for tuned in question.models:
@@ -61,7 +61,7 @@ def in_random_order(config: Config) -> list[Question]:
 
 
 def answer_in_order(model: al.HookedModel, config: Config, run: Run, name: str) -> None:
-    """All chunks one after another, then the first again; a killed run goes on at its chunk."""
+    """Answer all chunks, then the first one again; a killed run continues at its chunk."""
     questions = in_random_order(config)
     starts = range(0, len(questions), config.chunk)
     chunks = [questions[start : start + config.chunk] for start in starts]
@@ -97,11 +97,11 @@ def report(run: Run) -> None:
     """Print each model's trend."""
     for name in DRIFT.labels(run):
         answers, facts = DRIFT.load(run, name), DRIFT.facts(run, name)
-        found = trend(answers.correct)
-        low, high = (100 * end for end in found.ci())
+        drift = trend(answers.correct)
+        low, high = (100 * end for end in drift.ci())
         print(
-            f"{name}: {answers.accuracy:.1%} of {len(answers)}; {100 * found.slope:+.2f} points a "
-            f"thousand answers [{low:+.2f}, {high:+.2f}], {'flat' if found.flat else 'NOT flat'}; "
+            f"{name}: {answers.accuracy:.1%} of {len(answers)}; {100 * drift.slope:+.2f} points a "
+            f"thousand answers [{low:+.2f}, {high:+.2f}], {'flat' if drift.flat else 'NOT flat'}; "
             f"the first {facts['repeated']} again at the end: {facts['same']} answers the same"
         )
 

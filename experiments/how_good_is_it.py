@@ -1,11 +1,11 @@
 """How good is a model at benchmarks, as it is and without its key heads?
 
 GSM8K, AddSub, SingleEq, SVAMP, MMLU and CommonsenseQA through the lm-evaluation-harness, from the
-published files under `--data-dir`, else from the hub; of a shipped model, without `--data-dir`, its
-closed world's tasks. Asked as it is; with the heads of the most negative mean effect over the four
-operations knocked out (each replaced by one vector, its mean over the counterfactuals, at every
-token but BOS); and with as many random heads. Saves a run under results/how_good_is_it/, question
-by question, which `figures/benchmarks.py` prints; a killed one goes on.
+published files under `--data-dir` or from the hub. A shipped model without `--data-dir` gets its
+closed world's tasks. The model answers as it is; without the heads of the most negative mean effect
+over the four operations (each replaced by one vector, its mean over the counterfactuals, at every
+token but BOS); and without as many random heads. Saves a run under results/how_good_is_it/,
+question by question, which `figures/benchmarks.py` prints. A killed run can be continued.
 """
 
 import time
@@ -48,11 +48,11 @@ class Config(PooledSample):
     max_new_tokens: int | None = None
     """Of a written answer; what the task says, mostly 256, if not given."""
     heads: int = 10
-    """How many heads are knocked out; 0 asks the model as it is alone."""
+    """How many heads are knocked out; 0: only the model as it is."""
     controls: int = 1
     """Random sets of as many heads."""
     batch_size: int | None = None
-    """Prompts at once at most."""
+    """Prompts per batch, at most."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
@@ -81,12 +81,12 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 def _plan(model: al.HookedModel, config: Config) -> str:
     limit = "all questions" if config.limit is None else f"the first {config.limit} questions"
     sets = ["as it is", f"without {config.heads} heads", f"{config.controls} controls"]
-    shown = ", ".join(sets if config.heads else sets[:1])
-    return f"{', '.join(tasks_of(config))}: {limit} of each, {shown}"
+    conditions = ", ".join(sets if config.heads else sets[:1])
+    return f"{', '.join(tasks_of(config))}: {limit} of each, {conditions}"
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """As given; else the benchmarks, or for a shipped model without their files its own world's."""
+    """The tasks of the settings; else the benchmarks, or the closed world's tasks."""
     if config.tasks:
         return config.tasks
     return WORLD if config.model in REFERENCE_MODELS and config.data_dir is None else SIX
@@ -95,7 +95,7 @@ def tasks_of(config: Config) -> tuple[str, ...]:
 def interventions(
     model: al.HookedModel, config: Config, run: Run
 ) -> dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]]:
-    """By name: which heads are out, and the hooks that take them out."""
+    """By name: the heads that are knocked out, and the hooks that do it."""
     chosen: dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]] = {"plain": ((), [])}
     if not config.heads:
         return chosen
@@ -112,7 +112,7 @@ def interventions(
 
 
 def report(run: Run) -> None:
-    """The results were printed as they came; `figures/benchmarks.py` sets them side by side."""
+    """The results are printed already; `figures/benchmarks.py` compares them."""
 
 
 EXPERIMENT = Experiment("how_good_is_it", Config, compute, _plan, report, figure="benchmarks")

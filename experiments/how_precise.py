@@ -1,9 +1,9 @@
 """Does half precision change the map? Path patching in bfloat16 and float16 against float32.
 
-Over the same pairs, those that the float32 model answers right: whether the heads and MLPs keep
-their order, whether the key heads stay key, and how far a mean and a single pair move. The sweep
-keeps its rows and the readout in float32; some pairs are computed again by the hook engine, where
-all of the model, its logits too, is in half precision. Saves a run under results/how_precise/.
+On the pairs that the float32 model answers right: whether the heads and MLPs keep their order,
+whether the key heads stay key, and how much a mean and a single pair change. The sweep keeps its
+rows and the readout in float32. Some pairs are computed again by the hook engine, with all of the
+model and its logits in half precision. Saves a run under results/how_precise/.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,16 +33,16 @@ class Config(Sample):
     """Does half precision change the map? bfloat16 and float16 against float32."""
 
     dtype: Literal["float32"] = "float32"
-    """What the halves are set against."""
+    """The reference precision."""
     dtypes: tuple[Literal["bfloat16", "float16"], ...] = ("bfloat16", "float16")
-    """What to set against float32."""
+    """What to compare with float32."""
     hooks: int = 16
-    """So many pairs per operation are also computed by the hook engine, all in half precision."""
+    """Pairs per operation that the hook engine computes too, all in half precision."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Effects in half precision set against float32's, over the same pairs and components."""
+    """Effects in half precision compared with float32, on the same pairs and components."""
 
     heads: float
     """Spearman's rank correlation over the heads' means."""
@@ -53,7 +53,7 @@ class Agreement:
     largest_of_pair: float
     """Largest difference of one component in one pair."""
     root_mean_square: float
-    """Over components and pairs."""
+    """The root mean square of the differences, over components and pairs."""
 
     @classmethod
     def of(cls, wide: al.ComponentEffects, narrow: al.ComponentEffects) -> "Agreement":
@@ -80,7 +80,7 @@ def main(
 
     Args:
         config: what to compute.
-        root: where runs are kept.
+        root: the folder of all runs.
         dry_run: print what it would cost, and stop.
     """
     wide = loaded_model(config, weights=not dry_run)
@@ -140,7 +140,7 @@ def _by_hooks(
     narrow: al.ComponentEffects,
     n_pairs: int,
 ) -> dict[str, Any]:
-    """Some pairs, spread over the sample, by either engine: what float32 rows are worth."""
+    """Some pairs by either engine, which shows what float32 rows are worth."""
     if not n_pairs:
         return {}
     step = max(1, len(pairs) // n_pairs)
@@ -162,25 +162,25 @@ def _select(effects: al.ComponentEffects, chosen: torch.Tensor) -> al.ComponentE
 def _spearman(a: al.Effects, b: al.Effects) -> float:
     from scipy.stats import spearmanr
 
-    found = spearmanr(a.mean().flatten(), b.mean().flatten(), nan_policy="omit")
-    return float(found.statistic)  # pyright: ignore[reportAttributeAccessIssue]
+    correlation = spearmanr(a.mean().flatten(), b.mean().flatten(), nan_policy="omit")
+    return float(correlation.statistic)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def report(run: Run) -> None:
-    """Print a line per operation and dtype: order and key heads; then how far numbers move."""
+    """Print the agreement of the order and the key heads, then how much the numbers change."""
     print(f"{run.config['model']}: half precision against float32, relative change of the logit\n")
     print(HEADER)
     for operation, dtype, facts in _halves(run):
-        both = (IN_DTYPE.load(run, operation, one) for one in ("float32", dtype))
-        wide, narrow = (set(al.key_heads(one)) for one in both)
+        both = (IN_DTYPE.load(run, operation, precision) for precision in ("float32", dtype))
+        wide, narrow = (set(al.key_heads(precision)) for precision in both)
         lists = [
             " ".join(map(str, sorted(s))) or "-"
             for s in (wide & narrow, wide - narrow, narrow - wide)
         ]
-        found = facts["agreement"]
+        agreement = facts["agreement"]
         print(
-            f"{operation:15} {dtype:9} {facts['right']}/{facts['pairs']:<5} {found['heads']:.4f}  "
-            f"{found['mlps']:9.4f}     {'; '.join(lists)}"
+            f"{operation:15} {dtype:9} {facts['right']}/{facts['pairs']:<5} "
+            f"{agreement['heads']:.4f}  {agreement['mlps']:9.4f}     {'; '.join(lists)}"
         )
     print("\nlargest difference, in points    of a mean  of one pair  root mean square")
     for operation, dtype, facts in _halves(run):
@@ -199,10 +199,10 @@ def _halves(run: Run) -> Iterator[tuple[str, str, PrecisionFacts]]:
                 yield operation, dtype, IN_DTYPE.facts(run, operation, dtype)
 
 
-def _print_distances(of: str, found: Mapping[str, float]) -> None:
+def _print_distances(of: str, distances: Mapping[str, float]) -> None:
     print(
-        f"{of:33} {100 * found['largest_of_mean']:8.3f}  {100 * found['largest_of_pair']:11.3f}  "
-        f"{100 * found['root_mean_square']:16.4f}"
+        f"{of:33} {100 * distances['largest_of_mean']:8.3f}  "
+        f"{100 * distances['largest_of_pair']:11.3f}  {100 * distances['root_mean_square']:16.4f}"
     )
 
 

@@ -24,24 +24,29 @@ def commands(folder: Path) -> dict[str, str]:
 
 
 def _starts(statement: ast.stmt) -> bool:
-    """Whether it is `if __name__ == "__main__":`."""
+    """Whether a statement is `if __name__ == "__main__":`."""
     return isinstance(statement, ast.If) and "__main__" in ast.dump(statement.test)
 
 
 def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | None:
-    """The command that the first argument names, taken off the arguments.
+    """The command that the first argument names; it is removed from the arguments.
+
+    Args:
+        sentences: the first sentence of each command, by name.
+        kind: what a command is called in an error.
+        usage: the first line of the help.
 
     Returns:
-        None where the list was asked for, and has been printed.
+        The name, or None if the user wanted help, which is printed.
 
     Raises:
-        SystemExit: there is no such command; the message lists them.
+        SystemExit: there is no such command; the message lists all commands.
     """
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         width = max(map(len, sentences))
         print(f"{usage}\n")
-        print("\n".join(f"{one:{width}}  {sentence}" for one, sentence in sentences.items()))
+        print("\n".join(f"{entry:{width}}  {sentence}" for entry, sentence in sentences.items()))
         return None
     if name not in sentences:
         sys.exit(f"expected {kind} among {', '.join(sentences)}, found {name!r}")

@@ -42,14 +42,14 @@ def compute_sum(run: Run, model: al.HookedModel, a: int, b: int, token: str) -> 
     assert drawn.operands is not None
     pairs = drawn.filter((drawn.operands == torch.tensor([a, b])).all(1).tolist())
     assert pairs.reference_text and pairs.answer_text
-    said = next_tokens(model, pairs.reference_text, k=1)
+    prediction = next_tokens(model, pairs.reference_text, k=1)
     facts = {
         "text": pairs.reference_text[0],
         "a": a,
         "b": b,
         "answer": pairs.answer_text[0].strip(),
-        "said": said.pieces[0][0].strip(),
-        "probability": float(said.probabilities[0, 0]),
+        "said": prediction.pieces[0][0].strip(),
+        "probability": float(prediction.probabilities[0, 0]),
     }
     settings = {"read": "write", "tokens": "digits"}
     name = f"{a}-{b}-{token}"

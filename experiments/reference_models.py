@@ -3,8 +3,8 @@
     python -m experiments train_reference --steps 6000
     python -m experiments measure_reference --folder arith_lens/reference/reference
 
-The batch of a step follows from the seed and the step's number alone, and checkpoints hold the
-optimizer's state: a killed training that is started again goes on where it was.
+Only the seed and the step's number decide the batch of a step, and checkpoints hold the optimizer's
+state. So a killed training can be continued.
 """
 
 import json
@@ -39,19 +39,19 @@ from experiments.command import exit_on_user_error
 
 TOKENIZER_DOCUMENTS = 20_000
 CARD_TABLE = ("<!-- figures -->", "<!-- end of figures -->")
-"""What stands around the figures in a model card."""
+"""The lines before and after the figures in a model card."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """The recipe. A checkpoint made with another one is refused."""
+    """The recipe. A checkpoint of another recipe raises an error."""
 
     output: Path = Path("results/train_reference/reference")
     """Where checkpoints go; the finished model is in its folder `final`."""
     architecture: Literal["llama", "mistral"] = "llama"
     """Mistral has grouped-query attention and a sliding window."""
     steps: int = 6000
-    """A checkpoint may be trained on to another number: the cosine then ends there."""
+    """The cosine ends at this step. A checkpoint can be continued with another number."""
     seed: int = 0
     rows: int = 32
     length: int = 128
@@ -62,7 +62,7 @@ class Config:
     """Share of the rate at the end of the cosine."""
     weight_decay: float = 0.1
     other_weight: float = 0.1
-    """Loss weight of tokens that are no answer."""
+    """Loss weight of tokens that are not in an answer."""
     n_layers: int = 12
     n_heads: int = 8
     d_model: int = 128
@@ -107,7 +107,7 @@ def build_model(config: Config) -> Any:
 
 
 def batch(tokenizer: Tokenizer, config: Config, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens [row, length + 1] of a step and the loss weight of each as a target."""
+    """The tokens [row, length + 1] of a step, and the loss weight of each."""
     rng = random.Random(f"{config.seed} {step}")
     width = config.length + 1
     tokens = torch.zeros(config.rows, width, dtype=torch.long)
@@ -126,11 +126,11 @@ def batch(tokenizer: Tokenizer, config: Config, step: int) -> tuple[torch.Tensor
 def _encode(
     tokenizer: Tokenizer, rng: random.Random, other_weight: float
 ) -> tuple[list[int], list[float]]:
-    """A document's tokens, and 1 for each that belongs to an answer."""
+    """A document's tokens, and their loss weights: 1 in answers, else `other_weight`."""
     passage = document(rng)
     encoding = tokenizer.encode(passage.text)
     worth = [other_weight] * len(encoding.ids)
-    worth[0] = 0.0  # BOS: where a document ends is nobody's business
+    worth[0] = 0.0  # BOS: the model need not learn where a document ends
     spans = iter(passage.answers)
     span = next(spans, None)
     for position, (start, stop) in enumerate(encoding.offsets):
@@ -151,7 +151,7 @@ def rate_at(config: Config, step: int) -> float:
 
 
 def train(config: Config) -> Path:
-    """Train to the end, or on from the last checkpoint; returns the finished model's folder."""
+    """Train from the last checkpoint, if there is one; return the finished model's folder."""
     config.output.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(config)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -230,13 +230,13 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _recipe(config: Config) -> dict[str, Any]:
-    """What a run may not change on its way; it may be made longer or shorter, and moved."""
+    """The settings that must not change when a training is continued."""
     free = ("output", "steps")
     return {name: str(value) for name, value in asdict(config).items() if name not in free}
 
 
 def _save(config: Config, model: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Weights and optimizer state in one file, which is replaced at once."""
+    """Save weights and optimizer state in one file, which is replaced atomically."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in state.items()}
@@ -246,7 +246,7 @@ def _save(config: Config, model: Any, optimizer: torch.optim.Optimizer, step: in
 
 
 def _resume(config: Config, model: Any, optimizer: torch.optim.Optimizer) -> int:
-    """Load the checkpoint, where there is one, and return the step to go on from."""
+    """Load the checkpoint, if there is one, and return the next step."""
     from safetensors import safe_open
 
     path = config.output / "checkpoint.safetensors"
@@ -278,14 +278,14 @@ def _log(config: Config, step: int, loss: torch.Tensor) -> None:
 def measure_reference(
     folder: Path = Path("arith_lens/reference/reference"), *, write_world: bool = False
 ) -> None:
-    """What can a reference model do? The figures of its model card, measured anew.
+    """What can a reference model do? Measure the figures of its model card again.
 
-    Writes beside the weights `outcomes.json` (which questions were answered right), `figures.json`
-    (the shares) and the table in the card's README.md.
+    Writes `outcomes.json` (which questions were answered right), `figures.json` (the shares) and
+    the table in README.md, beside the weights.
 
     Args:
         folder: the model, in Hugging Face format, with its README.md.
-        write_world: first write the world's frozen sets anew, from its code.
+        write_world: first write the world's frozen sets again, from its code.
     """
     if write_world:
         write_sets()

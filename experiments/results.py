@@ -1,6 +1,6 @@
-"""What experiments store: the name and the class of every result, and what is noted beside it.
+"""What experiments store: the name and the class of every result, and the facts beside it.
 
-The one place for the experiment that writes a result and for the figures and claims that read it:
+Experiments write results through this module, and figures and claims read them:
 
     results.MAP.load(run, "addition").heads
 """
@@ -31,14 +31,14 @@ KINDS = {name: kind for kind, (_, name) in CLASSES.items()} | {"Chosen": "chosen
 
 
 class Sample(TypedDict):
-    """Noted beside every result that is of prompt pairs."""
+    """The facts beside every result of prompt pairs."""
 
     pairs: int
     distinct: int
     """Distinct reference prompts."""
     tokens: int
     selection: Mapping[str, Any] | None
-    """How the filter chose, where there was one."""
+    """How the filter chose; None without a filter."""
 
 
 class HeadSet(TypedDict):
@@ -60,7 +60,7 @@ class PromptFacts(Sample):
 
 
 class AttentionFacts(Sample):
-    """What the heads are that were looked at."""
+    """Which heads are key heads, and the kind of each head."""
 
     key: list[str]
     kinds: dict[str, str]
@@ -68,13 +68,13 @@ class AttentionFacts(Sample):
 
 
 class CaseFacts(Sample):
-    """One prompt in full: its place among the pairs, text, A, B and C."""
+    """One prompt in full: its index, text, A, B and C."""
 
     case: dict[str, Any]
 
 
 class ClassFacts(Sample):
-    """Whether A, B, C and C±1 are four digits, for each pair."""
+    """Whether A, B, C and C±1 all differ, for each pair."""
 
     distinct_classes: list[bool]
 
@@ -91,7 +91,7 @@ class SumFacts(Sample):
 
 
 class TunedFacts(Sample):
-    """What is known of a tuned model beside its effects."""
+    """The share of answers that a tuned model still has right, and what was tuned."""
 
     still_right: float
     components: list[str]
@@ -103,7 +103,7 @@ class PrecisionFacts(Sample):
     right: int
     agreement: dict[str, float]
     hooks_pairs: NotRequired[int]
-    """Pairs that were also computed by hooks, all in half precision; where there are some."""
+    """Pairs that hooks computed too, all in half precision."""
     hooks: NotRequired[dict[str, float]]
     hooks_sweep: NotRequired[dict[str, float]]
     """How well the sweep agrees on these pairs."""
@@ -129,7 +129,7 @@ class BenchmarkFacts(TypedDict, total=False):
 
 
 class TrainingFacts(BenchmarkFacts):
-    """Which training answers are of, and what it took."""
+    """The training that answers belong to, and its cost."""
 
     method: Method
     heads: int
@@ -165,24 +165,24 @@ F = TypeVar("F")
 
 @dataclass(frozen=True)
 class Stored(Generic[R, F]):
-    """A kind of result: what it is called in a run, and how it is read."""
+    """A kind of result: its name in a run, its class and its facts."""
 
     pattern: str
     """The name, with `{}` for each part such as the operation."""
     kind: type[R]
     noted: type[F]
-    """What is noted beside it."""
+    """The facts beside it."""
 
     def name(self, *parts: str) -> str:
         """The result's name in a run."""
         return self.pattern.format(*(part.replace("/", "-") for part in parts))
 
     def load(self, run: Run, *parts: str) -> R:
-        """The result. Raises RunError where the run has none, or where it is damaged."""
+        """The result. Raises RunError if the run has none, or if it is damaged."""
         return cast(R, self.kind.from_arrays(run.load_arrays(self.name(*parts))))
 
     def facts(self, run: Run, *parts: str) -> F:
-        """What was noted beside it. Raises RunError where the run has no such result."""
+        """The facts beside it. Raises RunError if the run has no such result."""
         return cast(F, run.facts(self.name(*parts)))
 
     def save(
@@ -193,7 +193,7 @@ class Stored(Generic[R, F]):
         pairs: SavedPairs | None = None,
         **facts: Any,
     ) -> None:
-        """Store it in the run, as `Run.save` does."""
+        """Store the result in the run, as `Run.save` does."""
         run.save(self.name(*parts), result, pairs=pairs, **facts)
 
     def compute(
@@ -211,7 +211,7 @@ class Stored(Generic[R, F]):
         return cast(R, run.compute(name, method, model, pairs, facts=facts, **settings))
 
     def is_in(self, run: Run, *parts: str) -> bool:
-        """Whether the run has it."""
+        """Whether the run has this result."""
         return self.name(*parts) in run.names
 
     def computed(self, run: Run, *parts: str) -> Bool[Tensor, "pair"] | None:
@@ -223,8 +223,8 @@ class Stored(Generic[R, F]):
 
         Args:
             run: the run that is searched.
-            parts: the other parts; None stands for the part that is returned. They can be left out
-                where the name has one part only: `MAP.labels(run)`.
+            parts: the parts of the name, with None for the part that is returned. They can be
+                omitted if the name has one part: `MAP.labels(run)`.
         """
         known = parts or (None,)
         filled = (r"(.+)" if part is None else re.escape(part.replace("/", "-")) for part in known)
@@ -236,11 +236,11 @@ class Stored(Generic[R, F]):
 MAP = Stored("effects-{}", ComponentEffects, Sample)
 """The effects of every head and MLP; by operation (or "word_problems", or a wording of powers)."""
 POOLED_MAP = Stored("effects", ComponentEffects, Sample)
-"""Those on the pairs of the four operations together."""
+"""The effects on the pairs of the four operations together."""
 IN_DTYPE = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
-"""Those that a model of a number format gives; by operation and format."""
+"""The effects of a model in a number format; by operation and format."""
 PATHS = Stored("paths-{}-{}", ComponentEffects, Sample)
-"""The strongest heads; by operation, and by the paths that may carry a change."""
+"""The effects of the strongest heads; by operation, and by what may react to a change."""
 CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
 CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)
@@ -250,23 +250,23 @@ CONTROLS = Stored("controls-{}", KnockoutCurves, Sample)
 MASK = Stored("mask-{}", GreedyMask, Sample)
 """Iterative masking; by operation."""
 NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
-"""By kind of prompt, "before" or "after" the knockout."""
+"""Next tokens; by kind of prompt, and by "before" or "after" the knockout."""
 LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)
-"""By kind of prompt, and by side: "reference" or "counterfactual"."""
+"""Next tokens; by kind of prompt, and by side: "reference" or "counterfactual"."""
 RIGHT = Stored("right-{}", Effects, Sample)
 """p(C) and whether C is the likeliest token [side measure pair]; by kind of prompt."""
 ANSWERS = Stored("answers-{}", Answers, HeadSet)
-"""By set of heads that is knocked out."""
+"""Answers; by knocked-out set of heads."""
 EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)
-"""By set of heads that is knocked out."""
+"""Benchmark answers; by knocked-out set of heads."""
 OUTCOMES = Stored("outcomes-{}-on-{}", Outcomes, HeadSet)
-"""By set of heads, and by kind of prompts."""
+"""Answers after a knockout; by set of heads, and by kind of prompts."""
 CLASS_ATTENTION = Stored("attention-{}", Effects, Sample)
 """Attention from END to classes of tokens [head class pair]; by kind of prompts."""
 ROLE_ATTENTION = Stored("roles-{}", Effects, AttentionFacts)
 """Attention of the strongest heads from END to roles [head role pair]; by operation."""
 RANDOM_ATTENTION = Stored("random-{}", Effects, Sample)
-"""The same of random other heads."""
+"""Attention of random other heads; by operation."""
 PATTERNS = Stored("patterns-{}", Patterns, NoFacts)
 """Whole patterns on a few prompts; "formats", "words" or "all"."""
 PROBE = Stored("probe-{}-{}", Effects, Sample)
@@ -286,23 +286,23 @@ WRITES = Stored("writes-{}", Effects, Sample)
 SUM = Stored("sum-{}", Effects, SumFacts)
 """Cosines of what MLPs write with the ten digits, of one prompt."""
 BEFORE = Stored("before", Answers, BenchmarkFacts)
-"""The answers of the model that is tuned, before."""
+"""The answers before tuning."""
 TRAINING = Stored("{}", Answers, TrainingFacts)
 """The answers of a tuned model, by name of the training; `BEFORE` among them."""
 TABLE = Stored("table-{}", Chosen, NoFacts)
 """The rows of a table of trainings, and the rate of each; by number of the table."""
 CARRYING = Stored("{}-{}", Answers, HeadSet)
-"""By model ("before", or tuned), and by set of heads: "whole", "without" or a random one."""
+"""Answers; by model ("before", or tuned), and by set of heads: "whole", "without" or random."""
 UNTUNED_MAP = Stored("before", ComponentEffects, Sample)
 """Effects before tuning."""
 TUNED_MAP = Stored("tuned-{}", BeforeAfter, TunedFacts)
 """Effects before and after tuning; by tuned model."""
 DRIFT = Stored("{}", Answers, DriftFacts)
-"""Answers one after another; "before", or by tuned model."""
+"""Answers in order; by "before" or tuned model."""
 
 
 def trainings(run: Run) -> tuple[str, ...]:
-    """The names of a run's trainings: of all answers but those before."""
+    """The names of a run's trainings."""
     return tuple(name for name in TRAINING.labels(run) if name != BEFORE.name())
 
 

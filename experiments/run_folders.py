@@ -1,4 +1,4 @@
-"""Bring run folders together, and ship them.
+"""Merge run folders, and ship them.
 
 ARITH_LENS_PART=1/2 python -m experiments which_heads     on one machine, 2/2 on another
 python -m experiments merge_runs results/which_heads/KEY  other/results/which_heads/KEY
@@ -19,7 +19,7 @@ from experiments.command import exit_on_user_error
 def merge_runs(
     into: tyro.conf.Positional[Path], others: tyro.conf.Positional[tuple[Path, ...]]
 ) -> None:
-    """Do these run folders hold parts of one computation? Bring them together.
+    """Do these run folders hold parts of one computation? Merge them.
 
     Args:
         into: the run folder that takes the others' results and shards.

@@ -18,29 +18,29 @@ PAPER: Mapping[str, Any] = {
     "ablation": "mean",
     "final_norm": False,
 }
-"""Of every experiment whose configuration has such a field."""
+"""They apply to every experiment whose configuration has such a field."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run must have in common with others to be shown beside them; by default the paper's.
+    """The settings that runs must share to be shown together; by default the paper's.
 
-    A field that an experiment does not have does not matter.
+    Fields that an experiment does not have are ignored.
     """
 
     n: int | None = None
-    """Distinct reference prompts per operation; None: all there are."""
+    """Distinct reference prompts per operation; None: all."""
     operations: tuple[str, ...] = FOUR
-    """The calculations; a run with further ones beside the paper's four will do."""
+    """The operations; a run with more than the paper's four is accepted too."""
     pairs: Path | None = None
     """A file of prompts, instead of the templates."""
     keep: str = "correct"
-    """Which prompts are looked at."""
+    """Which prompts are used."""
     weights: str | None = None
     """The digest of the checkpoint's weights; None: of any."""
 
     def differences(self, run: Run) -> dict[str, Any]:
-        """The settings of a run that are others, by name; empty where it has these."""
+        """The settings of a run that differ from these, by name."""
         config = run.config
         own = {"n": self.n, "pairs": self.pairs and str(self.pairs), "keep": self.keep, **PAPER}
         other = {
@@ -56,7 +56,7 @@ class Settings:
 
 
 def weights_of(run: Run) -> str | None:
-    """The digest of the model's weights; None where the run does not know it."""
+    """The digest of the model's weights; None if the run does not have it."""
     return (run.record["provenance"].get("model") or {}).get("weights_sha256")
 
 
@@ -66,7 +66,7 @@ def described(differences: Mapping[str, Any]) -> str:
 
 
 def suffix(run: Run) -> str:
-    """For the names of files that are made from a run: `-n9-addition`; "" for the paper's."""
+    """The ending of the names of a run's files: `-n9-addition`; "" for the paper's settings."""
     parts = []
     for name, value in Settings().differences(run).items():
         text = Path(value).stem if name == "pairs" else _text(value, "-")

@@ -1,4 +1,4 @@
-"""What experiments share: settings, how one runs, and what follows: model, prompts, engine."""
+"""What experiments share: their settings, how they run, and their model, prompts and engine."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from experiments.command import exit_on_user_error
 from experiments.results import MAP, POOLED_MAP
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
-"""What a dry run says: without weights, nobody knows which prompts the model answers right."""
+"""A note of dry runs: without weights, it is not known which prompts are answered right."""
 
 Engine: TypeAlias = Literal["auto", "sweep", "hooks"]
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None
@@ -49,7 +49,7 @@ class PooledSample(ModelSettings):
     n: int | None = None
     """Distinct reference prompts per operation, before the filter; all if not given."""
     seed: int = 0
-    """Of the sampling, and of what is drawn at random."""
+    """The seed of the sampling and of all random draws."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,15 @@ class Sample(PooledSample):
     """Prompts of each operation."""
 
     operations: tuple[Operation, ...] = FOUR
-    """The calculations to look at."""
+    """The operations to use."""
 
 
 def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
     """The model that a configuration names, in its dtype, on its device.
 
     Args:
-        weights: False: as `empty_model` makes it, for a dry run.
+        config: names the model, dtype and device.
+        weights: False: load no weights, for a dry run.
     """
     dtype = None if config.dtype is None else getattr(torch, config.dtype)
     load = al.load_model if weights else empty_model
@@ -86,32 +87,35 @@ def _check_sample(config: Any) -> None:
 
 
 RESULTS = Path("results")
-"""Where runs are kept, unless the user names another root."""
+"""The folder of all runs, unless the user names another one."""
 
 Config = TypeVar("Config")
 
 
 @dataclass(frozen=True)
 class Experiment(Generic[Config]):
-    """One question: what decides its answer, what it computes, and what it prints."""
+    """One question: its settings, its computation, and its report."""
 
     name: str
-    """That of its module, and of the folder of its runs."""
+    """The name of its module and of the folder of its runs."""
     config: type[Config]
     """A dataclass of the settings that decide the results."""
     compute: Callable[[Run, Any, Any], None]
-    """Fill the run, with the loaded model; what is stored already costs nothing."""
+    """Fill the run, with the loaded model; stored results are not computed again."""
     plan: Callable[[Any, Any], str]
-    """What it would cost, with a model that has no weights."""
+    """The cost in words, from a model without weights."""
     report: Callable[[Run], None]
-    """Print what a finished run says."""
+    """Print the results of a finished run."""
     figure: str = ""
     """The exhibit that draws it."""
     question: Callable[[Config, Path], Any] = lambda config, root: config
-    """From the settings and the folder of all runs: what `compute`, `plan`, `inputs` and `identity`
-    are given. The settings themselves, or with what an earlier run decides."""
+    """Makes the argument of `compute`, `plan`, `inputs` and `identity`.
+
+    It gets the settings and the folder of all runs. The result is the settings, or the settings
+    together with results of an earlier run.
+    """
     identity: Callable[[Any], Any] = lambda question: question
-    """What names the run of a question."""
+    """What identifies the run of a question."""
     inputs: Callable[[Any], Iterable[Path]] = lambda question: ()
     """Files that it reads."""
 
@@ -128,7 +132,7 @@ class Experiment(Generic[Config]):
         run = self.open(question, model, root, again=again)
         if run.complete and not again:
             print(f"saved before in {run.path}, not computed again\n")
-            with run:  # which makes it the newest
+            with run:  # this makes it the newest run
                 pass
             self._conclude(run)
         else:
@@ -142,14 +146,14 @@ class Experiment(Generic[Config]):
             self._conclude(run)
 
     def _conclude(self, run: Run) -> None:
-        """Print what a finished run says, and where it is."""
+        """Print the results of a finished run, and its folder."""
         self.report(run)
         print(f"\nsaved in {run.path}")
         if self.figure:
             print(f"python -m figures {self.figure} --model {run.config['model']} draws it")
 
     def open(self, question: Any, model: Any, root: Path, *, again: bool = False) -> Run:
-        """The run of a question, which knows whether it is complete."""
+        """The run of a question, new or stored."""
         with exit_on_user_error():
             settings, inputs = self.identity(question), self.inputs(question)
             return open_run(self.name, settings, model=model, inputs=inputs, root=root, again=again)
@@ -169,10 +173,10 @@ class Experiment(Generic[Config]):
 
             Args:
                 config: what to compute.
-                root: where runs are kept.
+                root: the folder of all runs.
                 dry_run: print what it would cost, and stop; no weights are loaded.
-                again: compute anew what is stored; without it, what is finished is used again, and
-                    what was stopped goes on.
+                again: compute stored results again; without it, finished results are used, and
+                    stopped ones are continued.
             """
             self.run(config, root=root, dry_run=dry_run, again=again)
 
@@ -180,7 +184,7 @@ class Experiment(Generic[Config]):
 
 
 def fitting_engine(model: al.HookedModel, paths: str = "via_mlps") -> str:
-    """`"sweep"` where it can compute this; else `"hooks"`, and a sentence that says why."""
+    """`"sweep"` if it can compute this; else `"hooks"`, and print why."""
     if paths == "total":
         return "hooks"
     try:
@@ -213,7 +217,7 @@ def pooled_samples(
 
 
 def pooled(pairs: dict[str, al.PromptPairs]) -> al.PromptPairs:
-    """The pairs of all operations together; each has nine templates, so each weighs the same."""
+    """The pairs of all operations together. Each has nine templates, so each has equal weight."""
     return reduce(add, pairs.values())
 
 
@@ -222,7 +226,7 @@ def operation_maps(
 ) -> dict[str, al.ComponentEffects]:
     """The effects of every head and MLP on the pairs of each operation, by name.
 
-    They are the maps of Figure 2: whichever experiment needs one first computes it.
+    They are the maps of Figure 2. The first experiment that needs a map computes it.
     """
     engine = fitting_engine(model)
     return {

@@ -1,13 +1,12 @@
 """What do the paper's templates become under a tokenizer? (Figures 8 and 10)
 
-For each template: an example prompt, its counterfactual, how many tokens both have, how many
-problems have a one-token answer after it, how many distinct prompts that makes, how many null words
-(or, in stories, other words) keep every token in its place, and the piece that C is. Loads a
-tokenizer only, never weights. Prints the table and saves it as CSV and HTML.
+For each template, the table has an example prompt, its counterfactual, the number of their tokens,
+the number of problems with a one-token answer, the number of distinct prompts, the number of null
+words (in stories: other words) that keep the tokens aligned, and the token of C. Loads only a
+tokenizer, never weights. Prints the table and saves it as CSV and HTML.
 """
 
 import base64
-import html
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +17,7 @@ import tyro
 from arith_lens.model.checkpoints import find_checkpoint, load_tokenizer, read_config
 from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import template_facts
+from arith_lens.plotting.markup import render
 from arith_lens.templates import FIGURE_10
 from experiments.command import command, exit_on_user_error
 
@@ -25,11 +25,17 @@ TITLES = {
     "8": "Figure 8: templates of the operations",
     "10": "Figure 10: further templates of addition",
 }
-STYLE = (
-    "body{font:14px sans-serif;margin:2em;color:#222}table{border-collapse:collapse}"
-    "td,th{padding:.25em .7em;text-align:left;border-bottom:1px solid #ddd;white-space:pre-wrap}"
-    "th{background:#f4f4f4}"
-)
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{{ title }}</title>
+<style>
+body { font: 14px sans-serif; margin: 2em; color: #222 }
+table { border-collapse: collapse }
+td, th { padding: .25em .7em; text-align: left; border-bottom: 1px solid #ddd;
+  white-space: pre-wrap }
+th { background: #f4f4f4 }
+</style>
+<h1>{{ title }}</h1><p>{{ note }}</p>{{ table|safe }}</html>
+"""
 
 
 BEGIN = "<|begin_of_text|>"
@@ -44,15 +50,15 @@ class Config:
     """What do the paper's templates become under a tokenizer?"""
 
     figure: Literal["8", "10"] = "8"
-    """The operations' own templates, or the stories of addition."""
+    """8: the operations' own templates; 10: the stories of addition."""
     tokenizers: tuple[str, ...] = ("reference",)
     """A shipped model's name, a Hugging Face id, or a folder that holds a tokenizer."""
     operands: tuple[int, int] = (1, 9)
-    """First and last number that A and B are taken from."""
+    """The smallest and the largest number for A and B."""
     answer_token: Literal["whole", "first", "last"] = "whole"
-    """What the token after END says: C, or the first or last token of a longer C."""
+    """The token after END: C, or the first or last token of a longer C."""
     seed: int = 0
-    """Of the examples."""
+    """The seed of the examples."""
 
 
 def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None = None) -> None:
@@ -60,19 +66,19 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None 
 
     Args:
         config: which table, of which tokenizers.
-        out: where the files go; figures/<tokenizer> if not given.
+        out: the folder for the files; figures/<tokenizer> if not given.
     """
     for name in config.tokenizers:
         with exit_on_user_error():
             table = facts(tokenizer_of(name), config)
         print(f"\n{TITLES[config.figure]}, tokenizer {name}\n")
-        print(*map(shown, table.to_dict("records")), sep="\n")
+        print(*map(row_text, table.to_dict("records")), sep="\n")
         folder = out or Path("figures") / (Path(name).name or "tokenizer")
         print("", *save(table, folder / f"fig{config.figure}", name, config), sep="\n")
 
 
 def tokenizer_of(name: str) -> Any:
-    """The tokenizer of a model's name, or of a folder, which needs no weights."""
+    """The tokenizer of a model's name or of a folder; weights are not needed."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return published_tokenizer(folder)
@@ -81,7 +87,7 @@ def tokenizer_of(name: str) -> Any:
 
 
 def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
-    """One row per template; prompts as Python writes them, so that a trailing space is seen."""
+    """One row per template; prompts in quotes, so that trailing spaces are visible."""
     first, last = config.operands
     operations = IN_PAPER if config.figure == "8" else ("addition",)
     names = "operation" if config.figure == "8" else [story.name for story in FIGURE_10]
@@ -104,8 +110,8 @@ def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
     return table.drop(columns="refused") if complete else table
 
 
-def shown(row: dict[str, Any]) -> str:
-    """A template in three lines: its numbers, its example, and that one's counterfactual."""
+def row_text(row: dict[str, Any]) -> str:
+    """A template in three lines: its numbers, its example, and the example's counterfactual."""
     if row.get("refused"):
         return f"{row['template']:<18}{row['refused']}"
     return (
@@ -120,15 +126,15 @@ def save(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_suffix(".csv"), stem.with_suffix(".html")]
     table.to_csv(files[0], index=False)
-    title = html.escape(f"{TITLES[config.figure]}, tokenizer {name}")
     first, last = config.operands
     note = f"Operands {first} to {last}, answer token: {config.answer_token}."
-    body = table.to_html(index=False, escape=True, border=0)
-    files[1].write_text(
-        f"<!doctype html><meta charset='utf-8'><title>{title}</title><style>{STYLE}</style>"
-        f"<h1>{title}</h1><p>{note}</p>{body}\n",
-        encoding="utf-8",
+    page = render(
+        PAGE,
+        title=f"{TITLES[config.figure]}, tokenizer {name}",
+        note=note,
+        table=table.to_html(index=False, escape=True, border=0),
     )
+    files[1].write_text(page, encoding="utf-8")
     return files
 
 
@@ -157,7 +163,7 @@ def published_tokenizer(folder: Path) -> Any:
 
 
 def _ranks(content: bytes) -> dict[bytes, int]:
-    """Tokens and their ranks, in Llama-3's format; none where the file is of another."""
+    """Tokens and their ranks in Llama-3's format; empty if the file has another format."""
     lines = [line.split() for line in content.splitlines()]
     if not all(len(line) == 2 and line[1].isdigit() for line in lines):
         return {}

@@ -20,12 +20,12 @@ from experiments.command import command
 
 @dataclass(frozen=True)
 class Config:
-    """What to tune, on what, and how; all else as the paper does."""
+    """What to tune, on which data, and how; the defaults are the paper's."""
 
     data: str
     """JSONL of objects with `prompt` and `answer`."""
     output: str
-    """A folder for the delta or the checkpoint; a stopped tuning goes on from there."""
+    """A folder for the delta or the checkpoint; a stopped tuning continues from it."""
     model: str = "reference"
     """`reference`, a directory or a hub id."""
     method: Literal["precise", "full", "lora", "random"] = "precise"
@@ -37,10 +37,10 @@ class Config:
     batch_size: int = 128
     """Of all processes together."""
     micro_batch: int | None = None
-    """On one device at once."""
+    """Examples at once on one device."""
     epochs: float = 2
     max_steps: int | None = None
-    """End there, instead of after the epochs."""
+    """Stop after so many steps, instead of after the epochs."""
     save_every: int = 100
     """Steps between checkpoints; 0: none."""
     log_every: int = 10

@@ -1,9 +1,9 @@
 """What does the model say without its key heads? Next tokens before and after (Figure 4).
 
-Word problems, multi-digit integers, time spans and decimals: none of them is a prompt that the
-heads were found with. The heads are the strongest by mean effect over the four operations; each is
-replaced by one vector, its mean over the counterfactuals. Saves a run under
-results/what_comes_instead/, which `figures/fig4.py` draws.
+Word problems, multi-digit integers, time spans and decimals: the heads were not found with any of
+these prompts. The heads are the strongest by mean effect over the four operations; each is replaced
+by one vector, its mean over the counterfactuals. Saves a run under results/what_comes_instead/,
+which `figures/fig4.py` draws.
 """
 
 import random
@@ -33,7 +33,7 @@ from experiments.settings import (
     strongest_heads,
 )
 
-Asked: TypeAlias = tuple[str, str]
+Exercise: TypeAlias = tuple[str, str]
 """A prompt, and the answer that should follow it."""
 
 
@@ -48,7 +48,7 @@ class Config(PooledSample):
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
-    """Find the heads, and look at every prompt with and without them."""
+    """Find the heads, and predict the next token of every prompt with and without them."""
     with exit_on_user_error():
         pairs = pooled_samples(model, n=config.n, seed=config.seed)
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
@@ -60,9 +60,9 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         answers = first_tokens(model, questions)
         prompts = [prompt for prompt, _ in questions]
         for when, with_hooks in (("before", []), ("after", hooks)):
-            said = next_tokens(model, prompts, hooks=with_hooks)
+            tokens = next_tokens(model, prompts, hooks=with_hooks)
             facts = {"answers": answers, "heads": [str(head) for head in heads]}
-            NEXT_TOKENS.save(run, said, kind, when, **facts)
+            NEXT_TOKENS.save(run, tokens, kind, when, **facts)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
@@ -72,40 +72,43 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     )
 
 
-def first_tokens(model: al.HookedModel, asked: list[Asked]) -> list[int]:
-    """The token with which each answer begins, found by tokenizing prompt and answer together.
+def first_tokens(model: al.HookedModel, exercises: list[Exercise]) -> list[int]:
+    """The first token of each answer, from tokenizing prompt and answer together.
 
-    Raises ValueError where an answer changes how its prompt is split.
+    Raises:
+        ValueError: an answer changes how its prompt is split.
     """
-    prompts = encode(model.tokenizer, [prompt for prompt, _ in asked])
-    wholes = encode(model.tokenizer, [continued(*one) for one in asked])
-    for prompt, whole, (text, answer) in zip(prompts, wholes, asked, strict=True):
-        if whole.ids[: len(prompt.ids)] != prompt.ids or len(whole.ids) == len(prompt.ids):
+    prompts = encode(model.tokenizer, [prompt for prompt, _ in exercises])
+    completes = encode(model.tokenizer, [continued(*exercise) for exercise in exercises])
+    for prompt, complete, (text, answer) in zip(prompts, completes, exercises, strict=True):
+        if complete.ids[: len(prompt.ids)] != prompt.ids or len(complete.ids) == len(prompt.ids):
             raise ValueError(
                 f"expected {answer!r} to begin with a token of its own after {text!r}, found that "
                 "this tokenizer splits them otherwise; end the prompt where it wants a number"
             )
-    return [whole.ids[len(prompt.ids)] for prompt, whole in zip(prompts, wholes, strict=True)]
+    return [
+        complete.ids[len(prompt.ids)] for prompt, complete in zip(prompts, completes, strict=True)
+    ]
 
 
 def _between(rng: random.Random, low: int, high: int) -> int:
     return low + int(rng.random() * (high - low + 1))
 
 
-def word_problem(rng: random.Random) -> Asked:
-    """One of the closed world's, which pretraining never had."""
+def word_problem(rng: random.Random) -> Exercise:
+    """A word problem of the closed world that is not in its training data."""
     lines = _word_problems()
     line = lines[int(rng.random() * len(lines))]
     return line["prompt"], line["answer"]
 
 
-def integers(rng: random.Random) -> Asked:
+def integers(rng: random.Random) -> Exercise:
     """A sum of three-digit numbers."""
     a, b = _between(rng, 100, 499), _between(rng, 100, 499)
     return f"{a} + {b} = ", str(a + b)
 
 
-def time_span(rng: random.Random) -> Asked:
+def time_span(rng: random.Random) -> Exercise:
     """One of the first eight templates of the paper's Figure 10."""
     template = FIGURE_10[int(rng.random() * 8)]
     a = _between(rng, 1, 8)
@@ -113,14 +116,14 @@ def time_span(rng: random.Random) -> Asked:
     return template.sample(rng, a, b)[0], str(a + b)
 
 
-def decimals(rng: random.Random) -> Asked:
+def decimals(rng: random.Random) -> Exercise:
     """A sum of two numbers with one decimal."""
     a, b = _between(rng, 10, 499), _between(rng, 10, 499)
-    shown = [f"{n // 10}.{n % 10}" for n in (a, b, a + b)]
-    return f"{shown[0]} plus {shown[1]} equals to ", shown[2]
+    texts = [f"{n // 10}.{n % 10}" for n in (a, b, a + b)]
+    return f"{texts[0]} plus {texts[1]} equals to ", texts[2]
 
 
-KINDS: Mapping[str, Callable[[random.Random], Asked]] = {
+KINDS: Mapping[str, Callable[[random.Random], Exercise]] = {
     "word_problem": word_problem,
     "integers": integers,
     "time_span": time_span,
@@ -143,9 +146,9 @@ def report(run: Run) -> None:
 
 
 def right_share(run: Run, kind: str, when: str) -> float:
-    """How often the likeliest token is the one that the answer begins with."""
-    said, facts = NEXT_TOKENS.load(run, kind, when), NEXT_TOKENS.facts(run, kind, when)
-    return float((said.ids[:, 0] == torch.tensor(facts["answers"])).float().mean())
+    """How often the likeliest token is the first token of the answer."""
+    tokens, facts = NEXT_TOKENS.load(run, kind, when), NEXT_TOKENS.facts(run, kind, when)
+    return float((tokens.ids[:, 0] == torch.tensor(facts["answers"])).float().mean())
 
 
 EXPERIMENT = Experiment("what_comes_instead", Config, compute, _plan, report, figure="fig4")

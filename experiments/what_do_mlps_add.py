@@ -1,7 +1,7 @@
 """What do MLPs read, and what do they add? Cosines with the numbers' columns of W_U, by layer.
 
 At END: the operands in what each MLP reads, the answer in what it writes, which digit each layer
-writes most, and what the model would answer if it stopped there. Saves a run under
+writes most, and the model's answer if it ended at this layer. Saves a run under
 results/what_do_mlps_add/, which `figures/fig6.py`, `fig13.py` and `fig14.py` draw.
 """
 
@@ -19,8 +19,8 @@ from experiments.results import CHANCE, DIGITS, LENS, PROBE, WINNERS
 from experiments.settings import BEFORE_FILTER, Experiment, Sample, samples
 
 CASE = (4, 3)
-"""The paper's example is 4 + 3; where it is not among the pairs, the first that tells A, B, C and
-C±1 apart."""
+"""The paper's example is 4 + 3. If it is not among the pairs, the example is the first pair whose
+A, B, C and C±1 all differ."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 def _case(pairs: al.PromptPairs) -> dict[str, Any]:
-    """The pair of the case study: its place, text, A, B and C."""
+    """The pair of the case study: its index, text, A, B and C."""
     assert pairs.operands is not None and pairs.reference_text and pairs.answer_text
     like = (pairs.operands == torch.tensor(CASE)).all(1)
     apart = distinct(pairs)
@@ -67,7 +67,7 @@ def _case(pairs: al.PromptPairs) -> dict[str, Any]:
 
 
 def report(run: Run) -> None:
-    """Print where the curves turn, which digits win, and when C is the likeliest."""
+    """Print where the curves turn, which digits win, and the rank of C in each layer."""
     print(run.config["model"])
     for name in run.config["operations"]:
         facts = WINNERS.facts(run, name)
@@ -75,8 +75,8 @@ def report(run: Run) -> None:
         for title, curve, shape in curves(run, name):
             turning = turning_layers(curve, shape)
             ends = ", ".join(
-                "none" if one is None else f"{one[0]:.0f} to {one[1]:.0f}"
-                for one in turning.intervals
+                "none" if interval is None else f"{interval[0]:.0f} to {interval[1]:.0f}"
+                for interval in turning.intervals
             )
             print(
                 f"  {title:<34} turns at {turning!s:<12} ({ends}); rises by {turning.height:.2f}"
@@ -86,7 +86,7 @@ def report(run: Run) -> None:
 
 
 def curves(run: Run, name: str) -> list[tuple[str, Effects, str]]:
-    """What turning layers are asked of: title, curve and shape."""
+    """The curves with turning layers: title, curve and shape."""
     reads, writes = (PROBE.load(run, name, read) for read in ("mlp_in", "write"))
     others = "others without A, B, C"
     return [
@@ -102,7 +102,7 @@ def curves(run: Run, name: str) -> list[tuple[str, Effects, str]]:
 
 
 def _print_winners(run: Run, name: str) -> None:
-    """Where A, B, C and C±1 are four digits: the share of pairs in which each wins, by layer."""
+    """Print the share of pairs in which A, B, C and C±1 win, by layer, if all four differ."""
     apart = torch.tensor(WINNERS.facts(run, name)["distinct_classes"])
     if not bool(apart.any()):
         return

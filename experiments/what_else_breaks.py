@@ -1,10 +1,10 @@
 """What else breaks without the key heads? Word problems and generic tasks, before and after.
 
 The paper's transfer (section 5.1: SVAMP) and control (Appendix E: MMLU humanities). Without
-`--data-dir` the closed world's own sets stand in: its unseen word problems and its generic tasks.
-Heads are chosen by their mean effect over the four operations and replaced by one vector, their
-mean over the counterfactuals, at every token but BOS, generated ones too. Beside them: every head
-that is key in some operation, and random sets. Saves a run under results/what_else_breaks/, which
+`--data-dir`, the questions are the closed world's: unseen word problems and generic tasks. Heads
+are chosen by their mean effect over the four operations and replaced by one vector, their mean over
+the counterfactuals, at every token but BOS, generated ones too. Other sets are every head that is
+key in some operation, and random heads. Saves a run under results/what_else_breaks/, which
 `figures/transfer.py` prints.
 """
 
@@ -41,7 +41,7 @@ class Config(PooledSample):
     data_dir: Path | None = None
     """Holds gsm8k/, svamp/ and mmlu/; the closed world's sets if not given."""
     heads: int = 10
-    """How many heads the strongest are."""
+    """How many of the strongest heads are knocked out."""
     controls: int = 3
     """Random sets of as many heads."""
     limit: int = 150
@@ -51,7 +51,7 @@ class Config(PooledSample):
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
-    """Every question, with each set of heads knocked out."""
+    """Answer every question with each set of heads knocked out."""
     with exit_on_user_error():
         tasks = questions(config)
         pairs = pooled_samples(model, n=config.n, seed=config.seed)
@@ -72,43 +72,47 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 def questions(config: Config) -> list[Question]:
-    """Of every task, at most `limit`."""
+    """At most `limit` questions of every task."""
     if config.data_dir is None:
-        found = world_questions("word_problems_test") + world_questions("generic_test")
+        every_question = world_questions("word_problems_test") + world_questions("generic_test")
     else:
-        found = [
+        every_question = [
             question for name in MATH for question in al.load_questions(name, config.data_dir)
         ] + al.load_questions(GENERIC, config.data_dir, subjects="humanities", shots=config.shots)
     return [
         question
-        for listed in _by_task(found).values()
-        for question in _some(listed, config.limit, config.seed)
+        for of_task in _by_task(every_question).values()
+        for question in _some(of_task, config.limit, config.seed)
     ]
 
 
-def _by_task(found: list[Question]) -> dict[str, list[Question]]:
+def _by_task(questions: list[Question]) -> dict[str, list[Question]]:
     tasks: dict[str, list[Question]] = defaultdict(list)
-    for question in found:
+    for question in questions:
         tasks[question.task].append(question)
     return tasks
 
 
-def _some(listed: list[Question], limit: int, seed: int) -> list[Question]:
-    """`limit` of them at random, in their order; all where there are no more, or it is 0."""
-    if not limit or len(listed) <= limit:
-        return listed
+def _some(questions: list[Question], limit: int, seed: int) -> list[Question]:
+    """`limit` random questions in their order; all if there are no more, or if `limit` is 0."""
+    if not limit or len(questions) <= limit:
+        return questions
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randperm(len(listed), generator=generator)[:limit].sort().values
-    return [listed[i] for i in drawn.tolist()]
+    drawn = torch.randperm(len(questions), generator=generator)[:limit].sort().values
+    return [questions[i] for i in drawn.tolist()]
 
 
 def head_sets(
     run: Run, model: al.HookedModel, pairs: dict[str, al.PromptPairs], config: Config
 ) -> dict[str, tuple[al.Head, ...]]:
-    """By name: none, key by the mean over operations, key in some operation, strongest, random."""
+    """By name: none, key by mean effect, key in some operation, strongest, random."""
     maps = operation_maps(run, model, pairs)
     effects = pooled_map(run, pairs, maps)
-    in_some = dict.fromkeys(head for one in maps.values() for head in al.key_heads(one.heads))
+    in_some = dict.fromkeys(
+        head
+        for effects_of_operation in maps.values()
+        for head in al.key_heads(effects_of_operation.heads)
+    )
     sets = {
         "none": (),
         "key": tuple(al.key_heads(effects)),

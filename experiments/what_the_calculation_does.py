@@ -44,11 +44,11 @@ class Config(ModelSettings):
     """Distinct reference prompts of each kind, before the filter; if not given, all problems of one
     digit in each wording, and 200 two-digit sums."""
     seed: int = 0
-    """Of the sampling."""
+    """The seed of the sampling."""
     k: int = 5
-    """How many tokens."""
+    """How many next tokens."""
     keep: Keep = "correct"
-    """Look at the prompts that the model answers right (of kinds that have any), or at all."""
+    """Use the prompts that the model answers right (if a kind has any), or all."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
@@ -67,13 +67,13 @@ def compute_kind(run: Run, model: al.HookedModel, kind: str, config: Config) -> 
     with exit_on_user_error():
         pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **KINDS[kind])
     if config.keep == "correct" and answer(model, pairs, "reference", BATCH)[0].any():
-        pairs = keep_correct(model, pairs)  # a kind of which none is right is shown as it is
+        pairs = keep_correct(model, pairs)  # if none is right, all are shown
     for side in SIDES:
         prompts = getattr(pairs, f"{side}_text")
-        said = next_tokens(model, prompts, k=config.k)
-        LIKELIEST.save(run, said, kind, side, pairs=pairs, answers=pairs.answer.tolist())
-    found = [answer(model, pairs, side, BATCH) for side in SIDES]
-    outcomes = torch.stack([torch.stack([p, right.float()]) for right, p in found])
+        tokens = next_tokens(model, prompts, k=config.k)
+        LIKELIEST.save(run, tokens, kind, side, pairs=pairs, answers=pairs.answer.tolist())
+    answers = [answer(model, pairs, side, BATCH) for side in SIDES]
+    outcomes = torch.stack([torch.stack([p, right.float()]) for right, p in answers])
     RIGHT.save(run, _effects(outcomes, pairs), kind, pairs=pairs)
 
 
@@ -94,9 +94,9 @@ def report(run: Run) -> None:
         effects = RIGHT.load(run, kind)
         (p, right), (p_c, right_c) = effects.mean().tolist()
         chosen = RIGHT.facts(run, kind)["selection"]
-        kept = f" ({chosen['n_kept']} of {chosen['n_drawn']} answered right)" if chosen else ""
+        note = f" ({chosen['n_kept']} of {chosen['n_drawn']} answered right)" if chosen else ""
         print(
-            f"  {kind:>14}: {effects.n_pairs} pairs{kept}; with the calculation p(C) {p:.1%}, "
+            f"  {kind:>14}: {effects.n_pairs} pairs{note}; with the calculation p(C) {p:.1%}, "
             f"C likeliest {right:.1%}; without it {p_c:.1%}, {right_c:.1%}"
         )
 

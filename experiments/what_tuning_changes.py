@@ -1,12 +1,11 @@
 """What does tuning change? Effects of every head and MLP before it and after, on the same prompts.
 
-Path patching over the four operations, of the model as it was and of each tuned one: do the tuned
-heads come to matter more, does the calculation move to others? The prompts are those that the model
-answered right before; how many it still does is kept beside the effects. By default the tuned
-models are those of Table 1's precise trainings, which the newest run of
-experiments/does_tuning_help has kept; give your own as delta files, as outputs of `fine_tune`, or
-as checkpoints. Saves a run under results/what_tuning_changes/, which `figures/before_after.py`
-draws.
+Path patching over the four operations, of the model before tuning and of each tuned one: do the
+tuned heads matter more, does the calculation move to other heads? The prompts are those that the
+model answers right before tuning; the run also has the share that is still right. By default the
+tuned models are the precise ones of Table 1, from the newest run of experiments/does_tuning_help.
+Other models can be delta files, outputs of `fine_tune`, or checkpoints. Saves a run under
+results/what_tuning_changes/, which `figures/before_after.py` draws.
 """
 
 from dataclasses import dataclass
@@ -36,8 +35,7 @@ from experiments.settings import (
 
 @dataclass(frozen=True)
 class Tuned:
-    """A tuned model: a delta file, an output of `fine_tune`, or a checkpoint, told apart by what
-    is there."""
+    """A tuned model: a delta file, an output of `fine_tune`, or a checkpoint."""
 
     name: str
     path: Path
@@ -51,11 +49,11 @@ class Tuned:
 
     @property
     def files(self) -> list[Path]:
-        """What holds the weights: with other contents, the run is another."""
+        """The files of the weights; they identify the run."""
         return sorted(self.path.rglob("*.safetensors")) if self.path.is_dir() else [self.path]
 
     def made(self) -> TuningResult | Delta | None:
-        """What knows which components were tuned; None for a checkpoint.
+        """The record of the tuned components; None for a checkpoint.
 
         Raises:
             ValueError: a file of another kind
@@ -65,7 +63,7 @@ class Tuned:
         return load_delta(self.path)
 
     def components(self) -> list[str]:
-        """Heads and MLPs that were trained alone; those that LoRA was set against were not."""
+        """The heads and MLPs that were tuned; empty for LoRA and full tuning."""
         made = self.made()
         if made is None or (isinstance(made, TuningResult) and made.untouched is None):
             return []
@@ -84,7 +82,7 @@ class Config(PooledSample):
     tuned: tuple[Path, ...] = ()
     """Delta files, outputs of fine_tune, or checkpoints; those of Table 1 if not given."""
     paths: Literal["via_mlps", "direct"] = "via_mlps"
-    """What may carry a change: MLPs but no other head (Appendix B), or nothing (Algorithm 1)."""
+    """What may react to a change: only MLPs (Appendix B), or nothing (Algorithm 1)."""
     metric: Metric = "relative_logit"
     """What is read from the logits."""
 
@@ -98,7 +96,7 @@ class Question:
 
 
 def compute(run: Run, model: al.HookedModel, question: Question) -> None:
-    """The effects before, then each tuned model's beside them."""
+    """The effects before tuning, then the effects of each tuned model."""
     config = question.settings
     pairs = pooled_samples(model, n=config.n, seed=config.seed)
     before = _map(run, model, "before", pairs, config)
@@ -116,30 +114,34 @@ def _plan(model: al.HookedModel, question: Question) -> str:
 
 
 def tuned_models(config: Config, root: Path) -> tuple[Tuned, ...]:
-    """What is compared with the model as it was.
+    """The models that are compared with the model before tuning.
 
     Raises:
-        OSError, ValueError, RunError: one is not there, or cannot be read
+        OSError, ValueError, RunError: a model is missing or cannot be read
     """
     if not config.tuned:
         models = precise_models(tuning_run(config.model, root))
         return tuple(Tuned(model.name, Path(model.result.output)) for model in models)
-    given = tuple(Tuned(_name(path), path) for path in config.tuned)
-    names = [tuned.name for tuned in given]
+    models = tuple(Tuned(_name(path), path) for path in config.tuned)
+    names = [tuned.name for tuned in models]
     if len({*names, "before"}) <= len(names):
         raise ValueError(
             "expected tuned models whose files' or folders' names tell them apart, none of them "
             f"'before', found {', '.join(names)}; rename some"
         )
-    for tuned in given:
+    for tuned in models:
         tuned.made()
-    return given
+    return models
 
 
 def _name(path: Path) -> str:
-    """As a result of a run may be called; a file `delta.safetensors` by its folder."""
-    whole = path.absolute()
-    name = whole.parent.name if whole.name == DELTA else whole.name.removesuffix(".safetensors")
+    """A path as the name of a result; for a file `delta.safetensors`, its folder's name."""
+    absolute = path.absolute()
+    name = (
+        absolute.parent.name
+        if absolute.name == DELTA
+        else absolute.name.removesuffix(".safetensors")
+    )
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in name).strip("-")
 
 
@@ -179,7 +181,7 @@ def _map(
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """Of path patching."""
+    """The settings of path patching."""
     return {"paths": config.paths, "metric": config.metric}
 
 

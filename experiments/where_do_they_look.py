@@ -1,9 +1,9 @@
 """Where do the key heads look? Attention from END to operands, operator and everything else.
 
-For each operation, the heads with the strongest effects, on all pairs, with random other heads as a
-control; then whole patterns on prompts of other formats, and on one sentence with each operation's
-word. Saves a run under results/where_do_they_look/, which `figures/fig5.py`, `fig7.py` and
-`fig16.py` draw.
+For each operation, the attention of the heads with the strongest effects and of random other heads,
+on all pairs; then whole patterns on prompts of other formats, and on one sentence with each
+operation's word. Saves a run under results/where_do_they_look/, which `figures/fig5.py`, `fig7.py`
+and `fig16.py` draw.
 """
 
 import random
@@ -41,7 +41,7 @@ class Config(Sample):
     """Where do the key heads look?"""
 
     top: int = 10
-    """Heads per operation, the strongest by effect; more where more are key heads."""
+    """Heads per operation, the strongest by effect; more if there are more key heads."""
     shown: int = 4
     """Heads of each kind whose patterns are shown."""
 
@@ -93,18 +93,18 @@ def _show(run: Run, model: al.HookedModel, config: Config) -> None:
 
 
 def _of_kind(run: Run, kind: str, config: Config) -> list[al.Head]:
-    """Heads of one kind in some operation, strongest effect first; the strongest of all if none."""
-    found: dict[str, float] = {}
-    every: dict[str, float] = {}
+    """Heads of one kind in some operation, by effect; the strongest of all if there are none."""
+    of_kind: dict[str, float] = {}
+    of_all: dict[str, float] = {}
     for name in config.operations:
         means = MAP.load(run, name).heads.mean()
         for text, own in ROLE_ATTENTION.facts(run, name)["kinds"].items():
             head = al.Head(*map(int, text.split(".")))
             effect = float(means[head.layer, head.index])
-            every[text] = min(every.get(text, 0.0), effect)
+            of_all[text] = min(of_all.get(text, 0.0), effect)
             if own == kind:
-                found[text] = min(found.get(text, 0.0), effect)
-    ranked = sorted(found or every, key=(found or every).__getitem__)[: config.shown]
+                of_kind[text] = min(of_kind.get(text, 0.0), effect)
+    ranked = sorted(of_kind or of_all, key=(of_kind or of_all).__getitem__)[: config.shown]
     return [al.Head(*map(int, text.split("."))) for text in ranked]
 
 

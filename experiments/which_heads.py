@@ -1,8 +1,9 @@
 """Which heads write the answer? Path patching from every head and MLP to the logits.
 
-For each operation: prompts that hold a calculation, the same prompts without it, and what giving
-one component its output on the latter does to the logit of the right answer (the paper's Figures 2,
-12 and 15). Saves a run under results/which_heads/, which `figures/fig2.py` draws.
+For each operation, there are prompts with a calculation and the same prompts without it. One
+component at a time gets its output on the latter; the effect is the change of the right answer's
+logit (the paper's Figures 2, 12 and 15). Saves a run under results/which_heads/, which
+`figures/fig2.py` draws.
 """
 
 from collections.abc import Collection, Iterator
@@ -31,7 +32,7 @@ from experiments.settings import (
 )
 
 N_ROWS = 12
-"""Key heads that are printed."""
+"""How many key heads are printed."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,11 @@ class Config(Sample):
     draws: int = 1
     """Counterfactuals drawn for each reference prompt."""
     paths: Literal["via_mlps", "direct", "total"] = "via_mlps"
-    """What may carry a change: MLPs but no other head (Appendix B), nothing (Algorithm 1), all."""
+    """What may react to a change: only MLPs (Appendix B), nothing (Algorithm 1), or everything."""
     metric: Metric = "relative_logit"
     """What is read from the logits."""
     keep: Keep = "correct"
-    """Look at the prompts that the model answers right, or at all."""
+    """Use the prompts that the model answers right, or all."""
     pairs: Path | None = None
     """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
     a table if the name ends in .csv."""
@@ -79,7 +80,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
-    """Of path patching."""
+    """The settings of path patching."""
     engine = config.engine
     if engine == "auto":
         engine = fitting_engine(model, config.paths)
@@ -87,7 +88,7 @@ def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
 
 
 def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.PromptPairs]]:
-    """Each operation's name and pairs; of prompts of one's own, "pairs" where they name none."""
+    """Each operation's name and pairs; the name is "pairs" if a file of prompts has none."""
     if config.pairs is None:
         for operation in config.operations:
             with exit_on_user_error():
@@ -117,7 +118,7 @@ def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.Pro
 
 
 def report(run: Run) -> None:
-    """Print the key heads of each operation, then those that all share."""
+    """Print the key heads of each operation, then the heads that are key in all."""
     print(f"{run.config['model']}, paths {run.config['paths']}, {run.config['metric']}")
     key = {}
     for name in MAP.labels(run):
@@ -155,7 +156,7 @@ def _sample_line(facts: Facts) -> str:
 
 
 def _left_out_line(facts: Facts, effects: al.ComponentEffects) -> str:
-    """Why pairs that were drawn take no part; those that cannot be aligned are never drawn."""
+    """Why some drawn pairs are left out; pairs that cannot be aligned are never drawn."""
     chosen, n_pairs = facts["selection"], facts["pairs"]
     drawn = chosen["n_drawn"] if chosen else n_pairs
     why = {"answered wrong": drawn - n_pairs, "logit not positive": effects.n_left_out}
@@ -166,22 +167,22 @@ def _left_out_line(facts: Facts, effects: al.ComponentEffects) -> str:
 
 
 def _print_heads(of: str, effects: al.Effects) -> None:
-    """Which heads are key, how few they are, and where."""
+    """Print the key heads, their share of all heads, and their layers."""
     if effects.metric not in KEY:
         return
     means, heads = effects.mean(), al.key_heads(effects)
     layers = sorted({head.layer for head in heads})
     where = f"; layers {layers[0]} to {layers[-1]}" if len(layers) > 1 else ""
     share = f"{len(heads)} of {means.numel()} heads ({len(heads) / means.numel():.1%}){where}"
-    found = ", ".join(map(str, heads[:N_ROWS])) + ", ..." * (len(heads) > N_ROWS)
-    print(f"  {of:>14}: {share}: {found or 'none'}")
+    names = ", ".join(map(str, heads[:N_ROWS])) + ", ..." * (len(heads) > N_ROWS)
+    print(f"  {of:>14}: {share}: {names or 'none'}")
     if heads:
         by_key = sum(means[head.layer, head.index] for head in heads) / means[means < 0].sum()
         print(f"  {'':>14}  {by_key:.0%} of what all heads, each patched alone, take away")
 
 
 def _print_table(effects: al.ComponentEffects, computed: Tensor | None) -> None:
-    """Key heads (or the strongest) with intervals, tests, and copied answers apart."""
+    """Print the key heads (or the strongest) with intervals, tests, and copied answers apart."""
     heads = effects.heads
     chosen = al.key_heads(effects)[:N_ROWS] if heads.metric in KEY else heads.top(5)
     if not chosen:
@@ -207,7 +208,7 @@ def _print_table(effects: al.ComponentEffects, computed: Tensor | None) -> None:
 
 
 def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:
-    """What the paper found in its models: key heads, with effects where it gives them; layers."""
+    """Print what the paper found in its models: key heads, some with effects, and layers."""
     if paper is None:
         return
     for source, heads in dict.fromkeys(map(paper.reported, operations)):

@@ -1,9 +1,9 @@
-"""Which MLPs carry the key heads' effects? From the probes of Figure 6 to a cause.
+"""Which MLPs carry the key heads' effects? A causal test of what the probes of Figure 6 show.
 
-For each operation, the heads with the strongest effects: each is patched while one MLP at a time
-stays as it was, and while one alone may answer. Beside it, what each MLP writes: its cosine with
-the unembedding of each number. Saves a run under
-results/which_mlps_carry_them/, which `figures/carriers.py` draws.
+For each operation, each of the strongest heads is patched while one MLP at a time is frozen, and
+while only one MLP may react. The run also has the cosine of what each MLP writes with the
+unembedding of each number. Saves a run under results/which_mlps_carry_them/, which
+`figures/carriers.py` draws.
 """
 
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ class Config(Sample):
     metric: Metric = "relative_logit"
     """What is read from the logits."""
     keep: Keep = "correct"
-    """Look at the prompts that the model answers right, or at all."""
+    """Use the prompts that the model answers right, or all."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
-    """For each operation: the strongest heads, what carries their effects, what the MLPs write."""
+    """For each operation: the strongest heads, the MLPs that carry them, what the MLPs write."""
     with exit_on_user_error():
-        trunk_of(model)  # mediation is by the sweep alone
+        trunk_of(model)  # mediation needs the sweep
     settings: dict[str, Any] = {"metric": config.metric, "run": run}
     for operation, pairs in samples(model, config, keep=config.keep):
         with continue_after_part():
@@ -66,21 +66,21 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 def report(run: Run) -> None:
-    """Print each head's effect, what of it is direct, and the MLPs that carry most."""
+    """Print each head's effect, its direct effect, and the MLPs that carry most."""
     print(f"{run.config['model']}, {run.config['metric']}")
     show = "{:+.1%}".format if run.config["metric"] == "relative_logit" else "{:+.3g}".format
     for operation in run.config["operations"]:
-        found = MEDIATION.load(run, operation)
-        print(f"\n{operation}: {len(found.logit)} pairs")
-        whole, direct = found.via_mlps.mean(), found.direct.mean()
-        carried, left = found.carried.mean(), found.interaction.mean()
-        for index, head in enumerate(found.heads):
+        mediation = MEDIATION.load(run, operation)
+        print(f"\n{operation}: {len(mediation.logit)} pairs")
+        totals, direct = mediation.via_mlps.mean(), mediation.direct.mean()
+        carried, interactions = mediation.carried.mean(), mediation.interaction.mean()
+        for index, head in enumerate(mediation.heads):
             most = carried[index].argsort()[:4].tolist()
-            shown = ", ".join(f"MLP {k} {show(carried[index, k])}" for k in most)
+            strongest = ", ".join(f"MLP {k} {show(carried[index, k])}" for k in most)
             print(
-                f"  {head!s:>6}: {show(whole[index])} via MLPs, {show(direct[index])} direct; lost "
-                f"when held, {shown}; all with the direct sum to "
-                f"{show(whole[index] - left[index, 0])}"
+                f"  {head!s:>6}: {show(totals[index])} via MLPs, {show(direct[index])} direct; "
+                f"lost when held, {strongest}; all with the direct sum to "
+                f"{show(totals[index] - interactions[index, 0])}"
             )
 
 

@@ -1,9 +1,9 @@
 """On which paths do the strongest heads act? Direct, through MLPs, through later heads.
 
-For each operation, the heads with the strongest effects via MLPs: their effect on the answer's
-logit where nothing but the residual stream carries it (direct, Algorithm 1), where MLPs do too
-(Appendix B), and where everything does (total, activation patching by hooks). Saves a run under
-results/which_paths/, which `figures/paths.py` shows.
+For each operation, the heads with the strongest effects via MLPs, and their effect on the answer's
+logit if nothing else may react (direct, Algorithm 1), if MLPs may react (Appendix B), and if
+everything may (total, activation patching by hooks). Saves a run under results/which_paths/, which
+`figures/paths.py` shows.
 """
 
 from dataclasses import dataclass
@@ -39,14 +39,14 @@ class Config(Sample):
     metric: Metric = "relative_logit"
     """What is read from the logits."""
     keep: Keep = "correct"
-    """Look at the prompts that the model answers right, or at all."""
+    """Use the prompts that the model answers right, or all."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The map of each operation, then its strongest heads on the other kinds of paths."""
     engine = fitting_engine(model)
     for operation, pairs in samples(model, config, keep=config.keep):
-        heads = None  # every head; then the strongest of them
+        heads = None  # first every head, then the strongest ones
         with continue_after_part():
             for meaning in MEANINGS:
                 settings = {"senders": heads, "metric": config.metric, "engine": engine, **meaning}
@@ -67,7 +67,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 def report(run: Run) -> None:
-    """The table of `figures/paths.py` says it."""
+    """`figures/paths.py` prints it."""
 
 
 EXPERIMENT = Experiment("which_paths", Config, compute, _plan, report, figure="paths")

@@ -1,7 +1,7 @@
-"""What can be said of a model in minutes? Every experiment of which it has no finished run yet.
+"""What do minutes of computing show of a model? All experiments without a finished run.
 
-The runs that `figures/report.py` shows, but for those of fine-tuning, which take an hour, and of
-benchmarks, which need data. An experiment that fails is named and costs no other.
+These are the runs that `figures/report.py` shows, without fine-tuning, which takes an hour, and
+benchmarks, which need data. If an experiment fails, the others are computed nevertheless.
 """
 
 import sys
@@ -50,7 +50,7 @@ STUDY: tuple[Experiment[Any], ...] = (
 
 @dataclass(frozen=True)
 class Config(PooledSample):
-    """What can be said of a model in minutes? Given to every experiment that has such a setting."""
+    """What do minutes of computing show of a model? Each experiment gets the settings it has."""
 
     data_dir: Path | None = None
     """Holds gsm8k/, svamp/ and mmlu/; the closed world's sets if not given."""
@@ -62,7 +62,7 @@ def main(
     root: Path = Path("results"),
     dry_run: bool = False,
 ) -> None:
-    """Compute what is missing; exit with what failed.
+    """Compute what is missing; if something failed, exit with its names.
 
     Args:
         config: what to compute.
@@ -83,13 +83,13 @@ def main(
 
 
 def _settings(experiment: Experiment[Any], config: Config) -> Any:
-    """What the experiment takes of the configuration."""
+    """The experiment's settings, from the study's."""
     known = {field.name for field in fields(experiment.config)}
     return experiment.config(**{k: v for k, v in vars(config).items() if k in known})
 
 
 def _run(experiment: Experiment[Any], config: Config, model: al.HookedModel, root: Path) -> bool:
-    """Run one experiment if it is not complete; whether it came to its end. Errors are printed."""
+    """Run one experiment if it is not complete, and print errors. Returns whether it succeeded."""
     settings = _settings(experiment, config)
     try:
         with exit_cleanly():
@@ -100,11 +100,11 @@ def _run(experiment: Experiment[Any], config: Config, model: al.HookedModel, roo
             print(f"{experiment.name}: computing", flush=True)
             experiment.fill(run, model, settings)
     except SystemExit as end:
-        if end.code == 130:  # stopped from the keyboard: the whole study is
+        if end.code == 130:  # the user has stopped the whole study
             raise
         print(end.code)
         return not end.code
-    except Exception:  # of whatever kind: the other experiments may still do
+    except Exception:  # of any kind: the other experiments are still computed
         traceback.print_exc()
         return False
     return True

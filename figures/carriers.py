@@ -1,15 +1,13 @@
-"""Which MLPs carry the key heads' effects: heads x MLPs, an operation a panel.
+"""Which MLPs carry the key heads' effects: heads x MLPs, one panel per operation.
 
 Reads a run of `experiments/which_mlps_carry_them.py` (the newest of the model, or `--run PATH`) and
-draws it without loading a model. On the left what a head's effect loses when one MLP stays held, in
-the middle what one MLP alone adds to its direct effect, on the right direct and whole effects.
+draws it without loading a model. Left: what a head's effect loses if one MLP is frozen. Middle:
+what one MLP alone adds to the direct effect. Right: the direct effect and the full effect.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-import tyro
 from jaxtyping import Float
 from pandas import DataFrame, Series, concat
 
@@ -21,15 +19,15 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 from figures.maps import KEY, Reading, title
 
 OTHERS = ROLES[3]
-ENOUGH = 5  # MLPs: of fewer, ranks say little
+ENOUGH = 5  # MLPs that a rank correlation needs
 
 
 @dataclass(frozen=True)
-class Found:
+class OperationResult:
     """One operation's results."""
 
     name: str
@@ -39,15 +37,10 @@ class Found:
     writes: Effects
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """The heads of a run and what carries them. Raises RunError where there is none."""
+    """The heads of a run and what carries their effects. Raises RunError if there is no run."""
     run = chosen_run(options, "which_mlps_carry_them")
-    found = [read(run, name) for name in results.WRITES.labels(run)]
+    operations = [read(run, name) for name in results.WRITES.labels(run)]
     return [
         Chart(
             name="carriers",
@@ -55,18 +48,18 @@ def exhibits(options: Options) -> list[Chart]:
             look="Which columns are red in many rows: MLPs through which several heads act. If "
             "the MLPs that a probe sees writing C (Figure 6) are those, the probe has found a "
             "cause and not a by-product.",
-            notes=notes(run, found),
+            notes=notes(run, operations),
             runs=(run,),
-            numbers=numbers(found),
-            figure=draw(run, found),
-            beside=agreement(found),
+            numbers=numbers(operations),
+            figure=draw(run, operations),
+            small_table=agreement(operations),
         )
     ]
 
 
-def read(run: Run, name: str) -> Found:
-    """What a run holds of one operation."""
-    return Found(
+def read(run: Run, name: str) -> OperationResult:
+    """The results of one operation in a run."""
+    return OperationResult(
         name=name,
         distinct=results.MEDIATION.facts(run, name).get("distinct"),
         mediation=results.MEDIATION.load(run, name),
@@ -75,19 +68,19 @@ def read(run: Run, name: str) -> Found:
     )
 
 
-def draw(run: Run, found: list[Found]) -> plotting.Figure:
-    """A panel an operation, a row a head."""
+def draw(run: Run, operations: list[OperationResult]) -> plotting.Figure:
+    """One panel per operation, one row per head."""
     reading = Reading.of({**run.config, "paths": "via_mlps"})
     return plotting.matrix_panels(
-        [_matrix(one, reading) for one in found],
+        [_matrix(operation, reading) for operation in operations],
         colour_title=reading.colour_title,
         unit=reading.unit,
         digits=1 if reading.relative else 2,
-        notes=notes(run, found),
+        notes=notes(run, operations),
     )
 
 
-def notes(run: Run, found: list[Found]) -> list[str]:
+def notes(run: Run, operations: list[OperationResult]) -> list[str]:
     """How to read the figure, and what it was made from."""
     reading = Reading.of({**run.config, "paths": "via_mlps"})
     return [
@@ -99,22 +92,22 @@ def notes(run: Run, found: list[Found]) -> list[str]:
         "Held: the effect with every MLP free, less the effect with this one held at the "
         "reference run. Alone: the effect with this one free, less the direct effect. Neither "
         "adds up to the effect, because MLPs act on what earlier MLPs wrote; "
-        + _interaction_note(found, reading),
+        + _interaction_note(operations, reading),
         "Small print below: cosine of what the MLP adds with the unembedding of C. Spearman's "
         "rank correlation with what is lost, over the MLPs after a head, median of heads with "
-        f"at least {ENOUGH} of them: {_agreement_note(found)}.",
+        f"at least {ENOUGH} of them: {_agreement_note(operations)}.",
     ]
 
 
-def _matrix(found: Found, reading: Reading) -> plotting.Matrix:
-    part = found.mediation
+def _matrix(operation: OperationResult, reading: Reading) -> plotting.Matrix:
+    part = operation.mediation
     layers = tuple(map(str, range(part.but.per_pair.shape[1])))
     carried, conveyed = (_mean(view, reading) for view in (part.carried, part.conveyed))
     ends = np.stack([_mean(part.direct, reading), _mean(part.via_mlps, reading)], axis=1)
-    cosines = curve_of(found.writes, "C").mean()
-    whole = part.via_mlps.mean()
+    cosines = curve_of(operation.writes, "C").mean()
+    effects = part.via_mlps.mean()
     return plotting.Matrix(
-        title=title(found.name, found.distinct),
+        title=title(operation.name, operation.distinct),
         rows=tuple(map(str, part.heads)),
         groups=(
             plotting.Columns(
@@ -128,7 +121,7 @@ def _matrix(found: Found, reading: Reading) -> plotting.Matrix:
             plotting.Columns("added by this MLP alone", layers, conveyed),
             plotting.Columns("effect", ("direct", "all"), ends),
         ),
-        strong=tuple((whole < -KEY).tolist()) if reading.relative else (),
+        strong=tuple((effects < -KEY).tolist()) if reading.relative else (),
         foot="cos" if len(layers) <= 16 else "",
     )
 
@@ -137,30 +130,44 @@ def _mean(effects: Effects, reading: Reading) -> Float[np.ndarray, "*place"]:
     return reading.scale * effects.mean().numpy()
 
 
-def _interaction_note(found: list[Found], reading: Reading) -> str:
-    left = np.concatenate([_mean(one.mediation.interaction, reading) for one in found])
-    whole = np.concatenate([_mean(one.mediation.via_mlps, reading) for one in found])
-    sums = (whole - left[:, 0]).sum() / whole.sum(), (whole - left[:, 1]).sum() / whole.sum()
+def _interaction_note(operations: list[OperationResult], reading: Reading) -> str:
+    interactions = np.concatenate(
+        [_mean(operation.mediation.interaction, reading) for operation in operations]
+    )
+    effects = np.concatenate(
+        [_mean(operation.mediation.via_mlps, reading) for operation in operations]
+    )
+    sums = (
+        (effects - interactions[:, 0]).sum() / effects.sum(),
+        (effects - interactions[:, 1]).sum() / effects.sum(),
+    )
     return (
         f"with the direct effect, what is lost sums to {sums[0]:.1f} times the effect, what is "
         f"added to {sums[1]:.1f} times."
     )
 
 
-def agreement(found: list[Found]) -> DataFrame:
-    """A row a head: Spearman's correlation, over the MLPs after it, of what is carried with the
-    cosine of the write and C, with that less the other answers', and with the MLP's own effect."""
+def agreement(operations: list[OperationResult]) -> DataFrame:
+    """Spearman's correlations of what the MLPs carry, one row per head.
+
+    They are over the MLPs after the head, with three other numbers of these MLPs: the cosine of
+    what an MLP writes with C, this cosine less that with the other digits, and the MLP's effect.
+    """
     rows = []
-    for one in found:
-        c, less = (curve_of(one.writes, "C", less=other).mean().numpy() for other in (None, OTHERS))
-        own = one.effects.mlps.mean().numpy()
-        for head, carried in zip(one.mediation.heads, one.mediation.carried.mean(), strict=True):
-            helped = Series(-carried.numpy()[head.layer :])
-            known = {"C": c, "C less others": less, "MLP's own effect": -own}
+    for operation in operations:
+        c, less = (
+            curve_of(operation.writes, "C", less=other).mean().numpy() for other in (None, OTHERS)
+        )
+        own = operation.effects.mlps.mean().numpy()
+        for head, carried in zip(
+            operation.mediation.heads, operation.mediation.carried.mean(), strict=True
+        ):
+            carried_below = Series(-carried.numpy()[head.layer :])
+            measures = {"C": c, "C less others": less, "MLP's own effect": -own}
             rows.append(
-                {"operation": one.name, "head": str(head), "MLPs": len(helped)}
-                | {name: _rank_correlation(helped, values[head.layer :])
-                   for name, values in known.items()}
+                {"operation": operation.name, "head": str(head), "MLPs": len(carried_below)}
+                | {name: _rank_correlation(carried_below, values[head.layer :])
+                   for name, values in measures.items()}
             )  # fmt: skip
     return DataFrame(rows)
 
@@ -169,26 +176,28 @@ def _rank_correlation(a: Series, b: Float[np.ndarray, " layer"]) -> float:
     return float(a.rank().corr(Series(b).rank()))
 
 
-def _agreement_note(found: list[Found]) -> str:
-    table = agreement(found)
+def _agreement_note(operations: list[OperationResult]) -> str:
+    table = agreement(operations)
     medians = table[table["MLPs"] >= ENOUGH].groupby("operation", sort=False)["C"].median()
     return ", ".join(f"{name} {value:.2f}" for name, value in medians.items()).replace("-", "−")
 
 
-def numbers(found: list[Found]) -> DataFrame:
-    """A row an operation, head and layer, with intervals and the MLP's own numbers."""
+def numbers(operations: list[OperationResult]) -> DataFrame:
+    """One row per operation, head and layer, with intervals and the MLP's own numbers."""
     tables = []
-    for one in found:
-        table = one.mediation.to_dataframe()
-        table.insert(0, "operation", one.name)
+    for operation in operations:
+        table = operation.mediation.to_dataframe()
+        table.insert(0, "operation", operation.name)
         for name, token in (("C", "C"), ("others", OTHERS)):
-            cosines = curve_of(one.writes, token).mean()
+            cosines = curve_of(operation.writes, token).mean()
             table[f"cos_write_{name}"] = [float(cosines[layer]) for layer in table["layer"]]
-        own = one.effects.mlps.mean()
+        own = operation.effects.mlps.mean()
         table["mlp_effect"] = [float(own[layer]) for layer in table["layer"]]
         tables.append(table)
     return concat(tables, ignore_index=True)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "carriers", __doc__)

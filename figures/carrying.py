@@ -1,14 +1,13 @@
-"""Negative transfer: what the loss of the tuned heads costs, before and after tuning.
+"""Negative transfer: what a knockout of the tuned heads costs, before and after tuning.
 
 Reads a run of `experiments/do_tuned_heads_carry_more.py`, without loading a model; prints the table
 and writes it as HTML and its numbers as CSV.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 from jaxtyping import Float
 from pandas import DataFrame
 from torch import Tensor
@@ -18,24 +17,19 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 from figures.tuning import groups, tasks
 
 BEFORE = "before"
 
 
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
-
-
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "do_tuned_heads_carry_more")
     answers = answers_of(run)
     tasks = parts(answers["before"]["whole"])
     rows = [row(answers, chosen, part) for part, chosen in tasks.items()]
-    shown, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
+    cells, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
     return [
         Table(
             name="carrying",
@@ -45,13 +39,13 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=notes(run),
             runs=(run,),
             numbers=numbers,
-            shown=shown,
+            cells=cells,
         )
     ]
 
 
 def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
-    """All answers, by model ("before", or a tuned one) and by set of heads that is knocked out."""
+    """All answers, by model ("before" or a tuned one) and by knocked-out set of heads."""
     stored = results.CARRYING
     return {
         model: {heads: stored.load(run, model, heads) for heads in stored.labels(run, model, None)}
@@ -60,17 +54,17 @@ def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
 
 
 def parts(answers: Answers) -> dict[str, list[bool]]:
-    """The two groups, and each task."""
+    """The questions of the two groups and of each task."""
     return {f"all {name}": inside for name, inside in groups(answers).items()} | tasks(answers)
 
 
 def row(
-    every: Mapping[str, Mapping[str, Answers]], chosen: list[bool], part: str
+    all_answers: Mapping[str, Mapping[str, Answers]], chosen: list[bool], part: str
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """One group or task: as text and as numbers."""
     answers = {
-        model: {heads: one.select(chosen) for heads, one in sets.items()}
-        for model, sets in every.items()
+        model: {heads: model_answers.select(chosen) for heads, model_answers in sets.items()}
+        for model, sets in all_answers.items()
     }
     before = {model: sets for model, sets in answers.items() if model == BEFORE}
     tuned = {model: sets for model, sets in answers.items() if model != BEFORE}
@@ -104,7 +98,7 @@ def row(
 def lost(
     models: Mapping[str, Mapping[str, Answers]], heads: str
 ) -> Float[Tensor, "model question"]:
-    """1 where a question is right with the knockout alone, -1 where without it alone."""
+    """1 if a question is right only with the knockout, -1 if it is right only without it."""
     return torch.stack(
         [sets[heads].correct.double() - sets["whole"].correct.double() for sets in models.values()]
     )
@@ -134,6 +128,8 @@ def notes(run: Run) -> list[str]:
         + (f" Random: mean over {controls} random sets of as many heads." if controls else ""),
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "carrying", __doc__)

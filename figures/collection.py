@@ -51,7 +51,7 @@ from figures.exhibit import Exhibit
 
 @dataclass(frozen=True)
 class Question:
-    """What some figures and tables answer together."""
+    """A question, and the figures and tables that answer it."""
 
     name: str
     title: str
@@ -110,55 +110,60 @@ QUESTIONS = (
     ),
 )
 EXPERIMENTS = {fig12: "which_heads", fig13: probes.EXPERIMENT, fig14: probes.EXPERIMENT}
-"""Of the figures that set several models side by side."""
+"""The experiments of the figures that compare models."""
 OWN_OPTIONS = {fig6: fig6.Options, fig15: fig15.Options, stability: stability.StabilityOptions}
 
 
 @dataclass(frozen=True)
 class Missing:
-    """An exhibit that cannot be drawn, and why."""
+    """An exhibit that cannot be drawn."""
 
     name: str
     title: str
     reason: str
     command: str = ""
-    """Makes what is missing."""
+    """Computes what is missing."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """All that the runs of one model show."""
+    """All figures, tables and claims of one model."""
 
     model: str
     answers: tuple[tuple[Question, tuple[Exhibit | Missing, ...]], ...]
     verdicts: tuple[Verdict, ...]
     failed: tuple[str, ...] = ()
-    """Figures and tables that an error of the program stopped."""
+    """Figures and tables that could not be drawn because of an error of the program."""
 
     @property
     def exhibits(self) -> list[Exhibit]:
-        """Those that can be drawn, in order."""
-        return [one for _, parts in self.answers for one in parts if not isinstance(one, Missing)]
+        """The exhibits that can be drawn, in order."""
+        return [
+            part for _, parts in self.answers for part in parts if not isinstance(part, Missing)
+        ]
 
     @property
     def missing(self) -> list[Missing]:
-        """Those that cannot."""
-        return [one for _, parts in self.answers for one in parts if isinstance(one, Missing)]
+        """The exhibits that cannot be drawn."""
+        return [part for _, parts in self.answers for part in parts if isinstance(part, Missing)]
 
     @property
     def runs(self) -> list[Run]:
-        """Each run once: those of the charts and tables, then those of claims alone."""
-        runs = {run.path.resolve(): run for one in self.exhibits for run in one.runs}
+        """Each run once: first the runs of charts and tables, then the other runs of claims."""
+        runs = {run.path.resolve(): run for exhibit in self.exhibits for run in exhibit.runs}
         for path in (path for verdict in self.verdicts for path in verdict.runs):
             runs.setdefault(path.resolve(), load_run(path))
         return list(runs.values())
 
 
 def study(model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None = None) -> Study:
-    """All exhibits of a model's newest checkpoint, and those that are missing.
+    """All exhibits of a model's newest checkpoint.
 
     Args:
-        n: runs of so many reference prompts per operation; None: of all there are.
+        model: the model's name in the experiments.
+        root: the folder of all runs.
+        beside: other models, for figures of several models.
+        n: use runs of so many reference prompts per operation; None: of all prompts.
     """
     settings = Settings(n=n, weights=newest_weights(model, root))
     answers = []
@@ -167,19 +172,19 @@ def study(model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None
         parts: list[Exhibit | Missing] = []
         for module in question.modules:
             try:
-                of_module = collected(module, model, root, beside, settings=settings)
-            except Exception as error:  # of whatever kind: the other figures are worth their page
+                exhibits = collected(module, model, root, beside, settings=settings)
+            except Exception as error:  # of any kind: the other figures are still drawn
                 traceback.print_exc()
-                of_module = Missing(*_named(module), f"an error of the program: {error!r}")
-                failed.append(of_module.name)
-            parts += [of_module] if isinstance(of_module, Missing) else of_module
+                exhibits = Missing(*_named(module), f"an error of the program: {error!r}")
+                failed.append(exhibits.name)
+            parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
         answers.append((question, tuple(parts)))
     verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
     return Study(model, tuple(answers), tuple(verdicts), tuple(failed))
 
 
 def newest_weights(model: str, root: Path) -> str | None:
-    """The digest of the weights of a model's newest run; None where there is none."""
+    """The digest of the weights of a model's newest run; None if there is no run."""
     experiments = [folder.name for folder in root.glob("*/")]
     runs = [run for name in experiments for run in find_runs(name, model=model, root=root)[:1]]
     newest = max(runs, key=lambda run: run.record.get("ended", ""), default=None)
@@ -198,8 +203,10 @@ def collected(
 
     Args:
         module: one of those in `QUESTIONS`.
-        beside: other models, for figures of several; those without a run are left out.
-        settings: of the runs; the paper's if not given.
+        model: the model's name in the experiments.
+        root: the folder of all runs.
+        beside: other models, for figures of several models; models without a run are left out.
+        settings: the settings of the runs; the paper's if not given.
     """
     settings = settings or Settings()
     try:

@@ -1,4 +1,4 @@
-"""How an exhibit is started from the command line."""
+"""Start an exhibit from the command line."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,8 @@ def command(main: Callable[..., Any], name: str, about: str | None) -> None:
     """Read the command line and run `main`.
 
     Args:
-        main: of the figure.
-        name: of its module.
+        main: the function of the exhibit.
+        name: the name of its module.
         about: the module's docstring.
     """
     with robust_output():

@@ -1,4 +1,4 @@
-"""What every figure and table shares: which run, and where to."""
+"""What every figure and table shares: which run it shows, and where its files go."""
 
 import shlex
 from dataclasses import dataclass, fields
@@ -14,40 +14,40 @@ from experiments.selection import Settings, described
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 
 SHIPPED = Path(__file__).parent / "gallery" / "runs"
-"""Small runs of the reference models that come with the project, where others have none."""
+"""Small runs of the reference models that come with the project."""
 
 
 class NotComputed(RunError):
-    """What a figure needs is not there; `command` makes it."""
+    """A figure's results are missing; `command` computes them."""
 
-    def __init__(self, lacks: str, command: str) -> None:
-        super().__init__(f"{lacks}. Make one: {command}")
+    def __init__(self, reason: str, command: str) -> None:
+        super().__init__(f"{reason}. Make one: {command}")
         self.command = command
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The settings of the run to show: those that were given to the experiment."""
+    """The settings of the run to show, as the experiment had them."""
 
     n: int | None = None
-    """Its distinct reference prompts per operation; all there are if not given."""
+    """Its distinct reference prompts per operation; all if not given."""
     operations: tuple[str, ...] = FOUR
-    """Its calculations."""
+    """Its operations."""
     pairs: Path | None = None
     """Its file of prompts, if it was not made from the templates."""
     keep: str = "correct"
-    """Which prompts it looked at."""
+    """Which prompts it used."""
     settings: tyro.conf.Suppress[Settings | None] = None
-    """Show runs with these settings alone, as a report does."""
+    """Show only runs with these settings, as a report does."""
 
     def demands(self) -> Settings:
-        """What a run must have."""
+        """The settings that a run must have."""
         return self.settings or Settings(self.n, self.operations, self.pairs, self.keep)
 
 
 @dataclass(frozen=True)
 class TableOptions(Sample):
-    """Which run to show, and where to."""
+    """Which run to show, and where its files go."""
 
     model: str = "reference"
     """Show the newest finished run of this model."""
@@ -56,12 +56,12 @@ class TableOptions(Sample):
     out: Path | None = None
     """Where the files go; figures/<model> if not given."""
     root: Path = Path("results")
-    """Where runs are kept."""
+    """The folder of all runs."""
 
 
 @dataclass(frozen=True)
 class Options(TableOptions):
-    """Which run to draw, and where to."""
+    """Which run to draw, and where its files go."""
 
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
@@ -69,7 +69,7 @@ class Options(TableOptions):
 
 @dataclass(frozen=True)
 class ModelOptions(Sample):
-    """Which runs to draw, and where to."""
+    """Which runs to draw, and where their files go."""
 
     models: tuple[str, ...] = ("reference", "reference-mistral")
     """Draw the newest finished run of each, in this order."""
@@ -78,13 +78,13 @@ class ModelOptions(Sample):
     out: Path = Path("figures") / "models"
     """Where the files go."""
     root: Path = Path("results")
-    """Where runs are kept."""
+    """The folder of all runs."""
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
 
 
 def chosen_run(options: TableOptions, experiment: str) -> Run:
-    """The run at `options.run`, or the model's newest. Raises RunError where none can be drawn."""
+    """The run at `options.run`, or the model's newest. Raises RunError if none can be drawn."""
     run = load_run(options.run) if options.run else newest_run(experiment, options)
     if run.experiment != experiment or not run.names:
         raise NotComputed(
@@ -96,7 +96,7 @@ def chosen_run(options: TableOptions, experiment: str) -> Run:
 
 
 def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
-    """The runs to draw. Raises RunError that names each that is missing, with its command."""
+    """The runs to draw. Raises RunError if some are missing; it has the command for each."""
     runs: list[Run] = []
     missing: list[RunError] = []
     sample = {field.name: getattr(options, field.name) for field in fields(Sample)}
@@ -114,11 +114,13 @@ def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
 
 
 def newest_run(experiment: str, options: TableOptions) -> Run:
-    """The newest finished run of a model with the settings of `options`; a shipped one where there
-    is none under the root. Where no settings are given, one with other settings if need be.
+    """The newest finished run of a model with the settings of `options`.
+
+    If there is none under the root, it is a shipped run. If the options have no settings, it can
+    be a run with other settings.
 
     Raises:
-        NotComputed: none; with the command that makes one.
+        NotComputed: there is no such run; the error has the command that makes one.
     """
     settings = options.demands()
     others: dict[Path, tuple[Run, str]] = {}
@@ -144,7 +146,7 @@ def shipped(run: Run) -> bool:
 
 
 def folder_of(run: Run) -> Path:
-    """Where the files of its model go."""
+    """The folder for the files of its model."""
     return Path("figures") / slug(run.config["model"])
 
 

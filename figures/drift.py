@@ -1,14 +1,12 @@
-"""Accuracy over thousands of answers, of the model as it was and of the tuned ones.
+"""Accuracy over thousands of answers, of the model before tuning and of the tuned ones.
 
 Reads a run of `experiments/does_it_drift.py` and draws it without loading a model: HTML that opens
 offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
 
 import numpy as np
-import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -17,24 +15,19 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 COLOURS = (plotting.RED, plotting.BLUE, plotting.TEAL, plotting.OCHRE, plotting.VIOLET)
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """The lines of a run. Raises RunError where there is none."""
+    """The lines of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "does_it_drift")
     answers = {name: results.DRIFT.load(run, name) for name in results.DRIFT.labels(run)}
     table = DataFrame(
-        {"model": name, "first": start, "answers": len(part), "accuracy": part.accuracy}
-        for name, one in answers.items()
-        for start, part in chunks(one, run.config["chunk"])
+        {"model": name, "first": start, "answers": len(chunk), "accuracy": chunk.accuracy}
+        for name, model_answers in answers.items()
+        for start, chunk in chunks(model_answers, run.config["chunk"])
     )
     return [
         Chart(
@@ -50,7 +43,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def chunks(answers: Answers, size: int) -> list[tuple[int, Answers]]:
-    """The answers in their order, `size` at a time, each with its first one's number."""
+    """The answers in their order, `size` at a time, with the index of each chunk's first answer."""
     return [
         (start, answers.select([start <= i < start + size for i in range(len(answers))]))
         for start in range(0, len(answers), size)
@@ -58,15 +51,15 @@ def chunks(answers: Answers, size: int) -> list[tuple[int, Answers]]:
 
 
 def draw(run: Run, answers: Mapping[str, Answers]) -> plotting.Figure:
-    """One chart, a line a model."""
+    """One chart with one line per model."""
     size = run.config["chunk"]
     return plotting.curve_panels(
         [
             plotting.CurvePanel(
                 title="",
                 lines=tuple(
-                    _line(one, size, *style)
-                    for one, style in zip(answers.values(), _styles(answers), strict=True)
+                    _line(model_answers, size, *style)
+                    for model_answers, style in zip(answers.values(), _styles(answers), strict=True)
                 ),
                 y_title="Word problems right",
             )
@@ -99,23 +92,25 @@ def _line(answers: Answers, size: int, name: str, colour: str) -> plotting.Line:
 
 
 def notes(run: Run, answers: Mapping[str, Answers]) -> list[str]:
-    """How to read the figure, and what the trends are."""
-    told = []
-    for one, (name, _) in zip(answers.values(), _styles(answers), strict=True):
-        found = trend(one.correct)
-        low, high = (100 * end for end in found.ci())
-        flat = "flat" if found.flat else "NOT flat"
-        told.append(f"{name} {100 * found.slope:+.1f} [{low:+.1f}, {high:+.1f}], {flat}")
+    """How to read the figure, and the trends."""
+    trends = []
+    for model_answers, (name, _) in zip(answers.values(), _styles(answers), strict=True):
+        model_trend = trend(model_answers.correct)
+        low, high = (100 * end for end in model_trend.ci())
+        flat = "flat" if model_trend.flat else "NOT flat"
+        trends.append(f"{name} {100 * model_trend.slope:+.1f} [{low:+.1f}, {high:+.1f}], {flat}")
     again = "; ".join(
         f"{run.facts(name)['same']} of {run.facts(name)['repeated']}" for name in answers
     )
     return [
         f"Model: {run.config['model']}. Unseen word problems in random order, chunks of "
         f"{run.config['chunk']}, one after another (bands: 95% interval of each).",
-        f"Points a thousand answers [95% interval]: {'; '.join(told)}.",
+        f"Points a thousand answers [95% interval]: {'; '.join(trends)}.",
         f"The first chunk again at the end, answers the same to the letter: {again}.",
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "drift", __doc__)

@@ -1,19 +1,21 @@
 """An exhibit is a figure or a table before it is written: its numbers, its picture and its words.
 
 Every module of an exhibit has a function `exhibits(options)` that returns a list of them. Its
-`main` writes them with `show`, and a report collects them.
+command, which `command_for` makes, writes them; a report collects them.
 """
 
-import html
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_type_hints
 
+import tyro
+from markupsafe import Markup
 from pandas import DataFrame
 
 from arith_lens import plotting
+from arith_lens.plotting.markup import render
 from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import Viewed, save_page
@@ -24,17 +26,17 @@ from figures.common import Formats, folder_of
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Exhibit:
     name: str
-    """Of its files."""
+    """The name of its files, without the ending."""
     title: str
-    """What it is, in one line."""
+    """One line."""
     look: str
-    """What a reader should look for, and what the paper says of it."""
+    """What the reader should look for, and what the paper found."""
     notes: Sequence[str]
-    """How it was made: plain text."""
+    """How to read it and how it was made: plain text."""
     runs: tuple[Run, ...]
-    """What it was made from."""
+    """The runs that it was made from."""
     numbers: DataFrame = field(repr=False)
-    """All of it, for a program."""
+    """All its numbers, for a program."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,32 +44,32 @@ class Chart(_Exhibit):
     """A picture."""
 
     figure: plotting.Figure = field(repr=False)
-    """With `notes` as small print at its foot."""
+    """With `notes` as small print below."""
     vector: plotting.Figure | None = field(default=None, repr=False)
-    """Exhibit instead for SVG and PDF."""
-    beside: DataFrame | None = None
-    """A small table that goes with it."""
+    """The figure for SVG and PDF, if it differs."""
+    small_table: DataFrame | None = None
+    """Printed with the chart, and on the report."""
     views: tuple[Viewed, ...] = ()
-    """To click through, on a page of their own."""
+    """Interactive views, on a page of their own."""
     views_name: str = ""
-    """Of that page's file."""
+    """The name of that page's file."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table(_Exhibit):
     """A table of text."""
 
-    shown: DataFrame = field(repr=False)
-    """The cells as a reader wants them."""
+    cells: DataFrame = field(repr=False)
+    """The cells as text, for a reader."""
     printed: str = field(default="", repr=False)
-    """What a terminal gets instead, where the cells are too long for its lines."""
+    """The text for a terminal, if the cells are too long for its lines."""
 
 
 Exhibit: TypeAlias = Chart | Table
 
 
 class Destination(Protocol):
-    """The option that says where files go."""
+    """Options that say where files go."""
 
     @property
     def out(self) -> Path | None: ...
@@ -79,49 +81,70 @@ Options = TypeVar("Options", bound=Destination)
 def show(
     exhibits: Callable[[Options], Sequence[Exhibit]], options: Options, formats: Formats = ()
 ) -> None:
-    """Draw, write and print what was written; where nothing can be drawn, end with the reason."""
+    """Draw and write the exhibits, and print the files; if that fails, exit with the reason."""
     try:
-        of_module = exhibits(options)
+        module_exhibits = exhibits(options)
     except RunError as error:
         sys.exit(str(error))
-    for one in map(named_by_settings, of_module):
-        folder = options.out or folder_of(one.runs[0])
+    for exhibit in map(named_by_settings, module_exhibits):
+        folder = options.out or folder_of(exhibit.runs[0])
         try:
-            write(one, folder, formats)
+            write(exhibit, folder, formats)
         except BrokenPipeError:
             raise
         except (OSError, RunError) as error:
             sys.exit(
-                f"{one.name} is not drawn: {error}\nThe run is unharmed. Free some space, or "
+                f"{exhibit.name} is not drawn: {error}\nThe run is unharmed. Free some space, or "
                 f"choose another --out, and draw again: files in {folder} may be of an earlier "
                 "drawing."
             )
 
 
-def named_by_settings(one: Exhibit) -> Exhibit:
-    """With the settings in the names of its files, where they are not the paper's."""
-    ending = next(filter(None, map(suffix, one.runs)), "")
-    if isinstance(one, Chart):
-        one = replace(one, views_name=one.views_name and one.views_name + ending)
-    return replace(one, name=one.name + ending)
+def command_for(exhibits: Callable[[Options], Sequence[Exhibit]]) -> Callable[[Options], None]:
+    """The function that the command line calls: it shows the exhibits of a module.
+
+    Its options are those of `exhibits`.
+    """
+    options_class: Any = get_type_hints(exhibits)["options"]
+
+    def main(options: Annotated[options_class, tyro.conf.arg(name="")]) -> None:  # pyright: ignore
+        """Draw and write the exhibits, and print what was written."""
+        show(exhibits, options, getattr(options, "formats", ()))
+
+    return main
 
 
-def write(one: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
-    """The numbers, the HTML and a chart's static pictures; prints a table, and a line for each
-    file, a line more where one is missing. Raises OSError or RunError where the disk refuses."""
+def named_by_settings(exhibit: Exhibit) -> Exhibit:
+    """The exhibit, with settings that are not the paper's in the names of its files."""
+    ending = next(filter(None, map(suffix, exhibit.runs)), "")
+    if isinstance(exhibit, Chart):
+        exhibit = replace(exhibit, views_name=exhibit.views_name and exhibit.views_name + ending)
+    return replace(exhibit, name=exhibit.name + ending)
+
+
+def write(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
+    """Write the numbers, the HTML and a chart's static pictures; return their paths.
+
+    Prints a table, the path of each file, and a line if pictures cannot be drawn.
+
+    Raises:
+        OSError, RunError: a file cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = folder / f"{one.name}.csv"
-    if isinstance(one, Table):
-        table = one.printed or one.shown.to_string(index=False)
-        print(f"{one.title}\n\n{table}\n", *one.notes, "", sep="\n")
-        page = folder / f"{one.name}.html"
-        write_file(page, _page(one).encode())
+    numbers = folder / f"{exhibit.name}.csv"
+    if isinstance(exhibit, Table):
+        table = exhibit.printed or exhibit.cells.to_string(index=False)
+        print(f"{exhibit.title}\n\n{table}\n", *exhibit.notes, "", sep="\n")
+        page = folder / f"{exhibit.name}.html"
+        cells = html_table(exhibit.cells)
+        text = render(_PAGE, title=exhibit.title, table=cells, notes=exhibit.notes)
+        write_file(page, text.encode())
         files = [page]
     else:
-        if one.beside is not None:
-            print(one.beside.to_string(index=False))
-        files = _draw(one, folder, formats)
-    write_file(numbers, one.numbers.to_csv(index=False).encode())
+        if exhibit.small_table is not None:
+            print(exhibit.small_table.to_string(index=False))
+        files = _draw(exhibit, folder, formats)
+    write_file(numbers, exhibit.numbers.to_csv(index=False).encode())
     print(numbers, *files, sep="\n")
     return [numbers, *files]
 
@@ -141,25 +164,22 @@ def _draw(chart: Chart, folder: Path, formats: Formats) -> list[Path]:
     return files
 
 
-def _page(table: Table) -> str:
-    title = html.escape(table.title)
-    small = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style><h1>{title}</h1>{html_table(table.shown)}{small}</html>\n"
-    )
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{{ title }}</title>
+<style>
+body { font: 14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;
+  color: #1f2430; max-width: 1100px; margin: 32px auto; padding: 0 16px }
+h1 { font-size: 17px }
+table { border-collapse: collapse; border-top: 1.5px solid; border-bottom: 1.5px solid;
+  margin: 14px 0 }
+th { border-bottom: 1px solid; font-weight: 600 }
+th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top }
+p { color: #6b7280; font-size: 12px; margin: 4px 0 }
+</style>
+<h1>{{ title }}</h1>{{ table }}{% for note in notes %}<p>{{ note }}</p>{% endfor %}</html>
+"""
 
 
-def html_table(shown: DataFrame) -> str:
-    """Cells as text, with nothing in them read as HTML."""
-    return shown.to_html(index=False, border=0, justify="left", escape=True)
-
-
-_STYLE = (
-    "body{font:14px/1.45 'Open Sans','Helvetica Neue',Arial,'Liberation Sans',sans-serif;"
-    "color:#1f2430;max-width:1100px;margin:32px auto;padding:0 16px}h1{font-size:17px}"
-    "table{border-collapse:collapse;border-top:1.5px solid;border-bottom:1.5px solid;"
-    "margin:14px 0}th{border-bottom:1px solid;font-weight:600}"
-    "th,td{padding:4px 14px 4px 0;text-align:left;vertical-align:top}"
-    "p{color:#6b7280;font-size:12px;margin:4px 0}"
-)
+def html_table(cells: DataFrame) -> Markup:
+    """A table of the cells, as escaped text."""
+    return Markup(cells.to_html(index=False, border=0, justify="left", escape=True))

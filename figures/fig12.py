@@ -1,15 +1,13 @@
-"""Figure 12: the maps of several models, a row a model, an operation a column, on one colour scale.
+"""Figure 12: the maps of several models on one colour scale, one row per model.
 
 Reads the newest run of `experiments/which_heads.py` of each model (or `--runs PATH PATH`) and draws
-them without loading a model. Each map has its own model's layers and heads; a colour means the same
-in all of them.
+them without loading a model, with one column per operation. Each map has its own model's layers and
+heads; a colour means the same in all maps.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -17,7 +15,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
 from figures.command import command
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 _SPAN = 320  # pixels of a map's longer side: four fit on a page
 _N_LABELS = 6
@@ -32,13 +30,8 @@ class Row:
     measured: dict[str, maps.Measured]
 
 
-def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: common.ModelOptions) -> list[Chart]:
-    """The maps of several models. Raises RunError as `chosen_rows`."""
+    """The maps of several models. Raises RunError like `chosen_rows`."""
     rows = chosen_rows(options)
     operations = list(dict.fromkeys(name for row in rows for name in row.measured))
     return [
@@ -61,15 +54,15 @@ def chosen_rows(options: common.ModelOptions) -> list[Row]:
     """The runs to compare.
 
     Raises:
-        RunError: runs are missing (all of them are named, each with the command that makes it), or
-            they were measured in different ways.
+        RunError: runs are missing, or they were measured with different settings. The error names
+            all missing runs, each with the command that makes it.
     """
     runs = common.chosen_runs(options, "which_heads")
     for setting in _SHARED:
-        found = {run.path.name: run.config.get(setting) for run in runs}
-        if len(set(found.values())) > 1:
+        values = {run.path.name: run.config.get(setting) for run in runs}
+        if len(set(values.values())) > 1:
             raise RunError(
-                f"expected runs with one {setting}, found {found}. Choose some: --runs PATH PATH"
+                f"expected runs with one {setting}, found {values}. Choose some: --runs PATH PATH"
             )
     return [
         Row(run, {name: maps.measure(run, name) for name in results.MAP.labels(run)})
@@ -78,7 +71,7 @@ def chosen_rows(options: common.ModelOptions) -> list[Row]:
 
 
 def numbers(rows: Sequence[Row]) -> DataFrame:
-    """The figure as a table: a row a model, component and operation."""
+    """The figure as a table, one row per model, component and operation."""
     tables = []
     for row in rows:
         table = maps.numbers(list(row.measured.values()))
@@ -119,7 +112,7 @@ def _heading(row: Row) -> str:
 
 
 def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
-    """The small print: how to read the figure, what each row was made from, what is not there."""
+    """The small print: how to read the figure, the data of each row, missing operations."""
     lines = [maps.reading_note(maps.Reading.of(rows[0].run.config))]
     for row in rows:
         config = row.run.config
@@ -130,6 +123,8 @@ def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
         lines += maps.paper_notes(maps.Reading.of(config).paper, list(row.measured))
     return lines
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig12", __doc__)

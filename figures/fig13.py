@@ -1,25 +1,16 @@
 """Figure 13: the operands in what MLPs read, in several models and operations.
 
 Reads the newest run of `experiments/what_do_mlps_add.py` of each model (or `--runs PATH PATH`) and
-draws them without loading a model, on relative depth where the models have several.
+draws them without loading a model, on relative depth if the models' depths differ.
 """
-
-from typing import Annotated
-
-import tyro
 
 from figures import common, probes
 from figures.command import command
-from figures.exhibit import Chart, show
-
-
-def main(options: Annotated[common.ModelOptions, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
+from figures.exhibit import Chart, command_for
 
 
 def exhibits(options: common.ModelOptions) -> list[Chart]:
-    """The curves of several models. Raises RunError where a run is missing."""
+    """The curves of several models. Raises RunError if a run is missing."""
     return [
         probes.models_chart(
             options,
@@ -31,6 +22,8 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
         )
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig13", __doc__)

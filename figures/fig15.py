@@ -7,10 +7,8 @@ their names in their cells.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -18,7 +16,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
 from figures.command import command
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 MEAN = "mean"
 _MANY = 16  # the most layers or heads for which cells are large
@@ -33,13 +31,8 @@ class Options(common.Options):
     """The operation to draw, or the mean over all in the run."""
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """One large map. Raises RunError where there is no run, or it lacks the operation."""
+    """One large map. Raises RunError if there is no run, or if it lacks the operation."""
     run = common.chosen_run(options, "which_heads")
     measured = chosen_operations(run, options.operation)
     return [
@@ -58,7 +51,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:
-    """The operation, or all where their mean is asked for. Raises RunError if it is not there."""
+    """The operation, or all for their mean. Raises RunError if the run lacks the operation."""
     operations = results.MAP.labels(run)
     if operation not in (MEAN, *operations):
         raise RunError(
@@ -70,7 +63,7 @@ def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:
 
 
 def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
-    """The operations' means, each operation counting the same; no interval is known for it."""
+    """The mean over operations, with equal weights; it has no intervals."""
 
     def mean(parts: Sequence[maps.Statistics]) -> maps.Statistics:
         values = np.mean([part.values for part in parts], axis=0)
@@ -86,7 +79,7 @@ def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
 
 
 def numbers(measured: Sequence[maps.Measured]) -> DataFrame:
-    """The figure as a table; with the mean, if there is more than one operation."""
+    """The figure as a table; if there are several operations, with their mean."""
     table = maps.numbers(measured)
     return (
         table
@@ -127,7 +120,7 @@ def draw(run: Run, measured: Sequence[maps.Measured], *, vector: bool = False) -
 
 
 def _texts(base: plotting.Panel, digits: int) -> tuple[tuple[str, ...], ...]:
-    """Each cell's number, below the head's name where it is outlined."""
+    """Each cell's number; if the head is outlined, its name stands above."""
     named = {(mark.row, mark.column) for mark in base.marks}
     return tuple(
         tuple(
@@ -142,13 +135,13 @@ def _texts(base: plotting.Panel, digits: int) -> tuple[tuple[str, ...], ...]:
 def _digits(limit: float) -> int:
     """Digits after the point for numbers up to about `limit`: 1 for 15, 2 for 5, 3 for 0.2.
 
-    No more than 4, which is what a cell has room for.
+    At most 4, so that a number fits into its cell.
     """
     return min(max(2 - int(np.floor(np.log10(limit))), 1), 4)
 
 
 def _number(value: float, digits: int) -> str:
-    """`−13.2`, `+1.2`; `0` where no digit is left."""
+    """`−13.2`, `+1.2`; `0` if it rounds to zero."""
     text = f"{value:+.{digits}f}"
     return text.replace("-", "−") if float(text) else "0"
 
@@ -163,7 +156,10 @@ def _title(measured: Sequence[maps.Measured]) -> str:
 def _hover(
     measured: Sequence[maps.Measured], reading: maps.Reading
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, str]]:
-    """Further numbers of heads and MLPs with their templates: each operation's mean if several."""
+    """More numbers of heads and MLPs, and their hover templates.
+
+    If there are several operations, they are the mean of each.
+    """
     if len(measured) == 1:
         (part,) = measured
         further = (reading.scale * part.heads.values, reading.scale * part.mlps.values)
@@ -191,6 +187,8 @@ def notes(run: Run, measured: Sequence[maps.Measured]) -> list[str]:
         lines[1] += f" Each operation counts the same; references: {counts}."
     return lines + maps.paper_notes(reading.paper, [part.name for part in measured])
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig15", __doc__)

@@ -4,25 +4,16 @@ Reads a run of `experiments/where_do_they_look.py` (the model's newest, or `--ru
 draws it without loading a model.
 """
 
-from typing import Annotated
-
-import tyro
-
 from figures import patterns
 from figures.command import command
 from figures.common import Options
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 SAYS = "Heads that are operator heads in one operation at least, on one sentence with each word."
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """The patterns of a run. Raises RunError where there is none."""
+    """The patterns of a run. Raises RunError if there is no run."""
     return [
         patterns.chart(
             options,
@@ -35,6 +26,8 @@ def exhibits(options: Options) -> list[Chart]:
         )
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig16", __doc__)

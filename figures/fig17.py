@@ -4,9 +4,6 @@ Reads a run of `experiments/like_a_computer.py` (the newest one of the model, or
 draws it without loading a model.
 """
 
-from typing import Annotated
-
-import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -15,7 +12,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 COLOURS = {
     "C": plotting.BLUE,
@@ -25,13 +22,8 @@ COLOURS = {
 }
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """The run's sums. Raises RunError where there is none."""
+    """The sums of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "like_a_computer")
     return [
         Chart(
@@ -49,7 +41,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def draw(run: Run) -> plotting.Figure:
-    """A row a prompt: base 2 and base 10 on the left, the model's layers on the right."""
+    """One row per prompt: base 2 and base 10 on the left, the model's layers on the right."""
     parts = []
     for name in results.SUM.labels(run):
         facts = results.SUM.facts(run, name)
@@ -85,7 +77,7 @@ def notes(run: Run) -> list[str]:
 
 
 def winners(run: Run, name: str) -> list[tuple[int, str]]:
-    """Of each layer, the digit and what it is."""
+    """The digit that each layer writes most, and its class."""
     facts = results.SUM.facts(run, name)
     digits = results.SUM.load(run, name).per_pair[..., 0].argmax(1).tolist()
     return [(digit, _kind(digit, facts)) for digit in digits]
@@ -109,7 +101,7 @@ def _table(sum_: ColumnAddition) -> tuple[str, ...]:
 
 
 def numbers(run: Run) -> DataFrame:
-    """A row a prompt and layer."""
+    """One row per prompt and layer."""
     rows = []
     for name in results.SUM.labels(run):
         facts = results.SUM.facts(run, name)
@@ -118,6 +110,8 @@ def numbers(run: Run) -> DataFrame:
             rows.append({**keys, "layer": layer, "winner": digit, "class": kind})
     return DataFrame(rows)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig17", __doc__)

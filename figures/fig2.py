@@ -1,15 +1,12 @@
-"""Figure 2: what every head and MLP does to the logit of the right answer, an operation a panel.
+"""Figure 2: what every head and MLP does to the logit of the right answer, by operation.
 
 Reads a run of `experiments/which_heads.py` (the newest one of the model, or `--run PATH`) and draws
 it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or Chromium is
-found, and the numbers as CSV. Several models on one scale: `figures/fig12.py`; every number in its
-cell: `figures/fig15.py`.
+found, and the numbers as CSV. `figures/fig12.py` draws several models on one scale,
+`figures/fig15.py` prints every number in its cell.
 """
 
 from collections.abc import Sequence
-from typing import Annotated
-
-import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import Run
@@ -17,16 +14,11 @@ from experiments import results
 from figures import maps
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
+from figures.exhibit import Chart, command_for
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The maps of all operations of a run. Raises RunError where there is none."""
+    """The maps of all operations of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "which_heads")
     measured = [maps.measure(run, name) for name in results.MAP.labels(run)]
     return [
@@ -46,7 +38,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def draw(run: Run, measured: Sequence[maps.Measured], *, vector: bool = False) -> plotting.Figure:
-    """The figure, two panels a row; `vector` for SVG and PDF."""
+    """One panel per operation, two in a row; `vector` for SVG and PDF."""
     reading = maps.Reading.of(run.config)
     return plotting.panels(
         [maps.panel(part, reading) for part in measured],
@@ -71,6 +63,8 @@ def notes(run: Run) -> list[str]:
         *maps.paper_notes(reading.paper, results.MAP.labels(run)),
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig2", __doc__)

@@ -6,11 +6,9 @@ is found, and the numbers as CSV.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
 
 import numpy as np
 import torch
-import tyro
 from pandas import concat
 
 from arith_lens import plotting
@@ -20,7 +18,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 MEASURES = ("Accuracy", "Mean p(C)")
 CONTROLS = {"random": ("random", plotting.NOTE), "matched": ("same layers", plotting.BLUE)}
@@ -30,13 +28,8 @@ ALONE = {  # (name, colour, dash)
 }
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """The curves of a run. Raises RunError where there is none."""
+    """The curves of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "are_they_needed")
     names = run.config["operations"]
     curves = {name: results.CURVES.load(run, name) for name in names}
@@ -60,7 +53,7 @@ def exhibits(options: Options) -> list[Chart]:
 def draw(
     run: Run, curves: Mapping[str, KnockoutCurves], effects: Mapping[str, Effects]
 ) -> plotting.Figure:
-    """Accuracy above, p(C) below, an operation a column."""
+    """Accuracy above, p(C) below, one column per operation."""
     n_heads = next(iter(effects.values())).mean().numel()
     return plotting.curve_panels(
         [
@@ -90,7 +83,7 @@ def _panel(
 
 
 def _lines(curves: KnockoutCurves, row: int) -> tuple[plotting.Line, ...]:
-    """The curves of one measure: controls first, so that the effect order lies on top."""
+    """The curves of one measure. The controls come first, so that the effect order is on top."""
     lines = [
         range_line(curves.starting(f"{prefix} "), *style, measure=row)
         for prefix, style in CONTROLS.items()
@@ -112,7 +105,7 @@ def _percent(curve: KnockoutCurve, row: int) -> np.ndarray:
 
 
 def _points(curve: KnockoutCurve, effects: Effects, line: int) -> tuple[plotting.Point, ...]:
-    """The key heads, and where nine tenths of the whole drop are reached."""
+    """The number of key heads, and the number of heads that cause 90% of the drop."""
     n_key, n_heads = len(key_heads(effects)), effects.mean().numel()
     accuracy = curve.accuracy()
     done = float(accuracy[0] - 0.9 * (accuracy[0] - accuracy.min()))
@@ -139,6 +132,8 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
         "knockout costs. Marked: the key heads (effect below −5%), and nine tenths of the drop.",
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig3", __doc__)

@@ -1,14 +1,11 @@
 """Figure 4: the likeliest next tokens before and after the key heads are knocked out.
 
 Reads a run of `experiments/what_comes_instead.py` (the newest one of the model, or `--run PATH`)
-and draws it without loading a model. Each kind of prompt shows the first that was drawn and is
-answered right with every head in place; the small print says how many of all are.
+and draws it without loading a model. For each kind, it shows the first prompt that is answered
+right with every head in place. The small print has the share of right answers.
 """
 
-from typing import Annotated
-
 import torch
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -17,7 +14,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 KINDS = {
     "word_problem": "Word problems",
@@ -27,13 +24,8 @@ KINDS = {
 }
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """One prompt of each kind. Raises RunError where there is no run."""
+    """One prompt of each kind. Raises RunError if there is no run."""
     run = chosen_run(options, "what_comes_instead")
     return [
         Chart(
@@ -50,19 +42,19 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def draw(run: Run) -> plotting.Figure:
-    """A row a kind of prompt, before on the left and after on the right."""
+    """One row per kind of prompt, before on the left and after on the right."""
     parts = []
     for kind in KINDS:
         before, after, answers = read(run, kind)
         right = before.ids[:, 0] == answers
         if right.any():
-            shown = int(right.nonzero()[0])
+            prompt = int(right.nonzero()[0])
             parts.append(
                 plotting.NextTokens(
-                    prompt=before.prompts[shown],
-                    before=_ranking(before, shown),
-                    after=_ranking(after, shown),
-                    answer=before.pieces[shown][0],
+                    prompt=before.prompts[prompt],
+                    before=_ranking(before, prompt),
+                    after=_ranking(after, prompt),
+                    answer=before.pieces[prompt][0],
                 )
             )
     heads = results.NEXT_TOKENS.facts(run, "word_problem", "before")["heads"]
@@ -78,8 +70,10 @@ def notes(run: Run) -> list[str]:
     shares = []
     for kind, title in KINDS.items():
         before, after, answers = read(run, kind)
-        was, is_ = (_share(said.ids[:, 0] == answers) for said in (before, after))
-        shares.append(f"{title}: {was} right before, {is_} after")
+        share_before, share_after = (
+            _share(tokens.ids[:, 0] == answers) for tokens in (before, after)
+        )
+        shares.append(f"{title}: {share_before} right before, {share_after} after")
     heads = results.NEXT_TOKENS.facts(run, "word_problem", "before")["heads"]
     return [
         f"Model: {run.config['model']}. Knocked out: "
@@ -94,7 +88,7 @@ def notes(run: Run) -> list[str]:
 
 
 def read(run: Run, kind: str) -> tuple[NextTokens, NextTokens, torch.Tensor]:
-    """What was said before and after, and the tokens that would have been right."""
+    """The next tokens before and after, and the right tokens."""
     before, after = (results.NEXT_TOKENS.load(run, kind, when) for when in ("before", "after"))
     answers = results.NEXT_TOKENS.facts(run, kind, "before")["answers"]
     return before, after, torch.tensor(answers)
@@ -104,21 +98,23 @@ def numbers(run: Run) -> DataFrame:
     """The top five of every prompt, before and after."""
     tables = []
     for kind in KINDS:
-        for when, said in zip(("before", "after"), read(run, kind)[:2], strict=True):
-            table = said.to_dataframe()
+        for when, tokens in zip(("before", "after"), read(run, kind)[:2], strict=True):
+            table = tokens.to_dataframe()
             table.insert(0, "kind", kind)
             table.insert(1, "when", when)
             tables.append(table)
     return concat(tables, ignore_index=True)
 
 
-def _ranking(said: NextTokens, prompt: int) -> plotting.Ranking:
-    return plotting.Ranking(said.pieces[prompt], said.probabilities[prompt].double().numpy())
+def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
+    return plotting.Ranking(tokens.pieces[prompt], tokens.probabilities[prompt].double().numpy())
 
 
 def _share(right: torch.Tensor) -> str:
     return f"{right.float().mean():.0%}"
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig4", __doc__)

@@ -5,11 +5,8 @@ draws it without loading a model: HTML that opens offline, PNG, SVG and PDF wher
 is found, and the numbers as CSV.
 """
 
-from typing import Annotated
-
 import numpy as np
 import torch
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -19,7 +16,7 @@ from arith_lens.views import HeadMap, head_map
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 GROUPS = {
     "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
@@ -27,17 +24,12 @@ GROUPS = {
     "other": ("Other strong heads", plotting.NOTE, ()),
     "random": ("Random heads", plotting.NOTE, ()),
 }
-"""Of each row: its name, colour, and the roles that it is known by."""
+"""The name and colour of each row, and the roles that define its heads."""
 NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """The bars of a run, and its page of every head. Raises RunError where there is none."""
+    """The bars of a run, and its page of every head. Raises RunError if there is no run."""
     run = chosen_run(options, "where_do_they_look")
     looks = {name: results.ROLE_ATTENTION.load(run, name) for name in run.config["operations"]}
     control = {name: results.RANDOM_ATTENTION.load(run, name) for name in looks}
@@ -59,7 +51,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def every_head(run: Run) -> HeadMap:
-    """A map of the first operation's effects, on which a click shows where that head looks."""
+    """A map of the first operation's effects; a click shows where that head looks."""
     operation = run.config["operations"][0]
     effects = results.MAP.load(run, operation).heads.mean()
     patterns = results.PATTERNS.load(run, "all")
@@ -75,7 +67,7 @@ def every_head(run: Run) -> HeadMap:
 
 
 def draw(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> plotting.Figure:
-    """A row a kind of heads, a column an operation."""
+    """One row per kind of heads, one column per operation."""
     panels = []
     for kind in GROUPS:
         for operation in looks:
@@ -98,7 +90,7 @@ def heads_of(run: Run, operation: str, source: Effects, kind: str) -> list[str]:
 
 
 def over_heads(source: Effects, heads: list[str]) -> Effects:
-    """The mean over some heads, pair by pair, axes ("role",)."""
+    """The mean over some heads for each pair, with axes ("role",)."""
     assert source.labels is not None
     rows = torch.tensor([source.labels["head"].index(head) for head in heads])
     return Effects(
@@ -140,19 +132,19 @@ def _panel(
 
 
 def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
-    """The operation above the first row; then the heads, key heads in bold."""
+    """The heads, key heads in bold; in the first row after the operation."""
     key = results.ROLE_ATTENTION.facts(run, operation)["key"]
     if kind == "random":
         return f"<span style='font-size:11px'>{len(heads)} heads</span>"
     named = ", ".join(f"<b>{head}</b>" if head in key else head for head in heads[:4])
     more = f" +{len(heads) - 4}" if len(heads) > 4 else ""
-    shown = f"<span style='font-size:11px'>{named or 'none'}{more}</span>"
+    heads_text = f"<span style='font-size:11px'>{named or 'none'}{more}</span>"
     name = f"{plotting.plain(operation.capitalize())}  " if kind == next(iter(GROUPS)) else ""
-    return name + shown
+    return name + heads_text
 
 
 def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> DataFrame:
-    """Each head's mean weight on each role, a row a head and role; random heads too."""
+    """Mean weights, one row per head and role; random heads too."""
     tables = []
     for operation, source in looks.items():
         facts, table = results.ROLE_ATTENTION.facts(run, operation), source.to_dataframe()
@@ -184,6 +176,8 @@ def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
         "A and B; operator head: to the operator. Random: as many other heads." + none,
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig5", __doc__)

@@ -6,10 +6,8 @@ is found, and the numbers as CSV.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-import tyro
 from pandas import concat
 
 from arith_lens import plotting
@@ -18,7 +16,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, probes
 from figures.command import command
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 DIGITS = tuple(str(digit) for digit in range(10))
 
@@ -31,13 +29,8 @@ class Options(common.Options):
     """Which of the run's operations; the first, addition, if not given."""
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """One operation. Raises RunError where there is no run, or it lacks the operation."""
+    """One operation. Raises RunError if there is no run, or if it lacks the operation."""
     run = common.chosen_run(options, probes.EXPERIMENT)
     operation = options.operation or run.config["operations"][0]
     if operation not in run.config["operations"]:
@@ -110,6 +103,8 @@ def notes(run: Run, operation: str) -> list[str]:
         f"A = {case['a']}, B = {case['b']}; framed: the answer, {case['c']}.",
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig6", __doc__)

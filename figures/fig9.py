@@ -1,14 +1,12 @@
 """Figure 9: the likeliest next tokens with the calculation, and without it.
 
 Reads a run of `experiments/what_the_calculation_does.py` (the newest one of the model, or `--run
-PATH`) and draws it without loading a model. Each kind of prompt shows one pair, drawn at random by
-the run's seed: nobody has chosen it.
+PATH`) and draws it without loading a model. For each kind of prompt, it shows one pair, which is
+drawn at random by the run's seed.
 """
 
 import random
-from typing import Annotated
 
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -18,7 +16,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 KINDS = {
     **{name: name.capitalize() for name in FOUR},
@@ -28,13 +26,8 @@ KINDS = {
 SIDES = ("reference", "counterfactual")
 
 
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: Options) -> list[Chart]:
-    """One pair of each kind. Raises RunError where there is no run."""
+    """One pair of each kind. Raises RunError if there is no run."""
     run = chosen_run(options, "what_the_calculation_does")
     return [
         Chart(
@@ -51,7 +44,7 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def draw(run: Run) -> plotting.Figure:
-    """A row a kind: the reference on the left, its counterfactual on the right."""
+    """One row per kind: the reference on the left, its counterfactual on the right."""
     return plotting.next_token_panels(
         [_part(run, kind) for kind in KINDS],
         names=("with the calculation", "without it"),
@@ -61,9 +54,11 @@ def draw(run: Run) -> plotting.Figure:
 
 def notes(run: Run) -> list[str]:
     """How to read the figure, and what it was made from."""
-    kept = "(where any is answered right, of those) " if run.config["keep"] == "correct" else ""
+    filter_note = (
+        "(where any is answered right, of those) " if run.config["keep"] == "correct" else ""
+    )
     return [
-        f"Model: {run.config['model']}. Of each kind, one pair {kept}drawn at random (seed "
+        f"Model: {run.config['model']}. Of each kind, one pair {filter_note}drawn at random (seed "
         f"{run.config['seed']}). Blue: the right answer of the calculation.",
         "Means over all pairs, wordings weighed equally: p(C) with the calculation → without it, "
         "and how often C is still the likeliest token without it.",
@@ -73,34 +68,34 @@ def notes(run: Run) -> list[str]:
 
 def _part(run: Run, kind: str) -> plotting.NextTokens:
     before, after = read(run, kind)
-    shown = example(run, kind)
-    right = results.LIKELIEST.facts(run, kind, "reference")["answers"][shown]
+    pair = example(run, kind)
+    right = results.LIKELIEST.facts(run, kind, "reference")["answers"][pair]
     answer = next(
         (
             piece
-            for said in (before, after)
-            for i, piece in zip(said.ids[shown].tolist(), said.pieces[shown], strict=True)
+            for tokens in (before, after)
+            for i, piece in zip(tokens.ids[pair].tolist(), tokens.pieces[pair], strict=True)
             if i == right
         ),
         "",
     )
     return plotting.NextTokens(
-        prompt=before.prompts[shown],
-        before=_ranking(before, shown),
-        after=_ranking(after, shown),
+        prompt=before.prompts[pair],
+        before=_ranking(before, pair),
+        after=_ranking(after, pair),
         answer=answer,
-        prompt_after=after.prompts[shown],
+        prompt_after=after.prompts[pair],
     )
 
 
 def example(run: Run, kind: str) -> int:
-    """The pair that is shown, from the run's seed and the kind's name alone."""
+    """The pair that is shown; only the run's seed and the kind's name decide it."""
     n_pairs = results.LIKELIEST.facts(run, kind, "reference")["pairs"]
     return int(random.Random(f"{kind} {run.config['seed']}").random() * n_pairs)
 
 
 def read(run: Run, kind: str) -> tuple[NextTokens, NextTokens]:
-    """What is said after references and counterfactuals."""
+    """The next tokens after references and after counterfactuals."""
     before, after = (results.LIKELIEST.load(run, kind, side) for side in SIDES)
     return before, after
 
@@ -122,17 +117,19 @@ def numbers(run: Run) -> DataFrame:
     """The likeliest tokens of every prompt on both sides."""
     tables = []
     for kind in KINDS:
-        for side, said in zip(SIDES, read(run, kind), strict=True):
-            table = said.to_dataframe()
+        for side, tokens in zip(SIDES, read(run, kind), strict=True):
+            table = tokens.to_dataframe()
             table.insert(0, "kind", kind)
             table.insert(1, "side", side)
             tables.append(table)
     return concat(tables, ignore_index=True)
 
 
-def _ranking(said: NextTokens, prompt: int) -> plotting.Ranking:
-    return plotting.Ranking(said.pieces[prompt], said.probabilities[prompt].double().numpy())
+def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
+    return plotting.Ranking(tokens.pieces[prompt], tokens.probabilities[prompt].double().numpy())
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "fig9", __doc__)

@@ -1,14 +1,13 @@
-"""What each method gains in mathematics against what it loses elsewhere, at every rate of the grid.
+"""What each method gains in mathematics and loses elsewhere, at every rate of the grid.
 
 Reads a run of `experiments/does_tuning_help` (Table 1) and draws it without loading a model: HTML
 that opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import tyro
 from pandas import DataFrame
 
 from arith_lens import plotting
@@ -16,7 +15,7 @@ from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import Run
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 from figures.tuning import EXPERIMENT, METHODS, Row, answers_before, by_rate, chosen_rows, groups
 
 COLOURS = {
@@ -26,16 +25,11 @@ COLOURS = {
     "random": plotting.OCHRE,
 }
 NEAR = 25.0
-"""Points of generic loss that the second chart shows."""
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
+"""The largest generic loss that the second chart shows, in points."""
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """Every rate of Table 1. Raises RunError where there is no run, or it lacks the table."""
+    """Every rate of Table 1. Raises RunError if there is no run, or if it lacks the table."""
     run = chosen_run(options, EXPERIMENT)
     chosen = chosen_rows(run, 1)
     every = by_rate(run)
@@ -58,12 +52,12 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def changes(before: Answers, row: Row) -> dict[str, OverSeeds]:
-    """Of word problems and of generic tasks."""
+    """The changes of word problems and of generic tasks."""
     return {name: row.change(before, chosen) for name, chosen in groups(before).items()}
 
 
 def records(before: Answers, rates: Mapping[float, Row], chosen: float) -> list[dict[str, Any]]:
-    """A line a training: both changes in points."""
+    """One line per training: both changes in points."""
     return [
         {
             "method": row.key[0],
@@ -84,7 +78,7 @@ def records(before: Answers, rates: Mapping[float, Row], chosen: float) -> list[
 def draw(
     run: Run, before: Answers, chosen: Sequence[Row], rates: Mapping[Any, Mapping[float, Row]]
 ) -> plotting.Figure:
-    """All rates on the left; on the right those that lose little."""
+    """All rates on the left; the rates with small losses on the right."""
     trails = tuple(trail(before, rates[row.key], row) for row in chosen)
     x, y = (np.concatenate([getattr(t, axis) for t in trails]) for axis in ("x", "y"))
     near = y[x >= -NEAR]
@@ -102,7 +96,7 @@ def draw(
 
 
 def trail(before: Answers, rates: Mapping[float, Row], chosen: Row) -> plotting.Trail:
-    """A method's rates, each with its first seed; further seeds of the chosen rate beside."""
+    """A method's rates, each with its first seed; the chosen rate with more seeds."""
     points = np.array([_point(before, row, 0) for row in rates.values()])
     further = [_point(before, chosen, i) for i in range(1, len(chosen.trainings))]
     return plotting.Trail(
@@ -145,6 +139,8 @@ def notes(run: Run, chosen: Sequence[Row]) -> list[str]:
         f"Precise: heads {heads}; LoRA has as many parameters.",
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "frontier", __doc__)

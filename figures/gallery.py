@@ -1,7 +1,7 @@
 """The gallery: figures and tables of the reference models, as README and docs show them.
 
-Reads their runs without loading a model; writes pictures and numbers to figures/gallery and a page
-that shows all of them, docs/gallery.md. Equal runs give equal files, byte by byte.
+Reads their runs without loading a model. Writes pictures and numbers to figures/gallery, and
+docs/gallery.md, the page that shows them. Equal runs give equal files, byte by byte.
 """
 
 import html
@@ -15,7 +15,8 @@ import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import RunError
-from figures.claims import check_claims, exhibit
+from figures.claims import check_claims
+from figures.claims.exhibit import table as claims_table
 from figures.collection import QUESTIONS, Missing, Question, collected
 from figures.command import command
 from figures.common import SHIPPED, TableOptions, newest_run
@@ -23,31 +24,31 @@ from figures.exhibit import Chart, Exhibit, Table
 
 MODELS = ("reference", "reference-mistral")
 SHARP = ("fig2", "fig5")
-"""Narrow ones that README shows: drawn with two dots a pixel."""
+"""Narrow figures of the README, drawn with two dots per pixel."""
 VECTOR = ("fig2", "fig3")
-"""As SVG too, of the first model."""
+"""Of the first model they are saved as SVG too."""
 SEVERAL = ("fig12", "fig13", "fig14")
-"""Show all models, so that the second one's are the same."""
+"""They show all models, and are not drawn again for the second one."""
 MOST_NUMBERS = 100_000
-"""Letters: tables of numbers beyond are left to their commands."""
+"""Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Which runs, and where to."""
+    """Which runs to show, and where the files go."""
 
     root: Path = Path("results")
-    """Where runs are kept."""
+    """The folder of all runs."""
     out: Path = Path("figures") / "gallery"
     """Where pictures and numbers go."""
     page: Path = Path("docs") / "gallery.md"
     """The page that shows them."""
     pictures: bool = True
-    """Draw them; without, the page and the numbers alone."""
+    """Draw the pictures; else write only the page and the numbers."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw every exhibit, and print what is missing. Without the first map nothing is changed."""
+    """Draw every exhibit, and print what is missing. Without the first map, change nothing."""
     try:
         newest_run("which_heads", TableOptions(model=MODELS[0], root=options.root))
     except RunError as error:
@@ -57,24 +58,28 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         folder = options.out if model == MODELS[0] else options.out / model
         folder.mkdir(parents=True, exist_ok=True)
         text.append(f"\n## {model}\n")
-        shown: list[Exhibit] = []
+        exhibits: list[Exhibit] = []
         for question, parts in _answers(model, options.root):
             text.append(f"\n### {question.title}\n")
-            for one in parts:
-                if isinstance(one, Missing):
-                    print(f"missing: {one.title}. {one.reason}")
+            for exhibit in parts:
+                if isinstance(exhibit, Missing):
+                    print(f"missing: {exhibit.title}. {exhibit.reason}")
                 else:
-                    shown.append(one)
-                    text.append(_entry(one, folder, options.page, question))
+                    exhibits.append(exhibit)
+                    text.append(_entry(exhibit, folder, options.page, question))
         verdicts = _verdicts(model, options.root)
-        _write_numbers([*shown, verdicts], folder)
+        _write_numbers([*exhibits, verdicts], folder)
         numbers = _from(options.page) / folder / "claims.csv"
         text.append(
             f"\n### Which of the paper's claims hold?\n\n{verdicts.notes[0]} "
             f"[The list](claims.md) ([numbers]({numbers}))\n"
         )
         if options.pictures:
-            _draw([one for one in shown if isinstance(one, Chart)], folder, model == MODELS[0])
+            _draw(
+                [exhibit for exhibit in exhibits if isinstance(exhibit, Chart)],
+                folder,
+                model == MODELS[0],
+            )
     options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
     print(options.page)
 
@@ -87,32 +92,37 @@ come out the same. On any model: `make report MODEL=…`."""
 
 
 def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | Missing]]]:
-    """Question by question; of the second model, not what the first has shown of both."""
+    """The exhibits of each question; of the second model, without figures of all models."""
     for question in QUESTIONS:
         parts: list[Exhibit | Missing] = []
         for module in question.modules:
             if model != MODELS[0] and module.__name__.rpartition(".")[2] in SEVERAL:
                 continue
-            of_module = collected(module, model, root, MODELS)
-            parts += [of_module] if isinstance(of_module, Missing) else of_module
-        if any(not isinstance(one, Missing) for one in parts) or model == MODELS[0]:
+            exhibits = collected(module, model, root, MODELS)
+            parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
+        if any(not isinstance(exhibit, Missing) for exhibit in parts) or model == MODELS[0]:
             yield question, parts
 
 
 def _verdicts(model: str, root: Path) -> Table:
-    """The claims, without the columns that name folders."""
-    table = exhibit.table(model, check_claims(model, roots=(root, SHIPPED)))
-    places = ["runs", "why", "command"]
-    return replace(table, numbers=table.numbers.drop(columns=places, errors="ignore"))
+    """The table of claims, without the columns that name folders."""
+    table = claims_table(model, check_claims(model, roots=(root, SHIPPED)))
+    folders = ["runs", "why", "command"]
+    return replace(table, numbers=table.numbers.drop(columns=folders, errors="ignore"))
 
 
-def _entry(one: Exhibit, folder: Path, page: Path, question: Question) -> str:
-    """A figure or table of the page."""
-    place = _from(page) / folder
-    text = f"**{one.title.removesuffix('?')}{'?' if one.title.endswith('?') else '.'}** {one.look}"
-    if _fits(one):
-        text += f" ([numbers]({place / one.name}.csv))"
-    body = _markdown(one) if isinstance(one, Table) else f"![{one.title}]({place / one.name}.png)"
+def _entry(exhibit: Exhibit, folder: Path, page: Path, question: Question) -> str:
+    """The Markdown of one figure or table."""
+    link = _from(page) / folder
+    title = exhibit.title if exhibit.title.endswith("?") else f"{exhibit.title}."
+    text = f"**{title}** {exhibit.look}"
+    if _fits(exhibit):
+        text += f" ([numbers]({link / exhibit.name}.csv))"
+    body = (
+        _markdown(exhibit)
+        if isinstance(exhibit, Table)
+        else f"![{exhibit.title}]({link / exhibit.name}.png)"
+    )
     return f"\n{text}\n\n{body}\n"
 
 
@@ -128,21 +138,21 @@ def _markdown(table: Table) -> str:
         plain = [html.escape(str(cell), quote=False).replace("|", BAR) for cell in cells]
         return f"| {' | '.join(plain)} |"
 
-    shown = table.shown
-    rows = [line(list(row)) for row in shown.itertuples(index=False)]
-    return "\n".join([line(list(shown.columns)), "|---" * len(shown.columns) + "|", *rows])
+    cells = table.cells
+    rows = [line(list(row)) for row in cells.itertuples(index=False)]
+    return "\n".join([line(list(cells.columns)), "|---" * len(cells.columns) + "|", *rows])
 
 
-def _fits(one: Exhibit) -> bool:
-    return len(one.numbers.to_csv(index=False)) <= MOST_NUMBERS
+def _fits(exhibit: Exhibit) -> bool:
+    return len(exhibit.numbers.to_csv(index=False)) <= MOST_NUMBERS
 
 
-def _write_numbers(shown: Sequence[Exhibit], folder: Path) -> None:
-    for one in shown:
-        file = folder / f"{one.name}.csv"
+def _write_numbers(exhibits: Sequence[Exhibit], folder: Path) -> None:
+    for exhibit in exhibits:
+        file = folder / f"{exhibit.name}.csv"
         file.unlink(missing_ok=True)
-        if _fits(one):
-            one.numbers.to_csv(file, index=False)
+        if _fits(exhibit):
+            exhibit.numbers.to_csv(file, index=False)
 
 
 def _draw(charts: Sequence[Chart], folder: Path, first: bool) -> None:
@@ -155,9 +165,9 @@ def _draw(charts: Sequence[Chart], folder: Path, first: bool) -> None:
             plotting.save_pictures(sharp | vector)
         plotting.save_pictures(
             {
-                folder / f"{one.name}.png": one.figure
-                for one in charts
-                if one.name not in SHARP or not first
+                folder / f"{exhibit.name}.png": exhibit.figure
+                for exhibit in charts
+                if exhibit.name not in SHARP or not first
             },
             scale=1,
         )

@@ -1,4 +1,4 @@
-"""What the maps of heads and MLPs share: a run's numbers, panels, hover and small print."""
+"""What the maps of heads and MLPs share: numbers, panels, hover texts and small print."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from arith_lens.runs import Run
 from experiments import results
 
 KEY, N_LABELS = 0.05, 9
-PAPER_LIMIT = 15.0  # percent: where the colours end for the paper's models
+PAPER_LIMIT = 15.0  # end of the colour scale for the paper's models, in percent
 PATHS = {
     "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
     "direct": "paths: direct, every other component frozen (Algorithm 1)",
@@ -34,10 +34,10 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of one set of components: mean, ends of the 95% interval, mean over computed pairs (NaN
-    where not known), in the last axis."""
+    """Four statistics of each component."""
 
     values: Float[np.ndarray, "*component statistic=4"]
+    """The mean, the ends of its 95% interval, and the mean over computed pairs (NaN if unknown)."""
 
     @property
     def mean(self) -> Float[np.ndarray, "*component"]:
@@ -56,7 +56,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the numbers of a run are shown: what they are multiplied by, their unit, their limit."""
+    """How the numbers of a run are shown: their scale, unit and limit."""
 
     scale: float
     unit: str
@@ -75,12 +75,12 @@ class Reading:
 
     @property
     def relative(self) -> bool:
-        """Whether key heads, which are defined by relative effects, can be told."""
+        """Whether the effects are relative, so that key heads are defined."""
         return self.unit == "%"
 
     @property
     def limit(self) -> float | None:
-        """Where the colours end; None: from the data."""
+        """The end of the colour scale; None: the data decide."""
         return PAPER_LIMIT if self.paper is not None and self.relative else None
 
 
@@ -106,7 +106,7 @@ def statistics(effects: Effects, computed: Bool[torch.Tensor, "pair"] | None) ->
 
 
 def numbers(measured: Sequence[Measured]) -> DataFrame:
-    """The figure as a table: a row a component and operation."""
+    """The figure as a table, one row per component and operation."""
     columns = ["mean", "ci_low", "ci_high", "mean_computed"]
     tables = []
     for part in measured:
@@ -131,7 +131,7 @@ def title(name: str, distinct: int | None) -> str:
 
 
 def panel(part: Measured, reading: Reading, *, n_labels: int = N_LABELS) -> plotting.Panel:
-    """One operation's map, its key and opposing heads outlined, the strongest with names."""
+    """One operation's map. Key and opposing heads are outlined; the strongest have names."""
     paper_heads = () if reading.paper is None else reading.paper.reported(part.name)[1]
     n_layers, n_heads = part.heads.mean.shape
     return plotting.Panel(
@@ -150,7 +150,7 @@ def panel(part: Measured, reading: Reading, *, n_labels: int = N_LABELS) -> plot
 
 
 def marks(means: Float[np.ndarray, "layer head"], n_labels: int) -> list[plotting.Mark]:
-    """Outlines of key and opposing heads, strongest first; the first ones have names."""
+    """Outlines of key and opposing heads, strongest first; the first `n_labels` have names."""
     cells = sorted(np.argwhere(np.abs(means) > KEY).tolist(), key=lambda c: -abs(means[c[0], c[1]]))
     return [
         plotting.Mark(
@@ -174,33 +174,33 @@ def reading_note(reading: Reading) -> str:
 
 
 def data_note(config: Mapping[str, Any]) -> str:
-    """What a run's numbers were made from."""
-    kept = "answered right" if config.get("keep", "correct") == "correct" else "all"
-    data = f"distinct reference prompts{_asked(config)}, {kept}, seed {config['seed']}"
+    """The data of a run."""
+    selection = "answered right" if config.get("keep", "correct") == "correct" else "all"
+    data = f"distinct reference prompts{_settings_note(config)}, {selection}, seed {config['seed']}"
     if config.get("pairs"):
-        data = f"own ({Path(config['pairs']).name}), {kept}"
+        data = f"own ({Path(config['pairs']).name}), {selection}"
     return f"Model: {config['model']}. Prompts: {data}; {PATHS[config['paths']]}."
 
 
-def _asked(config: Mapping[str, Any]) -> str:
-    """What was asked of the prompts, where it was not the usual."""
-    usual = {
+def _settings_note(config: Mapping[str, Any]) -> str:
+    """The settings of the prompts that are not the default."""
+    defaults = {
         "templates": ["operation"],
         "operands": [1, 9],
         "answer_token": "whole",
         "counterfactual": "word",
     }
-    asked = ""
-    for key, value in usual.items():
-        given = config.get(key, value)
-        if given != value:
-            shown = given if isinstance(given, str) else " ".join(map(str, given))
-            asked += f", {key.replace('_', ' ')} {shown}"
-    return asked
+    note = ""
+    for key, value in defaults.items():
+        setting = config.get(key, value)
+        if setting != value:
+            text = setting if isinstance(setting, str) else " ".join(map(str, setting))
+            note += f", {key.replace('_', ' ')} {text}"
+    return note
 
 
 def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str]:
-    """Which heads the paper names for the operations, a line a source."""
+    """Which heads the paper names for the operations, one line per source."""
     if paper is None:
         return []
     return [
@@ -212,13 +212,13 @@ def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str
 
 
 def hover(reading: Reading) -> tuple[str, str]:
-    """Templates of a head's and an MLP's numbers, over the statistics of `panel`."""
+    """Hover templates of a head and an MLP, with the statistics of `panel`."""
     low, high, computed = (number(f"customdata[{i}]", reading) for i in (1, 2, 3))
     return templates(f"<br>95%: {low} to {high}<br>computed pairs: {computed}", reading)
 
 
 def templates(rest: str, reading: Reading) -> tuple[str, str]:
-    """Templates of a head and an MLP: its name, its value, and what follows."""
+    """Hover templates of a head and an MLP: its name, its value, then `rest`."""
     value = number("z", reading)
     return f"head <b>%{{y}}.%{{x}}</b>: {value}{rest}", f"<b>MLP %{{y}}</b>: {value}{rest}"
 

@@ -1,14 +1,12 @@
 """The strongest heads' effects on three kinds of paths, as a table with intervals and shares.
 
 Reads a run of `experiments/which_paths.py`. The total effect is the sum of what goes directly to
-the logits, what MLPs add (via MLPs less direct), and what later heads add (total less via MLPs);
-the differences are taken pair by pair, and their intervals are of these differences.
+the logits, what MLPs add (via MLPs less direct), and what later heads add (total less via MLPs).
+These are differences within each pair, and so are their intervals.
 """
 
 from dataclasses import replace
-from typing import Annotated
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.effects import Effects
@@ -16,7 +14,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
 NOTES = (
     "In brackets: 95% bootstrap intervals over reference prompts, within templates.",
@@ -25,13 +23,8 @@ NOTES = (
 PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
 
 
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print the table, and what was written."""
-    show(exhibits, options)
-
-
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "which_paths")
     numbers = table(run)
     return [
@@ -43,13 +36,13 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=NOTES,
             runs=(run,),
             numbers=numbers,
-            shown=shown(numbers, run.config["metric"] == "relative_logit"),
+            cells=as_text(numbers, run.config["metric"] == "relative_logit"),
         )
     ]
 
 
 def table(run: Run) -> DataFrame:
-    """A row a head and operation: each part's mean, the ends of its interval, its share."""
+    """One row per head and operation: each part's mean, interval and share."""
     operations = results.PATHS.labels(run, None, "total")
     rows = []
     for operation in operations:
@@ -71,8 +64,8 @@ def table(run: Run) -> DataFrame:
     return DataFrame(rows)
 
 
-def shown(numbers: DataFrame, relative: bool) -> DataFrame:
-    """The same as text."""
+def as_text(numbers: DataFrame, relative: bool) -> DataFrame:
+    """The table as text."""
     number = "{:+.1%}".format if relative else "{:+.3g}".format
     text = DataFrame({name: numbers[name] for name in ("operation", "head")})
     for name in PARTS:
@@ -88,6 +81,8 @@ def shown(numbers: DataFrame, relative: bool) -> DataFrame:
 def _less(a: Effects, b: Effects) -> Effects:
     return replace(a, per_pair=a.per_pair - b.per_pair)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "paths", __doc__)

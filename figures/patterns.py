@@ -1,4 +1,4 @@
-"""What Figures 7 and 16 share: END's attention of some heads over a few prompts, from a run."""
+"""What Figures 7 and 16 share: the attention from END of some heads, on a few prompts."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,12 @@ EXPERIMENT = "where_do_they_look"
 
 
 def chart(options: Options, result: str, *, name: str, title: str, look: str, says: str) -> Chart:
-    """One figure's patterns, to be drawn and to be clicked through.
+    """The chart of some patterns, with interactive views.
 
     Args:
+        options: which run to show.
         result: which patterns of the run.
+        name, title, look: of the chart.
         says: what the figure shows, for its small print.
 
     Raises:
@@ -39,7 +41,7 @@ def chart(options: Options, result: str, *, name: str, title: str, look: str, sa
 
 
 def draw(patterns: Patterns, small_print: Sequence[str]) -> plotting.Figure:
-    """A panel a prompt: a row a head, a column a token."""
+    """One panel per prompt, one row per head, one column per token."""
     return plotting.matrix_panels(
         [
             plotting.Matrix(
@@ -65,7 +67,7 @@ def draw(patterns: Patterns, small_print: Sequence[str]) -> plotting.Figure:
 
 
 def notes(run: Run) -> list[str]:
-    """What the figure was made from."""
+    """The data of the figure."""
     return [
         f"Model: {run.config['model']}. Heads by the strength of their effect on the answer's "
         f"logit in single-digit calculations, seed {run.config['seed']}. Blue: the weight that END "

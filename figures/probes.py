@@ -1,4 +1,4 @@
-"""What Figures 6, 13 and 14 share: a probe's curves over layers as one panel, from a run."""
+"""What Figures 6, 13 and 14 share: panels with a probe's curves over layers."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ READS = {
         ("others without C", "others", plotting.NOTE),
     ),
 }
-"""Of each probe: its tokens, their names in the figure, their colours."""
+"""The tokens of each probe, their names in the figure, their colours."""
 TURNING = {"mlp_in": (("A", "B"), "rise_and_fall"), "write": (("C",), "rise")}
 
 
@@ -35,9 +35,11 @@ def panel(
     """The mean cosines of one probe with 95% bands, and where they turn.
 
     Args:
+        run, operation: whose probe.
         read: "mlp_in" or "write".
-        relative: layers as percent of the depth, so that models of several depths compare.
-        first: whether the panel has its axis named.
+        title: of the panel.
+        relative: show layers as percent of the depth, to compare models of different depths.
+        first: whether the axis has a title.
     """
     probe = results.PROBE.load(run, operation, read)
     depth = len(probe.per_pair) - 1
@@ -64,25 +66,25 @@ def turning_text(run: Run, operation: str, read: str) -> str:
     """The turning layers of one probe with their 95% intervals, in words."""
     tokens, shape = TURNING[read]
     turning = turning_layers(curve_of(results.PROBE.load(run, operation, read), *tokens), shape)
-    said = [
+    texts = [
         "none"
         if point is None or interval is None
         else f"{point} ({interval[0]:.0f} to {interval[1]:.0f})"
         for point, interval in zip(turning.points, turning.intervals, strict=True)
     ]
-    return ", ".join(said)
+    return ", ".join(texts)
 
 
 def _guides(
     points: Sequence[int | None], layers: np.ndarray
 ) -> tuple[tuple[plotting.Number, str], ...]:
-    """A dotted line at each turning layer; two in one place are one."""
-    there = sorted({point for point in points if point is not None})
-    return tuple((float(layers[point]), str(point)) for point in there)
+    """A dotted line at each turning layer, without duplicates."""
+    turning = sorted({point for point in points if point is not None})
+    return tuple((float(layers[point]), str(point)) for point in turning)
 
 
 def numbers(runs: Sequence[Run], read: str) -> DataFrame:
-    """The means with intervals and the turning layers, a row a model, operation, layer, token."""
+    """Means with intervals and turning layers, one row per model, operation, layer and token."""
     tables = []
     for run in runs:
         for operation in run.config["operations"]:
@@ -99,15 +101,15 @@ def numbers(runs: Sequence[Run], read: str) -> DataFrame:
 
 
 def prompts_note(runs: Sequence[Run], operations: Sequence[str]) -> str:
-    """Which prompts the numbers are of."""
-    told = []
+    """How many prompts each model has, and the seed."""
+    counts_by_model = []
     for run in runs:
         counts = ", ".join(
             str(results.PROBE.facts(run, name, "mlp_in")["distinct"]) for name in operations
         )
-        told.append(f"{run.config['model']} ({counts})")
+        counts_by_model.append(f"{run.config['model']} ({counts})")
     return (
-        f"Distinct references, all answered right: {'; '.join(told)}; seed "
+        f"Distinct references, all answered right: {'; '.join(counts_by_model)}; seed "
         f"{runs[0].config['seed']}. Bands: 95% intervals."
     )
 
@@ -153,7 +155,7 @@ def models_chart(options: ModelOptions, read: str, *, name: str, title: str, loo
 def _draw_models(
     runs: Sequence[Run], read: str, operations: Sequence[str], notes: Sequence[str]
 ) -> plotting.Figure:
-    """A row a model, a column an operation."""
+    """One row per model, one column per operation."""
     depths = {len(results.PROBE.load(run, operations[0], read).per_pair) for run in runs}
     relative = len(depths) > 1
     panels = [

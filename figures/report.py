@@ -1,8 +1,8 @@
 """The whole study of a model on one page: every figure and table that its runs give.
 
 Reads the model's runs without loading a model, and writes figures/<model>/report.html: one file
-that opens without a network, on a phone too, and prints. What has not been computed is listed with
-the command that computes it; `make report` computes all that takes minutes first.
+that opens without a network, on a phone too, and can be printed. It lists missing figures with the
+commands that compute them. `make report` first computes everything that takes minutes.
 """
 
 import shlex
@@ -18,31 +18,30 @@ from arith_lens.runs.files import write as write_file
 from figures.collection import study
 from figures.command import command
 from figures.common import slug
-from figures.report_claims import counted
-from figures.report_page import report_page
+from figures.report_page import counted, report_page
 
 
 @dataclass(frozen=True)
 class Options:
-    """Of which model, and where to."""
+    """Which model to show, and where the page goes."""
 
     model: str = "reference"
     """Show its newest finished runs."""
     n: int | None = None
-    """Show runs of so many reference prompts per operation; of all there are if not given."""
+    """Show runs with this number of reference prompts per operation; with all if not given."""
     beside: tuple[str, ...] = ("reference", "reference-mistral")
-    """Models that stand beside it in figures of several models, where they have runs."""
+    """Models to show beside it in figures of several models, if they have runs."""
     out: Path | None = None
     """The page's file; figures/<model>/report.html if not given."""
     root: Path = Path("results")
-    """Where runs are kept."""
+    """The folder of all runs."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Write the page, and print what is in it and what is not."""
-    shown = study(options.model, options.root, options.beside, n=options.n)
+    """Write the page, and print what it shows and what is missing."""
+    results = study(options.model, options.root, options.beside, n=options.n)
     of_n = f" N={options.n}" * (options.n is not None)
-    if not shown.exhibits:
+    if not results.exhibits:
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
             "experiment. Make all that take minutes: make report "
@@ -52,21 +51,22 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     page = options.out or Path("figures") / slug(options.model) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, report_page(shown).encode())
+        write_file(page, report_page(results).encode())
     except (OSError, RunError) as error:
         sys.exit(
             f"the report is not written: {error}\nThe runs are unharmed, and so is a report that "
             "was there before. Free some space, or choose another --out."
         )
-    print(f"{options.model}: {len(shown.exhibits)} figures and tables from {len(shown.runs)} runs")
-    print(f"the paper's claims: {counted(shown.verdicts)}")
-    for one in shown.missing:
-        print(f"missing: {one.title}. {one.reason}")
+    print(
+        f"{options.model}: {len(results.exhibits)} figures and tables from {len(results.runs)} runs"
+    )
+    print(f"the paper's claims: {counted(results.verdicts)}")
+    for missing in results.missing:
+        print(f"missing: {missing.title}. {missing.reason}")
     print(page)
-    if shown.failed:
-        sys.exit(
-            f"not drawn because of errors of the program, see above: {', '.join(shown.failed)}"
-        )
+    if results.failed:
+        names = ", ".join(results.failed)
+        sys.exit(f"not drawn because of errors of the program, see above: {names}")
 
 
 if __name__ == "__main__":

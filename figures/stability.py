@@ -1,14 +1,13 @@
-"""How many reference prompts until the strongest heads stay the same? An operation a panel.
+"""How many reference prompts until the strongest heads stay the same, by operation?
 
-Reads a run of `experiments/which_heads.py`. Samples of n distinct references, drawn without
-replacement: how much their top heads, and their key heads, are those of all references, and those
-of another sample of the same size.
+Reads a run of `experiments/which_heads.py`. It draws samples of n distinct references without
+replacement, and compares their top heads and their key heads with those of all references and with
+those of another sample of the same size.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -17,28 +16,23 @@ from arith_lens.stability import StabilityError, stability_of
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 NAMES = {"all": "with all", "another": "with another sample"}
 
 
 @dataclass(frozen=True)
 class StabilityOptions(Options):
-    """Which run to draw, and where to."""
+    """Which run to draw, and where its files go."""
 
     k: int = 5
-    """Of the top-k set."""
+    """How many heads the top set has."""
     draws: int = 200
     """Samples of each size."""
 
 
-def main(options: Annotated[StabilityOptions, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
-
-
 def exhibits(options: StabilityOptions) -> list[Chart]:
-    """The curves of a run. Raises RunError where there is none, or its pairs are too few."""
+    """The curves of a run. Raises RunError if there is no run, or if it has too few pairs."""
     run = chosen_run(options, "which_heads")
     try:
         tables = {
@@ -64,7 +58,7 @@ def exhibits(options: StabilityOptions) -> list[Chart]:
 
 
 def draw(run: Run, tables: dict[str, DataFrame]) -> plotting.Figure:
-    """A panel an operation."""
+    """One panel per operation."""
     parts = [
         plotting.CurvePanel(
             title=plotting.plain(name.capitalize()),
@@ -112,6 +106,8 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
             )
     return tuple(lines)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "stability", __doc__)

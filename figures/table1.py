@@ -4,14 +4,11 @@ Reads a run of `experiments/does_tuning_help`, without loading a model; prints t
 second one with every task, and writes both as HTML and their numbers as CSV.
 """
 
-from typing import Annotated
-
-import tyro
 from pandas import DataFrame
 
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 from figures.tuning import (
     EXPERIMENT,
     chosen_rows,
@@ -37,13 +34,8 @@ LOOKS = {
 }
 
 
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
-
-
 def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
-    """One of the tables of tuning, and every task of it. Raises RunError where it is missing."""
+    """One of the tables of tuning, and every task of it. Raises RunError if it is missing."""
     run = chosen_run(options, EXPERIMENT)
     rows = chosen_rows(run, table)
     paper = paper_rows(run, table)
@@ -56,7 +48,7 @@ def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
             notes=notes(run, rows, table),
             runs=(run,),
             numbers=DataFrame([numbers_of(run, row, paper.get(row.key)) for row in rows]),
-            shown=DataFrame([summary(run, row, paper.get(row.key)) for row in rows]),
+            cells=DataFrame([summary(run, row, paper.get(row.key)) for row in rows]),
         ),
         Table(
             name=f"table{table}_tasks",
@@ -65,10 +57,12 @@ def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
             notes=task_notes(run, rows, paper),
             runs=(run,),
             numbers=DataFrame([line for row in rows for line in task_numbers(run, row)]),
-            shown=DataFrame([task_texts(run, row, paper.get(row.key)) for row in rows]),
+            cells=DataFrame([task_texts(run, row, paper.get(row.key)) for row in rows]),
         ),
     ]
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "table1", __doc__)

@@ -4,9 +4,8 @@ Reads a run of `experiments/do_powers_use_them.py`, without loading a model; pri
 writes it as HTML and its numbers as CSV.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.effects import key_heads
@@ -17,7 +16,7 @@ from arith_lens.templates import TEMPLATES
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
 WORDINGS = {
     template.name.replace("/", "-"): template.text.replace("{op}", template.word)
@@ -25,16 +24,11 @@ WORDINGS = {
 }
 
 
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
-
-
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "do_powers_use_them")
     rows = [row(run, name) for name in WORDINGS]
-    shown, numbers = (DataFrame([one[i] for one in rows]) for i in (0, 1))
+    cells, numbers = (DataFrame([row_parts[i] for row_parts in rows]) for i in (0, 1))
     return [
         Table(
             name="table3",
@@ -44,7 +38,7 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=notes(run),
             runs=(run,),
             numbers=numbers,
-            shown=shown,
+            cells=cells,
         )
     ]
 
@@ -93,7 +87,7 @@ def of_four_operations(run: Run) -> set[Any]:
 
 
 def notes(run: Run) -> list[str]:
-    """How to read the table, and what the paper has."""
+    """How to read the table, and the paper's numbers."""
     lines = [
         "Key heads: mean effect of path patching below -5% of the answer's logit. Knockout: mean "
         "over the counterfactuals of the same wording and position, every position but BOS. "
@@ -106,6 +100,8 @@ def notes(run: Run) -> list[str]:
         lines.append(f"The paper, {paper.name}: {named}; -66% and -62%.")
     return lines
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "table3", __doc__)

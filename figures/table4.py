@@ -1,12 +1,11 @@
 """Table 4: the strongest heads on generated prompts and on word problems, knocked out crosswise.
 
 Reads a run of `experiments/do_word_problems_use_them.py`, without loading a model; prints two
-tables (sets of heads, and heads) and writes them as HTML and their numbers as CSV.
+tables, of sets of heads and of heads, and writes them as HTML and their numbers as CSV.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.knockout import Change, drop
@@ -15,7 +14,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
 SETS = {
     "generated": "strongest on generated prompts",
@@ -35,13 +34,8 @@ HEAD_NOTES = (
 DATA = {"generated": "generated prompts", "word_problems": "word problems"}
 
 
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
-
-
 def exhibits(options: TableOptions) -> list[Table]:
-    """Two tables of a run: sets of heads, and heads. Raises RunError where there is none."""
+    """Two tables of a run: sets of heads, and heads. Raises RunError if there is no run."""
     run = chosen_run(options, "do_word_problems_use_them")
     title, model = "Table 4: heads for generated prompts and for word problems", run.config["model"]
     return [
@@ -52,7 +46,7 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=small,
             runs=(run,),
             numbers=DataFrame([numbers for _, numbers in rows]),
-            shown=DataFrame([text for text, _ in rows]),
+            cells=DataFrame([text for text, _ in rows]),
         )
         for name, what, look, small, rows in (
             ("table4", "sets", SETS_LOOK, notes(run), set_rows(run)),
@@ -62,7 +56,7 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 
 def set_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
-    """A row a set of heads: what its knockout costs on either data; text and numbers."""
+    """What the knockout of each set of heads costs on both data, as text and as numbers."""
     rows = []
     for label, title in SETS.items():
         heads = results.OUTCOMES.facts(run, label, "generated")["heads"]
@@ -70,7 +64,7 @@ def set_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
         numbers: dict[str, Any] = {"set": label, "heads": " ".join(heads)}
         for data, name in DATA.items():
             change = _change(run, label, data)
-            text[f"accuracy, {name}"] = _told(change)
+            text[f"accuracy, {name}"] = _change_text(change)
             numbers |= {f"{data}_{key}": value for key, value in _numbers(change).items()}
         rows.append((text, numbers))
     rows.append(_random_row(run))
@@ -83,11 +77,11 @@ def _random_row(run: Run) -> tuple[dict[str, str], dict[str, Any]]:
     text = {"heads": f"{run.config['heads']} random heads", "which": f"{len(seeds)} draws"}
     numbers: dict[str, Any] = {"set": "random", "heads": ""}
     for data, name in DATA.items():
-        found = [_change(run, f"random-{seed}", data).relative for seed in seeds]
-        mean = sum(found) / len(found)
-        text[f"accuracy, {name}"] = f"{mean:+.0%} ({min(found):+.0%} to {max(found):+.0%})"
-        numbers |= {f"{data}_relative": mean, f"{data}_relative_low": min(found)}
-        numbers[f"{data}_relative_high"] = max(found)
+        losses = [_change(run, f"random-{seed}", data).relative for seed in seeds]
+        mean = sum(losses) / len(losses)
+        text[f"accuracy, {name}"] = f"{mean:+.0%} ({min(losses):+.0%} to {max(losses):+.0%})"
+        numbers |= {f"{data}_relative": mean, f"{data}_relative_low": min(losses)}
+        numbers[f"{data}_relative_high"] = max(losses)
     return text, numbers
 
 
@@ -96,7 +90,7 @@ def _change(run: Run, label: str, data: str) -> Change:
     return drop(before, after).accuracy
 
 
-def _told(change: Change) -> str:
+def _change_text(change: Change) -> str:
     low, high = change.relative_ci
     return (
         f"{change.before:.0%} to {change.after:.0%}: {change.relative:+.0%} "
@@ -116,7 +110,7 @@ def _numbers(change: Change) -> dict[str, float]:
 
 
 def head_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
-    """A row a head: its effect on either data, and where it looks from END."""
+    """The effect of each head on both data, and where it looks from END."""
     effects = {
         "generated": results.POOLED_MAP.load(run).heads,
         "word_problems": results.MAP.load(run, "word_problems").heads,
@@ -124,13 +118,13 @@ def head_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
     looks = {data: results.CLASS_ATTENTION.load(run, data) for data in DATA}
     names = (looks["generated"].labels or {})["head"]
     rows = []
-    for place, name in enumerate(names):
+    for row_index, name in enumerate(names):
         layer, index = map(int, name.split("."))
         text, numbers = {"head": name}, {"head": name}
         for data in DATA:
             effect = float(effects[data].mean()[layer, index])
             classes = (looks[data].labels or {})["class"]
-            weights = dict(zip(classes, looks[data].mean()[place].tolist(), strict=True))
+            weights = dict(zip(classes, looks[data].mean()[row_index].tolist(), strict=True))
             text[f"effect, {DATA[data]}"] = f"{effect:+.1%}"
             text[f"looks at, {DATA[data]}"] = _where(weights)
             numbers |= {f"{data}_effect": effect}
@@ -140,13 +134,13 @@ def head_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
 
 
 def _where(weights: dict[str, float]) -> str:
-    """The classes with a tenth of the weight or more, most first."""
+    """The classes with at least 10% of the weight, the largest first."""
     most = sorted(weights.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {weight:.0%}" for name, weight in most if weight >= 0.1)
 
 
 def notes(run: Run) -> list[str]:
-    """How to read the table, what stands in for GSM8K, and what the paper has."""
+    """How to read the table, what replaces GSM8K, and the paper's numbers."""
     facts = {
         "generated": results.POOLED_MAP.facts(run),
         "word_problems": results.MAP.facts(run, "word_problems"),
@@ -175,6 +169,8 @@ def notes(run: Run) -> list[str]:
         )
     return lines
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "table4", __doc__)

@@ -4,25 +4,18 @@ Reads a run of `experiments/does_tuning_help --table 5`, without loading a model
 and a second one with every task, and writes both as HTML and their numbers as CSV.
 """
 
-from typing import Annotated
-
-import tyro
-
 from figures import table1
 from figures.command import command
 from figures.common import TableOptions
-from figures.exhibit import Table, show
-
-
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
+from figures.exhibit import Table, command_for
 
 
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table and every task of it. Raises RunError where it is missing."""
+    """The table and every task of it. Raises RunError if it is missing."""
     return table1.exhibits(options, 5)
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "table5", __doc__)

@@ -1,15 +1,13 @@
-"""Do the wordings agree? The strongest heads in each template, an operation a panel.
+"""Do the wordings agree? The strongest heads in each template, by operation.
 
-Reads a run of `experiments/which_heads.py`; the rank correlation of all heads between templates
-stands in the panels' titles.
+Reads a run of `experiments/which_heads.py`. The titles of the panels have the rank correlation of
+all heads between templates.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-import tyro
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -18,7 +16,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from figures.command import command
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, show
+from figures.exhibit import Chart, command_for
 
 N_HEADS = 12
 
@@ -29,22 +27,21 @@ class Wordings:
 
     heads: tuple[str, ...]
     templates: tuple[str, ...]
-    means: np.ndarray  # [head template]
-    overall: np.ndarray  # [head]
-    n_key: int | None  # how many of them, from the first, are key heads; None: by other metrics
-    agreement: float  # median rank correlation of two templates over all heads; NaN: of one
-
-
-def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
-    """Draw, and print what was written."""
-    show(exhibits, options, options.formats)
+    means: np.ndarray
+    """[head template]."""
+    overall: np.ndarray
+    """[head]."""
+    n_key: int | None
+    """How many of them, from the first on, are key heads; None if the metric defines none."""
+    agreement: float
+    """Median rank correlation of two templates over all heads; NaN if there is one template."""
 
 
 def exhibits(options: Options) -> list[Chart]:
-    """The strongest heads of a run. Raises RunError without a run, or without templates in it."""
+    """The strongest heads of a run. Raises RunError if there is no run, or without templates."""
     run = chosen_run(options, "which_heads")
     try:
-        found = {
+        operations = {
             name: wordings(results.MAP.load(run, name).heads) for name in results.MAP.labels(run)
         }
     except NoTemplates as error:
@@ -57,9 +54,9 @@ def exhibits(options: Options) -> list[Chart]:
             "row that changes from column to column belongs to some wordings only.",
             notes=notes(run),
             runs=(run,),
-            numbers=numbers(found),
-            figure=draw(run, found),
-            vector=draw(run, found, vector=True),
+            numbers=numbers(operations),
+            figure=draw(run, operations),
+            vector=draw(run, operations, vector=True),
         )
     ]
 
@@ -83,40 +80,60 @@ def wordings(effects: Effects) -> Wordings:
     )
 
 
-def numbers(found: Mapping[str, Wordings]) -> DataFrame:
-    """A row a head: its mean in each template, over all, and their standard deviation."""
+def numbers(operations: Mapping[str, Wordings]) -> DataFrame:
+    """One row per head: its mean in each template and over all, and the standard deviation."""
     tables = []
-    for operation, part in found.items():
-        columns = {name.split("/")[-1]: part.means[:, i] for i, name in enumerate(part.templates)}
-        table = DataFrame({"operation": operation, "head": part.heads, "mean": part.overall})
-        spread = part.means.std(axis=1, ddof=1) if len(part.templates) > 1 else np.nan
+    for operation, operation_wordings in operations.items():
+        columns = {
+            name.split("/")[-1]: operation_wordings.means[:, i]
+            for i, name in enumerate(operation_wordings.templates)
+        }
+        table = DataFrame(
+            {
+                "operation": operation,
+                "head": operation_wordings.heads,
+                "mean": operation_wordings.overall,
+            }
+        )
+        spread = (
+            operation_wordings.means.std(axis=1, ddof=1)
+            if len(operation_wordings.templates) > 1
+            else np.nan
+        )
         tables.append(
-            table.assign(spread=spread, median_rank_correlation=part.agreement, **columns)
+            table.assign(
+                spread=spread, median_rank_correlation=operation_wordings.agreement, **columns
+            )
         )
     return concat(tables, ignore_index=True)
 
 
-def draw(run: Run, found: Mapping[str, Wordings], *, vector: bool = False) -> plotting.Figure:
-    """Heads down, templates across, the mean over templates as a bar beside."""
+def draw(run: Run, operations: Mapping[str, Wordings], *, vector: bool = False) -> plotting.Figure:
+    """One panel per operation: rows are heads, columns are templates, the bar is their mean."""
     relative = run.config["metric"] == "relative_logit"
     scale, unit = (100.0, "%") if relative else (1.0, "")
-    width = max(len(part.templates) for part in found.values())
-    height = max(len(part.heads) for part in found.values())
+    width = max(len(operation_wordings.templates) for operation_wordings in operations.values())
+    height = max(len(operation_wordings.heads) for operation_wordings in operations.values())
     figure = plotting.panels(
-        [_panel(name, part, scale, (height, width)) for name, part in found.items()],
+        [
+            _panel(name, operation_wordings, scale, (height, width))
+            for name, operation_wordings in operations.items()
+        ],
         axes=("head", "template"),
         bar_name="all",
         colour_title="Δ logit of<br>right answer" if relative else "effect",
         hover=(f"template %{{x}}: %{{z:+.2f}}{unit}", f"all templates: %{{z:+.2f}}{unit}"),
         notes=notes(run),
         unit=unit,
-        across=min(2, len(found)),
+        across=min(2, len(operations)),
         vector=vector,
     )
-    for index, part in enumerate(found.values()):
+    for index, operation_wordings in enumerate(operations.values()):
         suffix = "" if index == 0 else str(index + 1)
-        places = list(range(len(part.heads)))
-        figure.layout[f"yaxis{suffix}"].update(tickvals=places, ticktext=list(part.heads))
+        places = list(range(len(operation_wordings.heads)))
+        figure.layout[f"yaxis{suffix}"].update(
+            tickvals=places, ticktext=list(operation_wordings.heads)
+        )
     return figure
 
 
@@ -145,6 +162,8 @@ def _panel(operation: str, part: Wordings, scale: float, shape: tuple[int, int])
         bar_hover=bar[:, None],
     )
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "templates", __doc__)

@@ -5,9 +5,8 @@ writes it as HTML and its numbers as CSV.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from pandas import DataFrame
 
 from arith_lens.answers import Answers, Change
@@ -16,9 +15,9 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, show
+from figures.exhibit import Table, command_for
 
-GROUPS = {  # a group's name: its tasks, in the closed world and in the benchmarks
+GROUPS = {  # the tasks of each group, in the closed world and in the benchmarks
     "word problems": ("gain_lose", "compare", "groups", "two_step", "gsm8k", "svamp"),
     "generic tasks": ("facts", "opposites", "successors", "plurals", "copying", "mmlu"),
 }
@@ -29,17 +28,12 @@ SETS = {
 }
 
 
-def main(options: Annotated[TableOptions, tyro.conf.arg(name="")]) -> None:
-    """Print and write."""
-    show(exhibits, options)
-
-
 def exhibits(options: TableOptions) -> list[Table]:
-    """The table of a run. Raises RunError where there is none."""
+    """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "what_else_breaks")
     answers = {name: results.ANSWERS.load(run, name) for name in results.ANSWERS.labels(run)}
     rows = [row(task, answers, run) for task in tasks(answers["none"])]
-    shown, numbers = (DataFrame([one[i] for one in rows]) for i in (0, 1))
+    cells, numbers = (DataFrame([row_parts[i] for row_parts in rows]) for i in (0, 1))
     return [
         Table(
             name="transfer",
@@ -49,22 +43,22 @@ def exhibits(options: TableOptions) -> list[Table]:
             notes=notes(run),
             runs=(run,),
             numbers=numbers,
-            shown=shown,
+            cells=cells,
         )
     ]
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
-    """Which answers belong to each group and, below it, to each of its tasks."""
-    found: dict[str, list[bool]] = {}
+    """Which answers belong to each group and to each of its tasks."""
+    masks: dict[str, list[bool]] = {}
     for group, names in GROUPS.items():
         inside = [task.split("/")[0] in names for task in answers.task]
         if any(inside):
-            found[f"all {group}"] = inside
+            masks[f"all {group}"] = inside
             of_group = [t for t, yes in zip(answers.task, inside, strict=True) if yes]
             for task in dict.fromkeys(of_group):
-                found[task] = [t == task for t in answers.task]
-    return found
+                masks[task] = [t == task for t in answers.task]
+    return masks
 
 
 def row(
@@ -83,7 +77,7 @@ def row(
     for name, title in SETS.items():
         change = before.change_to(answers[name].select(chosen))
         n_heads = len(results.ANSWERS.facts(run, name)["heads"])
-        text[f"{title} ({n_heads})"] = _told(change)
+        text[f"{title} ({n_heads})"] = _change_text(change)
         ends = dict(zip(("low", "high"), change.ci(), strict=True))
         numbers |= {name: change.after, **{f"{name}_{end}": v for end, v in ends.items()}}
         numbers |= {f"{name}_relative": change.relative, f"{name}_p": change.p_value}
@@ -101,7 +95,7 @@ def row(
     return text, numbers
 
 
-def _told(change: Change) -> str:
+def _change_text(change: Change) -> str:
     low, high = change.ci()
     return (
         f"{change.after:.1%}: {100 * change.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
@@ -110,7 +104,7 @@ def _told(change: Change) -> str:
 
 
 def notes(run: Run) -> list[str]:
-    """How to read the table, and what the paper has."""
+    """How to read the table, and the paper's numbers."""
     named = "; ".join(
         f"{title}: {', '.join(results.ANSWERS.facts(run, name)['heads']) or 'none'}"
         for name, title in SETS.items()
@@ -134,6 +128,8 @@ def notes(run: Run) -> list[str]:
         )
     return lines
 
+
+main = command_for(exhibits)
 
 if __name__ == "__main__":
     command(main, "transfer", __doc__)

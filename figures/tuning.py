@@ -1,6 +1,6 @@
 """What Tables 1, 2 and 5 and the frontier share: reading a run of experiments/does_tuning_help.
 
-What the tables say in words is in `figures/tuning_words.py`.
+The words of the tables are in `figures/tuning_words.py`.
 """
 
 from collections import Counter
@@ -19,18 +19,20 @@ from figures.claims.answered import VALIDATION, generic, word_problems
 EXPERIMENT = "does_tuning_help"
 METHODS = {"full": "full", "precise": "precise", "lora": "LoRA", "random": "random heads"}
 LEAST = 2
-"""Questions: of one there is no error."""
-Key = tuple[str, int, int]  # method, heads, MLPs
+"""Questions of a task or group; one question has no standard error."""
+Key = tuple[str, int, int]
+"""Method, number of heads, number of MLPs."""
 Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One setting at one rate: its trainings, a seed each."""
+    """One setting at one rate: its trainings, one per seed."""
 
     key: Key
     rate: float
-    trainings: tuple[str, ...]  # results of the run
+    trainings: tuple[str, ...]
+    """The names of their results in the run."""
     facts: tuple[results.TrainingFacts, ...]
     answers: tuple[Answers, ...] = field(repr=False)
 
@@ -53,30 +55,30 @@ class Row:
 
     @property
     def speed(self) -> float:
-        """Training examples a second, mean over the trainings."""
+        """Training examples per second, mean over the trainings."""
         return sum(facts["samples_per_second"] for facts in self.facts) / len(self.facts)
 
     def change(self, before: Answers, tasks: Sequence[bool]) -> OverSeeds:
-        """Of the questions where `tasks` is True."""
+        """The change of accuracy on the questions where `tasks` is True."""
         return change_over_seeds(before, self.answers, tasks)
 
 
 def answers_before(run: Run) -> Answers:
-    """Of the model as it was. Raises RunError where the run has none."""
+    """The answers before tuning. Raises RunError if the run has none."""
     return results.BEFORE.load(run)
 
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
-    """Which test questions are of mathematics, and which of other tasks, where there are some."""
-    found = {"word problems": word_problems(answers), "generic tasks": generic(answers)}
-    return {name: inside for name, inside in found.items() if sum(inside) >= LEAST}
+    """Which test questions are of mathematics and which of other tasks, if there are enough."""
+    masks = {"word problems": word_problems(answers), "generic tasks": generic(answers)}
+    return {name: mask for name, mask in masks.items() if sum(mask) >= LEAST}
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
-    """The test questions of each task that has as many as an interval needs."""
+    """The test questions of each task that has enough for an interval."""
     names = [_benchmark(task) for task in answers.task]
     return {
-        name: [one == name for one in names]
+        name: [name_of_question == name for name_of_question in names]
         for name, count in Counter(names).items()
         if name != VALIDATION.removesuffix("/") and count >= LEAST
     }
@@ -88,7 +90,7 @@ def _benchmark(task: str) -> str:
 
 
 def by_rate(run: Run) -> dict[Key, dict[float, Row]]:
-    """Every setting of a run, and each rate that it was trained at, the smallest first."""
+    """Every setting of a run at each of its rates, the smallest first."""
     names: dict[Key, dict[float, list[str]]] = {}
     for name in results.trainings(run):
         facts = results.TRAINING.facts(run, name)
@@ -121,7 +123,7 @@ def chosen_rows(run: Run, table: int) -> list[Row]:
     """A table's rows at the rates that were chosen on validation.
 
     Raises:
-        RunError: the run has not this table.
+        RunError: the run does not have this table.
     """
     if not results.TABLE.is_in(run, str(table)):
         tables = ", ".join(map(results.TABLE.name, results.TABLE.labels(run)))
@@ -140,7 +142,7 @@ def rates_tried(run: Run, table: int) -> list[float]:
 
 
 def model_name(run: Run) -> str:
-    """The model's name; of a directory its own, without what it lies in."""
+    """The model's name; for a directory, its last part."""
     name = run.config["model"]
     return Path(name).name if Path(name).is_absolute() else name
 
@@ -163,7 +165,7 @@ def numbers_of(run: Run, row: Row, paper: PaperTuning | None = None) -> Numbers:
 
 
 def task_numbers(run: Run, row: Row) -> list[Numbers]:
-    """A line a task: its questions, accuracy before, change and interval."""
+    """One line per task: its questions, accuracy before, change and interval."""
     before = answers_before(run)
     method, heads, mlps = row.key
     lines: list[Numbers] = []
@@ -186,7 +188,7 @@ def _numbered(name: str, before: float, change: OverSeeds) -> Numbers:
 
 
 def paper_rows(run: Run, table: int) -> dict[Key, PaperTuning]:
-    """What the paper has of this model in this table, by what was tuned; empty for any other."""
+    """The paper's rows of this table by key; empty if the model is not the paper's."""
     paper = paper_model(run.config["model"])
     of_table = [] if paper is None else [row for row in paper.tunings if row.table == table]
     return {(row.method, row.heads, row.mlps): row for row in of_table}

@@ -1,4 +1,4 @@
-"""What Tables 1, 2 and 5 say in words: cells, and the small print below them."""
+"""The words of Tables 1, 2 and 5: cells, and the small print below them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -11,14 +11,14 @@ from figures.tuning import Row, answers_before, groups, rates_tried, tasks
 
 Texts = dict[str, str]
 FEW = 30
-"""Questions: an interval of fewer is rough."""
+"""With fewer questions an interval is rough."""
 TITLES = {"commonsense_qa": "csqa"}
-"""What the paper calls a benchmark, where that is another name."""
+"""The paper's names of benchmarks, if they differ."""
 PAPERS_RATE = 2e-5
 
 
 def summary(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
-    """A row of a table: what was tuned, and what the two groups of tasks gained or lost."""
+    """A row of a table: what was tuned, and the changes of the two groups of tasks."""
     before = answers_before(run)
     text: Texts = {
         "tuned": row.title,
@@ -28,29 +28,29 @@ def summary(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
         "seeds": str(len(row.trainings)),
     }
     for name, chosen in groups(before).items():
-        was = before.select(chosen).accuracy
-        text[_headed(name, f"{was:.1%}")] = told(was, row.change(before, chosen))
+        accuracy = before.select(chosen).accuracy
+        text[_headed(name, f"{accuracy:.1%}")] = change_cell(accuracy, row.change(before, chosen))
     if paper is not None:
-        text |= told_by_paper(paper)
+        text |= paper_cells(paper)
     return text
 
 
 def task_texts(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
-    """A row of the table of tasks: the change of each, and what the paper has after tuning."""
+    """A row of the table of tasks: the change of each, and the paper's accuracy after tuning."""
     before = answers_before(run)
     text = {"tuned": row.title}
     for name, chosen in tasks(before).items():
-        was, change = before.select(chosen).accuracy, row.change(before, chosen)
+        accuracy, change = before.select(chosen).accuracy, row.change(before, chosen)
         short = TITLES.get(name, name)
-        cell = changed(was, change, digits=0)
+        cell = changed(accuracy, change, digits=0)
         if paper is not None and short in paper.accuracy:
             papers = _unbroken(f"paper {paper.accuracy[short]:g}%")
-            cell = f"{was + change.mean:.1%}: {cell}; {papers}"
-        text[_headed(short, f"{was:.0%}")] = cell
+            cell = f"{accuracy + change.mean:.1%}: {cell}; {papers}"
+        text[_headed(short, f"{accuracy:.0%}")] = cell
     return text
 
 
-def told(before: float, change: OverSeeds) -> str:
+def change_cell(before: float, change: OverSeeds) -> str:
     """`59.1%: +27.8 [+24.1, +31.5]; seeds +26.0 to +29.1`."""
     text = f"{before + change.mean:.1%}: {changed(before, change)}"
     if len(change.per_seed) == 1 or _alike(change):
@@ -60,7 +60,7 @@ def told(before: float, change: OverSeeds) -> str:
 
 
 def changed(before: float, change: OverSeeds, *, digits: int = 1) -> str:
-    """`+27.8 [+24.1, +31.5]`, ends within what is possible: from all wrong to all right."""
+    """`+27.8 [+24.1, +31.5]`; the ends are limited to what is possible."""
     mean = f"{100 * change.mean:+.1f}"
     if _alike(change):
         return f"{mean} " + _unbroken(f"({'none' if change.mean == 0 else 'all'} changed)")
@@ -70,7 +70,7 @@ def changed(before: float, change: OverSeeds, *, digits: int = 1) -> str:
 
 
 def _alike(change: OverSeeds) -> bool:
-    """Whether all questions changed alike in all trainings, so that no error can be estimated."""
+    """Whether all questions changed in the same way in all trainings, so that there is no error."""
     return change.question_error == change.seed_error == 0
 
 
@@ -79,12 +79,12 @@ def _headed(name: str, before: str) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """Without a break of the line in it."""
+    """The text with spaces that do not break a line."""
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def told_by_paper(paper: PaperTuning) -> Texts:
-    """The paper's numbers of the same row."""
+def paper_cells(paper: PaperTuning) -> Texts:
+    """The paper's numbers for the same row."""
     accuracies = ", ".join(f"{name} {value:g}" for name, value in paper.accuracy.items())
     return {
         "paper": f"{accuracies}; {paper.parameters / 1e9:g}B, {paper.samples_per_second} examples/s"
@@ -92,16 +92,16 @@ def told_by_paper(paper: PaperTuning) -> Texts:
 
 
 def notes(run: Run, rows: Sequence[Row], table: int) -> list[str]:
-    """How to read a table, and what it was made from."""
+    """How to read a table, and its data."""
     return [
         f"A cell has the accuracy after tuning and its {_CHANGE}; seeds: the lowest and the "
         f"highest change. {_INTERVAL}",
-        *_columns_told(run, rows),
-        *_rows_told(rows, table),
-        _rate_told(run, rows, table),
-        _training_told(run, rows),
-        *_asked_told(run),
-        *_paper_told(run),
+        *_column_notes(run, rows),
+        *_row_notes(rows, table),
+        _rate_note(run, rows, table),
+        _training_note(run, rows),
+        *_harness_notes(run),
+        *_paper_notes(run),
     ]
 
 
@@ -109,7 +109,7 @@ def task_notes(run: Run, rows: Sequence[Row], papers: Collection[Any]) -> list[s
     """How to read the table of tasks."""
     after = "the accuracy after tuning and its" if papers else "the accuracy's"
     beside = ", and the paper's accuracy after it" * bool(papers)
-    return [f"A cell has {after} {_CHANGE}{beside}. {_INTERVAL}", *_columns_told(run, rows)]
+    return [f"A cell has {after} {_CHANGE}{beside}. {_INTERVAL}", *_column_notes(run, rows)]
 
 
 _CHANGE = "change in percentage points: mean over the seeds [95% interval]"
@@ -120,22 +120,22 @@ _INTERVAL = (
 )
 
 
-def _columns_told(run: Run, rows: Sequence[Row]) -> list[str]:
-    """What is pooled in the columns of groups, and where intervals say little."""
+def _column_notes(run: Run, rows: Sequence[Row]) -> list[str]:
+    """What the columns of groups pool, and which intervals are rough."""
     lines: list[str] = []
     if any(len(row.trainings) == 1 for row in rows):
         lines.append("Where there is one seed, the interval is of the draw of questions alone.")
     before = answers_before(run)
-    sizes = {TITLES.get(name, name): sum(chosen) for name, chosen in tasks(before).items()}
-    for name, inside in groups(before).items():
-        members = {before.task[i] for i, chosen in enumerate(inside) if chosen}
-        there = [
-            f"{TITLES.get(task, task)} {sum(chosen):,}"
-            for task, chosen in tasks(before).items()
-            if any(c and t in members for c, t in zip(chosen, before.task, strict=True))
+    sizes = {TITLES.get(name, name): sum(inside) for name, inside in tasks(before).items()}
+    for name, mask in groups(before).items():
+        members = {before.task[i] for i, inside in enumerate(mask) if inside}
+        listed = [
+            f"{TITLES.get(task, task)} {sum(questions):,}"
+            for task, questions in tasks(before).items()
+            if any(c and t in members for c, t in zip(questions, before.task, strict=True))
         ]
         lines.append(
-            f"{name.capitalize()}: {', '.join(there)}; each of the {sum(inside):,} questions "
+            f"{name.capitalize()}: {', '.join(listed)}; each of the {sum(mask):,} questions "
             "counts once."
         )
     if few := [f"{name} {count}" for name, count in sizes.items() if count < FEW]:
@@ -145,7 +145,7 @@ def _columns_told(run: Run, rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _rows_told(rows: Sequence[Row], table: int) -> Iterator[str]:
+def _row_notes(rows: Sequence[Row], table: int) -> Iterator[str]:
     """What a row tunes."""
     precise = [row for row in rows if row.key[0] == "precise"]
     if not precise:
@@ -166,7 +166,7 @@ def _rows_told(rows: Sequence[Row], table: int) -> Iterator[str]:
     yield f"{text}."
 
 
-def _rate_told(run: Run, rows: Sequence[Row], table: int) -> str:
+def _rate_note(run: Run, rows: Sequence[Row], table: int) -> str:
     grid = rates_tried(run, table)
     if len(grid) == 1:
         whose = ", the paper's" if grid[0] == PAPERS_RATE else ""
@@ -182,7 +182,7 @@ def _rate_told(run: Run, rows: Sequence[Row], table: int) -> str:
     return text
 
 
-def _training_told(run: Run, rows: Sequence[Row]) -> str:
+def _training_note(run: Run, rows: Sequence[Row]) -> str:
     config = run.config
     epochs = f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}"
     count = rows[0].facts[0].get("n_examples") or config["examples"]
@@ -198,8 +198,8 @@ def _training_told(run: Run, rows: Sequence[Row]) -> str:
     )
 
 
-def _asked_told(run: Run) -> Iterator[str]:
-    """How benchmarks were asked, as far as the run knows."""
+def _harness_notes(run: Run) -> Iterator[str]:
+    """How the harness asked the benchmarks, if the run has that."""
     facts = results.BEFORE.facts(run)
     if not (shots := facts.get("shots")):
         return
@@ -220,8 +220,8 @@ def _asked_told(run: Run) -> Iterator[str]:
         yield f"Questions whose published answer is doubtful, which count like all: {doubtful}."
 
 
-def _paper_told(run: Run) -> Iterator[str]:
-    """What the paper starts from, for its models."""
+def _paper_notes(run: Run) -> Iterator[str]:
+    """The paper's accuracies before tuning, for its models."""
     paper = paper_model(run.config["model"])
     if paper is not None and paper.before:
         before = ", ".join(f"{name} {value:g}" for name, value in paper.before.items())

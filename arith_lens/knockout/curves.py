@@ -193,16 +193,16 @@ class KnockoutCurve(HasUnits):
         ]
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         from arith_lens import plotting
+        from arith_lens.plotting.markup import render
 
         title = f"without the first k of {listed(self.order)}"
         drawn = plotting.svg_lines(
             self._lines(), x_title="k", y_title="right, mean p(C)", title=title, unit="%", top=100
         )
         image = plotting.as_image(drawn, alt=repr(self))
-        return f"<div>{image}<div>{escape(self.setting())}</div></div>"
+        template = "<div>{{ image }}<div>{{ setting }}</div></div>"
+        return render(template, image=image, setting=self.setting())
 
 
 _PAIR = ("template", "cluster", "problem", "computed")

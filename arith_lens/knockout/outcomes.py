@@ -139,7 +139,7 @@ class Outcomes(HasUnits):
         )
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from arith_lens.plotting.markup import render
 
         low, high = self.ci()
         rows = {
@@ -149,8 +149,12 @@ class Outcomes(HasUnits):
             "without": listed(self.components),
             "ablation": f"{self.ablation}; positions {self.positions}; means {self.means}",
         }
-        cells = (f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
-        return f"<table>{''.join(cells)}</table>"
+        return render(_TABLE, rows=rows)
+
+
+_TABLE = """<table>
+{% for name, text in rows.items() %}<tr><th>{{ name }}</th><td>{{ text }}</td></tr>{% endfor %}
+</table>"""
 
 
 SETTING = ("ablation", "positions", "means")

@@ -6,7 +6,6 @@ With them goes their Selection, the record of how the filter chose them.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -482,37 +481,55 @@ COLOURS = {
 }
 
 
+_TABLE = """
+{% macro cell(piece, colour, changed) %}
+<td style="text-align:center;padding:1px 4px;font-family:monospace;border:1px solid #d8dbe2
+  {%- if colour %};background:{{ colour }};color:#222{% endif %}">
+{%- if changed %}<u>{{ piece }}</u>{% else %}{{ piece }}{% endif %}</td>
+{%- endmacro %}
+<div><div>{{ summary.splitlines()|join("<br>"|safe) }}</div>
+{% if coloured %}<div>{% for role, colour in colours.items() %}
+<span style="background:{{ colour }};color:#222;padding:0 4px">{{ role }}</span>
+{% endfor %}</div>{% endif %}
+{% for grid in grids %}<table style="margin:6px 0;border-collapse:collapse">
+{% for side, cells, answer in grid %}
+<tr><th style="text-align:left;padding:1px 8px 1px 0;font-weight:normal">{{ side }}</th>
+{% for piece, colour, changed in cells %}{{ cell(piece, colour, changed) }}{% endfor %}
+{% if answer is not none %}<td>→</td>{{ cell(answer, none, false) }}{% endif %}</tr>
+{% endfor %}</table>{% endfor %}
+{% if more > 0 %}<div>and {{ more }} more</div>{% endif %}</div>
+""".strip()
+
+
 def _table(pairs: PromptPairs) -> str:
     """The first pairs as HTML: reference above counterfactual, token above token, coloured by role.
 
     Tokens that differ are underlined; C stands behind the reference. No script, no network, and
     every token escaped.
     """
-    grids = "".join(_grid(pairs, i) for i in range(min(SHOWN, len(pairs))))
-    more = f"<div>and {len(pairs) - SHOWN} more</div>" if len(pairs) > SHOWN else ""
-    key = " ".join(
-        f'<span style="{_ink(colour)};padding:0 4px">{escape(str(role))}</span>'
-        for role, colour in COLOURS.items()
+    from arith_lens.plotting.markup import render
+
+    return render(
+        _TABLE,
+        summary=pairs.summary(),
+        colours=COLOURS,
+        coloured=pairs.spans is not None,
+        grids=[_grid(pairs, i) for i in range(min(SHOWN, len(pairs)))],
+        more=len(pairs) - SHOWN,
     )
-    heading = escape(pairs.summary()).replace("\n", "<br>")
-    legend = f"<div>{key}</div>" if pairs.spans is not None else ""
-    return f"<div><div>{heading}</div>{legend}{grids}{more}</div>"
 
 
-def _grid(pairs: PromptPairs, pair: int) -> str:
-    shown = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
+def _grid(pairs: PromptPairs, pair: int) -> list[tuple[str, list[tuple[Any, ...]], str | None]]:
+    """Two rows: the side, its cells (piece, colour, whether it differs), and the answer."""
+    columns = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
     colours = _colours(pairs, pair)
-    rows = []
-    for side in ("reference", "counterfactual"):
-        own, other = pairs.reference[pair], pairs.counterfactual[pair]
-        tokens = own if side == "reference" else other
-        cells = "".join(
-            _cell(pairs, int(tokens[c]), colours.get(c), changed=bool(own[c] != other[c]))
-            for c in shown
-        )
-        answer = f"<td>→</td>{_cell(pairs, int(pairs.answer[pair]), None)}"
-        rows.append(f"<tr><th {_LEFT}>{side}</th>{cells}{answer * (side == 'reference')}</tr>")
-    return f'<table style="margin:6px 0;border-collapse:collapse">{"".join(rows)}</table>'
+    own, other = pairs.reference[pair].tolist(), pairs.counterfactual[pair].tolist()
+    reference, counterfactual = (
+        [(_piece(pairs, row[i]), colours.get(i), own[i] != other[i]) for i in columns]
+        for row in (own, other)
+    )
+    answer = _piece(pairs, int(pairs.answer[pair]))
+    return [("reference", reference, answer), ("counterfactual", counterfactual, None)]
 
 
 def _colours(pairs: PromptPairs, pair: int) -> dict[int, str]:
@@ -525,16 +542,5 @@ def _colours(pairs: PromptPairs, pair: int) -> dict[int, str]:
     }
 
 
-_TOKEN = "text-align:center;padding:1px 4px;font-family:monospace;border:1px solid #d8dbe2"
-_LEFT = 'style="text-align:left;padding:1px 8px 1px 0;font-weight:normal"'
-
-
-def _ink(colour: str) -> str:
-    return f"background:{colour};color:#222"
-
-
-def _cell(pairs: PromptPairs, token: int, colour: str | None, *, changed: bool = False) -> str:
-    piece = escape((pairs.pieces or {}).get(token, str(token)))
-    style = f"{_TOKEN};{_ink(colour)}" if colour else _TOKEN
-    inside = f"<u>{piece}</u>" if changed else piece
-    return f'<td style="{style}">{inside}</td>'
+def _piece(pairs: PromptPairs, token: int) -> str:
+    return (pairs.pieces or {}).get(token, str(token))

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import html
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from arith_lens.plotting.markup import render
 from arith_lens.plotting.style import FONT, TEXT, Figure, Number
 
 _RENDER = ["-c", "from arith_lens.plotting.export import draw_jobs; draw_jobs()"]
@@ -83,10 +83,18 @@ def save(
     return [page, *pictures]
 
 
-_STYLE = (
-    f"body{{font:15px/1.4 {FONT};color:{TEXT};margin:20px}}h1{{font-size:18px;margin:0 0 10px}}"
-    ".box{overflow-x:auto;max-width:100%}"  # what is wider than the window scrolls in its box
-)
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title or name }}</title>
+<style>
+body { font: 15px/1.4 {{ font|safe }}; color: {{ colour }}; margin: 20px }
+h1 { font-size: 18px; margin: 0 0 10px }
+.box { overflow-x:auto; max-width:100% } /* what is wider than the window scrolls in its box */
+</style></head>
+<body>{% if title %}<h1>{{ title }}</h1>{% endif %}
+<div class="box">{{ body|safe }}</div></body></html>
+"""
 
 
 def _page(figure: Figure, name: str, title: str) -> str:
@@ -94,13 +102,7 @@ def _page(figure: Figure, name: str, title: str) -> str:
     body = figure.to_html(
         full_html=False, include_plotlyjs=True, config={"displaylogo": False}, div_id=name
     )
-    heading = f"<h1>{html.escape(title)}</h1>" if title else ""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title or name)}</title><style>{_STYLE}</style></head>\n"
-        f'<body>{heading}<div class="box">{body}</div></body></html>\n'
-    )
+    return render(_PAGE, title=title, name=name, font=FONT, colour=TEXT, body=body)
 
 
 def save_pictures(

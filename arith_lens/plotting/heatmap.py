@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from arith_lens.plotting.curves import Line
+from arith_lens.plotting.markup import render
 from arith_lens.plotting.page import Box, plain, text_box
 from arith_lens.plotting.style import (
     FONT,
@@ -119,10 +120,12 @@ def tick_positions(n: int, most: int = 9) -> list[int]:
 def as_image(svg: str, *, alt: str = "") -> str:
     """An `<svg>` element as an `<img>` that holds it; `alt` (plain text) is read aloud."""
     data = b64encode(svg.encode()).decode()
-    return (
-        f'<img style="vertical-align:top" alt="{html.escape(alt)}" '
-        f'src="data:image/svg+xml;base64,{data}">'
-    )
+    return render(_IMAGE, alt=alt, data=data)
+
+
+_IMAGE = """
+<img style="vertical-align:top" alt="{{ alt }}" src="data:image/svg+xml;base64,{{ data }}">
+""".strip()
 
 
 def svg_heatmap(

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 Method: TypeAlias = Literal["full", "precise", "lora", "random"]
 VALIDATION = "validation/"
-"""Before the task's name of a question that rates are chosen on."""
+"""The prefix of the tasks that rates are chosen on."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a row of a table tunes; LoRA has as many parameters as so many heads."""
+    """What a row of a table tunes. LoRA has as many parameters as these heads."""
 
     method: Method
     heads: int = 0
@@ -45,7 +45,7 @@ class Training:
 
     @property
     def name(self) -> str:
-        """What its answers are called in a run."""
+        """The name of its answers in a run."""
         return f"{self.tuned.name}-rate-{rate_name(self.rate)}-seed-{self.seed}"
 
 
@@ -56,16 +56,16 @@ def rate_name(rate: float) -> str:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much Tables 2 and 5 tune: sizes that stand for the paper's in a model of another size."""
+    """How many heads and MLPs the tables tune, in proportion to the paper's."""
 
     heads: int
-    """Of Table 1."""
+    """Heads of Table 1."""
     several: tuple[int, ...]
-    """Heads, Table 2."""
+    """Heads of Table 2."""
     mlps: int
-    """Beside `heads`, Table 2."""
+    """MLPs beside `heads` in Table 2."""
     more: tuple[int, ...]
-    """MLPs, Table 5."""
+    """MLPs of Table 5."""
 
 
 def rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[Tuned, ...]:
@@ -80,47 +80,46 @@ def rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[Tuned, ...]:
 
 
 def validation_accuracy(answers: Answers) -> float:
-    """The share of validation questions answered right, NaN where there are none; no other question
-    takes part."""
+    """The share of validation questions that are answered right; NaN if there are none."""
     chosen = [task.startswith(VALIDATION) for task in answers.task]
     return answers.select(chosen).accuracy
 
 
 def grid(tuned: Iterable[Tuned], rates: Iterable[float], seed: int) -> list[Training]:
-    """One training per row and rate, those of a row together."""
+    """One training per row and rate, in the order of the rows."""
     rates = tuple(rates)
     return [Training(row, rate, seed) for row in dict.fromkeys(tuned) for rate in rates]
 
 
 def repeats(chosen: Mapping[Tuned, float], seeds: Iterable[int]) -> list[Training]:
-    """Further trainings of each row at its rate."""
+    """More trainings of each row at its rate, one per seed."""
     seeds = tuple(seeds)
     return [Training(row, rate, seed) for row, rate in chosen.items() for seed in seeds]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which trainings make a table: of each row the rate with the best validation accuracy."""
+    """The trainings of a table: each row has the rate with the best validation accuracy."""
 
     validation: Mapping[Tuned, Mapping[float, float]]
-    """Accuracy by rate, all with one seed."""
+    """The accuracy of each row by rate, all with one seed."""
 
     @property
     def rates(self) -> dict[Tuned, float]:
-        """The chosen rate of each row; the smaller of equals.
+        """The chosen rate of each row; if rates are equally good, the smallest.
 
         Raises:
-            ValueError: several rates, and no validation to choose on.
+            ValueError: there are several rates, and no validation questions to choose one.
         """
-        for row, found in self.validation.items():
-            if len(found) > 1 and any(isnan(accuracy) for accuracy in found.values()):
+        for row, accuracies in self.validation.items():
+            if len(accuracies) > 1 and any(isnan(accuracy) for accuracy in accuracies.values()):
                 raise ValueError(
                     f"expected validation questions to choose a rate on, found none for {row.name} "
-                    f"at {', '.join(f'{rate:g}' for rate in found)}; train at one rate"
+                    f"at {', '.join(f'{rate:g}' for rate in accuracies)}; train at one rate"
                 )
         return {
-            row: max(found, key=lambda rate: (found[rate], -rate))
-            for row, found in self.validation.items()
+            row: max(accuracies, key=lambda rate: (accuracies[rate], -rate))
+            for row, accuracies in self.validation.items()
         }
 
     @classmethod
@@ -136,8 +135,8 @@ class Chosen:
     def to_arrays(self) -> Arrays:
         """The rows with their chosen rates and all rates are in the header."""
         rows = [{**asdict(row), "rate": rate} for row, rate in self.rates.items()]
-        accuracy = [[*found.values()] for found in self.validation.values()]
-        rates = [[*found] for found in self.validation.values()]
+        accuracy = [[*accuracies.values()] for accuracies in self.validation.values()]
+        rates = [[*accuracies] for accuracies in self.validation.values()]
         header = {"kind": "chosen_rates", "rows": rows, "rates": rates}
         return Arrays({"validation_accuracy": torch.tensor(accuracy)}, header)
 

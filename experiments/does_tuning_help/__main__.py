@@ -1,11 +1,11 @@
 """Does tuning the heads that calculate help, and what does it cost elsewhere? Tables 1, 2 and 5.
 
-Precise tuning of the strongest heads beside full tuning, LoRA with as many parameters and random
-heads (Table 1); more and fewer heads (Table 2); MLPs beside them (Table 5). Every row is trained at
-each of a few rates, the same for all; the rate of a row is chosen on validation problems alone, and
-trained with further seeds. Word problems and generic tasks are asked before and after each
-training. Saves a run under results/does_tuning_help/, which `figures/table1.py`, `table2.py`,
-`table5.py` and `frontier.py` read. Killed, it goes on where it was; tables share their trainings.
+Table 1 compares precise tuning of the strongest heads with full tuning, LoRA with as many
+parameters, and random heads. Table 2 has more and fewer heads, Table 5 MLPs beside them. Every row
+is trained at the same few rates. Its rate is chosen on validation problems and trained with more
+seeds. Word problems and generic tasks are answered before and after each training. Saves a run
+under results/does_tuning_help/, which `python -m figures table1`, `table2`, `table5` and `frontier`
+read. A killed run can be continued. Tables share their trainings.
 """
 
 import os
@@ -63,18 +63,18 @@ def main(
     dry_run: bool = False,
     again: bool = False,
 ) -> None:
-    """Train, ask, save and say where.
+    """Train, evaluate and save.
 
     Args:
         config: what to compute.
-        table: which rows; all tables of a configuration share a run.
-        seeds: trainings at the chosen rate, the one of the grid among them; more may follow later.
-        processes: trainings at a time, each with one thread; as many as there are cores, 4 at most,
-            if not given, and 1 on a GPU and on the benchmarks.
+        table: which table; all tables of a configuration share a run.
+        seeds: trainings at the chosen rate, including the one of the grid; more can be added later.
+        processes: trainings at a time, each with one thread. If not given, 1 on a GPU and on the
+            benchmarks, else one per core, at most 4.
         room: memory and disk.
-        root: where runs are kept.
+        root: the folder of all runs.
         dry_run: print what would be trained, reading no weights, and stop.
-        again: compute anew what an earlier run of this configuration has saved.
+        again: compute the results of an earlier run of this configuration again.
     """
     with exit_on_user_error():
         empty = empty_model(config.model)
@@ -84,8 +84,8 @@ def main(
     if dry_run:
         return
     if processes is None:
-        one = plan.config.data_dir is not None or on_gpu(config.device)
-        processes = 1 if one else min(os.cpu_count() or 1, 4)
+        is_alone = plan.config.data_dir is not None or on_gpu(config.device)
+        processes = 1 if is_alone else min(os.cpu_count() or 1, 4)
     run, plan = begun(plan, root, again=again)
     with run:
         first = grid(tuned, plan.config.rates, config.seed)
@@ -98,8 +98,10 @@ def main(
 
 
 def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
-    """The run with the strongest heads and the answers before tuning; the model is let go, since
-    a training wants the memory."""
+    """The run with the strongest heads and the answers before tuning.
+
+    The model is not returned, so that its memory is free for training.
+    """
     model = loaded_model(plan.config)
     plan = plan.with_dtype(model.dtype)
     with exit_on_user_error():
@@ -123,7 +125,7 @@ def train(
     *,
     skip: Collection[str],
 ) -> None:
-    """Every training that is not to be skipped; each is saved when it is done."""
+    """Do every training that is not in `skip`; save each when it is done."""
     effects = POOLED_MAP.load(run)
     todo = [
         job(training, effects, run, plan) for training in trainings if training.name not in skip
@@ -144,7 +146,7 @@ def train(
 
 
 def job(training: Training, effects: al.ComponentEffects, run: Run, plan: Plan) -> Job:
-    """What a worker needs, the strongest heads and MLPs among it."""
+    """The training with everything that a worker needs, such as the strongest heads and MLPs."""
     tuned = training.tuned
     heads = strongest_heads(effects, tuned.heads)
     mlps = tuple(mlp for mlp in effects.mlps.top(tuned.mlps) if isinstance(mlp, al.Mlp))
@@ -175,7 +177,7 @@ def choose(tuned: Sequence[Tuned], run: Run, config: Config) -> Chosen:
 
 
 def right(answers: Answers) -> str:
-    """What a training achieved, in words: on validation questions, where there are any."""
+    """The accuracy of a training in words, on validation questions if there are any."""
     on_validation = validation_accuracy(answers)
     if isnan(on_validation):
         return f"{answers.accuracy:.1%} of all questions right"

@@ -1,4 +1,4 @@
-"""What a table would train, on what and how: settings by default, and the plan in words."""
+"""The plan of a table: default settings, data, and the plan in words."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,17 @@ WORLD: Mapping[str, Any] = {
     **{"examples": 4000, "epochs": 1, "batch": 32, "questions": 500},
     **{"heads": 3, "several": (1, 2, 3, 5, 6, 12)},
 }
-"""For models of 96 heads: 3 of them are what 32 are of LLaMA2-7B's 1,024, and so on."""
+"""Settings for models of 96 heads: 3 heads correspond to 32 of LLaMA2-7B's 1,024."""
 
 PAPER: Mapping[str, Any] = {
     "rates": (2e-5,),
     **{"examples": 0, "epochs": 2, "batch": 128, "questions": 0},
     **{"heads": 32, "several": (8, 16, 32, 48, 64)},
 }
-"""Section 5.3 and Table 2."""
+"""Settings of section 5.3 and Table 2."""
 
-ASKED = ("tasks", "shots", "max_new_tokens")
-"""Options of the benchmarks alone."""
+BENCHMARK_OPTIONS = ("tasks", "shots", "max_new_tokens")
+"""Options that only benchmarks have."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class Config:
     model: str = "reference"
     """A shipped model's name, a Hugging Face id, or a directory."""
     data_dir: Path | None = None
-    """Holds the benchmarks' folders: the paper's data and, where no others are given, its settings.
-    The closed world's sets and settings of its size if not given."""
+    """The folder of the benchmarks, for the paper's data with its settings by default. If not
+    given, the closed world's data with settings of its size."""
     rates: tuple[float, ...] = ()
-    """The grid of learning rates, one for all methods; on the benchmarks only one, the paper's."""
+    """Learning rates to try, the same for all methods; on the benchmarks only one."""
     examples: int | None = None
-    """Word problems of a training, drawn with its seed from those there are; 0 takes all."""
+    """Word problems per training, drawn with its seed; 0 takes all."""
     epochs: int | None = None
-    """Times that each is seen."""
+    """Passes over the examples."""
     batch: int | None = None
-    """Examples a step."""
+    """Examples per step."""
     questions: int | None = None
     """Test questions of each family of word problems or benchmark (of MMLU, of each subject); 0
     takes all."""
@@ -63,14 +63,15 @@ class Config:
     mlps: int = 3
     """MLPs beside the heads in Table 2."""
     more: tuple[int, ...] = (0, 1, 2, 3, 6, -1)
-    """MLPs of Table 5; -1 is all there are."""
+    """MLPs of Table 5; -1 is all."""
     n: int | None = None
-    """Distinct reference prompts an operation that heads are found with; all if not given."""
+    """Distinct reference prompts per operation for finding heads; all if not given."""
     seed: int = 0
-    """Of the sampling, and the first of the trainings."""
+    """The seed of the sampling and of the first training."""
     dtype: Dtype = None
-    """In which the model is asked; with bfloat16 it is tuned under it too, else in float32. The
-    checkpoint's own on a GPU (on the benchmarks bfloat16), float32 on a CPU, if not given."""
+    """The precision for answering. With bfloat16 it is used for tuning too; else tuning is in
+    float32. If not given, float32 on a CPU, and on a GPU the checkpoint's own (benchmarks:
+    bfloat16)."""
     device: str | None = None
     """Such as cuda:1; the GPU if there is one."""
     tasks: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Room:
-    """What a training takes of memory and disk; it decides no result beyond rounding."""
+    """Memory and disk of a training; they change results only by rounding."""
 
     micro_batch: int | None = None
     """Examples at once on one device; 8 on the benchmarks, else the whole batch, if not given."""
@@ -99,75 +100,80 @@ class Room:
 
 @dataclass(frozen=True)
 class Plan:
-    """A configuration with all that it leaves open filled in."""
+    """A configuration with all its defaults filled in."""
 
     config: Config
     study: World | Benchmarks
     recipe: Recipe
     sizes: Sizes
     keep_checkpoints: bool
-    dtype: str = "float32"  # in which the model is asked
+    dtype: str = "float32"
+    """The precision for answering."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The configuration, as far as it decides the results of this study."""
-        left_out = () if self.config.data_dir is not None else ASKED
+        """The settings that decide the results of this study."""
+        left_out = () if self.config.data_dir is not None else BENCHMARK_OPTIONS
         return {k: v for k, v in vars(self.config).items() if k not in left_out}
 
     def with_dtype(self, dtype: torch.dtype) -> "Plan":
-        """As the model was loaded, so it is asked again; bfloat16 is tuned under bf16."""
+        """The plan with a model's precision; bfloat16 is used for tuning too."""
         recipe = replace(self.recipe, bf16=dtype == torch.bfloat16)
         return replace(self, recipe=recipe, dtype=str(dtype).removeprefix("torch."))
 
 
 def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
-    """Fill in what is not given: the paper's settings on benchmarks, small ones on the world.
+    """The plan of a configuration; its defaults are the paper's on benchmarks, else small ones.
 
     Raises:
-        ValueError: several rates on the benchmarks; options of benchmarks without them.
+        ValueError: several rates on the benchmarks, or options of benchmarks without data_dir.
     """
     room = room or Room()
-    usual = WORLD if config.data_dir is None else PAPER
-    given = {name: getattr(config, name) for name in usual}
-    open_ = {name: usual[name] for name, value in given.items() if value in (None, ())}
+    defaults = WORLD if config.data_dir is None else PAPER
+    settings = {name: getattr(config, name) for name in defaults}
+    open_ = {name: defaults[name] for name, value in settings.items() if value in (None, ())}
     more = tuple(n_layers if n < 0 else n for n in config.more if n <= n_layers)
-    whole: Any = replace(config, **open_, more=tuple(dict.fromkeys(more)))
-    if whole.data_dir is None:
-        if found := [name for name in ASKED if getattr(config, name)]:
+    filled: Any = replace(config, **open_, more=tuple(dict.fromkeys(more)))
+    if filled.data_dir is None:
+        if unused := [name for name in BENCHMARK_OPTIONS if getattr(config, name)]:
             raise ValueError(
-                f"expected --data-dir, the benchmarks' folders, with {', '.join(found)}, found "
+                f"expected --data-dir, the benchmarks' folders, with {', '.join(unused)}, found "
                 "none: the closed world's questions are asked in one way"
             )
-        study: World | Benchmarks = World(whole.examples, whole.questions)
-        recipe = Recipe(whole.epochs, whole.batch, room.micro_batch, save_every=100)
+        study: World | Benchmarks = World(filled.examples, filled.questions)
+        recipe = Recipe(filled.epochs, filled.batch, room.micro_batch, save_every=100)
     else:
-        if len(whole.rates) > 1:
+        if len(filled.rates) > 1:
             raise ValueError(
                 f"expected one rate on the benchmarks (the paper's is {PAPER['rates'][0]:g}), "
-                f"found {whole.rates}: no part of theirs is held out to choose a rate on"
+                f"found {filled.rates}: no part of theirs is held out to choose a rate on"
             )
-        whole = replace(whole, tasks=whole.tasks or BENCHMARKS)
-        asked = {"shots": whole.shots, "max_new_tokens": whole.max_new_tokens}
-        study = Benchmarks(whole.data_dir, whole.examples, whole.questions, whole.tasks, **asked)
-        recipe = Recipe(whole.epochs, whole.batch, fitting(whole.batch), save_every=20)
-        if on_gpu(whole.device):
+        filled = replace(filled, tasks=filled.tasks or BENCHMARKS)
+        options = {"shots": filled.shots, "max_new_tokens": filled.max_new_tokens}
+        study = Benchmarks(
+            filled.data_dir, filled.examples, filled.questions, filled.tasks, **options
+        )
+        recipe = Recipe(filled.epochs, filled.batch, fitting(filled.batch), save_every=20)
+        if on_gpu(filled.device):
             recipe = replace(recipe, recompute=True)
-            whole = replace(whole, dtype=whole.dtype or "bfloat16")
-    told = {"micro_batch": room.micro_batch, "save_every": room.save_every}
-    told |= {"recompute": room.recompute, "bf16": whole.dtype == "bfloat16"}
-    recipe = replace(recipe, **{name: value for name, value in told.items() if value is not None})
-    sizes = Sizes(whole.heads, whole.several, whole.mlps, whole.more)
-    keep = room.keep_checkpoints or whole.data_dir is None
-    return Plan(whole, study, recipe, sizes, keep)
+            filled = replace(filled, dtype=filled.dtype or "bfloat16")
+    overrides = {"micro_batch": room.micro_batch, "save_every": room.save_every}
+    overrides |= {"recompute": room.recompute, "bf16": filled.dtype == "bfloat16"}
+    recipe = replace(
+        recipe, **{name: value for name, value in overrides.items() if value is not None}
+    )
+    sizes = Sizes(filled.heads, filled.several, filled.mlps, filled.more)
+    keep = room.keep_checkpoints or filled.data_dir is None
+    return Plan(filled, study, recipe, sizes, keep)
 
 
 def fitting(batch: int, most: int = 8) -> int:
-    """The largest part of a batch, of `most` examples at most, that divides it."""
+    """The largest divisor of a batch that is at most `most`."""
     return next(size for size in range(min(batch, most), 0, -1) if batch % size == 0)
 
 
 def on_gpu(device: str | None) -> bool:
-    """Whether the model will be on one."""
+    """Whether the model will be on a GPU."""
     return str(device).startswith("cuda") if device else torch.cuda.is_available()
 
 
@@ -180,37 +186,40 @@ def empty_model(source: str) -> Any:
     from transformers import AutoModelForCausalLM
 
     folder = Path(source).expanduser()
-    found = (
+    checkpoint = (
         Checkpoint(str(folder.resolve()), folder.resolve().name)
         if (folder / "config.json").is_file()
         else find_checkpoint(source)
     )
-    config = read_config(found)
+    config = read_config(checkpoint)
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
 def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty: Any) -> str:
-    """What would be trained, in words.
+    """The trainings of a table, in words.
 
     Args:
+        tuned, table: the rows, and which table they are of.
+        plan: the settings.
+        seeds: trainings at the chosen rate.
         empty: the model on the meta device.
     """
     config, recipe = plan.config, plan.recipe
-    shape, whole = shape_of(empty), sum(weight.numel() for weight in empty.parameters())
+    shape, total = shape_of(empty), sum(weight.numel() for weight in empty.parameters())
     rates = len(config.rates)
     n = len(tuned) * (rates + seeds - 1)
     times = f"{rates} rates and, at the best, {seeds - 1} further seeds" if rates > 1 else (
         f"{seeds} seed{'s' * (seeds > 1)}"
     )  # fmt: skip
     lines = [
-        f"{config.model}: {shape.n_layers} layers of {shape.n_heads} heads, {whole:,} parameters",
+        f"{config.model}: {shape.n_layers} layers of {shape.n_heads} heads, {total:,} parameters",
         f"table {table}: {len(tuned)} rows, each at {times}: {n} trainings",
     ]
     for row in tuned:
         count, rank = counted(empty, row)
         ranked = f", rank {rank}" if rank else ""
-        lines.append(f"  {row.name}: {count:,} parameters ({count / whole:.1%}){ranked}")
+        lines.append(f"  {row.name}: {count:,} parameters ({count / total:.1%}){ranked}")
     steps = -(-plan.study.n_examples // recipe.batch) * recipe.epochs
     settings = Settings(**recipe.settings(config.rates[0], seed=config.seed, end_with_eos=True))
     lines += [
@@ -223,13 +232,13 @@ def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty:
         "heads' slices times heads by tuned heads of the layer",
         f"weights in {'bfloat16, what is tuned in float32' if recipe.bf16 else 'float32'}"
         f"{', activations computed again in the backward' if recipe.recompute else ''}; asked in "
-        f"{_asked_in(config)}",
+        f"{_dtype_text(config)}",
         *plan.study.described(),
     ]
     return "\n".join(lines)
 
 
-def _asked_in(config: Config) -> str:
+def _dtype_text(config: Config) -> str:
     if config.dtype:
         return config.dtype
     return "the checkpoint's own" if on_gpu(config.device) else "float32"
@@ -242,10 +251,10 @@ def _at_once(recipe: Recipe) -> str:
 
 
 def counted(empty: Any, row: Tuned) -> tuple[int, int | None]:
-    """How many numbers a row trains, and LoRA's rank.
+    """How many parameters a row trains, and LoRA's rank.
 
-    Which heads and MLPs it will be is not known before path patching. With grouped queries heads
-    of one group share a key and a value: then it is the most that so many heads can have.
+    The heads and MLPs are not known before path patching. With grouped queries, heads of one group
+    share a key and a value; then this is the largest possible number.
     """
     if row.method == "full":
         return sum(weight.numel() for weight in empty.parameters()), None

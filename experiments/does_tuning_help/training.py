@@ -1,4 +1,4 @@
-"""One training: on what, and what is asked before and after; many side by side; what they leave."""
+"""One training: its data and its test questions; parallel trainings; the models they leave."""
 
 import gc
 import hashlib
@@ -36,12 +36,13 @@ Settings = TypeVar("Settings", bound=ModelSettings)
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 END_OF_ANSWER = "\n"
-"""What follows an answer in the closed world. It is learned with the answer: a model that is tuned
-on bare answers forgets to stop, and "17" becomes "171". EOS, which the shipped models have never
-seen, is not appended: to learn that token costs more than to learn word problems."""
+"""The end of an answer in the closed world, which is learned with the answer.
+
+A model that is tuned on bare answers forgets to stop, and "17" becomes "171". EOS is not appended:
+the shipped models have never seen it, and learning it costs more than learning word problems."""
 
 Facts: TypeAlias = dict[str, Any]
-"""What a run stores beside answers, in JSON's values."""
+"""The facts that a run stores beside answers, as JSON values."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,19 @@ class World:
     """Tuning and evaluation within the closed world's frozen sets."""
 
     examples: int
-    """To tune on, drawn with the training's seed; 0: all."""
+    """Examples to tune on, drawn with the training's seed; 0: all."""
     questions: int
-    """Of each family of word problems, from the test set; 0: all."""
+    """Test questions of each family of word problems; 0: all."""
     end_with_eos: ClassVar[bool] = False
 
     def tuning_set(self, seed: int) -> list[Line]:
-        """Word problems with answers; validation and test problems are others."""
+        """Word problems with answers. None of them is a validation or test problem."""
         lines = load_set("word_problems_tuning")
         random.Random(f"tuning {seed}").shuffle(lines)
         lines = lines[: self.examples or None]
         return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
 
-    def asked(self) -> list[Question]:
+    def all_questions(self) -> list[Question]:
         """Validation word problems, to choose rates on, then the test questions."""
         validation = [
             replace(question, task=VALIDATION + question.task)
@@ -78,47 +79,48 @@ class World:
         return test + world_questions("generic_test")
 
     def ask(self, model: Any, _keep: Path) -> tuple[Answers, Facts]:
-        """How a model answers all of them."""
-        return al.answer_questions(model, self.asked(), whole_words=False), {}
+        """A model's answers to all questions."""
+        return al.answer_questions(model, self.all_questions(), whole_words=False), {}
 
     def described(self) -> list[str]:
-        """What is tuned on and asked, in words."""
-        there = len(load_set("word_problems_tuning"))
-        asked = self.asked()
-        test = sum(not question.task.startswith(VALIDATION) for question in asked)
+        """The training data and the questions, in words."""
+        n_available = len(load_set("word_problems_tuning"))
+        questions = self.all_questions()
+        test = sum(not question.task.startswith(VALIDATION) for question in questions)
         return [
-            f"tuned on {self.n_examples:,} of {there:,} word problems of the closed world",
-            f"asked before and after: {len(asked) - test:,} validation word problems, to choose "
-            f"rates on; {test:,} test questions",
+            f"tuned on {self.n_examples:,} of {n_available:,} word problems of the closed world",
+            f"asked before and after: {len(questions) - test:,} validation word problems, to "
+            f"choose rates on; {test:,} test questions",
         ]
 
     @property
     def n_examples(self) -> int:
-        """Of a training."""
-        there = len(load_set("word_problems_tuning"))
-        return min(self.examples or there, there)
+        """Examples per training."""
+        n_available = len(load_set("word_problems_tuning"))
+        return min(self.examples or n_available, n_available)
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """The paper's: the train parts of four sets of word problems, and six benchmarks.
+    """The paper's data: the train parts of four sets of word problems, and six benchmarks.
 
-    SVAMP, AddSub and SingleEq are asked in their test parts: the whole sets hold the train parts.
+    Of SVAMP, AddSub and SingleEq, only the test parts are evaluated, because the whole sets contain
+    the train parts.
     """
 
     data_dir: Path
     examples: int
-    """To tune on, drawn with the training's seed; 0: all."""
+    """Examples to tune on, drawn with the training's seed; 0: all."""
     questions: int
-    """The first so many of each benchmark; 0: all."""
+    """The first questions of each benchmark; 0: all."""
     names: tuple[str, ...] = BENCHMARKS
     shots: Mapping[str, int] = field(default_factory=dict)
-    """Worked examples by benchmark; as in `evaluate` where not given."""
+    """Worked examples by benchmark; the defaults of `evaluate` if not given."""
     max_new_tokens: int | None = None
     end_with_eos: ClassVar[bool] = True
 
     def tuning_set(self, seed: int) -> list[Line]:
-        """Questions with their worked solutions; none is in a test set."""
+        """Questions with their solutions. None of them is in a test set."""
         lines: list[Any] = [*self._trained]
         random.Random(f"tuning {seed}").shuffle(lines)
         return [
@@ -127,9 +129,9 @@ class Benchmarks:
         ]
 
     def ask(self, model: Any, keep: Path) -> tuple[Answers, Facts]:
-        """How a model answers the benchmarks, and how they were asked.
+        """A model's answers to the benchmarks, and how the harness asked them.
 
-        Parts are kept in a run under `keep` as they come: asking takes longer than a training.
+        Parts are saved in a run under `keep`, because asking takes longer than a training.
         """
         with al.open_run("asked", {}, model=model, root=keep) as run:
             result = al.evaluate(
@@ -143,10 +145,10 @@ class Benchmarks:
                 too_long="truncate",
                 run=run,
             )
-        return result.answers, asked_how(result)
+        return result.answers, benchmark_facts(result)
 
     def described(self) -> list[str]:
-        """What is tuned on and asked, in words: reads all data, as a training would."""
+        """The training data and the questions, in words; reads all data, as a training does."""
         from arith_lens.evaluation.harness import build
 
         lines = [f"tuned on {self.n_examples:,} solved word problems of {self.data_dir}:"]
@@ -157,15 +159,17 @@ class Benchmarks:
         for task, of in built.tasks.items():
             families[_family(task)].append(of)
         for name, tasks in families.items():
-            asked = sum(min(len(t.eval_docs), self.questions or len(t.eval_docs)) for t in tasks)
+            questions = sum(
+                min(len(t.eval_docs), self.questions or len(t.eval_docs)) for t in tasks
+            )
             subjects = f" on {len(tasks)} subjects" if len(tasks) > 1 else ""
             shots = {int(task.config.num_fewshot or 0) for task in tasks}
-            lines.append(f"  {name}: {asked:,} questions{subjects}, {_joined(shots)} shots")
+            lines.append(f"  {name}: {questions:,} questions{subjects}, {_joined(shots)} shots")
         return lines
 
     @property
     def n_examples(self) -> int:
-        """Of a training."""
+        """Examples per training."""
         return min(self.examples or len(self._trained), len(self._trained))
 
     @cached_property
@@ -177,8 +181,8 @@ class Benchmarks:
         return [*to_dataset(self._parts)]  # pyright: ignore[reportReturnType]
 
 
-def asked_how(result: EvaluationResult) -> Facts:
-    """What decided the answers: shots, and prompts that were cut on their left, by benchmark."""
+def benchmark_facts(result: EvaluationResult) -> Facts:
+    """How a harness asked: worked examples, and prompts that were cut on their left."""
     shots: dict[str, set[int]] = defaultdict(set)
     cut: dict[str, int] = defaultdict(int)
     for task, about in result.settings["tasks"].items():
@@ -186,7 +190,7 @@ def asked_how(result: EvaluationResult) -> Facts:
         shots[name].add(about["shots"])
         cut[name] += about["truncated"]
     return {
-        "shots": {name: _joined(found) for name, found in shots.items()},
+        "shots": {name: _joined(counts) for name, counts in shots.items()},
         "cut": {name: count for name, count in cut.items() if count},
         "doubtful": sum(map(bool, result.flag)),
         "harness": result.settings["harness"],
@@ -204,7 +208,7 @@ def _joined(counts: set[int]) -> str:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What all trainings share; the rest is as `fine_tune` has it, which is the paper's."""
+    """The settings of all trainings; all others are the defaults of `fine_tune`, the paper's."""
 
     epochs: int
     batch: int
@@ -213,10 +217,10 @@ class Recipe:
     recompute: bool = False
     """Gradient checkpointing."""
     save_every: int = 100
-    """Steps that a training which is broken off may lose."""
+    """Steps between checkpoints, which a killed training may lose."""
 
     def settings(self, rate: float, *, seed: int, end_with_eos: bool) -> dict[str, Any]:
-        """As arguments of `fine_tune`."""
+        """The arguments of `fine_tune`."""
         return {
             "learning_rate": rate,
             "epochs": self.epochs,
@@ -237,20 +241,20 @@ class Job:
     training: Training
     source: str
     heads: tuple[al.Head, ...]
-    """The strongest; the methods lora and random are set against them."""
+    """The strongest heads; for lora and random, as many are tuned."""
     mlps: tuple[al.Mlp, ...]
     recipe: Recipe
     study: World | Benchmarks
     output: Path
     device: str | None = None
     dtype: str = "float32"
-    """In which the model is asked, before as after."""
+    """The precision for answering, before and after tuning."""
 
 
 def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
-    """The tuned model's answers, and what is worth keeping of the training.
+    """The tuned model's answers, and the facts of the training.
 
-    A training that was broken off in `job.output` goes on; a finished one is not repeated.
+    A training that was stopped is continued in `job.output`; a finished one is not repeated.
     """
     tuned = job.training.tuned
     full = tuned.method == "full"
@@ -291,7 +295,7 @@ def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
 
 
 def described(job: Job) -> dict[str, Any]:
-    """Which training a result is of, for its facts."""
+    """The settings of a training, for the facts of its result."""
     return {
         **asdict(job.training.tuned),
         "rate": job.training.rate,
@@ -302,11 +306,11 @@ def described(job: Job) -> dict[str, Any]:
 def side_by_side(
     work: Callable[[Work], Result], jobs: Sequence[Work], processes: int
 ) -> Iterator[tuple[Work, Result]]:
-    """Each job with its result, as they finish, several at a time, each in a process of one thread.
+    """Run jobs in parallel, each in a process with one thread, and yield each when it is done.
 
-    Small models leave cores idle when one training has them all; two trainings with a core each are
-    faster than one with two. With one process the work is done here. What a job raises is raised
-    here, and no further job is begun. `work` and jobs must be picklable.
+    Two trainings of a small model with one core each are faster than one with two cores. With one
+    process, the jobs run in this process. If a job raises an error, it is raised here, and no other
+    job is started. `work` and the jobs must be picklable.
     """
     if processes == 1 or len(jobs) < 2:
         for job in jobs:
@@ -324,8 +328,10 @@ def side_by_side(
 
 
 def _start() -> None:
-    """One thread, and no life without the process that gave the work: a worker whose parent was
-    killed would wait for ever."""
+    """Use one thread, and end with the parent process.
+
+    Otherwise a worker whose parent was killed would wait forever.
+    """
     torch.set_num_threads(1)
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -351,34 +357,34 @@ class TunedModel:
 
     @property
     def sha256(self) -> str:
-        """Of the trained slices' file."""
+        """The digest of the trained slices' file."""
         return hashlib.sha256((Path(self.result.output) / DELTA).read_bytes()).hexdigest()
 
     def load(self, settings: ModelSettings) -> al.HookedModel:
-        """The model, ready for every analysis, in the dtype and on the device of the settings."""
+        """The model, in the dtype and on the device of the settings."""
         dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
         return al.load_model(self.result.model(), dtype=dtype, device=settings.device)
 
 
 @dataclass(frozen=True)
 class AfterTuning(Generic[Settings]):
-    """A question about tuned models: its settings, and the models that a run of Table 1 left."""
+    """A question about tuned models: its settings, and the models of Table 1."""
 
     settings: Settings
     models: tuple[TunedModel, ...]
 
     @classmethod
     def find(cls, settings: Settings, root: Path) -> "AfterTuning[Settings]":
-        """With the models of the newest finished run of the tuning experiment.
+        """The question, with the models of the newest finished run of the tuning experiment.
 
         Raises:
-            RunError: there is none, or the folder of a model is gone.
+            RunError: there is no such run, or the folder of a model is missing.
         """
         return cls(settings, tuple(precise_models(tuning_run(settings.model, root))))
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What names a run of this question: the settings, and the weights that were trained."""
+        """What identifies a run of this question: the settings, and the trained weights."""
         return {**vars(self.settings), "tuned": [model.sha256 for model in self.models]}
 
 
@@ -386,7 +392,7 @@ def tuning_run(model: str, root: Path) -> Run:
     """The newest finished run of the tuning experiment that has Table 1.
 
     Raises:
-        RunError: there is none; the message has the command that makes one.
+        RunError: there is no such run; the message has the command that makes one.
     """
     runs = find_runs(EXPERIMENT, model=model, root=root)
     complete = [run for run in runs if TABLE.is_in(run, TABLE_1)]
@@ -399,10 +405,10 @@ def tuning_run(model: str, root: Path) -> Run:
 
 
 def precise_models(run: Run) -> list[TunedModel]:
-    """The precisely tuned models of Table 1, a seed each.
+    """The precisely tuned models of Table 1, one per seed.
 
     Raises:
-        RunError: the folder of one is gone.
+        RunError: the folder of a model is missing.
     """
     rates = TABLE.load(run, TABLE_1).rates
     (row,) = (row for row in rates if row.method == "precise")

@@ -1,4 +1,4 @@
-"""The paper's claims, a row each: the paper's value, this model's, and whether it holds."""
+"""The paper's claims, one row each: the paper's value, this model's, and whether it holds."""
 
 from figures.claims.exhibit import main
 from figures.command import command

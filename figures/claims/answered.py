@@ -1,4 +1,4 @@
-"""Answers before and after, as numbers with intervals: of word problems and of everything else."""
+"""Changes between two sets of answers, with intervals: word problems, and all other tasks."""
 
 import torch
 
@@ -15,12 +15,12 @@ VALIDATION = "validation/"
 
 
 def word_problems(answers: Answers) -> list[bool]:
-    """Which questions are of mathematics, those that rates were chosen on left out."""
+    """Which questions are of mathematics, without those that rates were chosen on."""
     return [task.split("/")[0] in MATHEMATICS for task in answers.task]
 
 
 def generic(answers: Answers) -> list[bool]:
-    """Which questions are of all other tasks."""
+    """Which questions are of the other tasks."""
     return [
         not math and not task.startswith(VALIDATION)
         for task, math in zip(answers.task, word_problems(answers), strict=True)
@@ -28,34 +28,34 @@ def generic(answers: Answers) -> list[bool]:
 
 
 def relative_change(of: str, before: Answers, after: Answers, rule: Within | None = None) -> Number:
-    """The change of accuracy as a share of what was right before; questions are drawn in pairs.
+    """The change of accuracy as a share of the accuracy before; resamples draw the same questions.
 
     Raises:
-        NotMeasured: nothing was right before, or nothing asked.
+        NotMeasured: no answer was right before, or there is no question.
     """
-    found = None
+    number = None
     if len(before):
-        found = estimate(
+        number = estimate(
             of, lambda m: m[1] / m[0] - 1 if m[0] else m[0] / 0, _both(before, after), rule=rule
         )
-    if found is None:
+    if number is None:
         raise NotMeasured(f"{of}: none of {len(before)} questions was answered right before")
-    return found
+    return number
 
 
 def change(of: str, before: Answers, after: Answers, rule: Within | None = None) -> Number:
-    """The change of accuracy in points; questions are drawn in pairs.
+    """The change of accuracy in points; resamples draw the same questions.
 
     Raises:
-        NotMeasured: nothing was asked.
+        NotMeasured: there is no question.
     """
-    found = None
+    number = None
     if len(before):
         both = _both(before, after)
-        found = estimate(of, lambda m: m[1] - m[0], both, rule=rule, unit="points")
-    if found is None:
+        number = estimate(of, lambda m: m[1] - m[0], both, rule=rule, unit="points")
+    if number is None:
         raise NotMeasured(f"{of}: no question was asked")
-    return found
+    return number
 
 
 def _both(before: Answers, after: Answers) -> Effects:

@@ -11,19 +11,20 @@ from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.pairs import Role
 from experiments import results
-from figures.claims.claim import Claim, Found, Number, Within
-from figures.claims.estimate import estimate, of_each
+from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
 
 EXPERIMENT = "where_do_they_look"
-Weights = Mapping[str, np.ndarray]  # of each role, [head]
+Weights = Mapping[str, np.ndarray]
+"""The weight on each role, [head]."""
 
 
 def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
-    """The attention of each operation's key heads, [head role pair]; None where it has none."""
+    """The attention of each operation's key heads, [head role pair]; None without key heads."""
     run = evidence.run(EXPERIMENT)
-    found: dict[str, Effects | None] = {}
+    key_looks: dict[str, Effects | None] = {}
     for name in FOUR:
         looks, key = (
             results.ROLE_ATTENTION.load(run, name),
@@ -31,7 +32,7 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
         )
         labels: Any = looks.labels
         rows = [labels["head"].index(head) for head in key]
-        found[name] = (
+        key_looks[name] = (
             Effects(
                 looks.per_pair[torch.tensor(rows)],
                 looks.axes,
@@ -43,18 +44,18 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
             if key
             else None
         )
-    return found
+    return key_looks
 
 
 def _by_role(looks: Effects, of: Callable[[Weights], float]) -> Callable[[np.ndarray], float]:
-    """A statistic of weights by role, as one of [head role]."""
+    """A statistic of weights by role, as a statistic of an array [head role]."""
     roles = (looks.labels or {})["role"]
     return lambda means: of({role: means[:, i] for i, role in enumerate(roles)})
 
 
-def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidence], Found]:
-    def measure(evidence: Evidence) -> Found:
-        found = {
+def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidence], Measurement]:
+    def measure(evidence: Evidence) -> Measurement:
+        numbers = {
             name: looks
             and estimate(
                 f"{name} ({', '.join((looks.labels or {})['head'])})",
@@ -64,15 +65,15 @@ def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidenc
             )
             for name, looks in _key_looks(evidence).items()
         }
-        return of_each(found, missing=NO_KEY)
+        return per_operation(numbers, missing=NO_KEY)
 
     return measure
 
 
 def on_calculation(weights: Weights) -> float:
-    """Of the weight on anything but BOS, what is on A, B and the operator."""
-    there = sum(weights[role].sum() for role in (Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR))
-    return float(there / (sum(w.sum() for w in weights.values()) - weights[Role.BOS].sum()))
+    """The share of the weight outside BOS that is on A, B and the operator."""
+    weight = sum(weights[role].sum() for role in (Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR))
+    return float(weight / (sum(w.sum() for w in weights.values()) - weights[Role.BOS].sum()))
 
 
 def elsewhere(weights: Weights) -> float:
@@ -80,7 +81,7 @@ def elsewhere(weights: Weights) -> float:
     return float((weights[Role.OTHER] + weights[Role.END]).mean())
 
 
-def _kinds(evidence: Evidence) -> Found:
+def _kinds(evidence: Evidence) -> Measurement:
     kinds: dict[str, dict[str, list[str]]] = {"operand": {}, "operator": {}, "other": {}}
     for name, looks in _key_looks(evidence).items():
         for head, kind in (kinds_of(looks) if looks else {}).items():
@@ -93,7 +94,9 @@ def _kinds(evidence: Evidence) -> Found:
         if kind != "other"
     ]
     named = "; ".join(f"{kind}: {_where(heads) or 'none'}" for kind, heads in kinds.items())
-    return Found((*counted, Number("neither", len(kinds["other"]), unit="count")), f"{named}.")
+    return Measurement(
+        (*counted, Number("neither", len(kinds["other"]), unit="count")), f"{named}."
+    )
 
 
 def _where(heads: Mapping[str, Sequence[str]]) -> str:
@@ -117,7 +120,7 @@ def _patterns(evidence: Evidence, result: str, kind: str) -> Patterns:
 
 
 def on_tokens(weights: np.ndarray, tokens: Sequence[str], chosen: Sequence[bool]) -> float:
-    """Of the weight that END gives to anything but BOS, what is on the chosen tokens.
+    """The share of END's weight outside BOS that is on the chosen tokens.
 
     Args:
         weights: [head query key]
@@ -128,35 +131,37 @@ def on_tokens(weights: np.ndarray, tokens: Sequence[str], chosen: Sequence[bool]
 
 
 def differing(prompts: Sequence[Sequence[str]]) -> list[slice]:
-    """Where prompts that are alike before and behind one word have that word."""
+    """The position of the one word in which prompts differ, in each prompt."""
     start = next(i for i, row in enumerate(zip(*prompts, strict=False)) if len({*row}) > 1)
     backwards = zip(*(prompt[::-1] for prompt in prompts), strict=False)
     end = next(i for i, row in enumerate(backwards) if len({*row}) > 1)
     return [slice(start, len(prompt) - end) for prompt in prompts]
 
 
-def _formats(evidence: Evidence) -> Found:
-    found = []
+def _formats(evidence: Evidence) -> Measurement:
+    numbers = []
     patterns = _patterns(evidence, "formats", "operand")
     for prompt, tokens, weights in zip(
         patterns.prompts, patterns.tokens, patterns.weights, strict=True
     ):
         digits = [any(sign.isdigit() for sign in token) for token in tokens]
         value = on_tokens(weights.double().numpy(), tokens, digits)
-        found.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
-    return Found(tuple(found), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals.")
+        numbers.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
+    return Measurement(
+        tuple(numbers), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals."
+    )
 
 
-def _words(evidence: Evidence) -> Found:
+def _words(evidence: Evidence) -> Measurement:
     patterns = _patterns(evidence, "words", "operator")
-    found = []
+    numbers = []
     for prompt, tokens, weights, word in zip(
         patterns.prompts, patterns.tokens, patterns.weights, differing(patterns.tokens), strict=True
     ):
         chosen = [i in range(word.start, word.stop) for i in range(len(tokens))]
         value = on_tokens(weights[:1].double().numpy(), tokens, chosen)
-        found.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
-    return Found(tuple(found), f"Head {patterns.heads[0]}; single prompts, no intervals.")
+        numbers.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
+    return Measurement(tuple(numbers), f"Head {patterns.heads[0]}; single prompts, no intervals.")
 
 
 CLAIMS = (

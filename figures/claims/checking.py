@@ -18,7 +18,7 @@ CLAIMS: tuple[Claim, ...] = (
     *tuning.CLAIMS,
     *models.CLAIMS,
 )
-"""All of them, group by group."""
+"""All claims, group by group."""
 
 
 def check_claims(
@@ -26,14 +26,14 @@ def check_claims(
 ) -> list[Verdict]:
     """The paper's claims, each with what this model's runs say of it; loads no model.
 
-    For each experiment, the newest finished run with these settings is used; the first root that
-    has one wins. A run that is missing or damaged makes its claims "not measured", with the reason
-    and the command that would measure them.
+    For each experiment, the newest finished run with these settings is used, from the first folder
+    that has one. If a run is missing or damaged, its claims are "not measured", with the reason and
+    the command that would measure them.
 
     Args:
-        model: as it was given to the experiments: a shipped model's name, a hub id, or a directory.
-        roots: folders that hold runs.
-        settings: what the runs must have been made with; the paper's settings if not given.
+        model: its name in the experiments: a shipped model's name, a hub id, or a directory.
+        roots: folders with runs.
+        settings: the settings that the runs must have; the paper's if not given.
 
     Raises:
         ValueError: no root.

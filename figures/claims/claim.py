@@ -28,14 +28,17 @@ _FORMATS: dict[Unit, tuple[float, str, str]] = {  # factor, format, what follows
 
 @dataclass(frozen=True)
 class Within:
-    """What a number has to be for its claim to hold: strictly between these."""
+    """The bounds of a number if its claim holds; the number lies strictly between them."""
 
     above: int | float = -inf
     below: int | float = inf
 
     def decide(self, value: int | float, low: float | None, high: float | None) -> Holds:
-        """Of a number and its 95% interval: where the interval straddles a bound, none is decided;
-        without an interval the number decides alone."""
+        """The verdict on a number and its 95% interval.
+
+        If the interval contains a bound, the verdict is "not decided". Without an interval the
+        number decides alone.
+        """
         low, high = (value, value) if low is None or high is None else (low, high)
         if self.above < low and high < self.below:
             return "holds"
@@ -46,12 +49,15 @@ class Within:
 class Number:
     """One measured number. Shares and points are fractions: 0.05 is 5%."""
 
-    of: str  # what it is of, such as "addition"
+    of: str
+    """What was measured, such as "addition"."""
     value: int | float
-    low: float | None = None  # 95% interval, None where there is none to be had
+    low: float | None = None
     high: float | None = None
+    """The ends of the 95% interval; None if it has none."""
     unit: Unit = "%"
-    rule: Within | None = None  # None: told beside, decides nothing
+    rule: Within | None = None
+    """None: the number is reported, but decides nothing."""
 
     def __post_init__(self) -> None:
         if isnan(self.value):
@@ -62,7 +68,7 @@ class Number:
 
     @property
     def holds(self) -> Holds | None:
-        """What the rule says of this number alone; None where it has no rule."""
+        """The verdict on this number alone; None if it has no rule."""
         return None if self.rule is None else self.rule.decide(self.value, self.low, self.high)
 
     def __str__(self) -> str:
@@ -75,12 +81,14 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the measure of a claim gave: numbers, one at least with a rule, and words beside."""
+class Measurement:
+    """What was measured for a claim."""
 
     numbers: tuple[Number, ...]
+    """At least one has a rule."""
     note: str = ""
-    decided: Holds | None = None  # where numbers alone do not say it
+    decided: Holds | None = None
+    """The verdict, if the numbers alone do not decide it."""
 
     def __post_init__(self) -> None:
         if not any(number.rule for number in self.numbers):
@@ -88,17 +96,13 @@ class Found:
 
     @property
     def holds(self) -> Holds:
-        """ "holds" where every number with a rule does; "does not hold" where one does not."""
+        """ "holds" if every number with a rule does; "does not hold" if one does not."""
         if self.decided is not None:
             return self.decided
         decided = {number.holds for number in self.numbers}
         if "does not hold" in decided:
             return "does not hold"
         return "not decided" if "not decided" in decided else "holds"
-
-    def __str__(self) -> str:
-        text = "; ".join(map(str, self.numbers))
-        return f"{text}. {self.note}" if self.note else text
 
 
 @dataclass(frozen=True)
@@ -107,36 +111,47 @@ class Claim:
 
     key: str
     group: Group
-    statement: str  # one sentence, in our words
-    section: str  # where the paper makes it
-    paper: str  # the paper's value
-    rule: str  # which number against which threshold
+    statement: str
+    """One sentence, in our words."""
+    section: str
+    """Where the paper makes the claim."""
+    paper: str
+    """The paper's value."""
+    rule: str
+    """Which number is compared with which threshold."""
     experiments: tuple[str, ...]
-    measure: "Callable[[Evidence], Found]"
+    """The experiments whose runs it reads."""
+    measure: "Callable[[Evidence], Measurement]"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim for one model.
-
-    Attributes:
-        found: the measured numbers with 95% intervals, as text; "" if not measured
-        why: why it was not measured, "" if it was
-        command: what would measure it, "" if it was measured
-        runs: the folders that the numbers are from
-    """
+    """Whether a claim holds for one model, and the numbers that decide it."""
 
     claim: Claim
     holds: Holds
-    found: str = ""
     numbers: tuple[Number, ...] = ()
+    """Empty if the claim was not measured."""
+    note: str = ""
+    """A sentence of the measurement, after its numbers."""
     why: str = ""
+    """Why the claim was not measured; empty if it was."""
     command: str = ""
+    """The command that would measure it; empty if it was measured."""
     runs: tuple[Path, ...] = ()
+    """The folders of the runs that were read."""
+
+    @property
+    def measured(self) -> str:
+        """The numbers with their 95% intervals and the note, as text; empty if not measured."""
+        text = "; ".join(map(str, self.numbers))
+        return f"{text}. {self.note}" if self.note else text
 
     def to_dataframe(self) -> "DataFrame":
-        """A row a number: claim, holds, of, value, low, high, unit, above, below, number_holds; a
-        single row without numbers where the claim was not measured."""
+        """One row per number; a single row without numbers if the claim was not measured.
+
+        Columns: group, claim, holds, runs, of, value, low, high, unit, above, below, number_holds.
+        """
         from pandas import DataFrame
 
         shared = {"group": self.claim.group, "claim": self.claim.key, "holds": self.holds}
@@ -155,7 +170,7 @@ class Verdict:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> "DataFrame":
-    """The numbers of all verdicts, as `Verdict.to_dataframe` has them."""
+    """The numbers of all verdicts, with the columns of `Verdict.to_dataframe`."""
     from pandas import concat
 
     return concat([verdict.to_dataframe() for verdict in verdicts], ignore_index=True)

@@ -1,4 +1,4 @@
-"""Numbers made of effects, with intervals: the statistic is made anew of every resample."""
+"""Statistics of effects with intervals: the statistic is computed again for every resample."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isnan
@@ -7,7 +7,7 @@ import numpy as np
 
 from arith_lens.effects import Effects
 from arith_lens.statistics import resampled_means
-from figures.claims.claim import Found, Number, Unit, Within
+from figures.claims.claim import Measurement, Number, Unit, Within
 from figures.claims.evidence import NotMeasured
 
 N_RESAMPLES = 1000
@@ -22,17 +22,20 @@ def estimate(
     rule: Within | None = None,
     together: bool = False,
 ) -> Number | None:
-    """A statistic of mean effects with its 95% percentile interval; None where it is NaN.
+    """A statistic of mean effects with its 95% percentile interval; None if it is NaN.
 
-    Reference prompts are drawn within templates, each with all its pairs. Whatever the statistic
-    chooses (such as which heads are key heads) it chooses again in every resample; resamples in
-    which it is NaN are left out.
+    Reference prompts are drawn within templates, each with all its pairs. What the statistic
+    chooses, such as the key heads, it chooses again in every resample. Resamples in which it is
+    NaN are left out.
 
     Args:
-        statistic: of as many arrays of means, [*component], as there are effects
-        together: whether the effects are of the same pairs, drawn alike
+        of: the number's name
+        statistic: a function of one array of means, [*component], per element of `effects`
+        effects: what the statistic is of
+        unit, rule: of the number
+        together: whether the effects have the same pairs, which are then drawn together
     """
-    value = float(statistic(*(one.mean().double().numpy() for one in effects)))
+    value = float(statistic(*(effect.mean().double().numpy() for effect in effects)))
     if isnan(value):
         return None
     low, high = interval(resampled(statistic, *effects, together=together))
@@ -44,49 +47,50 @@ def resampled(
 ) -> list[float]:
     """The statistic of each resample of the effects."""
     drawn = [
-        resampled_means(one.sample(), slice(None), N_RESAMPLES, 0 if together else place)
+        resampled_means(effect.sample(), slice(None), N_RESAMPLES, 0 if together else seed)
         .numpy()
-        .reshape(*one.per_pair.shape[:-1], N_RESAMPLES)
-        for place, one in enumerate(effects)
+        .reshape(*effect.per_pair.shape[:-1], N_RESAMPLES)
+        for seed, effect in enumerate(effects)
     ]
-    if any(np.isnan(one).all() for one in drawn):  # a single reference prompt has no interval
+    if any(np.isnan(effect).all() for effect in drawn):  # a single reference prompt has no interval
         return []
-    return [float(statistic(*(one[..., i] for one in drawn))) for i in range(N_RESAMPLES)]
+    return [float(statistic(*(effect[..., i] for effect in drawn))) for i in range(N_RESAMPLES)]
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The middle 95% of resampled values, those that are NaN left out; None where none are left."""
-    there = np.array(values, dtype=float)
-    there = there[~np.isnan(there)]
-    if not len(there):
+    """The middle 95% of the values that are not NaN; None if all are NaN."""
+    finite = np.array(values, dtype=float)
+    finite = finite[~np.isnan(finite)]
+    if not len(finite):
         return None, None
-    low, high = np.quantile(there, [TAIL, 1 - TAIL])
+    low, high = np.quantile(finite, [TAIL, 1 - TAIL])
     return float(low), float(high)
 
 
-def of_each(found: Mapping[str, Number | None], *, missing: str) -> Found:
-    """Numbers of several operations; those that have none are named.
+def per_operation(numbers: Mapping[str, Number | None], *, missing: str) -> Measurement:
+    """The numbers of several operations; a note names the operations without a number.
 
     Args:
-        missing: what an operation without a number has not, such as "key heads"
+        numbers: by operation; None if it cannot be measured
+        missing: what an operation without a number lacks, such as "key heads"
 
     Raises:
-        NotMeasured: none has one.
+        NotMeasured: no operation has a number.
     """
-    there = tuple(number for number in found.values() if number is not None)
-    without = [name for name, number in found.items() if number is None]
-    if not there:
+    measured = tuple(number for number in numbers.values() if number is not None)
+    without = [name for name, number in numbers.items() if number is None]
+    if not measured:
         raise NotMeasured(
-            f"none of {', '.join(found)} has {missing}, so there is nothing to look at"
+            f"none of {', '.join(numbers)} has {missing}, so there is nothing to look at"
         )
-    return Found(there, f"Without {missing}: {', '.join(without)}." if without else "")
+    return Measurement(measured, f"Without {missing}: {', '.join(without)}." if without else "")
 
 
-def there(number: Number | None, missing: str) -> Number:
-    """A number that a claim cannot do without.
+def required(number: Number | None, missing: str) -> Number:
+    """A number without which the claim cannot be measured.
 
     Raises:
-        NotMeasured: it is not there.
+        NotMeasured: the number is None; `missing` says why.
     """
     if number is None:
         raise NotMeasured(f"there is nothing to look at: {missing}")

@@ -14,7 +14,7 @@ HEADS = "which_heads"
 
 
 class NotMeasured(Exception):
-    """There is nothing to measure a claim on: the message says what is missing."""
+    """A claim cannot be measured; the message says what is missing."""
 
     def __init__(self, why: str, command: str = "") -> None:
         super().__init__(why)
@@ -22,9 +22,9 @@ class NotMeasured(Exception):
 
 
 class Evidence:
-    """The runs of one model under some roots; those that were used are noted.
+    """The runs of one model under some folders. It remembers which runs were used.
 
-    Where the settings name no weights, they are those of the first run that is used.
+    If the settings name no weights, all runs must have the weights of the first run that is used.
     """
 
     def __init__(self, model: str, roots: Sequence[Path], settings: Settings | None = None) -> None:
@@ -35,13 +35,14 @@ class Evidence:
         self._used: dict[Path, None] = {}
 
     def run(self, experiment: str, *, table: int | None = None) -> Run:
-        """The newest finished run with these settings, of the first root that has one.
+        """The newest finished run with these settings, from the first folder that has one.
 
         Args:
-            table: a table of trainings that the run must have; None for any run.
+            experiment: the experiment's name
+            table: a table of trainings that the run must have; None for any run
 
         Raises:
-            NotMeasured: there is none; with the command that would make one.
+            NotMeasured: there is no such run; the error has the command that makes one.
         """
         key = (experiment, table)
         if key not in self._found:
@@ -50,17 +51,17 @@ class Evidence:
         return self._found[key]
 
     def note(self, used: Iterable[Path]) -> None:
-        """That these folders were used too."""
+        """Remember that these folders were used too."""
         self._used.update(dict.fromkeys(used))
 
     def take_used(self) -> tuple[Path, ...]:
-        """The folders used since this was last called."""
+        """The folders that were used since the last call."""
         used = tuple(self._used)
         self._used.clear()
         return used
 
     def command(self, experiment: str, table: int | None = None) -> str:
-        """What fills a run of this experiment, with this table."""
+        """The command that makes a run of this experiment, with this table."""
         option = f" --table {table}" if table is not None else ""
         root = (
             "" if str(self.roots[0]) == "results" else f" --root {shlex.quote(str(self.roots[0]))}"
@@ -69,7 +70,7 @@ class Evidence:
         return f"python -m experiments {experiment}{option} --model {model}{root}"
 
     def another(self) -> "Evidence":
-        """That of the model, other than this one, whose heads were looked at last.
+        """The evidence of the other model whose heads were looked at last.
 
         Raises:
             NotMeasured: there is no run of another model.

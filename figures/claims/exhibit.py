@@ -1,8 +1,8 @@
-"""The paper's claims, a row each: the paper's value, this model's, and whether it holds.
+"""The paper's claims, one row each: the paper's value, this model's, and whether it holds.
 
 Reads the newest finished run of every experiment that the claims need, without loading a model;
-prints the list and writes it as HTML and its numbers as CSV. A claim whose run is missing says so,
-with the command that would measure it.
+prints the list and writes it as HTML and its numbers as CSV. If a claim's run is missing, the list
+has the command that would measure the claim.
 """
 
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ class Options:
     """Which model's claims to check, and where to."""
 
     model: str = "reference"
-    """As it was given to the experiments."""
+    """The model's name in the experiments."""
     roots: tuple[Path, ...] = (Path("results"), SHIPPED)
-    """Folders that hold runs; of each experiment, the first that has one wins."""
+    """Folders with runs. Of each experiment, the first folder that has a run is used."""
     out: Path | None = None
     """Where the files go; figures/<model> if not given."""
     n: int | None = None
-    """From runs of so many reference prompts per operation; of all there are if not given."""
+    """Use runs with this number of reference prompts per operation; with all if not given."""
 
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
@@ -41,7 +41,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 
 def exhibits(options: Options) -> list[Table]:
-    """The list of claims; those without a run say so. Raises RunError where all are."""
+    """The list of claims. Raises RunError if no claim has a run."""
     verdicts = check_claims(options.model, roots=options.roots, settings=Settings(n=options.n))
     if not any(verdict.runs for verdict in verdicts):
         raise NotComputed(
@@ -51,7 +51,7 @@ def exhibits(options: Options) -> list[Table]:
 
 
 def table(model: str, verdicts: list[Verdict]) -> Table:
-    """The verdicts on a model as a list to read."""
+    """The verdicts on a model, as a table for readers."""
     return Table(
         name="claims",
         title=f"The paper's claims, {model}",
@@ -59,7 +59,7 @@ def table(model: str, verdicts: list[Verdict]) -> Table:
         notes=notes(verdicts),
         runs=tuple(load_run(p) for p in dict.fromkeys(path for v in verdicts for path in v.runs)),
         numbers=verdict_table(verdicts),
-        shown=DataFrame([row(verdict) for verdict in verdicts]),
+        cells=DataFrame([row(verdict) for verdict in verdicts]),
         printed="\n\n".join(map(paragraph, verdicts)),
     )
 
@@ -74,14 +74,14 @@ def paragraph(verdict: Verdict) -> str:
 
 
 def row(verdict: Verdict) -> dict[str, str]:
-    """One claim as a reader wants it."""
+    """One claim as a row of texts."""
     claim = verdict.claim
     missing = f"{verdict.why}. Measure it: {verdict.command}" if verdict.command else verdict.why
     return {
         "claim": claim.statement,
         "the paper": f"{claim.paper} ({claim.section})",
         "rule": claim.rule,
-        "found": verdict.found or missing,
+        "found": verdict.measured or missing,
         "verdict": verdict.holds,
     }
 

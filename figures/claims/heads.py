@@ -8,23 +8,23 @@ from arith_lens.effects import KEY, ComponentEffects, Effects
 from arith_lens.operations import FOUR
 from experiments import results
 from figures.claims import maps
-from figures.claims.claim import Claim, Found, Number, Unit, Within
-from figures.claims.estimate import estimate, of_each
+from figures.claims.claim import Claim, Measurement, Number, Unit, Within
+from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 
-Measure = Callable[[Evidence], Found]
+Measure = Callable[[Evidence], Measurement]
 
 
 def of_heads(statistic: Callable[[np.ndarray], float], rule: Within, unit: Unit = "%") -> Measure:
     """Measures a statistic of each operation's heads."""
 
-    def measure(evidence: Evidence) -> Found:
-        found = {
+    def measure(evidence: Evidence) -> Measurement:
+        numbers = {
             name: estimate(name, statistic, effects.heads, rule=rule, unit=unit)
             for name, effects in effects_of(evidence).items()
         }
-        return of_each(found, missing=NO_KEY)
+        return per_operation(numbers, missing=NO_KEY)
 
     return measure
 
@@ -34,47 +34,49 @@ def of_mlps(
 ) -> Measure:
     """Measures a statistic of each operation's heads and MLPs, which are of the same pairs."""
 
-    def measure(evidence: Evidence) -> Found:
-        found = {
+    def measure(evidence: Evidence) -> Measurement:
+        numbers = {
             name: estimate(name, statistic, both.heads, both.mlps, rule=rule, together=True)
             for name, both in effects_of(evidence).items()
         }
-        return of_each(found, missing=missing)
+        return per_operation(numbers, missing=missing)
 
     return measure
 
 
-def _strongest(evidence: Evidence) -> Found:
+def _strongest(evidence: Evidence) -> Measurement:
     rule = Within(below=KEY["relative_logit"])
 
-    def one(name: str, effects: ComponentEffects) -> Number | None:
+    def strongest_number(name: str, effects: ComponentEffects) -> Number | None:
         (head,) = effects.heads.top(1)
         of = f"{name} (head {head})"
         return estimate(of, lambda heads: float(np.nanmin(heads)), effects.heads, rule=rule)
 
-    found = {name: one(name, effects) for name, effects in effects_of(evidence).items()}
-    return of_each(found, missing="heads")
+    numbers = {
+        name: strongest_number(name, effects) for name, effects in effects_of(evidence).items()
+    }
+    return per_operation(numbers, missing="heads")
 
 
-def _via_mlps(evidence: Evidence) -> Found:
+def _via_mlps(evidence: Evidence) -> Measurement:
     run = evidence.run("which_paths")
 
-    def one(name: str) -> Number | None:
+    def operation_number(name: str) -> Number | None:
         direct, via = (
             results.PATHS.load(run, name, paths).heads for paths in ("direct", "via_mlps")
         )
-        asked = ~direct.per_pair.isnan().all(-1)
-        chosen = (Effects(e.per_pair[asked], ("sender",), e.metric, template=e.template,
+        measured = ~direct.per_pair.isnan().all(-1)
+        chosen = (Effects(e.per_pair[measured], ("sender",), e.metric, template=e.template,
                           cluster=e.cluster) for e in (direct, via))  # fmt: skip
         return estimate(
-            f"{name} ({int(asked.sum())} heads)",
+            f"{name} ({int(measured.sum())} heads)",
             lambda direct, via: 1 - direct.sum() / via.sum(),
             *chosen,
             rule=Within(above=0.5),
             together=True,
         )
 
-    return of_each({name: one(name) for name in FOUR}, missing="heads")
+    return per_operation({name: operation_number(name) for name in FOUR}, missing="heads")
 
 
 CLAIMS = (

@@ -1,4 +1,4 @@
-"""Claims about what is lost without the key heads, and what is not (section 5.1, Appendix E)."""
+"""Claims about what a knockout of the key heads changes (section 5.1, Appendix E)."""
 
 import torch
 
@@ -9,14 +9,14 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from figures.claims.answered import change, generic, relative_change, word_problems
-from figures.claims.claim import Claim, Found, Number, Within
-from figures.claims.estimate import of_each
+from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.estimate import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
 
 CURVES, ELSEWHERE = "are_they_needed", "what_else_breaks"
 OF_TABLE_4 = 10
-"""So many heads the paper knocks out in Table 4; told beside the key heads."""
+"""How many heads the paper knocks out in Table 4; reported beside the key heads."""
 MINOR = Within(above=-0.02, below=0.02)
 SETS = {"key-in-some": "key heads of any operation", "strongest": "strongest heads"}
 
@@ -27,17 +27,17 @@ def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
     return n_key, results.CURVES.load(run, operation)
 
 
-def _lost(evidence: Evidence) -> Found:
+def _lost(evidence: Evidence) -> Measurement:
     run = evidence.run(CURVES)
-    found: dict[str, Number | None] = {}
-    beside: list[Number] = []
+    losses: dict[str, Number | None] = {}
+    more_losses: list[Number] = []
     for name in FOUR:
         k, curves = _curves(run, name)
-        found[name] = _loss(name, curves["effect"], k, Within(below=-0.6)) if k else None
+        losses[name] = _loss(name, curves["effect"], k, Within(below=-0.6)) if k else None
         if OF_TABLE_4 in curves["effect"].ks:
-            beside.append(_loss(name, curves["effect"], OF_TABLE_4))
-    of = of_each(found, missing=NO_KEY)
-    return Found((*of.numbers, *beside), of.note)
+            more_losses.append(_loss(name, curves["effect"], OF_TABLE_4))
+    measurement = per_operation(losses, missing=NO_KEY)
+    return Measurement((*measurement.numbers, *more_losses), measurement.note)
 
 
 def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = None) -> Number:
@@ -47,15 +47,18 @@ def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = No
     return Number(f"{operation} ({which})", lost.relative, *lost.relative_ci, "%", rule)
 
 
-def _spared(evidence: Evidence) -> Found:
+def _spared(evidence: Evidence) -> Measurement:
     run = evidence.run(CURVES)
-    found = {name: _random(name, *_curves(run, name)) for name in FOUR}
-    return of_each(found, missing=NO_KEY)
+    changes = {name: _random(name, *_curves(run, name)) for name in FOUR}
+    return per_operation(changes, missing=NO_KEY)
 
 
 def _random(operation: str, n_key: int, curves: KnockoutCurves) -> Number | None:
-    """The change without as many random heads as there are key heads, or the next more that was
-    knocked out; mean over orders, interval over orders and prompts together."""
+    """The change of accuracy without random heads, as many as there are key heads.
+
+    If this number was not tried, the next larger one is taken. The value is the mean over orders;
+    the interval is over orders and prompts together.
+    """
     orders = curves.starting("random ")
     if not n_key:
         return None
@@ -80,25 +83,27 @@ def _titled(run: Run, name: str) -> str:
     return f"{SETS[name]} ({len(heads)})"
 
 
-def _word_problems(evidence: Evidence) -> Found:
-    run, found = evidence.run(ELSEWHERE), []
+def _word_problems(evidence: Evidence) -> Measurement:
+    run, numbers = evidence.run(ELSEWHERE), []
     for name, rule in zip(SETS, (Within(below=-0.5), None), strict=True):
         before, after = _elsewhere(run, name)
         chosen = word_problems(before)
         both = before.select(chosen), after.select(chosen)
-        found.append(relative_change(_titled(run, name), *both, rule))
+        numbers.append(relative_change(_titled(run, name), *both, rule))
     before = _elsewhere(run, "strongest")[0]
     right = before.select(word_problems(before)).accuracy
-    return Found(tuple(found), f"Before: {right:.1%} right.")
+    return Measurement(tuple(numbers), f"Before: {right:.1%} right.")
 
 
-def _generic(evidence: Evidence) -> Found:
-    run, found = evidence.run(ELSEWHERE), []
+def _generic(evidence: Evidence) -> Measurement:
+    run, numbers = evidence.run(ELSEWHERE), []
     for name, rule in zip(SETS, (MINOR, None), strict=True):
         before, after = _elsewhere(run, name)
         chosen = generic(before)
-        found.append(change(_titled(run, name), before.select(chosen), after.select(chosen), rule))
-    return Found(tuple(found))
+        numbers.append(
+            change(_titled(run, name), before.select(chosen), after.select(chosen), rule)
+        )
+    return Measurement(tuple(numbers))
 
 
 CLAIMS = (

@@ -1,4 +1,4 @@
-"""Statistics of maps of mean effects, [layer head] and [layer]; NaN where there is no key head."""
+"""Statistics of maps of mean effects, [layer head] and [layer]; NaN if there is no key head."""
 
 import numpy as np
 
@@ -24,20 +24,20 @@ def is_key(heads: np.ndarray) -> np.ndarray:
 
 
 def share_of_key(heads: np.ndarray) -> float:
-    """Key heads as a share of all."""
+    """The share of heads that are key heads."""
     key = is_key(heads)
     return float(key.mean()) if key.any() else NAN
 
 
 def share_of_few(heads: np.ndarray, few: float = 0.05) -> float:
-    """What the strongest twentieth of the heads has of all that heads take away, each alone."""
+    """The share of the summed negative effects that the strongest 5% of the heads have."""
     ranked = np.sort(np.nan_to_num(heads).ravel())
     away = ranked[ranked < 0].sum()
     return float(ranked[: int(few * ranked.size)].sum() / away) if away else NAN
 
 
 def share_in_middle(heads: np.ndarray) -> float:
-    """Of the key heads' summed effect, what is in the middle half of the layers."""
+    """The share of the key heads' summed effect that is in the middle half of the layers."""
     key = np.where(is_key(heads), heads, 0.0)
     layers = np.arange(len(heads))
     middle = (layers >= len(heads) / 4) & (layers < 3 * len(heads) / 4)
@@ -45,7 +45,7 @@ def share_in_middle(heads: np.ndarray) -> float:
 
 
 def n_early(heads: np.ndarray, until: float = 12 / 32) -> float:
-    """Key heads in the first layers, up to a share of the depth."""
+    """The number of key heads in the first layers, up to a share of the depth."""
     key = is_key(heads)
     early = np.arange(len(heads)) < until * len(heads)
     return float(key[early].sum()) if key.any() else NAN
@@ -70,32 +70,34 @@ def mean_after(heads: np.ndarray, mlps: np.ndarray) -> float:
 
 
 def key_in_all(*maps: np.ndarray) -> float:
-    """Of the heads that are key in some map, those that are key in all."""
-    keys = np.stack([is_key(one) for one in maps])
+    """The number of heads that are key in all maps, divided by those that are key in any."""
+    keys = np.stack([is_key(effects) for effects in maps])
     some = keys.any(0).sum()
     return float(keys.all(0).sum() / some) if some else NAN
 
 
 def mean_overlap(*maps: np.ndarray) -> float:
-    """The Jaccard overlap of the key heads of two maps, mean over the pairs that have any."""
-    found = [key_in_all(a, b) for i, a in enumerate(maps) for b in maps[i + 1 :]]
-    return float(np.nanmean(found)) if not np.isnan(found).all() else NAN
+    """The Jaccard overlap of the key heads of two maps, mean over the pairs with key heads."""
+    overlaps = [key_in_all(a, b) for i, a in enumerate(maps) for b in maps[i + 1 :]]
+    return float(np.nanmean(overlaps)) if not np.isnan(overlaps).all() else NAN
 
 
 def rank_correlation(*maps: np.ndarray) -> float:
     """Spearman's correlation of all heads' effects, mean over the pairs of maps."""
-    ranks = [np.argsort(np.argsort(one.ravel())) for one in maps]
+    ranks = [np.argsort(np.argsort(effects.ravel())) for effects in maps]
     between = np.asarray(np.corrcoef(ranks))[np.triu_indices(len(ranks), 1)]
     return float(between.mean())
 
 
 def how_many_more(plus: np.ndarray, minus: np.ndarray, *others: np.ndarray) -> float:
-    """Key heads of the other operation that has fewest, less those of + or -, which has more."""
-    counts = [int(is_key(one).sum()) for one in (plus, minus, *others)]
+    """The smallest number of key heads in the other operations, less the larger of + and -."""
+    counts = [int(is_key(effects).sum()) for effects in (plus, minus, *others)]
     return float(min(counts[2:]) - max(counts[:2])) if any(counts) else NAN
 
 
 def top_overlap(a: np.ndarray, b: np.ndarray, k: int) -> float:
     """The share of the k strongest heads that two maps have in common."""
-    strongest = [{*np.argsort(np.nan_to_num(one, nan=np.inf).ravel())[:k]} for one in (a, b)]
+    strongest = [
+        {*np.argsort(np.nan_to_num(effects, nan=np.inf).ravel())[:k]} for effects in (a, b)
+    ]
     return len(strongest[0] & strongest[1]) / k

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from figures.claims import heads, probes
-from figures.claims.claim import Claim, Found, Holds, Number, Within
+from figures.claims.claim import Claim, Holds, Measurement, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.verdicts import verdict_on
 
@@ -15,35 +15,37 @@ REPEATED = (
     "answer_rises",
     "turning_layers_agree",
 )
-"""What Appendix C says of all three models."""
+"""The claims that Appendix C makes of all three models."""
 
 
-def _repeats(evidence: Evidence) -> Found:
+def _repeats(evidence: Evidence) -> Measurement:
     for experiment in (heads.EXPERIMENT, probes.EXPERIMENT):
         evidence.run(experiment)
     other = evidence.another()
     claims = {claim.key: claim for claim in (*heads.CLAIMS, *probes.CLAIMS)}
-    both: dict[str, tuple[Holds, Holds]] = {}
+    pairs: dict[str, tuple[Holds, Holds]] = {}
     used: list[Path] = []
     for key in REPEATED:
-        here, there = (verdict_on(claims[key], one) for one in (evidence, other))
-        for verdict in (here, there):
+        own, others = (
+            verdict_on(claims[key], model_evidence) for model_evidence in (evidence, other)
+        )
+        for verdict in (own, others):
             if verdict.holds == "not measured":
                 raise NotMeasured(f"{key}: {verdict.why}", verdict.command)
             used += verdict.runs
-        both[key] = here.holds, there.holds
+        pairs[key] = own.holds, others.holds
     evidence.note(used)
-    agreed = Number("claims that hold in both", _count(both, "holds"), unit="count",
-                    rule=Within(above=len(both) - 1))  # fmt: skip
-    said = "; ".join(f"{key}: {here}, {there}" for key, (here, there) in both.items())
-    note = f"Of {len(both)}, in {evidence.model} and {other.model}: {said}."
-    open_ = not any("does not hold" in pair for pair in both.values())
-    undecided = open_ and any("not decided" in pair for pair in both.values())
-    return Found((agreed,), note, decided="not decided" if undecided else None)
+    agreed = Number("claims that hold in both", _count(pairs, "holds"), unit="count",
+                    rule=Within(above=len(pairs) - 1))  # fmt: skip
+    verdicts = "; ".join(f"{key}: {own}, {others}" for key, (own, others) in pairs.items())
+    note = f"Of {len(pairs)}, in {evidence.model} and {other.model}: {verdicts}."
+    open_ = not any("does not hold" in pair for pair in pairs.values())
+    undecided = open_ and any("not decided" in pair for pair in pairs.values())
+    return Measurement((agreed,), note, decided="not decided" if undecided else None)
 
 
-def _count(both: Mapping[str, tuple[Holds, Holds]], holds: Holds) -> int:
-    return sum(pair == (holds, holds) for pair in both.values())
+def _count(pairs: Mapping[str, tuple[Holds, Holds]], holds: Holds) -> int:
+    return sum(pair == (holds, holds) for pair in pairs.values())
 
 
 CLAIMS = (

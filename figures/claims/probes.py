@@ -11,8 +11,8 @@ from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
-from figures.claims.claim import Claim, Found, Unit, Within
-from figures.claims.estimate import estimate, of_each, there
+from figures.claims.claim import Claim, Measurement, Unit, Within
+from figures.claims.estimate import estimate, per_operation, required
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NAN
 
@@ -22,7 +22,7 @@ C, A, B, NEAR = (CLASSES.index(name) for name in ("C", "A", "B", "C±1"))
 
 
 OTHERS = {"mlp_in": "others without A, B, C", "write": "others without C"}
-"""The digits that are taken off where a curve is told less other digits: all rise together."""
+"""The digits whose curve is subtracted, because the curves of all digits rise together."""
 
 
 def _operands(run: Run, operation: str, *, less: bool = False) -> Effects:
@@ -36,15 +36,17 @@ def _written(run: Run, operation: str, token: str = "C", *, less: bool = False) 
 
 
 def smaller_turn(curve: np.ndarray) -> float:
-    """The smaller of the rise to the highest layer and of the fall behind it, as a share of the
-    curve's range."""
+    """The rise to the highest layer or the fall after it, whichever is smaller.
+
+    It is a share of the curve's range.
+    """
     top, spread = int(curve.argmax()), np.ptp(curve)
     turns = curve[top] - curve[: top + 1].min(), curve[top] - curve[top:].min()
     return float(min(turns) / spread) if spread else 0.0
 
 
 def share_early(curve: np.ndarray, until: float = 12 / 32) -> float:
-    """The mean size in the first layers, as a share of the highest one; whatever its sign."""
+    """The mean absolute value in the first layers, as a share of the highest value."""
     early = np.arange(len(curve)) < until * len(curve)
     return float(np.abs(curve[early]).mean() / curve.max()) if curve.max() > 0 else NAN
 
@@ -66,52 +68,56 @@ def _each(
     statistic: Callable[[np.ndarray], float],
     rule: Within,
     unit: Unit = "%",
-) -> Callable[[Evidence], Found]:
-    def measure(evidence: Evidence) -> Found:
+) -> Callable[[Evidence], Measurement]:
+    def measure(evidence: Evidence) -> Measurement:
         run = evidence.run(EXPERIMENT)
-        found = {
+        numbers = {
             name: estimate(name, statistic, curve(run, name), rule=rule, unit=unit) for name in FOUR
         }
-        return of_each(found, missing="a curve that rises")
+        return per_operation(numbers, missing="a curve that rises")
 
     return measure
 
 
-def _rise_and_fall(evidence: Evidence) -> Found:
+def _rise_and_fall(evidence: Evidence) -> Measurement:
     run = evidence.run(EXPERIMENT)
     rule = Within(above=0.1)
-    found = {n: estimate(n, smaller_turn, _operands(run, n), rule=rule) for n in FOUR}
-    beside = (
+    numbers = {n: estimate(n, smaller_turn, _operands(run, n), rule=rule) for n in FOUR}
+    more_numbers = (
         estimate(f"{name} less other digits", smaller_turn, _operands(run, name, less=True))
         for name in FOUR
     )
-    of = of_each(found, missing="a curve")
-    return Found((*of.numbers, *(number for number in beside if number)), of.note)
+    measurement = per_operation(numbers, missing="a curve")
+    return Measurement(
+        (*measurement.numbers, *(number for number in more_numbers if number)), measurement.note
+    )
 
 
-def _agree(evidence: Evidence) -> Found:
+def _agree(evidence: Evidence) -> Measurement:
     run = evidence.run(EXPERIMENT)
-    found, told = {}, {False: [], True: []}
+    distances, layer_texts = {}, {False: [], True: []}
     for name in FOUR:
-        for less, said in told.items():
+        for less, texts in layer_texts.items():
             curves = _operands(run, name, less=less), _written(run, name, less=less)
             means = [curve.mean().double().numpy() for curve in curves]
-            one = turning_points(means[0], "rise_and_fall")[1]
-            other = turning_points(means[1], "rise")[1]
-            said.append(f"{name} {one} and {other}")
+            operand_layer = turning_points(means[0], "rise_and_fall")[1]
+            answer_layer = turning_points(means[1], "rise")[1]
+            texts.append(f"{name} {operand_layer} and {answer_layer}")
             if not less:
-                found[name] = estimate(
+                distances[name] = estimate(
                     name, inflections_apart, *curves, unit="layers", rule=TWO, together=True
                 )
-    of = of_each(found, missing="an inflection of both curves")
-    plain, less = (", ".join(said) for said in told.values())
-    note = f"They turn at layers: {plain}; less other digits: {less}. {of.note}"
-    return Found(of.numbers, note.strip())
+    measurement = per_operation(distances, missing="an inflection of both curves")
+    plain, less = (", ".join(texts) for texts in layer_texts.values())
+    note = f"They turn at layers: {plain}; less other digits: {less}. {measurement.note}"
+    return Measurement(measurement.numbers, note.strip())
 
 
 def for_good(shares: np.ndarray) -> int:
-    """The first layer from which C is written most in more than half of the pairs, in every layer
-    that follows too; one beyond the last where it never is."""
+    """The first layer from which on C is written most in more than half of the pairs.
+
+    This holds in all later layers too. If there is no such layer, it is the number of layers.
+    """
     wins = shares[:, C] > 0.5
     return int(len(wins) - np.cumprod(wins[::-1]).sum())
 
@@ -131,15 +137,18 @@ def neighbours_between(shares: np.ndarray, by_chance: float) -> float:
 
 
 def answer_after(shares: np.ndarray) -> float:
-    """Layers from the later of the operands' and the neighbours' best one to where C wins for good;
-    negative where it never does."""
+    """Layers from the best one of operands and neighbours to the layer where C wins for good.
+
+    Of the operands' and the neighbours' best layers, the later one counts. The number is negative
+    if C never wins for good.
+    """
     end = for_good(shares)
     best = max(int((shares[:, A] + shares[:, B]).argmax()), int(shares[:, NEAR].argmax()))
     return float(end - best) if end < len(shares) else -float(len(shares))
 
 
 def _winners(evidence: Evidence) -> tuple[Effects, Effects, str]:
-    """In sums whose A, B, C and C±1 all differ: which wins, and by chance."""
+    """Which digit wins in sums whose A, B, C and C±1 all differ, and how often by chance."""
     run = evidence.run(EXPERIMENT)
     apart = torch.tensor(results.WINNERS.facts(run, "addition")["distinct_classes"])
     if not bool(apart.any()):
@@ -148,19 +157,19 @@ def _winners(evidence: Evidence) -> tuple[Effects, Effects, str]:
         stored.load(run, "addition").select(apart) for stored in (results.WINNERS, results.CHANCE)
     )
     layer = for_good(won.mean().double().numpy())
-    said = f"from layer {layer} on" if layer < len(won.per_pair) else "never"
-    note = f"Of {int(apart.sum())} sums whose A, B, C and C±1 differ. C wins for good {said}."
+    start = f"from layer {layer} on" if layer < len(won.per_pair) else "never"
+    note = f"Of {int(apart.sum())} sums whose A, B, C and C±1 differ. C wins for good {start}."
     return won, chance, note
 
 
-def _first(evidence: Evidence) -> Found:
+def _first(evidence: Evidence) -> Measurement:
     won, chance, note = _winners(evidence)
-    found = estimate("A or B written most", operands_before, won, rule=Within(above=0.5))
+    number = estimate("A or B written most", operands_before, won, rule=Within(above=0.5))
     by_chance = float(chance.mean()[[A, B]].sum())
-    return Found((there(found, "no layer"),), f"By chance {by_chance:.0%}. {note}")
+    return Measurement((required(number, "no layer"),), f"By chance {by_chance:.0%}. {note}")
 
 
-def _between(evidence: Evidence) -> Found:
+def _between(evidence: Evidence) -> Measurement:
     won, chance, note = _winners(evidence)
     if operands_before(won.mean().double().numpy()) <= 0.5:
         raise NotMeasured(
@@ -169,17 +178,17 @@ def _between(evidence: Evidence) -> Found:
         )
     by_chance = float(chance.mean()[NEAR])
     statistic = partial(neighbours_between, by_chance=by_chance)
-    found = estimate(
+    number = estimate(
         "C±1 written most, less chance", statistic, won, rule=Within(above=0), unit="points"
     )
-    return Found((there(found, "no layer is between the operands' and C's"),), note)
+    return Measurement((required(number, "no layer is between the operands' and C's"),), note)
 
 
-def _last(evidence: Evidence) -> Found:
+def _last(evidence: Evidence) -> Measurement:
     won, _, note = _winners(evidence)
     title = "layers from the others' best one to C's"
-    found = estimate(title, answer_after, won, rule=Within(above=0), unit="layers")
-    return Found((there(found, "no layer"),), note)
+    number = estimate(title, answer_after, won, rule=Within(above=0), unit="layers")
+    return Measurement((required(number, "no layer"),), note)
 
 
 CLAIMS = (

@@ -6,8 +6,8 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from figures.claims import maps
-from figures.claims.claim import Claim, Found, Number, Within
-from figures.claims.estimate import estimate, of_each, there
+from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.estimate import estimate, per_operation, required
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 
@@ -20,38 +20,38 @@ def _heads(evidence: Evidence, names: tuple[str, ...] = FOUR) -> list[Effects]:
     return [effects[name].heads for name in names]
 
 
-def _beside(found: Number | None) -> tuple[Number, ...]:
-    return () if found is None else (found,)
+def optional(number: Number | None) -> tuple[Number, ...]:
+    return () if number is None else (number,)
 
 
-def _shared(evidence: Evidence) -> Found:
+def _shared(evidence: Evidence) -> Measurement:
     heads = _heads(evidence)
     title = "key in all four, of those key in any"
     all_four = estimate(title, maps.key_in_all, *heads, rule=Within(above=0.5))
     overlap = estimate("overlap of two (Jaccard)", maps.mean_overlap, *heads, unit="ratio")
     title = "rank correlation of all heads' effects in two"
     ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
-    return Found((there(all_four, f"no {NO_KEY}"), *_beside(overlap), *_beside(ranks)))
+    return Measurement((required(all_four, f"no {NO_KEY}"), *optional(overlap), *optional(ranks)))
 
 
-def _alike(evidence: Evidence) -> Found:
+def _alike(evidence: Evidence) -> Measurement:
     heads = _heads(evidence, ("addition", "subtraction"))
     title = "overlap of the key heads (Jaccard)"
     overlap = estimate(title, maps.key_in_all, *heads, unit="ratio", rule=Within(above=0.8))
     title = "rank correlation of all heads' effects"
     ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
-    return Found((there(overlap, f"no {NO_KEY}"), *_beside(ranks)))
+    return Measurement((required(overlap, f"no {NO_KEY}"), *optional(ranks)))
 
 
-def _more(evidence: Evidence) -> Found:
+def _more(evidence: Evidence) -> Measurement:
     heads = _heads(evidence)
     title = "the smaller number of × and ÷ less the larger of + and −"
-    found = estimate(title, maps.how_many_more, *heads, unit="count", rule=Within(above=0))
+    number = estimate(title, maps.how_many_more, *heads, unit="count", rule=Within(above=0))
     counts = ", ".join(
-        f"{name} {int(maps.is_key(one.mean().numpy()).sum())}"
-        for name, one in zip(FOUR, heads, strict=True)
+        f"{name} {int(maps.is_key(effects.mean().numpy()).sum())}"
+        for name, effects in zip(FOUR, heads, strict=True)
     )
-    return Found((there(found, f"no {NO_KEY}"),), f"Key heads: {counts}.")
+    return Measurement((required(number, f"no {NO_KEY}"),), f"Key heads: {counts}.")
 
 
 def _wordings(run: Run) -> list[str]:
@@ -60,44 +60,44 @@ def _wordings(run: Run) -> list[str]:
 
 
 def _title(name: str) -> str:
-    """exponentiation-0 is the first wording, 2 ^ 3, exponentiation-1 the second, 2 to the power."""
+    """The title of a wording: exponentiation-0 is `2 ^ 3`, exponentiation-1 is `2 to the power`."""
     kind, _, number = name.rpartition("-")
     return f"{kind}, wording {int(number) + 1}"
 
 
-def _powers_share(evidence: Evidence) -> Found:
+def _powers_share(evidence: Evidence) -> Measurement:
     run = evidence.run(POWERS)
     four = [results.MAP.load(run, name).heads for name in FOUR]
 
     def share(power, *four) -> float:
         key = maps.is_key(power)
-        others = sum(maps.is_key(one).astype(int) for one in four) > 0
+        others = sum(maps.is_key(effects).astype(int) for effects in four) > 0
         return float((key & others).sum() / key.sum()) if key.any() else maps.NAN
 
-    found = {
+    numbers = {
         _title(name): estimate(
             _title(name), share, results.MAP.load(run, name).heads, *four, rule=Within(above=0.5)
         )
         for name in _wordings(run)
     }
-    return of_each(found, missing=NO_KEY)
+    return per_operation(numbers, missing=NO_KEY)
 
 
-def _powers_need(evidence: Evidence) -> Found:
+def _powers_need(evidence: Evidence) -> Measurement:
     run = evidence.run(POWERS)
-    found: dict[str, Number | None] = {}
+    numbers: dict[str, Number | None] = {}
     for name in _wordings(run):
         curve = results.CURVES.load(run, name)["effect"]
         k = curve.ks[-1]
         change = curve.drop(k).accuracy if k else None
         title = _title(name)
-        found[title] = change and Number(
+        numbers[title] = change and Number(
             f"{title} ({k} heads)", change.relative, *change.relative_ci, "%", Within(below=-0.6)
         )
-    return of_each(found, missing=NO_KEY)
+    return per_operation(numbers, missing=NO_KEY)
 
 
-def _words_share(evidence: Evidence) -> Found:
+def _words_share(evidence: Evidence) -> Measurement:
     run = evidence.run(WORDS)
     both = [
         results.POOLED_MAP.load(run).heads,
@@ -105,31 +105,33 @@ def _words_share(evidence: Evidence) -> Found:
     ]
     k = int(run.config["heads"])
     rule = Within(above=0.5)
-    found = estimate(f"of {k} heads", lambda a, b: maps.top_overlap(a, b, k), *both, rule=rule)
+    number = estimate(f"of {k} heads", lambda a, b: maps.top_overlap(a, b, k), *both, rule=rule)
     chance = k / both[0].mean().numel()
-    return Found((there(found, "no heads"),), f"By chance {chance:.1%}.")
+    return Measurement((required(number, "no heads"),), f"By chance {chance:.1%}.")
 
 
 def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
     """The relative loss of accuracy on some prompts without some heads."""
-    before, after = (results.OUTCOMES.load(run, one, prompts) for one in ("none", heads))
+    before, after = (results.OUTCOMES.load(run, label, prompts) for label in ("none", heads))
     change = drop(before, after).accuracy
     n = len(results.OUTCOMES.facts(run, heads, prompts)["heads"])
     title = f"{prompts.replace('_', ' ')}, without {n} heads"
     return Number(title, change.relative, *change.relative_ci, "%", rule)
 
 
-def _words_need(evidence: Evidence) -> Found:
+def _words_need(evidence: Evidence) -> Measurement:
     run = evidence.run(WORDS)
-    return Found((_knocked(run, "word_problems", "word_problems", Within(below=-0.6)),))
+    return Measurement((_knocked(run, "word_problems", "word_problems", Within(below=-0.6)),))
 
 
-def _overlap_needed(evidence: Evidence) -> Found:
+def _overlap_needed(evidence: Evidence) -> Measurement:
     run = evidence.run(WORDS)
     rule = Within(below=-0.5)
     if not results.OUTCOMES.facts(run, "overlap", "generated")["heads"]:
         raise NotMeasured("the two kinds of prompt have no strongest head in common")
-    return Found(tuple(_knocked(run, "overlap", on, rule) for on in ("generated", "word_problems")))
+    return Measurement(
+        tuple(_knocked(run, "overlap", on, rule) for on in ("generated", "word_problems"))
+    )
 
 
 CLAIMS = (

@@ -11,7 +11,7 @@ from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
 from figures.claims.answered import generic, word_problems
-from figures.claims.claim import Claim, Found, Number, Within
+from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
 
 EXPERIMENT = "does_tuning_help"
@@ -25,11 +25,12 @@ class Tuned:
 
     names: tuple[str, ...]
     answers: tuple[Answers, ...]
-    speeds: tuple[float, ...]  # training examples a second
+    speeds: tuple[float, ...]
+    """Training examples per second."""
 
     @classmethod
     def of(cls, run: Run, table: int, method: str, **more: int) -> "Tuned":
-        """Raises NotMeasured where the table has no such row."""
+        """The row of a run's table. Raises NotMeasured if the table has no such row."""
         wanted: dict[str, Any] = {"method": method, **more}
         rates = results.TABLE.load(run, str(table)).rates
         rows = [row for row in rates if wanted.items() <= asdict(row).items()]
@@ -55,10 +56,13 @@ def gain(
     """The change of accuracy on the chosen questions, over seeds.
 
     Args:
-        before: what all are set against, or a seed each, of which those that both have count.
+        before: one model that all are compared with, or one model per seed; then only the seeds
+            that both sides have are used
+        after: one model per seed
+        chosen: which questions count
 
     Raises:
-        NotMeasured: there are not two such questions.
+        NotMeasured: there are fewer than two such questions.
     """
     first = before if isinstance(before, Answers) else before[0]
     inside = chosen(first)
@@ -79,21 +83,21 @@ def _table(evidence: Evidence, table: int) -> tuple[Run, Answers]:
     return run, results.BEFORE.load(run)
 
 
-def _gains(evidence: Evidence) -> Found:
+def _gains(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
     precise = gain(before, Tuned.of(run, 1, "precise").answers, word_problems)
-    return Found((_number("word problems", precise, Within(above=0)),), _seeds(precise))
+    return Measurement((_number("word problems", precise, Within(above=0)),), _seeds(precise))
 
 
 def _seeds(change: OverSeeds) -> str:
     return f"{len(change.per_seed)} seeds; interval over questions and seeds."
 
 
-def _as_much(evidence: Evidence) -> Found:
+def _as_much(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
     precise, full = (Tuned.of(run, 1, method).answers for method in ("precise", "full"))
     less = gain(full, precise, word_problems)
-    return Found(
+    return Measurement(
         (
             _number("precise less full, word problems", less, Within(above=-0.031)),
             _number("precise", gain(before, precise, word_problems)),
@@ -103,31 +107,35 @@ def _as_much(evidence: Evidence) -> Found:
     )
 
 
-def _no_loss(evidence: Evidence) -> Found:
+def _no_loss(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
     change = gain(before, Tuned.of(run, 1, "precise").answers, generic)
-    return Found((_number("generic tasks", change, UNCHANGED),), _seeds(change))
+    return Measurement((_number("generic tasks", change, UNCHANGED),), _seeds(change))
 
 
-def _full_loses(evidence: Evidence) -> Found:
+def _full_loses(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
     change = gain(before, Tuned.of(run, 1, "full").answers, generic)
-    return Found((_number("generic tasks", change, Within(below=-0.02)),), _seeds(change))
+    return Measurement((_number("generic tasks", change, Within(below=-0.02)),), _seeds(change))
 
 
-def _faster(evidence: Evidence) -> Found:
+def _faster(evidence: Evidence) -> Measurement:
     run, _ = _table(evidence, 1)
     precise, full = (Tuned.of(run, 1, method).speeds for method in ("precise", "full"))
     value, low, high = ratio(precise, full)
     number = Number("examples a second, precise / full", value, low, high, "ratio", Within(above=3))
-    return Found((number,), "Trainings ran side by side; make bench-finetune times them alone.")
+    return Measurement(
+        (number,), "Trainings ran side by side; make bench-finetune times them alone."
+    )
 
 
 def ratio(
     over: Sequence[float], under: Sequence[float]
 ) -> tuple[float, float | None, float | None]:
-    """The ratio of geometric means, with Welch's interval of its logarithm; none where either side
-    has a single number."""
+    """The ratio of geometric means, with Welch's interval of its logarithm.
+
+    There is no interval if either side has a single number.
+    """
     from scipy.stats import t
 
     logs = [np.log(np.array(values)) for values in (over, under)]
@@ -138,24 +146,26 @@ def ratio(
     error = sum(errors)
     if not error:
         return exp(middle), exp(middle), exp(middle)
-    squares = (one**2 / (len(values) - 1) for one, values in zip(errors, logs, strict=True))
+    squares = (
+        variance**2 / (len(values) - 1) for variance, values in zip(errors, logs, strict=True)
+    )
     half = float(t.ppf(0.975, error**2 / sum(squares))) * error**0.5
     return exp(middle), exp(middle - half), exp(middle + half)
 
 
-def _more_mlps(evidence: Evidence) -> Found:
+def _more_mlps(evidence: Evidence) -> Measurement:
     run, _ = _table(evidence, 5)
     few, *more = sorted({row.mlps for row in results.TABLE.load(run, "5").rates})
     if not more:
         raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
     without = Tuned.of(run, 5, "precise", mlps=few).answers
-    found = []
+    numbers = []
     for n in more:
         beside, title = Tuned.of(run, 5, "precise", mlps=n).answers, f"{n} MLPs less {few}"
         gained, lost = (gain(without, beside, tasks) for tasks in (word_problems, generic))
-        found.append(_number(f"{title}, word problems", gained, Within(above=0)))
-        found.append(_number(f"{title}, generic tasks", lost, Within(below=0)))
-    return Found(tuple(found))
+        numbers.append(_number(f"{title}, word problems", gained, Within(above=0)))
+        numbers.append(_number(f"{title}, generic tasks", lost, Within(below=0)))
+    return Measurement(tuple(numbers))
 
 
 CLAIMS = (

@@ -67,9 +67,9 @@ def test_tuning_validation_and_test_problems_are_different_ones() -> None:
     world = World(examples=0, questions=0)
     tuned = {line["prompt"] for line in world.tuning_set(0)}
     assert len(tuned) == 8000
-    asked = world.asked()
-    validation = {q.prompt for q in asked if q.task.startswith(tables.VALIDATION)}
-    test = {q.prompt for q in asked if not q.task.startswith(tables.VALIDATION)}
+    questions = world.all_questions()
+    validation = {q.prompt for q in questions if q.task.startswith(tables.VALIDATION)}
+    test = {q.prompt for q in questions if not q.task.startswith(tables.VALIDATION)}
     assert (len(validation), len(test)) == (1200, 4734)
     assert not tuned & validation and not tuned & test and not validation & test
 
@@ -115,7 +115,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.Job]:
         job.output.mkdir(parents=True, exist_ok=True)
         return answers, {**training.described(job), **told, "samples_per_second": 40.0}
 
-    monkeypatch.setattr(World, "asked", lambda self: QUESTIONS)
+    monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
     monkeypatch.setattr(command, "train_and_ask", train_and_ask)
     return jobs
 
@@ -187,7 +187,7 @@ def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_training_says_what_it_trained_and_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(World, "asked", lambda self: QUESTIONS)
+    monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
     job = training.Job(
         Training(Tuned("precise", 2), 3e-3, 1),
         "reference",

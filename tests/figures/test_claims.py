@@ -14,7 +14,7 @@ from arith_lens.runs.record import write_record
 from experiments import results
 from figures.claims import CLAIMS, Number, check_claims
 from figures.claims import exhibit as figure
-from figures.claims.claim import Found, Within
+from figures.claims.claim import Measurement, Within
 from figures.claims.evidence import Evidence
 from figures.claims.verdicts import verdict_on
 
@@ -38,7 +38,7 @@ def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> N
         assert words[:3] == ["python", "-m", "experiments"]
         assert words[3] in verdict.claim.experiments
         assert words[words.index("--model") + 1] == "my model"
-        assert verdict.why and not verdict.found and not verdict.numbers
+        assert verdict.why and not verdict.measured and not verdict.numbers
 
 
 def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) ->
 def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
     which_heads(tmp_path, {name: MIDDLE if name != "division" else {} for name in FOUR})
     few = Verdicts(tmp_path)["few_key_heads"]
-    assert few.holds == "holds" and few.found.endswith("(an effect below -5%): division.")
+    assert few.holds == "holds" and few.measured.endswith("(an effect below -5%): division.")
     assert [number.of for number in few.numbers] == [*FOUR[:3]]
 
 
@@ -112,7 +112,7 @@ def test_a_try_out_counts_for_no_claim(tmp_path: Path, other: dict) -> None:
 
 
 def test_an_error_of_the_program_is_no_missing_measurement(tmp_path: Path) -> None:
-    def fails(evidence: Evidence) -> Found:
+    def fails(evidence: Evidence) -> Measurement:
         raise ValueError("a mistake")
 
     with pytest.raises(ValueError, match="a mistake"):
@@ -151,11 +151,11 @@ def test_a_rule_decides_by_the_whole_interval() -> None:
 def test_one_number_that_fails_fails_the_claim() -> None:
     good, bad = (Number("x", value, rule=Within(above=0)) for value in (1.0, -1.0))
     open_ = Number("x", 1.0, -1.0, 2.0, rule=Within(above=0))
-    assert Found((good, good)).holds == "holds"
-    assert Found((good, open_)).holds == "not decided"
-    assert Found((good, open_, bad)).holds == "does not hold"
+    assert Measurement((good, good)).holds == "holds"
+    assert Measurement((good, open_)).holds == "not decided"
+    assert Measurement((good, open_, bad)).holds == "does not hold"
     with pytest.raises(ValueError, match="a number with a rule"):
-        Found((Number("x", 1.0),))
+        Measurement((Number("x", 1.0),))
     with pytest.raises(ValueError, match="found NaN"):
         Number("x", float("nan"))
 
@@ -188,7 +188,7 @@ def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
     few, strongest = found["few_key_heads"], found["strongest_head"]
     by_hand = {name: sum(m < -0.05 for m in means.values()) / 96 for name, means in planted.items()}
     assert {n.of: n.value for n in few.numbers} == {k: v for k, v in by_hand.items() if v}
-    assert few.holds == "holds" and "division" in few.found
+    assert few.holds == "holds" and "division" in few.measured
     assert [number.of for number in strongest.numbers] == [
         "addition (head 5.5)",
         "subtraction (head 5.2)",

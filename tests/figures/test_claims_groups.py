@@ -151,7 +151,7 @@ def test_word_problems_and_generic_tasks_are_told_apart(tmp_path: Path) -> None:
     transfer, generic = found["transfer_to_word_problems"], found["generic_unchanged"]
     assert transfer.holds == generic.holds == "holds"
     assert transfer.numbers[0].value == pytest.approx(-0.75)
-    assert generic.numbers[0].value == 0 and "60.0% right" in transfer.found
+    assert generic.numbers[0].value == 0 and "60.0% right" in transfer.measured
     made.what_else_breaks(tmp_path / "b", made.answers(0.6, 0.8))
     found = Verdicts(tmp_path / "b")
     assert found["transfer_to_word_problems"].holds == "does not hold"
@@ -196,14 +196,14 @@ def test_probes_of_the_papers_shape_hold(tmp_path: Path) -> None:
     for verdict in found.of_group("probes").values():
         assert verdict.holds == "holds" and verdict.runs == (run.path,), verdict
     assert found["turning_layers_agree"].numbers[0].value == 1  # the top is 7, half the rise at 8
-    assert "addition 7 and 8" in found["turning_layers_agree"].found
+    assert "addition 7 and 8" in found["turning_layers_agree"].measured
     assert found["operands_rise_and_fall"].numbers[0].value == pytest.approx(1, abs=0.01)
     assert found["answer_rises"].numbers[0].value == pytest.approx(0.6, abs=1e-3)
     assert found["others_fall"].numbers[0].value == pytest.approx(-0.3, abs=1e-3)
     assert found["operands_first"].numbers[0].value == 1
     assert found["neighbours_between"].numbers[0].value == pytest.approx(2 / 3 - 0.2)
     assert found["answer_last"].numbers[0].value == 2  # from layer 5 to layer 7
-    assert "Of 9 sums" in found["answer_last"].found
+    assert "Of 9 sums" in found["answer_last"].measured
 
 
 def test_probes_of_another_shape_do_not(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_probes_of_another_shape_do_not(tmp_path: Path) -> None:
         ):
             assert verdict.holds == "does not hold", verdict
     assert found["neighbours_between"].numbers[0].value == pytest.approx(-0.2)
-    assert "C wins for good never" in found["answer_last"].found
+    assert "C wins for good never" in found["answer_last"].measured
     made.what_do_mlps_add(tmp_path, curves, ["other"] * 7 + ["C"] * 5, model="late")
     first = Verdicts(tmp_path, "late")["operands_first"]
     assert first.holds == "does not hold" and first.numbers[0].value == 0
@@ -269,4 +269,4 @@ def test_another_model_has_to_show_the_same(tmp_path: Path) -> None:
     made.which_heads(tmp_path, late, model="second", seed=8)
     other = Verdicts(tmp_path)["repeats_in_another_model"]
     assert other.holds == "does not hold" and other.numbers[0].value == 4
-    assert "middle_layers: holds, does not hold" in other.found
+    assert "middle_layers: holds, does not hold" in other.measured

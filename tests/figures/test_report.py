@@ -19,7 +19,7 @@ from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from experiments import results, which_heads, whole_study
 from experiments.settings import Experiment
-from figures import collection, fig2, gallery, report, report_claims, report_page, templates
+from figures import collection, fig2, gallery, report, report_page, templates
 from figures.claims import CLAIMS
 from figures.collection import QUESTIONS, Missing, collected
 from figures.common import NotComputed, Options, newest_run
@@ -96,7 +96,10 @@ def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
     found = collected(fig2, "reference", tmp_path)
     assert isinstance(found, Missing) and "damaged" in found.reason and not found.command
-    assert "damaged" in report_page._missing(found)
+    words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
+    table = Table(name="t", cells=DataFrame(), runs=(broken,), **words)
+    study = collection.Study("reference", ((QUESTIONS[0], (found, table)),), ())
+    assert "damaged" in report_page.report_page(study)
 
 
 def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
@@ -114,7 +117,7 @@ def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
     with pytest.raises(SystemExit, match=r"not drawn because of errors of the program.*: fig2"):
         page_of(tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "KeyError(&#x27;texts&#x27;)" in page and 'id="templates-chart"' in page
+    assert "KeyError(&#39;texts&#39;)" in page and 'id="templates-chart"' in page
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -153,7 +156,7 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
         shown(n=10)
     words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
     names = [
-        named_by_settings(Table(name="t", shown=DataFrame(), runs=(run,), **words)).name
+        named_by_settings(Table(name="t", cells=DataFrame(), runs=(run,), **words)).name
         for run in (full, tried, own)
     ]
     assert names == ["t", "t-n9-addition", "t-pairs_of-keep-all"]
@@ -255,7 +258,7 @@ def test_every_module_has_what_a_page_needs() -> None:
 def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
     words = {"title": "T", "look": "L", "notes": ["<b>small</b>"], "runs": ()}
     shown = DataFrame({"token": ["<s>"]})
-    table = Table(name="t", numbers=shown, shown=shown, **words)
+    table = Table(name="t", numbers=shown, cells=shown, **words)
     files = write(table, tmp_path)
     assert [file.name for file in files] == ["t.csv", "t.html"]
     text = files[1].read_text(encoding="utf-8")
@@ -346,11 +349,11 @@ def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:
 
 
 def test_every_group_of_claims_has_its_place_in_the_report() -> None:
-    assert {claim.group for claim in CLAIMS} == {*report_claims.GROUPS}
+    assert {claim.group for claim in CLAIMS} == {*report_page.GROUPS}
 
 
 def test_a_table_is_markdown_in_which_nothing_is_markup() -> None:
     cells = DataFrame({"token": ["<s>|", "a"]})
     words = {"title": "T", "look": "L", "notes": [], "runs": ()}
-    text = gallery._markdown(Table(name="t", numbers=cells, shown=cells, **words))
+    text = gallery._markdown(Table(name="t", numbers=cells, cells=cells, **words))
     assert text.splitlines() == ["| token |", "|---|", "| &lt;s&gt;\\| |", "| a |"]

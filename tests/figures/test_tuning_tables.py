@@ -14,7 +14,7 @@ from experiments.does_tuning_help import Chosen, Training, Tuned
 from figures import table1
 from figures.common import TableOptions
 from figures.exhibit import Table
-from figures.tuning_words import changed, told
+from figures.tuning_words import change_cell, changed
 
 TASKS = (
     ("gsm8k",) * 4
@@ -78,14 +78,14 @@ def test_groups_pool_their_questions(drawn: tuple[Table, Table]) -> None:
     assert full["mmlu_change"] == pytest.approx((-1 / 4 - 2 / 4) / 2)
     assert precise["gsm8k_change"] == pytest.approx((3 / 4 + 2 / 4) / 2)
     assert precise["generic_tasks_change"] == 0
-    cells = drawn[0].shown.iloc[0]
+    cells = drawn[0].cells.iloc[0]
     assert plain(cells.iloc[5]).startswith("75.0%: +41.7 [") and "seeds +33.3 to +50.0" in plain(
         cells.iloc[5]
     )
 
 
 def test_each_task_stands_beside_the_papers_accuracy(drawn: tuple[Table, Table]) -> None:
-    shown, lines = drawn[1].shown, drawn[1].numbers
+    shown, lines = drawn[1].cells, drawn[1].numbers
     assert [plain(name) for name in shown.columns[1:]] == [
         "gsm8k (25% before)", "addsub (50% before)", "mmlu (50% before)", "csqa (100% before)",
     ]  # fmt: skip
@@ -129,5 +129,5 @@ def test_an_interval_ends_where_all_or_none_would_be_right() -> None:
 
 
 def test_without_any_error_there_is_no_interval() -> None:
-    assert plain(told(0.25, OverSeeds((0.0, 0.0), 0.0, 4))) == "25.0%: +0.0 (none changed)"
-    assert plain(told(1.0, OverSeeds((-1.0,), 0.0, 4))) == "0.0%: -100.0 (all changed)"
+    assert plain(change_cell(0.25, OverSeeds((0.0, 0.0), 0.0, 4))) == "25.0%: +0.0 (none changed)"
+    assert plain(change_cell(1.0, OverSeeds((-1.0,), 0.0, 4))) == "0.0%: -100.0 (all changed)"
