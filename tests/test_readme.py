@@ -70,8 +70,8 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         f"Without six of 96 heads the accuracy in addition falls from "
         f"{addition['effect', 0]:.0%} to {addition['effect', 6]:.0%}",
         f"Without ten heads the accuracy in unseen word problems falls from "
-        f"{problems.before:.0%} to {problems.strongest:.0%}, and in generic tasks only from {generic.before:.1%} to "
-        f"{generic.strongest:.1%}",
+        f"{problems.before:.0%} to {problems.strongest:.0%}, and in generic tasks only from "
+        f"{generic.before:.1%} to {generic.strongest:.1%}",
         f"three heads gain {points[2]} points in word problems and full tuning gains "
         f"{points[0]}. Both lose {points[3]} points on generic tasks",
         f"gain {points[4]} points and lose {points[5]}",
