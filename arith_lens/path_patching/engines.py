@@ -1,4 +1,4 @@
-"""What a path patching computes, and the two engines that compute a shard of pairs.
+"""The settings of a path patching, and the two engines that compute a shard of pairs.
 
 Both engines take pairs and their foils. They return the unpatched logit of the answer in row 0,
 then the effect of each sender of the question. `notes` returns what a result should record about
@@ -41,16 +41,21 @@ from arith_lens.path_patching.trunk import Trunk, refuse_uneven_hooks, trunk_of
 
 @dataclass(frozen=True)
 class Question:
-    """Whose output is patched, over which paths it may act, and how the logits are read."""
+    """Which components are patched, on which paths they may act, and how the logits are read."""
 
     components: tuple[Component, ...]
     """The senders in the order of the sweep's rows."""
     paths: Paths
+    """The paths on which a change may reach the logits."""
     metric: str
+    """One of `metrics.METRICS`."""
     n_layers: int
+    """The model's number of layers."""
     n_heads: int
+    """The model's number of heads per layer."""
     own_tokens: int | None = None
-    """How many tokens at the end of each prompt are recorded for it alone; None: all of them."""
+    """The number of tokens at the end of each prompt that are recorded for this prompt alone; None:
+    all of them."""
 
     @property
     def senders(self) -> Senders:
@@ -65,17 +70,24 @@ class Question:
         return METRICS[self.metric].needs_foil
 
     def effects(self, readout: Readout) -> Float[Tensor, "row pair"]:
-        """Row 0: the unpatched logit of the answer; then each sender's effect.
+        """Row 0: the unpatched logit of the answer. Other rows: each sender's effect.
 
-        Raises FloatingPointError where a patched logit is not finite.
+        Raises:
+            FloatingPointError: a patched logit is not finite.
         """
         return effects_of(readout, self.metric, [f"with {who} patched" for who in self.components])
 
 
 def effects_of(readout: Readout, metric: str, rows: Sequence[str]) -> Float[Tensor, "row pair"]:
-    """Row 0: the unpatched logit of the answer; then the effect of each of the other `rows`.
+    """Row 0: the unpatched logit of the answer. Other rows: the effects.
 
-    Raises FloatingPointError where a logit is not finite, naming its row.
+    Args:
+        readout: the logits of all rows.
+        metric: one of `metrics.METRICS`.
+        rows: what each row but the first is, for the error.
+
+    Raises:
+        FloatingPointError: a logit is not finite. The message names its row.
     """
     broken = (~readout.answer.isfinite()).any(-1).nonzero().flatten().tolist()
     if broken:
@@ -97,7 +109,7 @@ def ask(
     foil: Int[Tensor, "foil"] | None,
     pairs: PromptPairs,
 ) -> Question:
-    """The question, once it makes sense for this model. Raises as `path_patch` does."""
+    """Check the settings against the model and the pairs. Raises the errors of `path_patch`."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if paths not in get_args(Paths):
         raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")
@@ -112,7 +124,7 @@ def ask(
 
 
 def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:
-    """Layer by layer, heads before the MLP, each once."""
+    """The senders layer by layer, heads before the MLP, without repeats."""
     if senders is None:
         chosen: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
     else:
@@ -123,10 +135,10 @@ def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[
             "patch every component"
         )
     check_components(chosen, n_layers, n_heads)
-    return tuple(sorted(chosen, key=_place))
+    return tuple(sorted(chosen, key=_position))
 
 
-def _place(sender: Component) -> tuple[int, int, int]:
+def _position(sender: Component) -> tuple[int, int, int]:
     if isinstance(sender, Head):
         return (sender.layer, 0, sender.index)
     return (sender.layer, 1, 0)
@@ -134,7 +146,7 @@ def _place(sender: Component) -> tuple[int, int, int]:
 
 @runtime_checkable
 class Engine(Protocol):
-    """What computes a shard of pairs."""
+    """A function that computes a shard of pairs, with notes for the record."""
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
@@ -145,23 +157,23 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Propagation:
-    """A way from what was recorded to END's residual stream before the final norm."""
+    """How END's residual stream before the final norm is computed from a recording."""
 
     rows: Callable[[Trunk, Recording, Senders], Float[Tensor, "row pair d_model"]]
-    """Unpatched in row 0."""
+    """The function that computes it. Row 0 is unpatched."""
     names: Sequence[str]
-    """What each of the other rows is: `with 12.22 patched`."""
+    """What each of the other rows is, such as `with 12.22 patched`."""
 
     @classmethod
     def of(cls, question: Question) -> "Propagation":
-        """That of a path patching: a row a sender."""
+        """The propagation of a path patching, with one row per sender."""
         rows = sweep if question.paths == "via_mlps" else direct_rows
         return cls(rows, [f"with {sender} patched" for sender in question.components])
 
 
 @dataclass(frozen=True)
 class HookEngine:
-    """One forward a sender, with any model that has the hook points."""
+    """One forward per sender. It works with any model that has the hook points."""
 
     model: HookedLike
     question: Question
@@ -169,14 +181,14 @@ class HookEngine:
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        asked = self.question
+        question = self.question
         readout = patched_readouts(
-            self.model, pairs, asked.components, paths=asked.paths, foil=foil
+            self.model, pairs, question.components, paths=question.paths, foil=foil
         )
-        return asked.effects(readout)
+        return question.effects(readout)
 
     def of(self, sender: Component) -> "HookEngine":
-        """The same for one sender."""
+        """The same engine for one sender."""
         return replace(self, question=replace(self.question, components=(sender,)))
 
     def notes(self) -> dict[str, Any]:
@@ -193,10 +205,11 @@ class SweepEngine:
     propagation: Propagation
     certify: bool
     hooked: bool = False
-    """Hooks are in place, so that the model must run with its hook points."""
+    """Whether hooks are active, so that the model must run with its hook points."""
     certificate: Certificate | None = None
+    """The certificate of the first shard, once it is computed."""
     news: dict[str, Any] = field(default_factory=dict)
-    """What `notes` has not told yet."""
+    """What `notes` will return next."""
 
     @classmethod
     def of(
@@ -207,8 +220,12 @@ class SweepEngine:
         certify: bool,
         propagation: Propagation | None = None,
     ) -> "SweepEngine":
-        """Raises UnsupportedTrunk, also for hooks that the sweep cannot reproduce, and ValueError
-        for paths that no sweep can compute."""
+        """The engine for a model.
+
+        Raises:
+            UnsupportedTrunk: the sweep cannot compute this model, or cannot reproduce a hook on it.
+            ValueError: no sweep can compute these paths.
+        """
         if question.paths == "total":
             raise ValueError(
                 "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
@@ -216,8 +233,8 @@ class SweepEngine:
             )
         hooks = active_hooks(model)
         refuse_uneven_hooks(hooks)
-        how = propagation or Propagation.of(question)
-        return cls(model, question, trunk_of(model), how, certify, hooked=bool(hooks))
+        propagation = propagation or Propagation.of(question)
+        return cls(model, question, trunk_of(model), propagation, certify, hooked=bool(hooks))
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
@@ -245,18 +262,18 @@ class SweepEngine:
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
         if uncertified:
-            again = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
+            others = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
             self.certificate = certificate_of(
-                self.trunk, recording, again, ends, values, pairs, self.question.senders
+                self.trunk, recording, others, ends, values, pairs, self.question.senders
             )
             self.certificate.require()
             self.news["certificate"] = self.certificate.as_dict()
-        # pairs that were swept at once: differs where memory did
+        # the number of pairs that were swept at once; it depends on the free memory
         self.news.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
 
     def _pairs_with_logits(self, pairs: PromptPairs) -> bool | list[int]:
-        """Whose logits the certificate compares: hooks may act on some pairs alone, so all then."""
+        """The pairs whose logits the certificate compares: all, if hooks may act on some only."""
         return True if self.hooked else checked_pairs(pairs.lengths)
 
     def notes(self) -> dict[str, Any]:
