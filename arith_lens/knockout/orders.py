@@ -176,7 +176,7 @@ def mask_greedily(
 
 
 def _costliest(values: Float[Tensor, "measure=2 variant pair"], pairs: PromptPairs) -> int:
-    """The variant with the lowest accuracy; between equals, with the lowest p(C), then the first."""
+    """The variant with the lowest accuracy, then with the lowest p(C), then the first."""
     effects = Effects(
         values.float(),
         ("measure", "variant"),
