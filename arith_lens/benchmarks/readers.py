@@ -138,7 +138,9 @@ def mmlu_rows(folder: Path, split: str, subjects: str | Sequence[str]) -> list[R
     return [row for subject in wanted for row in _csv_questions(files[subject], subject)]
 
 
-def chosen_subjects(rows: Iterable[Row], subjects: str | Sequence[str], *, source: str) -> list[Row]:
+def chosen_subjects(
+    rows: Iterable[Row], subjects: str | Sequence[str], *, source: str
+) -> list[Row]:
     """The rows of some subjects, sorted by subject."""
     by_subject: dict[str, list[Row]] = {}
     for row in rows:

@@ -168,9 +168,9 @@ def _damaged(record: Record) -> Flag | None:
     damaged = [choice for choice in record.choices if _SPREADSHEET.fullmatch(choice.strip())]
     if not damaged or not record.id.startswith("mmlu/") or _ABOUT_TIME.search(record.question):
         return None
-    shown = ", ".join(damaged)
+    dates = ", ".join(damaged)
     return Flag(
-        "damaged choices", f"fractions, ratios or units turned into dates or times: {shown}"
+        "damaged choices", f"fractions, ratios or units turned into dates or times: {dates}"
     )
 
 

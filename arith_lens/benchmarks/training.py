@@ -121,11 +121,11 @@ def refuse_overlap(
     overlaps = find_overlaps(train, tests, rules)
     if not overlaps:
         return
-    shown = "\n".join(
+    examples = "\n".join(
         f"  {o.train} is {o.test} ({o.rule}): {o.train_question:.90}" for o in overlaps[:3]
     )
     raise ValueError(
-        f"training questions are in test sets: {describe(overlaps)}. For example\n{shown}\n"
+        f"training questions are in test sets: {describe(overlaps)}. For example\n{examples}\n"
         "Leave them out (training_set does), or report on other test sets; whole sets hold their "
         "train parts"
     )
@@ -284,8 +284,8 @@ def _part(
     unsolved = tuple(r.id for r in records if form == "solution" and not _solved(r))
     out = {o.train for o in overlaps}.union(doubtful, unsolved)
     repeated = tuple(_repeated((r for r in records if r.id not in out), seen))
-    kept = tuple(r for r in records if r.id not in out.union(repeated))
-    return TrainingPart(name, len(records), kept, tuple(overlaps), doubtful, unsolved, repeated)
+    usable = tuple(r for r in records if r.id not in out.union(repeated))
+    return TrainingPart(name, len(records), usable, tuple(overlaps), doubtful, unsolved, repeated)
 
 
 def training_set(

@@ -313,8 +313,8 @@ def _starts(parts: Sequence[Steps]) -> list[float]:
     """Where each table begins, then the cells, from the left edge, the same in every row."""
     starts = [0.0]
     for number in range(max(len(part.tables) for part in parts)):
-        there = [part.tables[number] for part in parts if number < len(part.tables)]
-        longest = max(len(line) for name, lines in there for line in (name, *lines))
+        tables = [part.tables[number] for part in parts if number < len(part.tables)]
+        longest = max(len(line) for name, lines in tables for line in (name, *lines))
         starts.append(starts[-1] + _LETTER * longest + _APART)
     return starts
 
@@ -328,9 +328,9 @@ def _add_tables(figure: Figure, part: Steps, box: Box, page: Page, starts: Seque
         left = box.left + starts[number]
         write(figure, plain(name), (left, box.top - 6), page, size=11, ink=NOTE)
         for row, line in enumerate(lines):
-            shown = plain(line).replace(" ", "\u00a0")
+            text = plain(line).replace(" ", "\u00a0")
             at = (left, box.top + _LINE * (row + 1))
-            write(figure, shown, at, page, font={"family": _MONO, "size": 12})
+            write(figure, text, at, page, font={"family": _MONO, "size": 12})
 
 
 def _add_cells(

@@ -272,11 +272,11 @@ def _widest(names: Sequence[str]) -> Number:
 
 
 def _row_names(names: Sequence[str], n: int, box: Box, cell: int) -> str:
-    shown = range(n) if names else tick_positions(n)
+    named_rows = range(n) if names else tick_positions(n)
     return "".join(
         f'<text x="{box.left - 6:g}" y="{box.top + row * cell + cell / 2 + 4:g}" text-anchor="end" '
         f'fill="{NOTE}">{html.escape(names[row]) if names else row}</text>'
-        for row in shown
+        for row in named_rows
     )
 
 

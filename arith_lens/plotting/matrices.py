@@ -108,8 +108,8 @@ def matrix_panels(
     bear_colours(figure)
     if rising:
         at = [0.0, end / 2, float(end)]
-        shown = {"tickvals": at, "ticktext": step_texts(at, unit)}
-        figure.update_coloraxes(cmin=0, colorscale=rising_scale(), colorbar=shown)
+        colour_bar = {"tickvals": at, "ticktext": step_texts(at, unit)}
+        figure.update_coloraxes(cmin=0, colorscale=rising_scale(), colorbar=colour_bar)
     for index, part in enumerate(parts):
         _add_part(figure, part, index, page, (cell, end), (unit, digits), upright)
         add_title(figure, part.title, index, page, lift=24)

@@ -77,8 +77,8 @@ def visible(token: str) -> str:
 
     What has no shape of its own is written as Python does: `\\u200b`.
     """
-    shown = token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
-    return _spelled(shown) or '""'
+    marked = token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+    return _spelled(marked) or '""'
 
 
 def _spelled(text: str) -> str:
