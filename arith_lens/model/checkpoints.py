@@ -192,9 +192,9 @@ def _checked_directory(directory: Path, weights: bool) -> str:
     return str(directory.resolve())
 
 
-def _no_weights(location: str, found: str) -> str:
+def _no_weights(location: str, files: str) -> str:
     return (
-        f"expected weights ({' or '.join(WEIGHT_FILES)}) in {location}, found {found}; download "
+        f"expected weights ({' or '.join(WEIGHT_FILES)}) in {location}, found {files}; download "
         "them, or convert older *.bin weights, which are pickles, with Transformers' "
         "save_pretrained"
     )

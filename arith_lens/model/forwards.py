@@ -91,9 +91,9 @@ def accepted_options(model: Any, **wanted: Any) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if name in taken}
 
 
-def _not_finite(kept: dict[str, Tensor]) -> tuple[str, int] | None:
+def _not_finite(recorded: dict[str, Tensor]) -> tuple[str, int] | None:
     """The first activation, in the order of the forward, with NaN or infinity; its first row."""
-    for name, value in kept.items():
+    for name, value in recorded.items():
         # masked attention scores must be -inf
         if not name.endswith("hook_attn_scores") and not bool(value.isfinite().all()):
             return name, int((~value.isfinite()).flatten(1).any(1).nonzero()[0])

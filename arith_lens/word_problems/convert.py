@@ -47,8 +47,8 @@ def rewrite(
         None for a text with a needed edit that has no aligned candidate.
     """
     pieces = _Pieces(tokenizer)
-    contexts = [[_place(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
-    pieces.ask(context for of in contexts for context in of)
+    contexts = [[_context(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
+    pieces.count(context for of in contexts for context in of)
     choices = [
         [(edit, pieces.alike(context)) for edit, context in zip(of, at, strict=True)]
         for of, at in zip(edits, contexts, strict=True)
@@ -75,32 +75,32 @@ class _Pieces:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._known: dict[_Place, list[str]] = {}
+        self._known: dict[_Context, list[str]] = {}
 
-    def ask(self, contexts: Iterable["_Place"]) -> None:
+    def count(self, contexts: Iterable["_Context"]) -> None:
         """Find the candidates of equal length for all new contexts."""
         new = [context for context in dict.fromkeys(contexts) if context not in self._known]
         texts = [
-            [context.around(words) for words in (context.said, *context.candidates)]
+            [context.around(words) for words in (context.words, *context.candidates)]
             for context in new
         ]
-        prompts = iter(encode(self._tokenizer, [text for of_place in texts for text in of_place]))
+        prompts = iter(encode(self._tokenizer, [text for some in texts for text in some]))
         for context in new:
             length = len(next(prompts).ids)
             counts = [(words, len(next(prompts).ids)) for words in context.candidates]
-            self._known[context] = [s for s, n in counts if n == length and s != context.said]
+            self._known[context] = [s for s, n in counts if n == length and s != context.words]
 
-    def alike(self, context: "_Place") -> list[str]:
+    def alike(self, context: "_Context") -> list[str]:
         """The candidates that have as many tokens as the words that they replace."""
         return self._known[context]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Context:
     """Words with their candidates and the characters before and after them."""
 
     before: str
-    said: str
+    words: str
     after: str
     candidates: tuple[str, ...]
 
@@ -108,9 +108,9 @@ class _Place:
         return f"a{self.before}{words}{self.after}a"
 
 
-def _place(text: str, edit: Edit) -> _Place:
+def _context(text: str, edit: Edit) -> _Context:
     before, after = text[edit.start - 1 : edit.start] or " ", text[edit.stop : edit.stop + 1]
-    return _Place(before, text[edit.start : edit.stop], after, edit.candidates)
+    return _Context(before, text[edit.start : edit.stop], after, edit.candidates)
 
 
 def _possible(choices: Sequence[tuple[Edit, Sequence[str]]]) -> bool:
@@ -298,14 +298,14 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[_Pair]) -> PromptPairs:
         spans=role_spans(tokenizer, [(pair.prompt, absent) for pair in pairs], tokens.shape[1]),
         template=tuple(pair.problem.name for pair in pairs),
         computed=torch.tensor([pair.answer not in pair.prompt.ids for pair in pairs]),
-        reference_text=tuple(_shown(pair) for pair in pairs),
+        reference_text=tuple(_matching_text(pair) for pair in pairs),
         counterfactual_text=tuple(pair.counterfactual.text for pair in pairs),
         answer_text=tuple(tokenizer.decode([answer]).strip() for answer in answers),
         pieces=pieces(tokenizer, [*rows, *others, answers]),
     )
 
 
-def _shown(pair: _Pair) -> str:
+def _matching_text(pair: _Pair) -> str:
     """The reference, with a final space only if the counterfactual has one."""
     text = pair.problem.text
     return text if pair.counterfactual.text.endswith(" ") else text.rstrip(" ")
