@@ -1,4 +1,4 @@
-"""What a run put out, at chosen positions of the prompt, and its mean over prompts."""
+"""Recorded activations at chosen positions of the prompt, and their mean over prompts."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -8,19 +8,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Positions: TypeAlias = int | slice | Tensor | None
-"""Where in the prompt. None: everywhere; an int: that position, -1 being END, since prompts are
-padded on the left; a slice; Int[Tensor, "batch"]: one a row; Bool[Tensor, "batch pos"]: a mask."""
+"""Positions in the prompt. None: all; an int: this position (-1 is END, because prompts are padded
+on the left); a slice; Int[Tensor, "batch"]: one per row; Bool[Tensor, "batch pos"]: a mask."""
 
 
 def position_axis(name: str) -> int:
-    """Which axis of the activation called `name` counts the prompt's positions."""
+    """The axis of an activation that has the prompt's positions."""
     return 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1
 
 
 def position_mask(
     positions: Positions, like: Float[Tensor, "batch pos *rest"]
 ) -> Bool[Tensor, "#batch pos"]:
-    """True at `positions` of an activation. Raises IndexError where the prompt does not reach."""
+    """A mask of positions of an activation. Raises IndexError for positions beyond the prompt."""
     batch, length = like.shape[:2]
     everywhere = torch.ones(1, length, dtype=torch.bool, device=like.device)
     if positions is None:
@@ -43,10 +43,10 @@ def position_mask(
 def take_positions(
     value: Float[Tensor, "batch *rest"], positions: Positions, axis: int = 1
 ) -> Float[Tensor, "batch *kept"]:
-    """A copy of `value` at `positions` alone, the axis kept: one position gives length 1.
+    """A copy of `value` at some positions. The axis stays: one position gives length 1.
 
-    A copy, since a view would keep the whole activation in memory. A Bool mask is refused: rows
-    may not choose different numbers of positions.
+    It is a copy because a view would keep the whole activation in memory. A Bool mask is an error,
+    because rows may not have different numbers of positions.
     """
     if positions is None:
         return value.clone()
@@ -67,7 +67,7 @@ def take_positions(
 def _one_a_row(
     positions: int | Tensor, batch: int, length: int, device: torch.device
 ) -> Int[Tensor, "#batch"]:
-    """One position, or one position a row, as indices that count from 0."""
+    """One position, or one position per row, as indices from 0."""
     indices = [positions] if isinstance(positions, int) else positions.reshape(-1).tolist()
     if len(indices) not in (1, batch):
         raise IndexError(f"expected one position a row for {batch} rows, found {len(indices)}")
@@ -87,7 +87,7 @@ def keep_activation(
     into: dict[str, Tensor],
     positions: Positions,
 ) -> None:
-    """A hook's function: copy the activation called `name` into `into`, at `positions` alone."""
+    """The function of a hook that copies an activation into `into`, at some positions."""
     into[name] = take_positions(activation.detach(), positions, position_axis(name))
 
 
@@ -100,17 +100,17 @@ def mean_activations(
     """The mean of each recorded activation over prompts, for `ablate_heads` and `ablate_mlps`.
 
     Args:
-        source: activations [batch pos ...] by hook name
-        mask: the tokens that count (leave out BOS and padding); None: all
-        over_positions: one mean for all positions, for text of other lengths and for `generate`;
-            else one a position, for prompts of one template, aligned
+        source: activations [batch pos ...] by hook name.
+        mask: the tokens to use (without BOS and padding); None: all.
+        over_positions: whether to compute one mean over all positions, for text of other lengths
+            and for `generate`; else one per position, for aligned prompts of one template.
 
     Returns:
-        by hook name, [1 pos ...], or [1 1 ...] over positions; float32 sums, the source's dtype;
-        NaN at a position that the mask leaves out in every prompt
+        The means by hook name, [1 pos ...], or [1 1 ...] over positions, in the source's dtype
+        (sums are float32). NaN at a position that the mask leaves out in every prompt.
 
     Raises:
-        ValueError: the mask leaves out everything
+        ValueError: the mask leaves out all tokens.
     """
     if mask is not None and not bool(mask.any()):
         raise ValueError("expected a token to average over, found a mask that is False everywhere")

@@ -1,4 +1,4 @@
-"""Arrays with names, and a header that says what they are: how every result goes to a file."""
+"""Named arrays with a header: the form in which every result is written to a file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arrays:
-    """What a result consists of. The header holds JSON values, among them `kind`: the result's."""
+    """The contents of a result. The header has JSON values; `kind` is the kind of result."""
 
     tensors: Mapping[str, Tensor]
     header: Mapping[str, Any]
 
     def require(self, kind: str) -> None:
-        """Raise ValueError where these are of another kind of result."""
+        """Raise ValueError if this is another kind of result."""
         if self.header.get("kind") != kind:
             raise ValueError(
                 f"expected arrays of kind {kind!r}, found {self.header.get('kind')!r}; read them "
@@ -26,7 +26,7 @@ class Arrays:
             )
 
     def part(self, name: str) -> "Arrays":
-        """One of the parts that `joined` put together."""
+        """One of the parts of `joined`."""
         prefix = f"{name}."
         tensors = {
             key.removeprefix(prefix): tensor
@@ -42,8 +42,14 @@ def joined(
     tensors: Mapping[str, Tensor] | None = None,
     header: Mapping[str, Any] | None = None,
 ) -> Arrays:
-    """One result made of others: the tensors of each part under `part.tensor`, its header under
-    its name, beside `tensors` and `header` of the whole's own."""
+    """Join several results to one.
+
+    Args:
+        kind: the kind of the joined result.
+        parts: the parts by name. Their tensors get the names `part.tensor`, and their headers the
+            name of the part.
+        tensors, header: further tensors and JSON values of the joined result.
+    """
     within = {
         f"{name}.{key}": tensor
         for name, part in parts.items()

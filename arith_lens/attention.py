@@ -1,4 +1,4 @@
-"""Where heads attend: weights from END, summed by role, and the patterns of single prompts."""
+"""Where heads attend: attention from END, summed by role, and the patterns of single prompts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ ROLES = tuple(
     str(role)
     for role in (Role.BOS, Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B, Role.OTHER, Role.END)
 )
-"""In the order of a sum: BOS, A, the operator, B, other words, END itself."""
+"""The roles in the order of a sum: BOS, A, the operator, B, other words, END itself."""
 
 Masks = Mapping[str, Bool[Tensor, "pair pos"]]
 """Which tokens are of each kind."""
@@ -34,18 +34,23 @@ BATCH = 64
 
 
 def attention_by_role(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Effects:
-    """How much of its weight each head gives to each role's tokens, from END of the references.
+    """The attention of each head from END to the tokens of each role (the paper, section 5.2).
 
-    A role's weight is the sum over its tokens; the roles share out all of a head's weight, BOS
-    included, and nothing is renormalised. Much weight on a token does not say that anything of it
-    is used: patching says that.
+    The reference prompts run. A role's weight is the sum over its tokens. The weights of all roles,
+    with BOS, sum to 1 for each head; nothing is renormalised. A large weight on a token does not
+    show that the head uses it: path patching shows that.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts, with the roles of their tokens.
+        heads: the heads to look at.
 
     Returns:
-        weights between 0 and 1, axes ("head", "role")
+        Weights between 0 and 1, [head role pair].
 
     Raises:
-        ValueError: pairs without roles; no head
-        IndexError: a head that the model has not
+        ValueError: the pairs have no roles, or no head is given.
+        IndexError: the model does not have a head.
     """
     return attention_to(model, pairs, heads, _roles, axis="role")
 
@@ -59,13 +64,17 @@ def attention_to(
     *,
     axis: str,
 ) -> Effects:
-    """The same for kinds of tokens of your own, which should share out every prompt.
+    """The attention of each head from END to your own kinds of tokens.
 
-    Of each batch only END's rows are kept: a full pattern is never held for more than one layer.
+    Each token should be of exactly one kind. Only END's rows are kept, so a full pattern is in
+    memory for one layer at a time.
 
     Args:
-        kinds: for some of the pairs, which tokens are of each kind, by name
-        axis: what the kinds are called
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts.
+        heads: the heads to look at.
+        kinds: returns, for some of the pairs, a mask of the tokens of each kind, by name.
+        axis: the name of the axis of kinds.
     """
     chosen = as_heads(heads)
     if not chosen:
@@ -104,15 +113,16 @@ HALF = 0.5
 def kinds_of(looks: Effects) -> dict[str, str]:
     """Each head's kind: "operand", "operator" or "other".
 
-    The paper sorts its heads by eye. The rule here: of the mean weight that a head gives to
-    anything but BOS, at least half goes to A and B together (operand), or to the operator
-    (operator); else it is of neither kind. BOS is left out because heads rest there.
+    The paper sorts its heads by eye. The rule here uses the mean weight on everything but BOS. If
+    at least half of it is on A and B together, the head is an operand head. If at least half of it
+    is on the operator, it is an operator head. Else it is neither. BOS is left out because idle
+    heads attend to it.
 
     Args:
-        looks: what `attention_by_role` gave
+        looks: the result of `attention_by_role`.
 
     Raises:
-        ValueError: effects of something else
+        ValueError: the effects are of another kind.
     """
     heads, roles = _axes(looks)
     mean = looks.mean()
@@ -129,9 +139,9 @@ def kinds_of(looks: Effects) -> dict[str, str]:
 
 
 def most_looked_at(looks: Effects) -> Effects:
-    """1 for the role with the largest weight in a pair, else 0: section 4.2's characteristic.
+    """1 for the role with the largest weight in a pair, else 0 (the characteristic of section 4.2).
 
-    BOS counts here as any other. Its mean is the share of pairs in which each role comes first.
+    BOS is a role like any other here. The mean is the share of pairs in which a role is first.
     """
     _axes(looks)
     best = looks.per_pair.argmax(1, keepdim=True)
@@ -156,23 +166,27 @@ KIND = "attention_patterns"
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """Patterns of some heads on some prompts, each prompt of its own length."""
+    """The attention patterns of some heads on some prompts. Prompts may differ in length."""
 
     prompts: tuple[str, ...]
     heads: tuple[str, ...]
     tokens: tuple[tuple[str, ...], ...]
-    """Each prompt's, as the tokenizer writes them."""
+    """The tokens of each prompt, as the tokenizer writes them."""
     weights: tuple[Float[Tensor, "head _ _"], ...]
-    """For each prompt [head query key], rows that sum to 1."""
+    """For each prompt, the weights [head query key]; rows sum to 1."""
 
     def view(self, index: int) -> View:
-        """One prompt's patterns as circuitsvis shows them. Raises ValueError beyond 64 heads."""
+        """One prompt's patterns as circuitsvis draws them.
+
+        Raises:
+            ValueError: there are more than 64 heads.
+        """
         return attention_heads(
             self.weights[index].numpy(), self.tokens[index], self.heads, title=self.prompts[index]
         )
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same back."""
+        """The arrays for a file; `from_arrays` reads them."""
         tensors = {f"weights.{i}": weight for i, weight in enumerate(self.weights)}
         header = {
             "kind": KIND,
@@ -195,7 +209,7 @@ class Patterns:
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """One row a prompt, head and token: the weight from END."""
+        """One row per prompt, head and token, with the weight from END."""
         from pandas import DataFrame
 
         return DataFrame(
@@ -217,21 +231,29 @@ class Patterns:
 
 
 def attention_view(model: HookedLike, prompt: str, heads: Heads) -> View:
-    """The patterns of `heads` on one prompt, to click through: in a notebook, or `.save(path)`.
+    """A clickable view of the patterns of some heads on one prompt.
+
+    It shows itself in a notebook; `.save(path)` writes an HTML file.
 
     Raises:
-        ValueError, IndexError: as `patterns_of`; more than 64 heads
+        ValueError: as in `patterns_of`, or there are more than 64 heads.
+        IndexError: as in `patterns_of`.
     """
     return patterns_of(model, prompt, heads).view(0)
 
 
 @torch.no_grad()
 def patterns_of(model: HookedLike, prompts: Sequence[str] | str, heads: Heads) -> Patterns:
-    """The whole patterns of `heads` on a few prompts, one at a time.
+    """The full attention patterns of some heads on a few prompts, one prompt at a time.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        prompts: one prompt or several.
+        heads: the heads to look at.
 
     Raises:
-        ValueError: no prompt, an empty one, or no head
-        IndexError: a head that the model has not
+        ValueError: there is no prompt, an empty prompt, or no head.
+        IndexError: the model does not have a head.
     """
     texts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
     chosen = as_heads(heads)

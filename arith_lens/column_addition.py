@@ -5,23 +5,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ColumnAddition:
-    """One sum, its digits from the left.
-
-    Attributes:
-        carries: what enters each column from its right
-        steps: the number that stands in the result's columns after each column, from the right
-    """
+    """One sum. Digits are in order from the left."""
 
     base: int
     a: tuple[int, ...]
     b: tuple[int, ...]
     carries: tuple[int, ...]
+    """The carry into each column from the column on its right."""
     result: tuple[int, ...]
     steps: tuple[int, ...]
+    """The number in the result's columns after each column, from the right."""
 
 
 def column_addition(a: int, b: int, base: int = 2) -> ColumnAddition:
-    """Add two numbers in a base. Raises ValueError for negative ones, or a base below 2."""
+    """Add two numbers in a base. Raises ValueError for negative numbers, or a base below 2."""
     if a < 0 or b < 0 or base < 2:
         raise ValueError(f"expected two numbers from 0 on and a base from 2 on, found {a}, {b}, "
                          f"base {base}")  # fmt: skip

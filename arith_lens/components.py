@@ -1,4 +1,4 @@
-"""The parts of a model that an intervention can name, and the hook names they go by.
+"""The parts of a model that an intervention can name, and their hook names.
 
 A component is a `Head`, printed `12.22` as in the paper (layer, then head, both counted from 0),
 or an `Mlp`. Hook names are TransformerLens' own. Nothing here knows a model.
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 Activations: TypeAlias = Mapping[str, Tensor]
-"""What a run put out, by hook name, such as `blocks.3.attn.hook_z` [pair pos n_heads d_head]."""
+"""Recorded activations by hook name, such as `blocks.3.attn.hook_z` [pair pos n_heads d_head]."""
 
 NamedHook: TypeAlias = tuple[str, Callable[..., Any]]
 """A hook point's name and its function: `function(activation, hook) -> activation | None`."""
@@ -93,23 +93,38 @@ def parse_component(text: str) -> Component:
 
 
 def as_heads(heads: Heads) -> list[Head]:
-    """The heads in order. Raises TypeError for what is no head, ValueError for one below 0."""
+    """Convert names of heads to `Head`, in the same order.
+
+    Raises:
+        TypeError: a value does not name a head.
+        ValueError: a layer or a head is below 0.
+    """
     return [_as_head(value) for value in _several(heads)]
 
 
 def as_mlps(mlps: Mlps) -> list[Mlp]:
-    """The MLPs in order. Raises TypeError for what is no MLP, ValueError for one below 0."""
+    """Convert names of MLPs to `Mlp`, in the same order.
+
+    Raises:
+        TypeError: a value does not name an MLP.
+        ValueError: a layer is below 0.
+    """
     values = [mlps] if isinstance(mlps, Mlp | str | int) else _several(mlps)
     return [_as_mlp(value) for value in values]
 
 
 def as_components(components: Components) -> list[Component]:
-    """The components in order. Raises TypeError for what is none, ValueError for one below 0."""
+    """Convert names of components to `Head` and `Mlp`, in the same order.
+
+    Raises:
+        TypeError: a value does not name a component.
+        ValueError: a layer or a head is below 0.
+    """
     return [_as_component(value) for value in _several(components)]
 
 
 def _several(values: Any) -> list[Any]:
-    """The values of a list; one value, text and a pair of numbers among them, as a list of it."""
+    """The values of a list; a single value, a text or a pair of numbers gives a list of one."""
     if isinstance(values, Iterable) and not isinstance(values, str) and not _is_pair(values):
         return list(values)
     return [values]
@@ -190,45 +205,45 @@ def check_components(components: Iterable[Component], n_layers: int, n_heads: in
 
 
 def z_name(layer: int) -> str:
-    """A layer's heads before W_O, [batch pos n_heads d_head]."""
+    """The hook name of a layer's heads before W_O, [batch pos n_heads d_head]."""
     return f"blocks.{layer}.attn.hook_z"
 
 
 def pattern_name(layer: int) -> str:
-    """A layer's attention weights, [batch n_heads query key]."""
+    """The hook name of a layer's attention weights, [batch n_heads query key]."""
     return f"blocks.{layer}.attn.hook_pattern"
 
 
 def attn_out_name(layer: int) -> str:
-    """What a layer's attention adds to the residual stream, [batch pos d_model]."""
+    """The hook name of what attention adds to the residual stream, [batch pos d_model]."""
     return f"blocks.{layer}.hook_attn_out"
 
 
 def mlp_out_name(layer: int) -> str:
-    """What a layer's MLP adds to the residual stream, [batch pos d_model]."""
+    """The hook name of what the MLP adds to the residual stream, [batch pos d_model]."""
     return f"blocks.{layer}.hook_mlp_out"
 
 
 def resid_pre_name(layer: int) -> str:
-    """The residual stream at a block's entry, [batch pos d_model]."""
+    """The hook name of the residual stream at a block's entry, [batch pos d_model]."""
     return f"blocks.{layer}.hook_resid_pre"
 
 
 def resid_mid_name(layer: int) -> str:
-    """The residual stream between attention and MLP, [batch pos d_model].
+    """The hook name of the residual stream between attention and MLP, [batch pos d_model].
 
-    To be read, never patched: there it is the input of the norm alone, and a returned tensor
-    misses the trunk.
+    Read it, but never patch it: it is the input of the norm alone, so a returned tensor does not
+    change the residual stream.
     """
     return f"blocks.{layer}.hook_resid_mid"
 
 
 def resid_post_name(layer: int) -> str:
-    """The residual stream at a block's exit, [batch pos d_model]."""
+    """The hook name of the residual stream at a block's exit, [batch pos d_model]."""
     return f"blocks.{layer}.hook_resid_post"
 
 
 def layer_of(name: str) -> int | None:
-    """The layer a hook name belongs to; None for the likes of `hook_embed`."""
+    """The layer that a hook name belongs to; None for names such as `hook_embed`."""
     match = _LAYER.match(name)
     return None if match is None else int(match[1])

@@ -1,4 +1,4 @@
-"""Which MLPs carry the effects of heads to the logits, computed with the machinery of the sweep."""
+"""Which MLPs carry the effects of heads to the logits, computed with the sweep."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,42 +48,47 @@ VIEWS = ("carried", "conveyed")
 
 @dataclass(frozen=True)
 class Mediation:
-    """Effects of patching each head, every other head held, under four rules for the MLPs.
+    """Effects of patching each head, with all other heads frozen, under four rules for the MLPs.
 
-    MLPs below a head see none of its change: `carried` and `conveyed` are 0 there.
+    A head's change does not reach the MLPs below it, so `carried` and `conveyed` are 0 there.
     """
 
     heads: tuple[Head, ...]
+    """The heads that were patched."""
     via_mlps: Effects
-    """All MLPs recomputed, [head, pair]: `path_patch(paths="via_mlps")`."""
+    """All MLPs are computed again, [head, pair]: `path_patch(paths="via_mlps")`."""
     direct: Effects
-    """All MLPs held, [head, pair]: `path_patch(paths="direct")`."""
+    """All MLPs are frozen, [head, pair]: `path_patch(paths="direct")`."""
     but: Effects
-    """All recomputed but that of one layer, [head, layer, pair]."""
+    """The MLP of one layer is frozen, [head, layer, pair]."""
     only: Effects
-    """That of one layer alone recomputed, [head, layer, pair]."""
+    """Only the MLP of one layer is computed again, [head, layer, pair]."""
     logit: Float[Tensor, "pair"]
     """The answer's logit in the unpatched run, [pair]."""
     n_left_out: int = 0
+    """The number of pairs without effects, because their logit is not positive."""
     computation: Mapping[str, Any] = field(default_factory=dict)
     """How it was computed: engine, shards, dtype, certificate."""
 
     @property
     def carried(self) -> Effects:
-        """What the effect loses when one MLP stays held, [head, layer, pair]."""
+        """How much of the effect disappears when one MLP is frozen, [head, layer, pair]."""
         change = self.via_mlps.per_pair[:, None] - self.but.per_pair
         return replace(self.but, per_pair=change, paths="carried")
 
     @property
     def conveyed(self) -> Effects:
-        """What one MLP alone adds to the direct effect, [head, layer, pair]."""
+        """How much one MLP alone adds to the direct effect, [head, layer, pair]."""
         change = self.only.per_pair - self.direct.per_pair[:, None]
         return replace(self.only, per_pair=change, paths="conveyed")
 
     @property
     def interaction(self) -> Effects:
-        """What is left of `via_mlps` after the direct effect and the sum of all layers, [head,
-        view, pair]: of what is carried, and of what is conveyed. 0 if MLPs acted independently."""
+        """`via_mlps` minus the direct effect and the sum over layers, [head, view, pair].
+
+        The views are the sum of what is carried and that of what is conveyed. Both are 0 if MLPs
+        act independently.
+        """
         through = self.via_mlps.per_pair - self.direct.per_pair
         left = [through - part.per_pair.sum(1) for part in (self.carried, self.conveyed)]
         labels = {**(self.direct.labels or {}), "view": VIEWS}
@@ -94,8 +99,8 @@ class Mediation:
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """A row a head and layer: means and intervals of what is carried and conveyed there, and
-        of the head's direct effect and its effect via MLPs."""
+        """One row per head and layer: means and intervals of what is carried and conveyed there,
+        of the head's direct effect, and of its effect via MLPs."""
         from pandas import DataFrame
 
         def columns(name: str, part: Effects) -> DataFrame:
@@ -107,7 +112,7 @@ class Mediation:
         return reduce(DataFrame.merge, tables)
 
     def to_arrays(self) -> Arrays:
-        """For a file: the four effects and the logits."""
+        """The arrays for a file: the four effects and the logits."""
         parts = {name: getattr(self, name).to_arrays() for name in PARTS}
         header = {
             "heads": [str(head) for head in self.heads],
@@ -137,20 +142,20 @@ class Mediation:
 
 
 Free: TypeAlias = Literal["all", "none", "but", "only"]
-"""Which MLPs are recomputed: all, none, all but one, one alone."""
+"""Which MLPs are computed again: all, none, all but one, one alone."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A head that is patched, and the MLPs that may answer."""
+    """A head that is patched, and the MLPs that may react."""
 
     head: Head
     free: Free
     mlp: int | None = None
-    """The one that is held ("but") or free ("only")."""
+    """The layer whose MLP is frozen ("but") or may react ("only")."""
 
     def frees(self, layer: int) -> bool:
-        """Whether the MLP of this layer is recomputed."""
+        """Whether the MLP of this layer is computed again."""
         if self.free in ("all", "none"):
             return self.free == "all"
         return (layer == self.mlp) == (self.free == "only")
@@ -161,7 +166,7 @@ class Row:
 
 
 def rows_of(senders: Senders) -> list[Row]:
-    """What the rows after the unpatched one are, in the order of `mediated_rows`."""
+    """The meaning of the rows after the unpatched one, in the order of `mediated_rows`."""
     carried: list[Row] = []
     heads: list[Head] = []
     after: list[tuple[Head, int]] = []
@@ -176,10 +181,10 @@ def rows_of(senders: Senders) -> list[Row]:
 
 
 def rows_through_mlps(senders: Senders) -> list[int]:
-    """How many rows pass each layer's MLP: no two of them are in the same state."""
+    """For each layer, the number of rows that pass its MLP. No two rows are equal."""
     passing, live, joined = [], 1, 0
     for heads in senders.heads:
-        passing.append(live + len(heads) + joined)  # of earlier heads, a row of that MLP alone
+        passing.append(live + len(heads) + joined)  # earlier heads have a row of this MLP alone
         joined += len(heads)
         live += len(heads) + joined
     return passing
@@ -188,11 +193,11 @@ def rows_through_mlps(senders: Senders) -> list[int]:
 def mediated_rows(
     trunk: Trunk, recording: Recording, senders: Senders
 ) -> Float[Tensor, "row pair d_model"]:
-    """END's residual stream before the final norm: unpatched, then as `rows_of` says."""
+    """END's residual stream before the final norm: unpatched, then in the order of `rows_of`."""
     n_pairs, d_model = recording.stream.shape[1:]
     n_heads = sum(map(len, senders.heads))
     n_rows = 1 + len(rows_of(senders))
-    first_direct = 1 + (n_rows - 1) // 2  # as many rows are carried as are added at the end
+    first_direct = 1 + (n_rows - 1) // 2  # half of the rows pass MLPs, half are added at the end
     rows = torch.empty(n_rows, n_pairs, d_model, device=recording.stream.device)
     changes = rows[first_direct : first_direct + n_heads]
     alone = rows[first_direct + n_heads :]
@@ -222,13 +227,20 @@ def _through_mlp(
     counts: tuple[int, int],
     changes: Float[Tensor, "head pair d_model"],
 ) -> tuple[Float[Tensor, "joined pair d_model"], Float[Tensor, "joined pair d_model"]]:
-    """Let the live rows pass the MLP, and give for each head that has joined its row with this MLP
-    held, and how it differs from the unpatched row where this MLP alone has answered.
+    """Let the live rows pass the MLP of a layer.
 
     Args:
-        own: where in `rows` each head's own row is
-        counts: live rows, and heads that joined in earlier layers; a head of this layer has met no
-            MLP before, so its own row is that of this MLP alone
+        trunk: the model's trunk.
+        layer: the layer.
+        rows: all rows; the live ones are changed in place.
+        own: for each head, the index of its own row in `rows`.
+        counts: the number of live rows, and of heads of earlier layers. No MLP has reacted to a
+            head of this layer yet, so its own row is also the row of this MLP alone.
+        changes: what each head adds to END's residual stream.
+
+    Returns:
+        For each head up to this layer: its row with this MLP frozen, and the difference of its row
+        from the unpatched one if only this MLP reacts.
     """
     live, earlier = counts
     before = rows[[0, *own]]
@@ -241,7 +253,7 @@ def _through_mlp(
 
 @dataclass(frozen=True)
 class MediationHooks:
-    """A forward a row, over all positions."""
+    """One forward per row, over all positions."""
 
     model: HookedLike
     question: Question
@@ -283,29 +295,34 @@ def mediators(
     name: str = "mediators",
     progress: bool = True,
 ) -> Mediation:
-    """Which MLPs carry each head's effect on the answer's logit.
+    """Which MLPs carry each head's effect on the answer's logit (not in the paper).
 
-    Each head is patched at END as in `path_patch(paths="via_mlps")`: all other heads stay at the
-    reference run. MLPs are recomputed, all but one at a time, one alone at a time, all, and none.
+    Each head is patched at END as in `path_patch(paths="via_mlps")`: all other heads are frozen at
+    the reference run. This is done with all MLPs computed again, with none, with all but one (for
+    each layer), and with one alone (for each layer).
 
     Args:
-        heads: such as `key_heads(effects)`; the result keeps their order.
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        heads: the heads to patch, such as `key_heads(effects)`. The result keeps their order.
         metric: one of `metrics.METRICS`, as in `path_patch`.
-        foil: for `logit_difference`, the token to set against each answer.
-        engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, a forward for
-            each number, for all models.
+        foil: for `logit_difference`, one token per pair, to compare with the answer.
+        engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, one forward per
+            number, for all models.
         certify: first prove on a few pairs that the sweep reproduces the model.
-        batch_size: pairs in a shard.
-        run: an open run that keeps shards as they finish, then the result under `name`; what is
-            there of the same computation is not computed again.
+        batch_size: the number of pairs in a shard.
+        run: an open run that stores finished shards, and then the result. What is stored is not
+            computed again.
+        name: the name of the result in the run.
+        progress: whether to show a progress bar.
 
     Returns:
-        Effects a pair, on the CPU; `carried`, `conveyed` and `interaction` follow from them.
+        One effect per pair, on the CPU. `carried`, `conveyed` and `interaction` follow from them.
 
     Raises:
-        UnsupportedTrunk, CertificateError, FloatingPointError: as `path_patch`.
-        IndexError, RunError: as `path_patch`.
-        ValueError: no head, an MLP among them, or a metric or foil that cannot be.
+        UnsupportedTrunk, CertificateError, FloatingPointError: as in `path_patch`.
+        IndexError, RunError: as in `path_patch`.
+        ValueError: no head is given, or an MLP; or the metric or the foil is not valid.
     """
     chosen = _checked_heads(heads)
     question = _question(model, pairs, chosen, metric, foil)
@@ -333,8 +350,10 @@ def mediators(
 
 
 def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) -> int:
-    """Floating-point operations of `mediators` with `relative_logit`, certificate left out: two
-    forwards per pair without the vocabulary matrix, and each MLP's evaluations at END."""
+    """Floating-point operations of `mediators` with `relative_logit`, without the certificate.
+
+    They are two forwards per pair without the vocabulary matrix, and all MLPs of END's rows.
+    """
     question = _question(model, pairs, _checked_heads(heads), "relative_logit", None)
     senders = question.senders
     n_rows = 1 + len(rows_of(senders))
@@ -344,9 +363,9 @@ def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) ->
     return recording + len(pairs) * per_pair
 
 
-def _checked_heads(given: Components) -> list[Head]:
-    """Each once, in the order given."""
-    chosen = list(dict.fromkeys(as_components(given)))
+def _checked_heads(components: Components) -> list[Head]:
+    """The heads in the same order, without repeats."""
+    chosen = list(dict.fromkeys(as_components(components)))
     heads = [one for one in chosen if isinstance(one, Head)]
     if len(heads) < len(chosen) or not heads:
         strange = [one for one in chosen if not isinstance(one, Head)]

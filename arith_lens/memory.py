@@ -1,4 +1,4 @@
-"""Work in pieces that fit in memory, and in smaller ones when they do not."""
+"""Compute in chunks that fit in memory, and in smaller ones if they do not."""
 
 import logging
 from collections.abc import Callable
@@ -8,14 +8,19 @@ from torch import Tensor
 
 LOG = logging.getLogger(__name__)
 CPU_SAYS = ("can't allocate memory", "cannot allocate memory")
-"""What torch and the system say where memory is short, in errors of no class of its own."""
+"""Messages of torch and the system for errors that have no class of their own."""
 
 
 def in_chunks(compute: Callable[[slice], Tensor], n_pairs: int, chunk: int) -> tuple[Tensor, int]:
-    """`compute` on slices of the pairs, joined on the last axis; and the chunk that fitted.
+    """Call `compute` on slices of the pairs, and join the results on the last axis.
 
-    Out of memory halves the chunk, logs it and goes on; what was computed is kept. Raises
-    MemoryError where a single pair does not fit.
+    If memory is too small, the chunk is halved, which is logged. Finished slices are kept.
+
+    Returns:
+        The joined result, and the size of chunk that fitted.
+
+    Raises:
+        MemoryError: a single pair does not fit.
     """
     done: list[Tensor] = []
     start = 0
@@ -37,13 +42,13 @@ def in_chunks(compute: Callable[[slice], Tensor], n_pairs: int, chunk: int) -> t
 
 
 def fitting_pairs(one_pair: int, n_pairs: int, device: torch.device) -> int:
-    """How many pairs of so many bytes fit in half of the free memory: a power of two, or all."""
+    """The number of pairs that fit in half of the free memory: a power of two, or all."""
     fits = max(1, free_bytes(device) // 2 // one_pair)
     return n_pairs if fits >= n_pairs else 1 << (fits.bit_length() - 1)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that can still be had on a device, what torch keeps cached included."""
+    """The free memory of a device in bytes, with the memory that torch has cached."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
@@ -64,7 +69,10 @@ def _unless_out_of_memory(compute: Callable[[slice], Tensor], part: slice) -> Te
 
 
 def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
-    """Whether memory was short. A CPU allocation that fails is a bare RuntimeError, and only its
-    text tells. A MemoryError is that of chunks within these, which gave up."""
+    """Whether an error means that memory was too small.
+
+    A failed allocation on a CPU is a plain RuntimeError, which only its text shows. A MemoryError
+    comes from inner chunks that could not be halved further.
+    """
     known = isinstance(error, torch.OutOfMemoryError | MemoryError)
     return known or any(phrase in str(error).lower() for phrase in CPU_SAYS)

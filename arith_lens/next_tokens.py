@@ -1,4 +1,4 @@
-"""The likeliest next tokens of any prompts, with or without an intervention (paper, Figure 4)."""
+"""The most likely next tokens of any prompts, with or without hooks (paper, Figure 4)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NextTokens:
-    """What a model would say next after each prompt, the likeliest first.
-
-    Attributes:
-        pieces: the tokens as text; a space that belongs to a token is a space
-    """
+    """The most likely next tokens after each prompt, most likely first."""
 
     prompts: tuple[str, ...]
     ids: Int[Tensor, "prompt rank"]
     pieces: tuple[tuple[str, ...], ...]
+    """The tokens as text; a space that belongs to a token is a space."""
     probabilities: Float[Tensor, "prompt rank"]
 
     def to_dataframe(self) -> "DataFrame":
@@ -46,7 +43,7 @@ class NextTokens:
         )
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same back."""
+        """The arrays for a file; `from_arrays` reads them."""
         tensors = {"ids": self.ids, "probabilities": self.probabilities}
         texts = {"prompts": list(self.prompts), "pieces": [list(row) for row in self.pieces]}
         return Arrays(tensors, {"kind": "next_tokens", **texts})
@@ -72,14 +69,17 @@ def next_tokens(
     k: int = 5,
     batch_size: int = 128,
 ) -> NextTokens:
-    """The k likeliest tokens after each prompt.
+    """The k most likely tokens after each prompt.
 
     Args:
-        prompts: several, or the text of one
-        hooks: interventions without positions of their own, such as `knockout_hooks`
+        model: HookedModel or TransformerBridge.
+        prompts: several prompts, or the text of one.
+        hooks: interventions without positions, such as `knockout_hooks`.
+        k: the number of tokens per prompt.
+        batch_size: the number of prompts that run together.
 
     Raises:
-        ValueError: no prompt, or an empty one; k beyond the vocabulary
+        ValueError: there is no prompt, a prompt is empty, or k is larger than the vocabulary.
     """
     prompts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
     d_vocab = int(model.cfg.d_vocab)

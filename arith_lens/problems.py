@@ -1,4 +1,4 @@
-"""Calculations as numbers: which problems exist, and what their answers are. No text, no tokens."""
+"""Calculations as numbers: the problems that exist, and their answers. No text, no tokens."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from fractions import Fraction
 from arith_lens.operations import OPERATIONS, operation_of
 
 MOST_PROBLEMS = 1_000_000
-"""All pairs of numbers from 1 to 1000; more take minutes and gigabytes to list."""
+"""All pairs of numbers from 1 to 1000. A list of more needs minutes and gigabytes."""
 
 
 @dataclass(frozen=True, order=True)
@@ -29,7 +29,7 @@ class Problem:
         """The exact answer C.
 
         Raises:
-            ValueError: where no non-negative integer is the answer (7 / 2, 3 - 5, 1 / 0, 2 ^ -1).
+            ValueError: no non-negative integer is the answer (7 / 2, 3 - 5, 1 / 0, 2 ^ -1).
         """
         if not self.is_exact:
             raise ValueError(f"{self} has no non-negative integer answer")
@@ -39,13 +39,15 @@ class Problem:
 
     @property
     def value(self) -> Fraction | None:
-        """What the calculation comes to, be it no natural number; None for 1 / 0 and its like."""
+        """The exact result, which may be negative or a fraction; None if there is none (1 / 0)."""
         value = OPERATIONS[self.operation].value(self.a, self.b)
         return None if value is None else Fraction(value)
 
     def decimal(self, places: int) -> str | None:
-        """The result as a decimal number, `1.25` for 5 / 4, cut off (not rounded) after `places`
-        digits; None for 1 / 0 and its like."""
+        """The result as a decimal number, such as `1.25` for 5 / 4.
+
+        It is cut off (not rounded) after `places` digits. None if there is no result (1 / 0).
+        """
         if self.value is None:
             return None
         integer, rest = divmod(abs(self.value), 1)
@@ -64,7 +66,7 @@ class Problem:
 
 
 def check_operands(operands: Iterable[int]) -> set[int] | range:
-    """The distinct operands; raises ValueError where they make more than `MOST_PROBLEMS` pairs."""
+    """The distinct operands. Raises ValueError if they make more than `MOST_PROBLEMS` pairs."""
     numbers = operands if isinstance(operands, range) else set(operands)
     count = len(numbers)
     if count**2 > MOST_PROBLEMS:
@@ -85,11 +87,13 @@ def all_problems(
     20 powers.
 
     Args:
-        operands: the numbers that A and B are taken from; repeats count once.
-        answer_digits: keep the problems whose answer has this many decimal digits; None keeps all.
+        operation: the name of an operation.
+        operands: the values of A and B; repeats are ignored.
+        answer_digits: only problems whose answer has this number of digits; None: all.
 
     Raises:
-        ValueError: unknown operation, no operands, or more than `MOST_PROBLEMS` pairs of them.
+        ValueError: the operation is unknown, or there are no operands, or more than `MOST_PROBLEMS`
+            pairs of them.
     """
     operation_of(operation)
     numbers = sorted(check_operands(operands))

@@ -1,4 +1,4 @@
-"""How the set of strongest components settles as reference prompts are added."""
+"""How the set of strongest components becomes stable as reference prompts are added."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StabilityError(ValueError):
-    """The effects are too few, or the settings do not fit them."""
+    """There are too few effects, or the settings do not fit them."""
 
 
 def stability_of(
@@ -30,24 +30,27 @@ def stability_of(
 ) -> "DataFrame":
     """How much samples of n distinct references agree on the strongest components.
 
-    References are drawn without replacement, each with all its pairs, and means weigh the templates
-    of a draw equally. Sets are compared by the share of their union that they share (Jaccard); two
-    empty sets agree.
+    References are drawn without replacement, each with all its pairs. Means give the templates of a
+    draw equal weight. Sets are compared by the Jaccard index, the share of their union that is in
+    both. Two empty sets agree.
 
     Args:
-        k: of the top-k set, the k most negative means.
-        sizes: numbers of references; None: ten from 4 to all, evenly spaced in ratio.
-        threshold: of the key set; None: the metric's own where it has one, else no key set.
-        n_draws: samples of each size.
+        effects: one effect per component and pair.
+        k: the size of the top-k set, the k most negative means.
+        sizes: the numbers of references; None: ten numbers from 4 to all, in equal ratios.
+        threshold: the threshold of the key set; None: the metric's own; without one, there is no
+            key set.
+        n_draws: the number of samples of each size.
+        seed: the seed of the draws.
 
     Returns:
-        One row per size, set (`top 5`, `key`) and comparison. Samples are compared `with` `all`
-        references, of which they are a part, or with `another` sample of their size without
-        references in common (at most half of all). The columns `mean`, `low` and `high` (10th and
-        90th percentile) are over the draws.
+        One row per size, set (`top 5`, `key`) and comparison. Column `with`: samples are compared
+        with `all` references, which contain them, or with `another` sample of their size without
+        common references (at most half of all). The columns `mean`, `low` and `high` (10th and 90th
+        percentile) are over the draws.
 
     Raises:
-        StabilityError: `k`, a size or `n_draws` does not fit, or there are too few references.
+        StabilityError: `k`, a size or `n_draws` is not valid, or there are too few references.
     """
     from pandas import DataFrame
 

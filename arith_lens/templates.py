@@ -1,4 +1,4 @@
-"""Wordings: the operation templates, the words that take their sense away, and where A and B stand.
+"""Wordings: the operation templates, the null words, and the positions of A and B.
 
 The templates come from the rows of `operations`: Figure 8's nine for each of the paper's four
 operations (Appendix A), two for exponentiation.
@@ -14,9 +14,9 @@ from arith_lens.operations import OPERATIONS, Operation
 
 CharSpans = dict[str, tuple[int, int]]
 
-# What an operator word is replaced by: the paper names none, nothing, null; the rest are ours, so
-# that words of one to four pieces are found under tokenizers of every size. Words that suggest
-# taking away or adding (without, missing, lacking, besides) are left out on purpose.
+# The replacements of an operator word. The paper names none, nothing, null; the rest are ours, so
+# that there are words of one to four tokens under every tokenizer. Words that suggest subtracting
+# or adding (without, missing, lacking, besides) are left out on purpose.
 NULL_WORDS = (
     *("none", "nothing", "null", "void", "blank", "empty", "nil", "nowhere", "nobody", "never"),
     *("neither", "zilch", "vacant", "hollow", "unknown", "whatever", "somehow", "anyhow"),
@@ -33,28 +33,33 @@ NULL_SYMBOLS = ("<", ">", "@", "#", "&", "~", "$", "|", ";", "?", "_", "`")
 
 @dataclass(frozen=True)
 class Template:
-    """One wording of an operation: `text` has the fields {A}, {op} and {B}, and C comes next.
+    """One wording of an operation. C comes after its text.
 
-    A trailing space belongs to the text: a SentencePiece tokenizer makes it the piece `▁`, and
-    only then is the next token the answer's digit.
+    A final space belongs to the text: a SentencePiece tokenizer makes it the token `▁`, and only
+    then is the next token the answer's digit.
     """
 
-    name: str  # "addition/2": the operation and the place in TEMPLATES
+    name: str
+    """The operation and the index in TEMPLATES, such as "addition/2"."""
     operation: str
-    text: str  # "The {op} of {A} and {B} is "
-    word: str  # what {op} is when the calculation is meant: "addition", or a symbol
-    slot: str  # which of the operation's words {op} is: "symbol", "infix", "noun", …
+    text: str
+    """The text with the fields {A}, {op} and {B}, such as "The {op} of {A} and {B} is "."""
+    word: str
+    """The word for {op} in the reference prompt, such as "addition" or a symbol."""
+    slot: str
+    """The kind of the operation's words that {op} is: "symbol", "infix", "noun", …"""
 
     @property
     def kind(self) -> str:
-        """`"symbol"` or `"word"`: what replaces {op} is from NULL_SYMBOLS or from NULL_WORDS."""
+        """`"symbol"` or `"word"`: replacements are from NULL_SYMBOLS or from NULL_WORDS."""
         return "symbol" if self.slot == "symbol" else "word"
 
     def render(self, a: int, b: int, word: str | None = None) -> tuple[str, CharSpans]:
         """The prompt, and the half-open character spans of "A", "op" and "B" in it.
 
         Args:
-            word: stands for the operator; None is the true one, which makes the reference prompt.
+            a, b: the operands.
+            word: the word in place of the operator; None: the true one, for the reference prompt.
         """
         return fill(self.text, A=str(a), op=self.word if word is None else word, B=str(b))
 
@@ -62,7 +67,7 @@ class Template:
 def fill(pattern: str, **fields: str) -> tuple[str, CharSpans]:
     """`pattern` with its {fields} filled in, and each field's half-open character span.
 
-    A field that occurs more than once has the span of its first place.
+    A field that occurs more than once has the span of its first occurrence.
     """
     text = ""
     spans: CharSpans = {}
@@ -93,9 +98,9 @@ TEMPLATES: dict[str, tuple[Template, ...]] = {
 
 
 def other_operators(template: Template) -> dict[str, str]:
-    """What can replace {op} to ask for another calculation, and the operation it asks for.
+    """The words that can replace {op} to ask for another calculation, each with its operation.
 
-    Empty for "to the power of", where no other operation has a word.
+    Empty for "to the power of", because no other operation has such a word.
     """
     return {
         word: name
@@ -106,19 +111,22 @@ def other_operators(template: Template) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class StoryTemplate:
-    """One of Figure 10's addition templates, and the wording that takes its addition away.
+    """One of Figure 10's addition templates, and its wording without the addition.
 
-    `text` and `counterfactual` share their slots: {A} and {B}, and capitals that name a list of
-    SLOTS. A slot that ends in 2 or 3 is a further, different draw from the same list.
+    `text` and `counterfactual` share their slots: {A} and {B}, and names in capitals of lists in
+    SLOTS. A slot that ends in 2 or 3 is another, different draw from the same list.
     """
 
-    name: str  # "story/1" .. "story/12", numbered as in Figure 10
+    name: str
+    """"story/1" to "story/12", numbered as in Figure 10."""
     text: str
+    """The wording of the reference."""
     counterfactual: str
+    """The wording of the counterfactual."""
     operation: str = "addition"
 
     def draw(self, rng: random.Random) -> dict[str, str]:
-        """One word for each slot, all words from one list different. Uses `rng.random()` only."""
+        """Draw one word per slot, without repeats from one list. Uses `rng.random()` only."""
         words: dict[str, str] = {}
         for _, slot, _, _ in Formatter().parse(self.text + self.counterfactual):
             if slot is None or slot in words or slot in ("A", "B"):
@@ -128,21 +136,21 @@ class StoryTemplate:
         return words
 
     def render(self, a: int, b: int, words: Mapping[str, str]) -> tuple[str, CharSpans]:
-        """The reference prompt and the character spans of its slots, "A" and "B" among them."""
+        """The reference prompt, and the character spans of its slots, with "A" and "B"."""
         return fill(self.text, A=str(a), B=str(b), **words)
 
     def render_counterfactual(
         self, a: int, b: int, words: Mapping[str, str]
     ) -> tuple[str, CharSpans]:
-        """The prompt without addition, and its character spans; the same words fill it."""
+        """The prompt without addition, with the same words, and its character spans."""
         return fill(self.counterfactual, A=str(a), B=str(b), **words)
 
     def sample(self, rng: random.Random, a: int, b: int) -> tuple[str, str]:
-        """A reference prompt and a counterfactual one with the same operands and shared words.
+        """A reference prompt and a counterfactual with the same operands and shared words.
 
-        Nothing is promised of their token counts: whoever tokenizes them draws again until they
-        agree. The answer a + b is the next number; in stories 1 and 2 the year's first three
-        digits stand in the prompt, so that a + b must be one digit.
+        Their token counts may differ; the caller draws again until they agree. The answer a + b is
+        the next number. In stories 1 and 2 the year's first three digits are in the prompt, so
+        a + b must be one digit.
         """
         words = self.draw(rng)
         return self.render(a, b, words)[0], self.render_counterfactual(a, b, words)[0]
@@ -186,7 +194,7 @@ SLOTS: dict[str, tuple[str, ...]] = {
 }
 
 
-# (tense, unit, rest): the counterfactual puts another verb and a thing where the time span stood.
+# (tense, unit, rest): the counterfactual has another verb and a thing in place of the time span.
 _PAST, _FUTURE = ("{LASTED}", "{PAINTED}"), ("will {LAST}", "will {PAINT}")
 _TIME_SPANS = (
     (_PAST, "years", "from the year {YYY}{B} to the year {YYY}"),
@@ -198,7 +206,7 @@ _TIME_SPANS = (
     (_PAST, "hours", "from {B} am to "),
     (_FUTURE, "hours", "from {B} am to "),
 )
-# (with the addition, without it): the counterfactual counts three different things.
+# (with the addition, without it): the counterfactual is about three different things.
 _OBJECTS = (
     (
         "{NAME} has {A} {OBJECT}, then {NAME} {GETS} {B} {OBJECT}. What's the total number of "

@@ -1,8 +1,8 @@
-"""Questions asked and answered: by greedy generation, or by the likeliest of some letters.
+"""Questions and answers: by greedy generation, or by the most likely of some letters.
 
-`answering` reads benchmarks' questions and asks a model (with hooks, if given). `result` keeps what
-was right, question by question, so that before and after a knockout compare pairwise; it compares
-over several trainings, and over a long series of answers.
+`answering` reads the questions of benchmarks and asks a model, with or without hooks. `result`
+stores which questions were right, so that answers before and after a knockout can be compared
+question by question. It also compares several trainings, and a long series of answers.
 """
 
 from arith_lens.answers.answering import Question as Question

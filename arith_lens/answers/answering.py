@@ -1,6 +1,6 @@
 """Questions with their answers, asked of a model with or without hooks.
 
-A model answers by greedy text, or by the likeliest of some choices.
+A model answers by greedy text, or by the most likely of some choices.
 """
 
 import hashlib
@@ -30,13 +30,15 @@ SHOTS_FROM = {"mmlu": "dev", "csqa": "train"}
 class Question:
     """A prompt that ends where its answer starts.
 
-    A number counts by its value, a word by its letters; of `choices` the likeliest is taken.
+    Numbers are compared by their value, words by their letters. With `choices`, the most likely of
+    them is the model's answer.
     """
 
     prompt: str
     answer: str
     task: str = "questions"
-    choices: tuple[str, ...] = ()  # such as A to D: what may follow the prompt and a space
+    choices: tuple[str, ...] = ()
+    """The possible answers after the prompt and a space, such as A to D; empty: free text."""
 
 
 def load_questions(
@@ -52,26 +54,26 @@ def load_questions(
 
     Args:
         name: "gsm8k", "svamp", "addsub", "singleeq", "mmlu" or "csqa" (CommonsenseQA).
-        data_dir: the folder of the benchmarks' folders; without it, the hub.
-        split: as in `load_records`; if not given, test for GSM8K and MMLU, the whole set for SVAMP,
-            AddSub and SingleEq, dev for csqa.
-        prompt: of a word problem, with {question}; MMLU has its authors' prompt, csqa the same
-            without its first line.
-        subjects: of MMLU: "all", "humanities", or names.
-        shots: questions with choices that stand before, with their answers: of MMLU from the
-            subject's dev split, of csqa from train.
+        data_dir: the folder that contains the benchmarks' folders; None: the hub.
+        split: as in `load_records`. The default is test for GSM8K and MMLU, the whole set for
+            SVAMP, AddSub and SingleEq, and dev for csqa.
+        prompt: the prompt of a word problem, with {question}. MMLU has its authors' prompt, and
+            csqa the same without its first line.
+        subjects: the subjects of MMLU: "all", "humanities", or names.
+        shots: the number of answered examples before each question with choices. For MMLU they
+            come from the subject's dev split, for csqa from train.
 
     Raises:
-        ValueError: an unknown name, split or subject, or records of another schema.
-        FileNotFoundError: no such file.
+        ValueError: the name, split or subject is unknown, or records have another schema.
+        FileNotFoundError: a file does not exist.
     """
     records = load_records(name, data_dir, split=split, subjects=subjects)
     if not records[0].choices:
         return [Question(prompt.format(question=r.question), r.gold, name) for r in records]
-    shown = _shown(name, data_dir, {r.subject for r in records}, shots)
+    introductions = _introductions(name, data_dir, {r.subject for r in records}, shots)
     return [
         Question(
-            shown[r.subject] + _lettered(r),
+            introductions[r.subject] + _lettered(r),
             f" {r.gold}",
             f"{name}/{r.subject}" if r.subject else name,
             tuple(LETTERS[: len(r.choices)]),
@@ -80,10 +82,10 @@ def load_questions(
     ]
 
 
-def _shown(
+def _introductions(
     name: str, data_dir: str | Path | None, subjects: set[str], shots: int
 ) -> dict[str, str]:
-    """What stands before the questions of a subject: the authors' first line, then the shots."""
+    """The text before the questions of each subject: the authors' first line, then the shots."""
     heads = {s: _head(s) for s in subjects}
     if shots:
         wanted = sorted(subjects) if name == "mmlu" else "all"
@@ -115,7 +117,8 @@ class _TokenizedQuestion:
     index: int
     question: Question
     ids: list[int]
-    n_new: int  # tokens to generate: the answer's, and one to see that a number ends there
+    n_new: int
+    """The number of tokens to generate: the answer's, and one more to see where a number ends."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -137,30 +140,33 @@ def answer_questions(
     facts: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Answers:
-    """Which questions the model answers right, by greedy decoding.
+    """Ask a model questions and compare its answers, by greedy decoding.
 
-    An answer must follow the prompt at once. A number is right if its value is (thousands
-    separators and `$` do not matter), so a further digit makes it wrong; a word if just this word
-    is written, whatever comes after it. Of a question with choices, the one with the largest logit
-    after the prompt is taken, the others of the vocabulary left aside.
+    An answer must follow the prompt at once. A number is right if its value is right (thousands
+    separators and `$` do not matter), so a further digit makes it wrong. A word is right if exactly
+    this word is written, whatever follows it. For a question with choices, the answer is the choice
+    with the largest logit after the prompt; other tokens are ignored.
 
     Args:
         model: a HookedModel.
-        questions: see `load_questions`; any list of Question.
-        hooks: interventions in place while answering, such as `ablate_heads(...)`.
+        questions: a list of Question, such as from `load_questions`.
+        hooks: interventions that act during the answers, such as `ablate_heads(...)`.
         hook_steps: as in `HookedModel.generate`; "prompt" for hooks with positions.
-        batch_size: questions of similar length, padded on the left.
-        max_new_tokens: to generate; as many as the longest answer of a batch needs if not given.
-        tolerance: how far a number may be from the answer's value.
-        whole_words: whether a word must end where the answer does; without it, "mice" is right
-            where "mi" was expected (as the model cards of the reference models count).
-        run, name: an open run, which keeps batches as they finish, then the answers under `name`.
-        facts: JSON values that the run keeps beside them, such as which heads are out.
-        progress: show a bar.
+        batch_size: the number of questions that run together. They have similar lengths and are
+            padded on the left.
+        max_new_tokens: the largest number of new tokens; None: as many as the longest answer of a
+            batch needs.
+        tolerance: the largest difference of a right number from the answer's value.
+        whole_words: whether a word must end where the answer ends. If not, "mice" is right where
+            "mi" is expected (the model cards of the reference models use this).
+        run: an open run, which stores finished batches, and then the answers.
+        name: the name of the answers in the run.
+        facts: JSON values to store in the run, such as which heads are out.
+        progress: whether to show a progress bar.
 
     Raises:
-        ValueError: no questions, a prompt beyond the model's context, or choices that are not one
-            different token each.
+        ValueError: there are no questions, a prompt is longer than the model's context, or choices
+            are not different single tokens.
     """
     if not questions:
         raise ValueError("no questions: expected at least one Question(prompt, answer)")
@@ -193,18 +199,18 @@ def answer_questions(
     sizes = [len(batch) for batch in batches]
     bar: dict[str, Any] = {"title": "answers", "unit": "question", "sizes": sizes}
     shards = slot.shards(one, len(batches), progress=progress, **bar)
-    said = {
+    texts_by_index = {
         one.index: text
         for batch, shard in zip(batches, shards, strict=True)
         for one, text in zip(batch, shard.header["said"], strict=True)
     }
     right = [
-        is_right(said[i], question, tolerance=tolerance, whole_words=whole_words)
+        is_right(texts_by_index[i], question, tolerance=tolerance, whole_words=whole_words)
         for i, question in enumerate(questions)
     ]
     answers = Answers(
         torch.tensor(right),
-        tuple(said[i] for i in range(len(questions))),
+        tuple(texts_by_index[i] for i in range(len(questions))),
         tuple(question.answer.strip() for question in questions),
         tuple(question.task for question in questions),
     )
@@ -212,7 +218,7 @@ def answer_questions(
 
 
 def _batches(questions: Sequence[_TokenizedQuestion], size: int) -> list[list[_TokenizedQuestion]]:
-    """Questions with choices apart from those without, similar lengths together."""
+    """Batches of questions of similar length, either all with choices or all without."""
     batches = []
     for has_choices in (False, True):
         group = [item for item in questions if bool(item.question.choices) == has_choices]
@@ -224,7 +230,7 @@ def _batches(questions: Sequence[_TokenizedQuestion], size: int) -> list[list[_T
 def is_right(
     written: str, question: Question, *, tolerance: int | float = 1e-3, whole_words: bool = True
 ) -> bool:
-    """Whether a text that follows the prompt starts with the answer, as `answer_questions` says."""
+    """Whether a text after the prompt begins with the answer; see `answer_questions`."""
     answer = question.answer.strip()
     gold = _value(NUMBER.fullmatch(answer))
     if gold is not None:
@@ -239,7 +245,7 @@ def _value(match: re.Match[str] | None) -> float | None:
 
 
 def _tokenized(tokenizer: Any, index: int, question: Question) -> _TokenizedQuestion:
-    """The prompt's ids; a trailing space that the tokenizer joins to the answer is cut."""
+    """The prompt's ids. A final space is removed if the tokenizer joins it to the answer."""
     full = tokenizer(question.prompt + question.answer)["input_ids"]
     ids = tokenizer(question.prompt)["input_ids"]
     if full[: len(ids)] != ids:
@@ -268,7 +274,7 @@ def _written(
     steps: Any,
     most: int | None,
 ) -> list[str]:
-    """What greedy decoding writes after each prompt."""
+    """The text that greedy decoding writes after each prompt."""
     tokens, mask = left_pad([item.ids for item in batch])
     generated = model.generate(
         tokens,

@@ -1,6 +1,6 @@
-"""What a model answered, question by question; how two such results differ, also over seeds.
+"""A model's answers, question by question, and the difference of two results, also over seeds.
 
-And whether accuracy drifts while a model answers question after question.
+`trend` shows whether accuracy drifts over a long series of answers.
 """
 
 import json
@@ -27,23 +27,27 @@ N_RESAMPLES = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """One entry per question, in the order they were given."""
+    """The answers to some questions. Each field has one entry per question, in order."""
 
     correct: Bool[Tensor, "question"]
-    said: tuple[str, ...]  # the start of what the model wrote, or the letter it chose
+    """Whether the answer is right."""
+    said: tuple[str, ...]
+    """The beginning of the text that the model wrote, or the letter that it chose."""
     expected: tuple[str, ...]
+    """The right answer."""
     task: tuple[str, ...]
+    """The name of the question's task."""
 
     def __len__(self) -> int:
         return len(self.correct)
 
     @property
     def accuracy(self) -> float:
-        """Share of the questions answered right, between 0 and 1."""
+        """The share of right answers, between 0 and 1."""
         return float(self.correct.double().mean())
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """Wilson's interval of the accuracy, questions being independent draws."""
+        """Wilson's interval of the accuracy. Questions are independent draws."""
         n, share = len(self), self.accuracy
         z = NormalDist().inv_cdf((1 + level) / 2)
         centre = (share + z * z / (2 * n)) / (1 + z * z / n)
@@ -65,10 +69,10 @@ class Answers:
         )
 
     def change_to(self, after: "Answers") -> "Change":
-        """How the same questions are answered in `after`: a comparison in pairs.
+        """Compare with other answers to the same questions, question by question.
 
         Raises:
-            ValueError: `after` is of other questions.
+            ValueError: `after` has other questions.
         """
         if self.expected != after.expected or self.task != after.task:
             raise ValueError(
@@ -87,16 +91,18 @@ class Answers:
         return "\n".join(lines)
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same answers back. Texts, which repeat themselves,
-        are packed: zlib of JSON, as bytes."""
+        """The arrays for a file; `from_arrays` reads them. Texts are compressed: zlib of JSON."""
         texts = json.dumps({name: getattr(self, name) for name in _TEXTS})
         packed = torch.frombuffer(bytearray(zlib.compress(texts.encode())), dtype=torch.uint8)
         return Arrays({"correct": self.correct, "texts": packed}, {"kind": KIND})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Answers":
-        """What `to_arrays` gave. Raises ValueError for another kind of result, and for
-        an earlier version's."""
+        """Read the arrays of `to_arrays`.
+
+        Raises:
+            ValueError: the result is of another kind, or of an earlier version.
+        """
         arrays.require(KIND)
         if "texts" not in arrays.tensors:
             raise ValueError("expected answers with packed texts, found none: an earlier version "
@@ -117,12 +123,16 @@ _TEXTS = ("said", "expected", "task")
 
 @dataclass(frozen=True)
 class Change:
-    """The same questions answered twice. Accuracies and differences are shares, 0.1 = 10 points."""
+    """The same questions answered twice. Values are shares: 0.1 is 10 points."""
 
     before: float
+    """The accuracy before."""
     after: float
-    lost: int  # right before, wrong after
+    """The accuracy after."""
+    lost: int
+    """The number of questions that were right before and are wrong after."""
     gained: int
+    """The number of questions that were wrong before and are right after."""
     n_questions: int
 
     @property
@@ -132,7 +142,7 @@ class Change:
 
     @property
     def relative(self) -> float:
-        """The difference as a share of what was right before; NaN where nothing was."""
+        """The difference as a share of the accuracy before; NaN if that is 0."""
         return self.difference / self.before if self.before else float("nan")
 
     def ci(self, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
@@ -145,7 +155,7 @@ class Change:
 
     @property
     def p_value(self) -> float:
-        """Exact two-sided McNemar test: were as many gained as lost?"""
+        """Exact two-sided McNemar test of whether equally many questions are gained and lost."""
         from scipy.stats import binomtest
 
         changed = self.lost + self.gained
@@ -162,13 +172,15 @@ class Change:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """A mean over questions and seeds, with its errors from the draw of either.
+    """A mean over questions and seeds, with errors from the draws of both.
 
-    Of a change of accuracy: shares, 0.1 = 10 points.
+    For a change of accuracy, values are shares: 0.1 is 10 points.
     """
 
-    per_seed: tuple[float, ...]  # the mean over questions, a seed each
-    question_error: float  # standard error of the mean, questions being drawn
+    per_seed: tuple[float, ...]
+    """The mean over questions, one per seed."""
+    question_error: float
+    """The standard error of the mean over draws of questions."""
     n_questions: int
 
     @property
@@ -177,17 +189,18 @@ class OverSeeds:
 
     @property
     def seed_error(self) -> float:
-        """Standard error of the mean, seeds being drawn; 0 where there is only one."""
+        """The standard error of the mean over draws of seeds; 0 for a single seed."""
         n = len(self.per_seed)
         if n == 1:
             return 0.0
         return sqrt(sum((value - self.mean) ** 2 for value in self.per_seed) / (n - 1) / n)
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """Interval of the mean over questions and seeds together.
+        """The interval of the mean over questions and seeds.
 
-        Both variances add up; Student's t has Satterthwaite's degrees of freedom, few where the
-        seeds, which are few, make most of the error. Of one seed the interval is the questions'.
+        The variance is the sum of both variances. Student's t has Satterthwaite's degrees of
+        freedom, which are few if most of the error comes from a few seeds. With one seed, the
+        interval is over questions alone.
         """
         from scipy.stats import t
 
@@ -200,10 +213,10 @@ class OverSeeds:
 
 
 def over_seeds(values: Float[Tensor, "seed question"]) -> OverSeeds:
-    """Mean and errors of numbers that each seed has for each of the same questions.
+    """The mean of numbers over seeds and questions, with its errors.
 
     Raises:
-        ValueError: no seed, or fewer than two questions.
+        ValueError: there is no seed, or there are fewer than two questions.
     """
     n_seeds, n_questions = values.shape
     if n_seeds < 1 or n_questions < 2:
@@ -221,16 +234,16 @@ def change_over_seeds(
     after: Sequence[Answers],
     chosen: Sequence[bool] | None = None,
 ) -> OverSeeds:
-    """How much more of the same questions is right after training, question by question.
+    """The change of accuracy by training, question by question.
 
     Args:
-        before: what all are set against, or a seed each.
-        after: a seed each.
-        chosen: of which questions; None: of all.
+        before: the answers before training: one result for all seeds, or one per seed.
+        after: the answers after training, one result per seed.
+        chosen: a mask of the questions to use; None: all.
 
     Raises:
-        ValueError: answers to other questions, no seed, other numbers of seeds, or fewer than two
-            questions.
+        ValueError: the questions differ, there is no seed, the numbers of seeds differ, or there
+            are fewer than two questions.
     """
     if not after:
         raise ValueError("expected answers of at least one seed, found none")
@@ -243,15 +256,16 @@ def change_over_seeds(
     return over_seeds(every if chosen is None else every[:, torch.tensor([*chosen])])
 
 
-AT_LEAST = 3  # answers that a line with an error needs
+AT_LEAST = 3  # the number of answers that a line with an error needs
 
 
 @dataclass(frozen=True)
 class Trend:
-    """Change of accuracy with every thousand answers, as a share: -0.01 is a point lost."""
+    """The change of accuracy per thousand answers, as a share: -0.01 is a loss of one point."""
 
     slope: float
-    error: float  # standard error
+    error: float
+    """The standard error of the slope."""
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """Normal interval of the slope."""
@@ -260,19 +274,19 @@ class Trend:
 
     @property
     def flat(self) -> bool:
-        """Whether the 95% interval holds 0. It shows no trend; it proves none that is smaller."""
+        """Whether the 95% interval contains 0. A smaller trend may still exist."""
         low, high = self.ci()
         return low <= 0 <= high
 
 
 def trend(correct: Bool[Tensor, "question"]) -> Trend:
-    """The straight line through right (1) and wrong (0) answers, in the order they were given.
+    """Fit a straight line through right (1) and wrong (0) answers, in their order.
 
-    Questions must be in random order, or their difficulty passes for a drift. The error allows for
-    the unequal variance of shares (White, 1980).
+    Questions must be in random order, else a change of their difficulty looks like a drift. The
+    error allows for unequal variances (White, 1980).
 
     Raises:
-        ValueError: fewer than three answers.
+        ValueError: there are fewer than three answers.
     """
     n = len(correct)
     if n < AT_LEAST:

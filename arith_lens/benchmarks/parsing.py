@@ -1,18 +1,18 @@
-"""The number that a text gives as its answer, or none.
+"""Read the number that a text gives as its answer.
 
 The rule, in order:
 
-1. Calculator annotations (`<<48/2=24>>`), bold marks and LaTeX around a number are taken away.
-2. Where the text has a marker ("answer is", "answer:", "####", a LaTeX box), the last one counts
-   that a number follows in the same sentence, and of this sentence the first number; where it
-   begins a calculation ("3 + 4 = 7"), the number after the last "=", and a calculation without a
-   result is no answer. Markers that no number follows: no answer.
-3. Without a marker, the last number of the text.
+1. Calculator annotations (`<<48/2=24>>`), bold marks and LaTeX around a number are removed.
+2. If the text has markers ("answer is", "answer:", "####", a LaTeX box), the last marker that a
+   number follows in the same sentence is used. The answer is the first number of this sentence. If
+   it begins a calculation ("3 + 4 = 7"), the answer is the number after the last "="; a calculation
+   without a result is no answer. If no number follows any marker, there is no answer.
+3. Without a marker, the answer is the last number of the text.
 
-A number is read whole: sign, thousands separators, decimals, exponent, fraction and multiplier
-("million") belong to it; a unit, a currency and a percent sign do not (25% is 25). A number within
-a time (3:30), a date (3/4/2024), a list without spaces (1,2), or a name (A4, COVID-19) is none, and
-neither is one in words.
+A number is read whole. Sign, thousands separators, decimals, exponent, fraction and multiplier
+("million") belong to it. A unit, a currency and a percent sign do not (25% is 25). These are no
+numbers: parts of a time (3:30), a date (3/4/2024), a list without spaces (1,2) or a name (A4,
+COVID-19), and numbers in words.
 """
 
 import math
@@ -20,7 +20,7 @@ import re
 import unicodedata
 
 TOLERANCE = 1e-3
-"""How far a number may be from the gold one, in its own unit."""
+"""The largest difference of a right number from the gold answer, in its own unit."""
 MULTIPLIERS = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _CURRENCY = r"(?:US)?[$£€¥₹]\s?"
@@ -61,10 +61,10 @@ _REWRITTEN = (
 
 
 def parse_number(text: str) -> float | None:
-    """The number that a text gives as its answer by the rule above; None where it gives none.
+    """The number that a text gives as its answer, by the rule above; None if it gives none.
 
-    A text that continues a prompt which ends in "The answer is " has no marker: give
-    `parse_number("The answer is " + text)`, so that its first sentence counts.
+    A text that continues a prompt which ends in "The answer is " has no marker. Call
+    `parse_number("The answer is " + text)`, so that its first sentence is used.
     """
     text = _rewritten(text)
     before, *marked = _MARKER.split(text)
@@ -79,12 +79,12 @@ def parse_number(text: str) -> float | None:
 def same_number(
     number: int | float | None, gold: int | float, tolerance: int | float = TOLERANCE
 ) -> bool:
-    """Whether a number was said and is the gold one, within a tolerance."""
+    """Whether a number equals the gold answer within a tolerance. None does not."""
     return number is not None and abs(number - gold) <= tolerance
 
 
 def without_separators(number: str) -> str:
-    """A number as it is written, without spaces around it, thousands separators and dollar sign."""
+    """A written number without outer spaces, thousands separators and dollar sign."""
     return number.strip().replace(",", "").replace("$", "")
 
 
@@ -119,7 +119,7 @@ def _numbers(text: str) -> list[tuple[re.Match[str], float]]:
 
 
 def _value(match: re.Match[str]) -> float | None:
-    """What a match is worth; None with divisor zero, a mixed number's part above 1, or infinity."""
+    """The value of a match; None for a divisor of zero, a mixed number's part above 1, infinity."""
     size = _size(match)
     if size is None:
         return None

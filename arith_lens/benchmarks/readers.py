@@ -1,4 +1,4 @@
-"""Benchmarks read: one reader for each, from the published files or from the Hugging Face hub."""
+"""Readers of benchmarks, one for each, from the published files or from the Hugging Face hub."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 def json_lines(path: Path) -> Iterator[Row]:
-    """The objects of a file of JSON lines; empty lines are passed over."""
+    """The objects of a file of JSON lines. Empty lines are skipped."""
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
         if not line.strip():
             continue
@@ -46,11 +46,11 @@ def csv_rows(path: Path) -> list[list[str]]:
 
 
 def hub_rows(source: str, configuration: str | None, split: str, advice: str) -> list[Row]:
-    """A split of a dataset on the Hugging Face hub, or of a local folder in its form.
+    """A split of a dataset on the Hugging Face hub, or of a local folder of the same form.
 
     Raises:
-        FileNotFoundError: it does not load: no such id, configuration or split, or no network;
-            the message ends in `advice`.
+        FileNotFoundError: the id, configuration or split does not exist, or there is no network.
+            The message ends in `advice`.
     """
     from datasets import load_dataset
 
@@ -73,11 +73,11 @@ def read_gsm8k(questions: Records, *, split: str = "test") -> list[dict[str, str
     Args:
         questions: a JSONL file, a folder of `<split>.jsonl`, a Hugging Face dataset id, or records
             with the keys `question` and `answer`.
-        split: of a folder or a dataset id.
+        split: the split of a folder or a dataset id.
 
     Raises:
-        ValueError: a line that is no JSON, or a record without one of the keys.
-        FileNotFoundError: neither a file, a folder nor a dataset id that can be loaded.
+        ValueError: a line is not JSON, or a record lacks one of the keys.
+        FileNotFoundError: there is no such file, folder or dataset id.
     """
     where = str(questions) if isinstance(questions, str | Path) else "record"
     rows = _gsm8k_rows(questions, split) if isinstance(questions, str | Path) else questions
@@ -96,7 +96,7 @@ def read_gsm8k(questions: Records, *, split: str = "test") -> list[dict[str, str
 
 
 def gold_answer(solution: str) -> str:
-    """The number after "####", without thousands separators or currency; "" where there is none."""
+    """The number after "####", without thousands separators or currency; "" if there is none."""
     return without_separators(solution.rpartition("####")[2]) if "####" in solution else ""
 
 
@@ -121,7 +121,7 @@ HUMANITIES = (
     *("moral_disputes", "moral_scenarios", "philosophy", "prehistory", "professional_law"),
     "world_religions",
 )
-"""MMLU's subjects of this group, as its authors sort them."""
+"""The subjects that the authors of MMLU call humanities."""
 _FINISHED = re.compile(
     r"The following are multiple choice questions[^\n]*\n\n(.*)"
     r"\nA\. (.*?)\nB\. (.*?)\nC\. (.*?)\nD\. (.*?)\nAnswer:",
@@ -132,27 +132,29 @@ _FINISHED = re.compile(
 def mmlu_rows(folder: Path, split: str, subjects: str | Sequence[str]) -> list[Row]:
     """Rows in the hub's schema: question, subject, choices, answer (index or letter)."""
     if split == "val":
-        return chosen_subjects(_finished_rows(folder), subjects, place=str(folder / split))
+        return chosen_subjects(_finished_rows(folder), subjects, source=str(folder / split))
     files = {path.name.removesuffix(f"_{split}.csv"): path for path in _csv_files(folder, split)}
     wanted = _wanted(subjects, tuple(files), str(folder / split))
     return [row for subject in wanted for row in _csv_questions(files[subject], subject)]
 
 
-def chosen_subjects(rows: Iterable[Row], subjects: str | Sequence[str], *, place: str) -> list[Row]:
-    """The rows of these subjects, sorted by them."""
+def chosen_subjects(
+    rows: Iterable[Row], subjects: str | Sequence[str], *, source: str
+) -> list[Row]:
+    """The rows of some subjects, sorted by subject."""
     by_subject: dict[str, list[Row]] = {}
     for row in rows:
         by_subject.setdefault(row["subject"], []).append(row)
-    return [row for s in _wanted(subjects, tuple(by_subject), place) for row in by_subject[s]]
+    return [row for s in _wanted(subjects, tuple(by_subject), source) for row in by_subject[s]]
 
 
-def _wanted(subjects: str | Sequence[str], available: Sequence[str], place: str) -> Sequence[str]:
+def _wanted(subjects: str | Sequence[str], available: Sequence[str], source: str) -> Sequence[str]:
     named = {"all": tuple(sorted(available)), "humanities": HUMANITIES}
     wanted = named.get(subjects, (subjects,)) if isinstance(subjects, str) else tuple(subjects)
     unknown = [subject for subject in wanted if subject not in available]
     if unknown:
         raise ValueError(
-            f"no questions of {', '.join(unknown)} in {place}: expected 'all', 'humanities' or "
+            f"no questions of {', '.join(unknown)} in {source}: expected 'all', 'humanities' or "
             f"names of {', '.join(sorted(available))}"
         )
     return wanted
@@ -168,7 +170,7 @@ def _csv_files(folder: Path, split: str) -> list[Path]:
 
 
 def _csv_questions(path: Path, subject: str) -> list[Row]:
-    """With or without a header row; the authors' own files have none, and letters as answers."""
+    """The rows of a csv file. The authors' own files have no header, and letters as answers."""
     rows = csv_rows(path)
     if rows and rows[0][0] == "question":
         rows = rows[1:]
@@ -187,7 +189,7 @@ def _csv_questions(path: Path, subject: str) -> list[Row]:
 
 
 def _finished_rows(folder: Path) -> list[Row]:
-    """The prompts of val taken apart."""
+    """The rows of val, from its prompts."""
     paths = sorted((folder / "val").glob("*_val.jsonl"))
     if not paths:
         raise FileNotFoundError(
@@ -228,7 +230,7 @@ def _svamp(row: Row, split: str, i: int) -> Record:
 
 
 def _equations(name: str) -> Callable[[Row, str, int], Record]:
-    """AddSub, SingleEq and MAWPS: the whole set's schema, or that of the split files."""
+    """The reader of AddSub, SingleEq and MAWPS, in the schema of the whole set or of a split."""
 
     def read(row: Row, split: str, i: int) -> Record:
         if "instruction" in row:
@@ -246,7 +248,7 @@ def _equations(name: str) -> Callable[[Row, str, int], Record]:
 
 
 def _csqa(row: Row, split: str, i: int) -> Record:
-    """The authors' schema (question.stem, choices), or the hub's (question, lists of choices)."""
+    """A record in the authors' schema (question.stem, choices) or the hub's (question, lists)."""
     question = row["question"]
     if isinstance(question, str):
         labels, texts = row["choices"]["label"], row["choices"]["text"]
@@ -276,13 +278,18 @@ def _mmlu(row: Row, split: str, i: int) -> Record:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a benchmark is: files in its folder, and splits of a dataset on the hub."""
+    """The location of a benchmark: files in its folder, and splits of a dataset on the hub."""
 
     read: Callable[[Row, str, int], Record]
-    default: str  # the split that results are reported on
+    """Makes a record of a row, its split and its position."""
+    default: str
+    """The split on which results are reported."""
     files: dict[str, str]
-    hub: tuple[str, str | None] | None = None  # id, configuration
+    """The file of each split."""
+    hub: tuple[str, str | None] | None = None
+    """The dataset's id and configuration."""
     hub_splits: dict[str, str] = field(default_factory=dict)
+    """The name of each split on the hub."""
 
 
 _PARTS = {"train": "train.json", "test": "test.json"}
@@ -322,7 +329,7 @@ SOURCES = {
         {"val": "validation"},
     ),
 }
-"""Each benchmark's place; `whole` is the set that its authors publish, of train and test."""
+"""The location of each benchmark. `whole` is the set that its authors publish, train and test."""
 
 
 def load_records(
@@ -333,20 +340,20 @@ def load_records(
     subjects: str | Sequence[str] = "all",
     hub_id: str | None = None,
 ) -> list[Record]:
-    """A benchmark's records, nothing dropped or corrected; what is known to be wrong is flagged.
+    """A benchmark's records. Nothing is dropped or corrected; known faults are flagged.
 
     Args:
         name: gsm8k, svamp, addsub, singleeq, mmlu, csqa (CommonsenseQA) or mawps.
-        data_dir: the folder of the benchmarks' folders, with their published files; without it,
+        data_dir: the folder that contains the benchmarks' folders with their published files; None:
             the hub.
-        split: train, dev, val, test or whole, as the benchmark has them; the one that results are
-            reported on if not given (whole for SVAMP, AddSub and SingleEq, dev for csqa).
-        subjects: of MMLU: "all", "humanities", or names.
+        split: train, dev, val, test or whole, if the benchmark has it. The default is the split on
+            which results are reported (whole for SVAMP, AddSub and SingleEq, dev for csqa).
+        subjects: the subjects of MMLU: "all", "humanities", or names.
         hub_id: another dataset of the same schema on the hub, or a local folder of one.
 
     Raises:
-        ValueError: an unknown benchmark, split or subject, or a record of another schema.
-        FileNotFoundError: no such file, or no such dataset, or no network.
+        ValueError: the benchmark, split or subject is unknown, or a record has another schema.
+        FileNotFoundError: a file or a dataset does not exist, or there is no network.
     """
     if name not in SOURCES:
         raise ValueError(f"no reader for {name!r}: expected one of {', '.join(SOURCES)}")
@@ -367,7 +374,7 @@ def load_records(
 
 
 def _numbered(name: str, rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
-    """Rows with their position, of MMLU within the subject."""
+    """Rows with their position; for MMLU, the position within the subject."""
     seen: dict[str, int] = {}
     for row in rows:
         group = row.get("subject", "") if name == "mmlu" else ""
@@ -407,7 +414,7 @@ def _from_hub(
     )
     rows = hub_rows(hub_id or known, configuration, source.hub_splits.get(split, split), advice)
     if name == "mmlu":
-        rows = chosen_subjects(rows, subjects, place=hub_id or known)
+        rows = chosen_subjects(rows, subjects, source=hub_id or known)
     return hub_id or known, rows
 
 
@@ -424,5 +431,5 @@ def _checked(
 
 
 def _written(number: float) -> str:
-    """A number as it is written: 51.0 as 51."""
+    """A number as text: 51.0 as 51."""
     return f"{number:.10g}"

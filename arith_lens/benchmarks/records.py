@@ -1,9 +1,9 @@
-"""One question of a benchmark with its gold answer, and what is known to be wrong with some.
+"""Records of benchmarks: questions with their gold answers, and known faults.
 
-Wrong records are flagged, never dropped or corrected. A record is known by its content: a digest of
-question and gold answer, since not every set may be quoted. So split files, which have no ids, are
-flagged as the whole sets are. Where a known id holds another content, the file is not the one that
-was checked, and a warning says so.
+Faulty records are flagged, never dropped or corrected. A record is recognised by a digest of its
+question and gold answer, because not every set may be quoted. So split files, which have no ids,
+are flagged like the whole sets. If a known id has other content, the file is not the one that was
+checked, and a warning says so.
 """
 
 import hashlib
@@ -16,15 +16,15 @@ from typing import Literal
 
 Kind = Literal["wrong gold", "ill-posed", "damaged choices", "wrong equation", "duplicate"]
 DOUBTFUL: tuple[Kind, ...] = ("wrong gold", "ill-posed", "damaged choices")
-"""Kinds of flags with which a right answer cannot be told from a wrong one."""
+"""The kinds of flags for which right and wrong answers cannot be distinguished."""
 
 ANSWER_AT_ONCE = "{question} The answer is "
-"""A prompt that the number must follow at once (paper, Appendix E)."""
+"""A prompt after which the number must follow at once (paper, Appendix E)."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """What is wrong with a published record; the record itself stays as it is."""
+    """A fault of a published record. The record itself is not changed."""
 
     kind: Kind
     reason: str
@@ -32,41 +32,43 @@ class Flag:
 
 @dataclass(frozen=True)
 class Record:
-    """A benchmark's question as published.
-
-    `gold` is the answer as text, a number without thousands separators or a letter; `number` its
-    value, None for a letter. `choices` are texts, lettered from A. `solution` is the published
-    worked solution, raw. `id` is stable: benchmark, then split (where ids do not tell), then the
-    published id or the position from 0, such as svamp/chal-680 or gsm8k/test/17.
-    """
+    """A benchmark's question as published."""
 
     id: str
+    """Benchmark, split (if needed), and the published id or the position from 0, such as
+    svamp/chal-680 or gsm8k/test/17. It does not change."""
     question: str
     gold: str
+    """The gold answer as text: a number without thousands separators, or a letter."""
     number: float | None = None
+    """The value of the gold answer; None for a letter."""
     choices: tuple[str, ...] = ()
+    """The texts of the choices, with letters from A on."""
     solution: str = ""
+    """The published solution, unchanged."""
     subject: str = ""
+    """The subject of an MMLU question."""
     flags: tuple[Flag, ...] = ()
+    """The known faults of the record."""
 
     @property
     def doubtful(self) -> bool:
-        """Whether a flag says that its gold answer cannot be counted on."""
+        """Whether a flag says that the gold answer is not reliable."""
         return any(flag.kind in DOUBTFUL for flag in self.flags)
 
 
 def normalised(text: str) -> str:
-    """Letters and digits in lower case: what remains when spacing and punctuation are let go."""
+    """A text in lower case, with letters and digits only."""
     return re.sub(r"[\W_]+", "", text.lower())
 
 
 def without_flags(records: Iterable[Record], kinds: Sequence[Kind] = DOUBTFUL) -> list[Record]:
-    """The records that carry no flag of these kinds."""
+    """The records without a flag of these kinds."""
     return [r for r in records if not any(flag.kind in kinds for flag in r.flags)]
 
 
 def flag_summary(records: Sequence[Record]) -> str:
-    """How many records are flagged, by kind, with their ids: "1000 records, flagged: 1 ..."."""
+    """The number of flagged records by kind, with ids: "1000 records, flagged: 1 ..."."""
     counts = Counter(flag.kind for record in records for flag in record.flags)
     if not counts:
         return f"{len(records)} records, none flagged"
@@ -123,10 +125,10 @@ _ABOUT_TIME = re.compile(r"\b(?:day|date|month|noon|midnight|time|[ap]\.?m)\b", 
 
 
 def flags_of(records: Sequence[Record]) -> list[tuple[Flag, ...]]:
-    """The flags of each record, by its content; see the module.
+    """The flags of each record, by its content.
 
     Warns:
-        UserWarning: a known id with another question or gold answer than the flagged one.
+        UserWarning: a known id has another question or gold answer than the flagged record.
     """
     flags = []
     for record in records:
@@ -145,7 +147,7 @@ def flags_of(records: Sequence[Record]) -> list[tuple[Flag, ...]]:
 
 
 def digest(record: Record) -> str:
-    """What a record is known by: 16 hexadecimal digits of its normalised question and gold."""
+    """A hash of the normalised question and gold answer, 16 hexadecimal digits."""
     content = f"{normalised(record.question)}={record.gold}"
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -162,13 +164,13 @@ def _by_content(record: Record) -> Flag | None:
 
 
 def _damaged(record: Record) -> Flag | None:
-    """MMLU: choices that a spreadsheet made dates or times of, in a question that asks for none."""
+    """The flag of an MMLU question whose choices a spreadsheet has changed to dates or times."""
     damaged = [choice for choice in record.choices if _SPREADSHEET.fullmatch(choice.strip())]
     if not damaged or not record.id.startswith("mmlu/") or _ABOUT_TIME.search(record.question):
         return None
-    shown = ", ".join(damaged)
+    dates = ", ".join(damaged)
     return Flag(
-        "damaged choices", f"fractions, ratios or units turned into dates or times: {shown}"
+        "damaged choices", f"fractions, ratios or units turned into dates or times: {dates}"
     )
 
 

@@ -1,16 +1,16 @@
-"""Training sets that hold no test question: train parts of word problems, without overlaps.
+"""Training sets without test questions: train parts of word problems, without overlaps.
 
-Where a training question touches a test question, there are three rules:
+There are three rules for an overlap of a training question with a test question:
 
-- same: equal in lower case, without spaces and punctuation.
-- reworded: the same numbers (at least one, words up to twelve counted), and at least 0.6 of the
-  words of both in both (Jaccard index of the two sets of words, numbers included). Measured between
-  the train and test parts of the four sets of word problems and MAWPS: a few dozen pairs have 0.65
-  and above, all of them one problem in two wordings; none has 0.5 to 0.6; chance likeness is below.
-- story: 13 words in a row in common, as a model's training text is usually searched. It also finds
-  siblings with other numbers or another question, which SVAMP is made of.
+- same: they are equal in lower case, without spaces and punctuation.
+- reworded: they have the same numbers (at least one; number words up to twelve are included), and
+  the Jaccard index of their sets of words, with numbers, is at least 0.6. Between the train and
+  test parts of the four sets of word problems and MAWPS, a few dozen pairs have 0.65 and above. All
+  of them are one problem in two wordings. No pair has 0.5 to 0.6, and other pairs are below.
+- story: 13 words in a row are the same. A model's training text is usually searched in this way.
+  This also finds related problems with other numbers or another question; SVAMP consists of these.
 
-Each training question is reported once per test set: by the first of the rules that holds.
+Each training question is reported once per test set, by the first rule that applies.
 """
 
 import re
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 RULES = ("same", "reworded")
-"""Those that make a training question a test question."""
+"""The rules by which a training question counts as a test question."""
 SIMILARITY = 0.6
 RUN = 13
 _WORD = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+|[^\W\d_]+")
@@ -42,19 +42,22 @@ _DIGITS = {word: str(number) for number, word in enumerate(_NUMBERS)}
 
 @dataclass(frozen=True)
 class Overlap:
-    """A training question that is in a test set, by a rule."""
+    """A training question that is in a test set."""
 
-    train: str  # ids
+    train: str
+    """The id of the training question."""
     test: str
+    """The id of the test question."""
     test_set: str
     rule: str
+    """The rule that applies."""
     train_question: str
     test_question: str
 
 
 @dataclass(frozen=True)
 class _Text:
-    """A question as the rules see it."""
+    """A question in the form that the rules use."""
 
     id: str
     question: str
@@ -76,15 +79,15 @@ def find_overlaps(
     tests: Mapping[str, Sequence[Record]],
     rules: Sequence[str] = RULES,
 ) -> list[Overlap]:
-    """Every training question that touches a test set, once for each test set.
+    """Every training question that overlaps with a test set, once per test set.
 
     Args:
         train: Records, or rows with the key `question` (and `id`), such as a `datasets.Dataset`.
         tests: test sets by name.
-        rules: of same, reworded, story; see the module.
+        rules: some of "same", "reworded" and "story"; see the module.
 
     Raises:
-        ValueError: an unknown rule, or a row without a question.
+        ValueError: a rule is unknown, or a row has no question.
     """
     unknown = set(rules) - {"same", "reworded", "story"}
     if unknown:
@@ -110,19 +113,19 @@ def refuse_overlap(
     tests: Mapping[str, Sequence[Record]],
     rules: Sequence[str] = RULES,
 ) -> None:
-    """Refuse to train on what is tested; the arguments are those of `find_overlaps`.
+    """Check that no training question is in a test set. Arguments as in `find_overlaps`.
 
     Raises:
-        ValueError: training questions are in a test set; with counts and first examples.
+        ValueError: training questions are in a test set. The message has counts and examples.
     """
     overlaps = find_overlaps(train, tests, rules)
     if not overlaps:
         return
-    shown = "\n".join(
+    examples = "\n".join(
         f"  {o.train} is {o.test} ({o.rule}): {o.train_question:.90}" for o in overlaps[:3]
     )
     raise ValueError(
-        f"training questions are in test sets: {describe(overlaps)}. For example\n{shown}\n"
+        f"training questions are in test sets: {describe(overlaps)}. For example\n{examples}\n"
         "Leave them out (training_set does), or report on other test sets; whole sets hold their "
         "train parts"
     )
@@ -199,18 +202,25 @@ _ENDING = re.compile(r"\s*(?:####|The answer is)[^\n]*$")
 
 @dataclass(frozen=True)
 class TrainingPart:
-    """What one benchmark gives to a training set, and the ids of what it does not, by reason.
+    """The part of a training set that comes from one benchmark, and what was left out.
 
-    A question may be left out for several reasons; `kept` are those with none.
+    A question may be left out for several reasons.
     """
 
     name: str
+    """The benchmark."""
     n_read: int
+    """The number of its training questions."""
     kept: tuple[Record, ...]
+    """The questions without any reason to leave them out."""
     overlaps: tuple[Overlap, ...]
-    doubtful: tuple[str, ...]  # flagged: the gold answer cannot be counted on
-    unsolved: tuple[str, ...]  # the written solution ends on another number
-    repeated: tuple[str, ...]  # the same question as one before
+    """Questions that are in a test set."""
+    doubtful: tuple[str, ...]
+    """Ids of flagged questions, whose gold answer is not reliable."""
+    unsolved: tuple[str, ...]
+    """Ids of questions whose written solution ends on another number."""
+    repeated: tuple[str, ...]
+    """Ids of questions that an earlier source has."""
 
     def __str__(self) -> str:
         touched = {overlap.train for overlap in self.overlaps}
@@ -227,10 +237,11 @@ class TrainingPart:
 def held_out(
     names: Sequence[str] = TRAINING, data_dir: str | Path | None = None
 ) -> dict[str, list[Record]]:
-    """The test sets that may be reported on after training on the train parts of `names`.
+    """The test sets on which results may be reported after training on the train parts of `names`.
 
-    Of a benchmark in `names` its test part, of AddSub, SingleEq and SVAMP otherwise the whole set
-    (the whole holds the train part); GSM8K's and MMLU's test, CommonsenseQA's dev.
+    For a benchmark in `names` this is its test part. For AddSub, SingleEq and SVAMP it is otherwise
+    the whole set (which contains the train part). For GSM8K and MMLU it is test, for CommonsenseQA
+    dev.
     """
     sets = {}
     for name, source in SOURCES.items():
@@ -250,10 +261,10 @@ def training_parts(
     rules: Sequence[str] = RULES,
     mawps: str = "refuse",
 ) -> list[TrainingPart]:
-    """What `training_set` is made of, with what is left out and why; its arguments.
+    """The parts of `training_set`, with what is left out and why. It has the same arguments.
 
     Raises:
-        ValueError: as `training_set`.
+        ValueError: as in `training_set`.
     """
     _check(names, form, mawps)
     tests = held_out(names, data_dir) if tests is None else tests
@@ -273,8 +284,8 @@ def _part(
     unsolved = tuple(r.id for r in records if form == "solution" and not _solved(r))
     out = {o.train for o in overlaps}.union(doubtful, unsolved)
     repeated = tuple(_repeated((r for r in records if r.id not in out), seen))
-    kept = tuple(r for r in records if r.id not in out.union(repeated))
-    return TrainingPart(name, len(records), kept, tuple(overlaps), doubtful, unsolved, repeated)
+    usable = tuple(r for r in records if r.id not in out.union(repeated))
+    return TrainingPart(name, len(records), usable, tuple(overlaps), doubtful, unsolved, repeated)
 
 
 def training_set(
@@ -286,26 +297,27 @@ def training_set(
     rules: Sequence[str] = RULES,
     mawps: str = "refuse",
 ) -> "Dataset":
-    """The train parts of benchmarks without what touches a test set; prints what is left out.
+    """The train parts of benchmarks without overlaps with test sets. Prints what is left out.
 
-    The columns are `prompt`, `answer` (what is to be written after the prompt), `gold` (the number
-    as text), `question`, `source` and `id`.
+    The columns are `prompt`, `answer` (the text after the prompt), `gold` (the number as text),
+    `question`, `source` and `id`.
 
     Args:
-        names: of gsm8k, svamp, addsub, singleeq, and mawps.
-        data_dir: the folder of the benchmarks' folders; without it, the hub.
-        form: "solution": "Question: ... Answer:", then the published solution where there is one
-            (SVAMP has none), without calculator annotations, and "The answer is N."; solutions that
-            end on another number than the gold one are left out. "answer": the question and "The
-            answer is ", then N at once.
-        tests: test sets by name to keep out, `held_out(names)` if not given.
-        rules: what touches a test set; see `find_overlaps`.
-        mawps: it holds most of AddSub and SingleEq, so it is refused; "decontaminate" takes what
-            remains.
+        names: some of gsm8k, svamp, addsub, singleeq, and mawps.
+        data_dir: the folder that contains the benchmarks' folders; None: the hub.
+        form: "solution": "Question: ... Answer:", the published solution without calculator
+            annotations (SVAMP has none), and "The answer is N."; a question whose solution ends on
+            another number than the gold answer is left out. "answer": the question, "The answer is
+            ", and N at once.
+        tests: the test sets by name; None: `held_out(names)`.
+        rules: the rules of an overlap; see `find_overlaps`.
+        mawps: MAWPS contains most of AddSub and SingleEq, so it is refused; "decontaminate" uses
+            what remains without overlaps.
 
     Raises:
-        ValueError: a name without train part, an unknown form, or MAWPS without leave.
-        FileNotFoundError: no such file.
+        ValueError: a name has no train part, the form is unknown, or `names` has mawps without
+            "decontaminate".
+        FileNotFoundError: a file does not exist.
     """
     parts = training_parts(names, data_dir, form=form, tests=tests, rules=rules, mawps=mawps)
     print(*parts, sep="\n")
@@ -313,7 +325,7 @@ def training_set(
 
 
 def to_dataset(parts: Sequence[TrainingPart], form: str = "solution") -> "Dataset":
-    """What the parts keep as training examples; see `training_set` for the columns."""
+    """The kept questions of all parts as training examples; see `training_set` for the columns."""
     from datasets import Dataset
 
     return Dataset.from_list([example(record, form) for part in parts for record in part.kept])
@@ -346,7 +358,7 @@ def _solved(record: Record) -> bool:
 
 
 def _repeated(records: Iterable[Record], seen: set[str]) -> list[str]:
-    """The ids of questions that were seen before; `seen` grows."""
+    """The ids of questions that are in `seen`. New questions are added to it."""
     repeated = []
     for record in records:
         key = normalised(record.question)

@@ -31,46 +31,47 @@ def evaluate(
     facts: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> EvaluationResult:
-    """How much of some benchmarks a model gets right, with interventions in place or without.
+    """Ask a model the questions of benchmarks, with or without interventions.
 
-    The lm-evaluation-harness makes the prompts and counts, with its own tasks where it has them
-    (`gsm8k`, `commonsense_qa`, `mmlu`, `mmlu_humanities`, ...) and with tasks of this package in
-    its format (`svamp`, `addsub`, `singleeq`; `world_word_problems`, `world_generic` and
-    `world_two_digit` of the shipped models). Choices count by likelihood, as there; a number is
-    read out of the text by one rule (`arith_lens.benchmarks`) and counts by its value, and the
-    harness's own metrics stand beside it in `scores`.
+    The lm-evaluation-harness makes the prompts and scores the answers. It uses its own tasks
+    (`gsm8k`, `commonsense_qa`, `mmlu`, `mmlu_humanities`, ...) and tasks of this package in its
+    format (`svamp`, `addsub`, `singleeq`; `world_word_problems`, `world_generic` and
+    `world_two_digit` for the shipped models). Choices are compared by likelihood. A number is read
+    from the text by one rule (`arith_lens.benchmarks`) and compared by its value; the harness's own
+    metrics are in `scores`.
 
     Args:
-        model: a HookedModel, or what `load_model` takes: a directory (a tuned model's too), a hub
-            id, a shipped model's name, `(hf_model, tokenizer)`
-        tasks: one name or several
-        hooks: interventions in place while it answers, such as `knockout_hooks(...)`; they need a
-            loaded model
-        hook_steps: as in `HookedModel.generate`; "prompt" for hooks with positions
-        limit: the first so many questions of each task (of each subject of MMLU), as the harness
-            takes them; None: all
-        data_dir: holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/, csqa/ as published; None: the
-            hub, which has neither AddSub nor SingleEq
-        held_out: of SVAMP, AddSub and SingleEq, which are else asked whole, the test part alone:
-            for models that were trained on the train parts (`training_set`)
-        shots: worked examples before each question, for all tasks or by task; None: 8 of GSM8K, 5
-            of MMLU, 7 of CommonsenseQA, 8 of the other word problems, none of the closed world's
-        max_new_tokens: of a written answer at most; None: as the task says, mostly 256
-        too_long: a prompt beyond the model's context is an error, or cut on its left
-        batch_size: prompts at once at most; fewer where memory is short
-        seed: of the shots that the harness draws (GSM8K's, CommonsenseQA's); its own default
-        run: keeps what is answered as it comes, so that a killed evaluation goes on
-        name: the result's name in the run
-        facts: JSON values that the run keeps beside it, such as which heads are out
-        progress: show a bar, with the time left
+        model: a HookedModel, or an argument of `load_model`: a directory (also of a tuned model), a
+            hub id, a shipped model's name, `(hf_model, tokenizer)`.
+        tasks: one name or several.
+        hooks: interventions that act during the answers, such as `knockout_hooks(...)`. They need a
+            loaded model.
+        hook_steps: as in `HookedModel.generate`; "prompt" for hooks with positions.
+        limit: the number of questions per task (per subject of MMLU); the first ones are used, as
+            in the harness. None: all.
+        data_dir: the folder of gsm8k/, svamp/, addsub/, singleeq/, mmlu/, csqa/ as published. None:
+            the hub, which has neither AddSub nor SingleEq.
+        held_out: whether to ask only the test parts of SVAMP, AddSub and SingleEq, for models that
+            were trained on the train parts (`training_set`).
+        shots: the number of worked examples before each question, for all tasks or by task. None: 8
+            for GSM8K, 5 for MMLU, 7 for CommonsenseQA, 8 for the other word problems, none for the
+            closed world.
+        max_new_tokens: the largest length of a written answer. None: the task's own, mostly 256.
+        too_long: whether a prompt beyond the model's context is an error or cut on its left.
+        batch_size: the largest number of prompts at once; fewer if memory is short.
+        seed: the seed of the shots that the harness draws (GSM8K, CommonsenseQA).
+        run: an open run that stores answers as they are finished, so a killed evaluation continues.
+        name: the name of the result in the run.
+        facts: JSON values to store in the run, such as which heads are out.
+        progress: whether to show a progress bar with the remaining time.
 
     Raises:
-        ImportError: the harness is not installed
-        TypeError: hooks without a loaded model
-        ValueError: an unknown task; a limit or shots that make no sense; a prompt that is too long;
-            files of another schema
-        FileNotFoundError: the data folder lacks a file, or the hub cannot be reached
-        ConnectionError: the same for a task that only the harness can read
+        ImportError: the harness is not installed.
+        TypeError: hooks are given without a loaded model.
+        ValueError: a task is unknown, a limit or shots are not valid, a prompt is too long, or
+            files have another schema.
+        FileNotFoundError: the data folder lacks a file, or the hub cannot be reached.
+        ConnectionError: the hub cannot be reached for a task that only the harness can read.
     """
     _check_harness()
     hooks = list(hooks)

@@ -1,6 +1,6 @@
-"""The lm-evaluation-harness: its tasks by name, its evaluation of our models, and what it logs.
+"""The lm-evaluation-harness: its tasks by name, its evaluation of our models, and its logs.
 
-The one file that asks it to load and to run; it is imported when `evaluate` is called.
+Only this file makes the harness load and run tasks. It is imported when `evaluate` is called.
 """
 
 import hashlib
@@ -42,22 +42,19 @@ OURS = Path(__file__).parent / "tasks"
 USUAL = ("gsm8k", "mmlu/default", "commonsense_qa")
 ALIASES = {"csqa": "commonsense_qa"}
 SHOTS = {"gsm8k": 8, "mmlu": 5, "commonsense_qa": 7}
-"""Where the harness sets none, or other ones: as many as the numbers have that are published of
-LLaMA-2, and that the paper's Table 1 starts from (14.6 on GSM8K is one with eight)."""
+"""The default numbers of shots where they differ from the harness's. They are those of the
+published numbers of LLaMA-2, from which the paper's Table 1 starts (14.6 on GSM8K has eight)."""
 JUDGED = ("generate_until", "multiple_choice")
 
 
 @dataclass(frozen=True)
 class Built:
-    """Tasks ready to run.
-
-    Attributes:
-        tasks: the harness's, by name
-        groups: which tasks a name that was asked for stands for, where it is not one task
-    """
+    """Tasks that are ready to run."""
 
     tasks: Mapping[str, Any]
+    """The harness's tasks, by name."""
     groups: Mapping[str, tuple[str, ...]]
+    """The tasks of each requested name that is a group."""
 
 
 def build(
@@ -69,13 +66,13 @@ def build(
     seed: int = 1234,
     held_out: bool = False,
 ) -> Built:
-    """The tasks of these names, each with its data and its shots.
+    """The tasks of these names, each with its data and its shots. Arguments as in `evaluate`.
 
     Raises:
-        ValueError: no name, a name that does not exist, shots that a task cannot have, a task whose
-            answers are neither right nor wrong, or files of another schema
-        FileNotFoundError: the data folder lacks a file, or the hub cannot be reached
-        ConnectionError: a further task's data cannot be had from the hub
+        ValueError: there is no name, a name does not exist, a task cannot have these shots, answers
+            of a task are neither right nor wrong, or files have another schema.
+        FileNotFoundError: the data folder lacks a file, or the hub cannot be reached.
+        ConnectionError: the hub cannot be reached for another task of the harness.
     """
     if not names:
         raise ValueError(f"expected a task, found none: name some of {', '.join(_known())}")
@@ -106,7 +103,7 @@ def build(
 
 
 def run(lm: Any, built: Built, *, limit: int | None) -> Mapping[str, Sequence[Any]]:
-    """The harness's own evaluation: by task, what it logs of each question and filter."""
+    """Run the harness's own evaluation. Returns its logs of each question and filter, by task."""
     with quiet():
         results = run_harness(
             lm, {"tasks": dict(built.tasks)}, limit=limit, bootstrap_iters=0, log_samples=True
@@ -117,7 +114,7 @@ def run(lm: Any, built: Built, *, limit: int | None) -> Mapping[str, Sequence[An
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the harness's log and its bars, one per task: `evaluate` shows one of its own."""
+    """A context without the harness's log and bars; `evaluate` shows its own bar."""
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -134,7 +131,7 @@ def _manager(*more: Path) -> TaskManager:
 
 
 def _known() -> list[str]:
-    """The names worth listing: not each subject."""
+    """The names to list in an error, without each subject."""
     index = _manager().task_index
     return sorted(
         name for name in index if not re.match(r"mmlu_.*", name) or _is_group(index[name])
@@ -146,9 +143,10 @@ def _is_group(entry: Any) -> bool:
 
 
 def _with_others(manager: TaskManager, name: str) -> TaskManager:
-    """A manager that knows a further task of the harness, found by its name in thousands of files.
+    """A manager with another task of the harness, which is searched by name in thousands of files.
 
-    Raises ValueError where there is none.
+    Raises:
+        ValueError: there is no such task.
     """
     defined = re.compile(
         rf"^[\"']?(?:task|group|tag)[\"']?:\s*[\"']?{re.escape(name)}[\"']?\s*$", re.M
@@ -167,7 +165,7 @@ def _with_others(manager: TaskManager, name: str) -> TaskManager:
 
 
 def _leaves(manager: TaskManager, name: str) -> Iterator[str]:
-    """The tasks that a group or tag consists of; a task is its own."""
+    """The tasks of a group or tag; for a task, the task itself."""
     entry = manager.task_index[name]
     if _is_group(entry):
         for child in (entry.cfg or {})["task"]:
@@ -179,7 +177,7 @@ def _leaves(manager: TaskManager, name: str) -> Iterator[str]:
 
 
 def _harness_task(manager: TaskManager, leaf: str, splits: Splits | None) -> Any:
-    """The harness's task, its own prompt, metric and filters; the data ours where we read it."""
+    """The harness's task with its prompt, metric and filters, and with our data if we have it."""
     changes = {} if splits is None else {"custom_dataset": partial(_given, splits)}
     try:
         group = {"group": "asked", "task": [{"task": leaf, **changes}]}
@@ -202,12 +200,12 @@ def _harness_task(manager: TaskManager, leaf: str, splits: Splits | None) -> Any
 
 
 def _given(splits: Splits, **_: Any) -> Any:
-    """What the harness calls for a task's data."""
+    """The function that the harness calls for a task's data."""
     return as_datasets(splits)
 
 
 def _shots_of(shots: int | Mapping[str, int] | None, name: str, leaf: str) -> int | None:
-    """As told for the leaf, for the name that was asked for, or for all; else the default."""
+    """The number of shots for the task, for the requested name, or for all; else the default."""
     if isinstance(shots, int):
         return shots
     family = "mmlu" if leaf.startswith("mmlu_") else leaf
@@ -230,7 +228,7 @@ def _check_shots(shots: Any, groups: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _set_shots(task: Any, shots: int | None, seed: int) -> None:
-    """As the harness's command line does: a task that is fixed at none stays so."""
+    """Set the shots as the harness's command line does: a task without shots keeps none."""
     default = task.get_config("num_fewshot")
     wanted = default if shots is None or default == 0 else shots
     task.set_config("num_fewshot", wanted or 0)
@@ -250,7 +248,7 @@ PINNED = (
 
 
 def settings_of(built: Built, model: Any, **settings: Any) -> dict[str, Any]:
-    """The settings that an EvaluationResult carries, before anything is asked."""
+    """The settings of an EvaluationResult, which are known before the evaluation."""
     about = describe_model(model)
     return {
         "tasks": {name: _task(task) for name, task in built.tasks.items()},
@@ -278,17 +276,17 @@ def _task(task: Any) -> dict[str, Any]:
 
 
 def digest(docs: Iterable[Any]) -> str:
-    """SHA-256 of questions, answers and all, in their order."""
+    """SHA-256 of questions with all their fields, in order."""
     text = "".join(json.dumps(dict(doc), sort_keys=True, default=str) + "\n" for doc in docs)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _as_json(value: Any) -> Any:
-    """In JSON's types; a function by its name."""
+    """A value in JSON's types; functions become their names."""
     if callable(value):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, dict):
-        # where the harness is installed is no part of what is asked
+        # the folder of the harness does not matter
         return {str(k): _as_json(v) for k, v in value.items() if k != "config_source"}
     if isinstance(value, list | tuple):
         return [_as_json(item) for item in value]
@@ -364,7 +362,7 @@ def _column(scores: Sequence[Mapping[str, float]], name: str) -> torch.Tensor:
 
 
 def _outcome(task: Any, sample: Sample) -> tuple[bool, str, str]:
-    """Whether it is right, what was said, what was expected."""
+    """Whether the answer is right, the answer, and the expected answer."""
     if task.OUTPUT_TYPE == "multiple_choice":
         return _chosen(task, sample)
     text, target = sample["resps"][0][0], str(sample["target"])

@@ -1,7 +1,7 @@
-"""A model with hooks as the harness's kind of language model.
+"""A model with hooks in the harness's class of language models.
 
-Tokens, truncation and stops are those of the harness's own class for Transformers. The forwards are
-the hooked model's, in batches of similar length, padded on the left.
+Tokens, truncation and stop strings are those of the harness's own class for Transformers. The
+hooked model computes the forwards, in batches of similar length, padded on the left.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.pairs.rows import left_pad
 from arith_lens.runs import ResultSlot
 
-NO_TOKEN = -1  # behind the last token of a row that stopped before the others
+NO_TOKEN = -1  # after the last token of a row that stopped before the others
 
 
 @torch.no_grad()
@@ -75,7 +75,7 @@ def write_on(
     hook_steps: Any,
     settings: Mapping[str, Any],
 ) -> Int[Tensor, "prompt pos"]:
-    """The tokens written after each prompt, until each has met a stop or `n_new` are there."""
+    """The tokens written after each prompt, up to a stop string or `n_new` tokens."""
     from lm_eval.models.utils_hf import stop_sequences_criteria
 
     tokens, mask = left_pad(prompts)
@@ -94,22 +94,22 @@ def write_on(
 
 
 def bytes_of_row(model: Any, length: int) -> int:
-    """About what a row of so many tokens takes: attention (three copies), logits, the rest."""
+    """An estimate of the bytes of a row: attention (three copies), logits, and the rest."""
     cfg = model.cfg
     a_token = 2 * cfg.d_vocab + 4 * cfg.d_mlp + 8 * cfg.d_model
     a_token += 2 * cfg.n_layers * model.n_kv_heads * cfg.d_head
     return 4 * length * (3 * cfg.n_heads * length + a_token)
 
 
-MAX_NEW = 256  # the harness's, where a task does not say
-AT_ONCE = 64  # rows of a forward at most, however much memory is free
-PART = 64  # rows that a run keeps together
-Answer = Callable[[Sequence["Row"]], Tensor]  # a line of numbers per row
+MAX_NEW = 256  # the harness's default
+AT_ONCE = 64  # the largest number of rows in a forward
+PART = 64  # the number of rows that a run stores together
+Answer = Callable[[Sequence["Row"]], Tensor]  # returns one line of numbers per row
 
 
 @dataclass(frozen=True)
 class Row:
-    """What goes through the model at once: a prompt, for the requests that share it."""
+    """A prompt, with the requests that share it."""
 
     ids: tuple[int, ...]
     requests: tuple[int, ...]
@@ -120,8 +120,8 @@ class HookedLM(TemplateLM):
     """Answers the harness's requests with a HookedModel.
 
     Attributes:
-        seconds: how long each task's prompts took, a batch's time being shared by tokens
-        truncated: how many prompts of each task were cut
+        seconds: the time for each task's prompts; a batch's time is divided by tokens.
+        truncated: the number of prompts of each task that were cut.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class HookedLM(TemplateLM):
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any
     ) -> list[int]:
-        """As the harness does: the tokenizer adds BOS, unless the text has it."""
+        """Tokenize as the harness does: the tokenizer adds BOS unless the text has it."""
         options = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
         if add_special_tokens is None and has_bos_prefix(
             string, self.tokenizer.decode(self.prefix_token_id)
@@ -203,7 +203,7 @@ class HookedLM(TemplateLM):
         return [results[i] for i in range(len(requests))]
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-        """What the model writes after each prompt, up to a stop."""
+        """The text that the model writes after each prompt, up to a stop string."""
         by_settings: dict[str, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             by_settings[repr(request.args[1])].append(i)
@@ -213,14 +213,14 @@ class HookedLM(TemplateLM):
         return [texts[i] for i in range(len(requests))]
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
-        """Refused: no task with right and wrong answers asks for it."""
+        """Not supported: no task with right and wrong answers needs it."""
         raise ValueError(
             "expected requests for texts or choices, found some for the likelihood of whole "
             "documents; measure perplexity with the harness's own models"
         )
 
     def _written(self, requests: dict[int, Any]) -> dict[int, str]:
-        """Of requests that are generated alike."""
+        """The texts of requests with the same settings."""
         settings: dict[str, Any] = {
             **normalize_gen_kwargs(next(iter(requests.values())).args[1], MAX_NEW)
         }
@@ -257,12 +257,12 @@ class HookedLM(TemplateLM):
     def _answered(
         self, what: str, rows: list[Row], answer: Answer, *, n_new: int = 0, **settings: Any
     ) -> list[tuple[Row, Tensor]]:
-        """Each row with its answer; rows that a run keeps are not computed again.
+        """Each row with its answer. Rows that a run has stored are not computed again.
 
         Args:
-            settings: what decides the answers beside the prompts.
+            settings: what decides the answers besides the prompts.
         """
-        # longest first, so that memory runs out at once or not at all
+        # longest first: if memory is too small, this shows at once
         rows = sorted(rows, key=lambda row: (-len(row.ids), row.ids))
         parts = [rows[start : start + PART] for start in range(0, len(rows), PART)]
         prompts = json.dumps([[row.ids, row.requests] for row in rows] + [n_new, settings]).encode()
@@ -300,7 +300,7 @@ class HookedLM(TemplateLM):
         return Arrays({"answers": answers.movedim(-1, 0).contiguous()}, {"seconds": dict(seconds)})
 
     def _fitting(self, ids: list[int], most: int, task: str) -> list[int]:
-        """The prompt, cut on its left as the harness does where that is asked for."""
+        """The prompt, cut on its left if that is allowed and necessary."""
         if len(ids) <= most:
             return ids
         if self.too_long == "error" or most <= 0:
@@ -314,7 +314,7 @@ class HookedLM(TemplateLM):
         return ids[-most:]
 
     def _check_positions(self, longest: int) -> None:
-        """Positions count from the prompt's end, and a longer choice would stand behind it."""
+        """Raise ValueError for choices of several tokens if hooks have positions."""
         if longest > 1 and any(
             getattr(hook, "positions", None) is not None for _, hook in self.hooks
         ):

@@ -1,4 +1,4 @@
-"""What a model got right on benchmarks, question by question, with everything that decided it."""
+"""A model's answers to benchmarks, question by question, with everything that decided them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,41 +19,42 @@ KIND = "evaluation"
 
 @dataclass(frozen=True, eq=False)
 class EvaluationResult:
-    """One entry per question, task by task.
-
-    Attributes:
-        answers: what was said, what was expected, whether that was right. A number counts by its
-            value, however the text gives it; of choices the likeliest is taken, as the harness does
-        number: of the question in its task's data, from 0
-        flag: why the gold answer is not to be trusted; "" where it is
-        scores: the harness's own metrics by `<metric>,<filter>`, NaN for tasks without them
-        settings: what decided the numbers: of each task prompt, shots, extractor and digests of the
-            data and the prompts; groups, hooks, model, versions, seed
-        seconds: how long each task's prompts took
-    """
+    """The outcome of an evaluation, with one entry per question, task by task."""
 
     answers: Answers
+    """The model's answer, the expected answer, and whether it is right. Numbers are compared by
+    their value; of choices the most likely is the answer, as in the harness."""
     number: Int[Tensor, "question"]
+    """The number of the question in its task's data, from 0."""
     flag: tuple[str, ...]
+    """Why the gold answer is not reliable; "" if it is."""
     scores: Mapping[str, Float[Tensor, "question"]]
+    """The harness's own metrics by `<metric>,<filter>`; NaN for tasks without them."""
     settings: Mapping[str, Any]
+    """What decided the numbers: for each task the prompt, shots, extractor, and digests of data and
+    prompts; also groups, hooks, model, versions and seed."""
     seconds: Mapping[str, float]
+    """The time for each task's prompts."""
 
     def __len__(self) -> int:
         return len(self.answers)
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names that can be asked for: tasks, groups, and kinds within a task."""
+        """The valid names of `task`: tasks, groups, and kinds within a task."""
         return tuple(
             dict.fromkeys([*self.settings["groups"], *self.settings["tasks"], *self.answers.task])
         )
 
     def task(self, name: str, *, trusted: bool = False) -> Answers:
-        """The answers of a task or group; with `trusted` without those whose gold is flagged.
+        """The answers of a task or group.
+
+        Args:
+            name: one of `tasks`.
+            trusted: whether to leave out questions whose gold answer is flagged.
 
         Raises:
-            KeyError: there is no such task; the message lists those there are
+            KeyError: there is no such task. The message lists all names.
         """
         return self.answers.select(
             [
@@ -65,11 +66,11 @@ class EvaluationResult:
     def change_to(
         self, after: "EvaluationResult", name: str | None = None, *, trusted: bool = False
     ) -> Change:
-        """How the same questions are answered in `after`: paired, with McNemar's test.
+        """Compare with another result, question by question, with McNemar's test.
 
         Raises:
-            ValueError: other questions, or asked in another way (prompt, shots, data)
-            KeyError: there is no such task
+            ValueError: the questions differ, or how they were asked (prompt, shots, data).
+            KeyError: there is no such task.
         """
         for task, before in self.settings["tasks"].items():
             now = after.settings["tasks"].get(task)
@@ -84,7 +85,7 @@ class EvaluationResult:
         return self.task(name, trusted=trusted).change_to(after.task(name, trusted=trusted))
 
     def harness(self) -> "dict[str, dict[str, float]]":
-        """The harness's own numbers: by task, the mean of each of its metrics."""
+        """The harness's own numbers: for each task, the mean of each metric."""
         by_task: dict[str, dict[str, float]] = {}
         for task in self.settings["tasks"]:
             inside = torch.tensor(self._inside(task))
@@ -141,7 +142,7 @@ class EvaluationResult:
         return "\n".join(lines)
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same result back."""
+        """The arrays for a file; `from_arrays` reads them."""
         own = {"number": self.number, **{f"scores.{k}": v for k, v in self.scores.items()}}
         header = {"flag": list(self.flag), "scores": list(self.scores)}
         header |= {"settings": self.settings, "seconds": self.seconds}
@@ -149,7 +150,7 @@ class EvaluationResult:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "EvaluationResult":
-        """What `to_arrays` gave. Raises ValueError for another kind of result."""
+        """Read the arrays of `to_arrays`. Raises ValueError for another kind of result."""
         arrays.require(KIND)
         header = arrays.header
         return cls(

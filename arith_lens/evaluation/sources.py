@@ -1,7 +1,7 @@
-"""What the harness's tasks call: benchmarks' records as its splits, scores, worked examples.
+"""Functions for the harness's tasks: records of benchmarks as splits, scores, worked examples.
 
-Beside the harness's own fields each question has `id`, and `flag`: why its gold answer cannot be
-counted on, or "".
+Each question has the harness's own fields, an `id`, and a `flag`: why its gold answer is not
+reliable, or "".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +31,19 @@ SPLITS = {
     "addsub": ("addsub", {"test": "whole"}),
     "singleeq": ("singleeq", {"test": "whole"}),
 }
-"""Of each task: the benchmark, and which of its parts each of the harness's splits is."""
+"""For each task: the benchmark, and its part for each of the harness's splits."""
 
 
 def reader(
     data_dir: str | Path | None, *, held_out: bool = False
 ) -> Callable[[str], Splits | None]:
-    """What reads a task's splits, from a folder of published files or, without one, from the hub.
+    """A function that reads a task's splits. It raises the errors of `load_records`.
 
-    None for a task that only the harness knows how to read. With `held_out` a set that is asked
-    whole is asked in its test part alone. Raises what `load_records` raises.
+    The function returns None for a task that only the harness can read.
+
+    Args:
+        data_dir: the folder of published files; None: the hub.
+        held_out: whether to use only the test part of sets that are otherwise used whole.
     """
     folder = None if data_dir is None else str(data_dir)
     load = cache(load_records)  # all subjects of MMLU are one data set on the hub
@@ -97,14 +100,14 @@ def world_two_digit(**_: Any) -> Any:
 
 
 def as_datasets(splits: Mapping[str, list[Doc]] | None) -> Any:
-    """The splits as `datasets` has them."""
+    """The splits in the classes of `datasets`."""
     from datasets import Dataset, DatasetDict
 
     return DatasetDict({name: Dataset.from_list(docs) for name, docs in (splits or {}).items()})
 
 
 def _subject(subject: str, folder: str | None, load: Load) -> Splits:
-    """A folder has one file per subject, the hub all in one."""
+    """The splits of one subject. A folder has one file per subject, the hub has all in one."""
     wanted = "all" if folder is None else (subject,)
     return {
         split: [
@@ -131,7 +134,7 @@ def _doc(name: str, record: Record) -> Doc:
 
 
 def _world(name: str) -> Splits:
-    """A frozen set of the closed world, its kinds in turn, so that the first few have them all."""
+    """A frozen set of the closed world, with its kinds in turn, so the first questions have all."""
     kinds = by_task(load_set(name))
     listed = [
         [{"prompt": prompt, "answer": answer, "kind": kind} for prompt, answer in items]
@@ -144,7 +147,7 @@ EXTRACTOR = f"arith_lens.benchmarks.parse_number, right within {TOLERANCE}"
 
 
 def number(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
-    """Whether the number that the text gives as its answer is the gold one."""
+    """Whether the text's answer is the gold number."""
     return {"number": int(right_number(results[0], doc["answer"]))}
 
 
@@ -155,13 +158,13 @@ def right_number(text: str, gold: str) -> bool:
 
 
 def follows(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
-    """Whether the text starts with the answer, as the model cards of the closed world count."""
+    """Whether the text begins with the answer, by the rule of the closed world's model cards."""
     question = Question(doc["prompt"], doc["answer"])
     return {"follows": int(is_right(results[0], question, whole_words=False))}
 
 
 def worked_examples() -> list[dict[str, str]]:
-    """The eight of Wei et al. (2022) that are usual for all four word problem benchmarks.
+    """The eight examples of Wei et al. (2022), usual for all four word problem benchmarks.
 
     `question` and `target`; read from the harness, whose task gsm8k_cot has them.
     """

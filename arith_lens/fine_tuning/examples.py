@@ -1,4 +1,4 @@
-"""Prompts with answers as training examples: the loss is on the answer's tokens and EOS alone."""
+"""Prompts with answers as training examples. The loss is on the answer's tokens and EOS alone."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from torch.utils.data import Sampler
 
 from arith_lens.pairs.tokens import tokens_after
 
-IGNORED = -100  # the label that Transformers' losses leave out
+IGNORED = -100  # the label that Transformers' losses ignore
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Example:
     """One tokenized prompt with its answer."""
 
     input_ids: tuple[int, ...]
-    n_prompt: int  # tokens without loss
+    n_prompt: int
+    """The number of tokens without loss."""
 
 
 def read_dataset(dataset: Any) -> list[tuple[str, str]]:
@@ -30,12 +31,12 @@ def read_dataset(dataset: Any) -> list[tuple[str, str]]:
 
     Args:
         dataset: mappings with `prompt` and `answer`, a `datasets.Dataset` with these columns, or
-            the path of a JSONL file of such objects
+            the path of a JSONL file of such objects.
 
     Raises:
-        FileNotFoundError, ValueError: no file, no JSON in a line of it, no rows, or rows without
-            text in both columns
-        TypeError: no rows at all, such as a DatasetDict of splits
+        FileNotFoundError: the file does not exist.
+        ValueError: a line is not JSON, there are no rows, or a row lacks text in a column.
+        TypeError: the dataset does not consist of rows, such as a DatasetDict of splits.
     """
     if isinstance(dataset, str | Path):
         path = Path(dataset)
@@ -78,14 +79,20 @@ def tokenize(
     max_length: int | None,
     end_with_eos: bool = True,
 ) -> list[Example]:
-    """The rows in tokens, ending with EOS if told so.
+    """The rows in tokens.
 
     The answer follows the prompt directly, and its tokens are those after END, the prompt's last
-    one: a trailing space is END where the tokenizer makes it a piece, and goes to the answer where
-    the tokenizer joins it, as when questions are asked.
+    token. A final space of the prompt is END if it is a token of its own. If the tokenizer joins it
+    to the answer, it belongs to the answer, as in `answer_questions`.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        rows: (prompt, answer) of each row.
+        max_length: the largest number of tokens of a row; None: no limit.
+        end_with_eos: whether to add EOS after the answer.
 
     Raises:
-        ValueError: no EOS, or a row longer than `max_length`, which would lose its answer
+        ValueError: the tokenizer has no EOS, or a row is longer than `max_length`.
     """
     end = tokenizer.eos_token_id
     if end is None and end_with_eos:
@@ -132,20 +139,21 @@ def collate(examples: Sequence[Example]) -> dict[str, Tensor]:
 
 
 def filled(examples: Sequence[Example], batch_size: int) -> list[Example]:
-    """The examples and silent ones, without loss, up to whole batches.
+    """The examples, with examples without loss added up to a whole number of batches.
 
-    Several processes must have equally many batches, and accelerate would repeat examples.
+    Several processes need equal numbers of batches, and accelerate would repeat examples.
     """
     silent = Example(examples[0].input_ids[:1], 1)
     return [*examples, *[silent] * (-len(examples) % batch_size)]
 
 
 class ByLength(Sampler[int]):
-    """Examples of similar length together, each epoch in an order that follows from its number.
+    """A sampler that puts examples of similar length together.
 
-    Shuffled, sorted by length within stretches of 50 batches, and the batches shuffled again.
-    Unlike the Trainer's own, the order reads no global random state, so that a resumed run goes on
-    with it, and it is cut by the whole batch, so that it is the same for any number of processes.
+    Examples are shuffled, sorted by length within groups of 50 batches, and the batches are
+    shuffled again. The order depends only on the seed and the epoch. Unlike the Trainer's own
+    order, it does not use the global random state, so a resumed run continues with it; and it is
+    cut by the whole batch, so it is the same for any number of processes.
     """
 
     def __init__(

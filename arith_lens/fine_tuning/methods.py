@@ -1,4 +1,4 @@
-"""How a model is tuned: the settings, and what each method trains."""
+"""The settings of a tuning, and what each method trains."""
 
 import random
 import warnings
@@ -30,35 +30,46 @@ RESCALES = ("gradient", "learning_rate", None)
 
 @dataclass(frozen=True)
 class Settings:
-    """What `fine_tune` was told, written into its result.
+    """The settings of `fine_tune`, which are written into its result.
 
-    The paper's: AdamW at 2e-5, batches of 128, 2 epochs, warm-up over 2% of the steps, weight decay
-    0.1, gradients scaled by H/h. It names no schedule after the warm-up; "linear" goes down to 0.
+    The defaults are the paper's (section 5.3): AdamW at 2e-5, batches of 128, 2 epochs, warm-up
+    over 2% of the steps, weight decay 0.1, gradients scaled by H/h. The paper names no schedule
+    after the warm-up; "linear" falls to 0.
     """
 
     learning_rate: int | float = 2e-5
-    batch_size: int = 128  # of all processes and accumulated steps together
-    micro_batch: int | None = None  # on one device at once; None: the whole batch
+    batch_size: int = 128
+    """The number of examples per step, over all processes and accumulated steps."""
+    micro_batch: int | None = None
+    """The number of examples on one device at once; None: the whole batch."""
     epochs: int | float = 2
-    max_steps: int | None = None  # end there, as the schedule does; None: after the epochs
-    warmup: int | float = 0.02  # share of all steps
+    max_steps: int | None = None
+    """The number of steps, and the length of the schedule; None: that of the epochs."""
+    warmup: int | float = 0.02
+    """The share of all steps."""
     weight_decay: int | float = 0.1
-    max_grad_norm: int | float = 1.0  # 0: none are clipped
+    max_grad_norm: int | float = 1.0
+    """The norm at which gradients are clipped; 0: no clipping."""
     schedule: str = "linear"
     rescale: str | None = "gradient"
     kv: str = "group"
     seed: int = 0
     bf16: bool = False
     gradient_checkpointing: bool = False
-    max_length: int | None = None  # tokens; None: the model's context
-    end_with_eos: bool = True  # train the answer to end; without it the model goes on as before
-    lora_rank: int | None = None  # None: from the number of parameters of precise
-    save_every: int = 100  # steps between checkpoints to resume from; 0: none
-    log_every: int = 10  # steps
+    max_length: int | None = None
+    """The largest number of tokens of a row; None: the model's context."""
+    end_with_eos: bool = True
+    """Whether the loss includes EOS after the answer, so that the model learns to end there."""
+    lora_rank: int | None = None
+    """None: the rank with as many parameters as precise tuning."""
+    save_every: int = 100
+    """The number of steps between checkpoints from which a tuning can continue; 0: none."""
+    log_every: int = 10
+    """The number of steps between logged losses."""
     attention: str = "sdpa"
 
     def check(self) -> None:
-        """Raise ValueError for a value that cannot be."""
+        """Raise ValueError if a value is not valid."""
         if self.rescale not in RESCALES:
             raise ValueError(f"expected rescale among {RESCALES}, found {self.rescale!r}")
         for name in ("learning_rate", "batch_size", "epochs", "log_every", "max_steps"):
@@ -77,14 +88,14 @@ class Settings:
             )
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> "Settings":
-        """From names and values, checked. Raises TypeError for names that there are not."""
+    def of(cls, values: dict[str, Any]) -> "Settings":
+        """Settings from names and values, checked. Raises TypeError for unknown names."""
         known = [field.name for field in fields(cls)]
-        if unknown := sorted(told.keys() - set(known)):
+        if unknown := sorted(values.keys() - set(known)):
             raise TypeError(
                 f"expected settings among {', '.join(known)}, found {', '.join(unknown)}"
             )
-        settings = cls(**told)
+        settings = cls(**values)
         settings.check()
         return settings
 
@@ -93,7 +104,7 @@ class Settings:
 
 
 def check_method(method: str, heads: list[Any], mlps: list[Any]) -> None:
-    """Raise ValueError where components are missing, or given to a method that takes none."""
+    """Raise ValueError if components are missing, or given to a method without components."""
     if method not in METHODS:
         raise ValueError(f"expected a method among {', '.join(METHODS)}, found {method!r}")
     if method == "full" and (heads or mlps):
@@ -110,24 +121,24 @@ def check_method(method: str, heads: list[Any], mlps: list[Any]) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model as it is trained."""
+    """A model that is ready for training."""
 
     model: Any
-    """What the Trainer is given."""
+    """The model for the Trainer."""
     finish: Callable[[], Any]
-    """Makes and returns the plain, tuned Hugging Face model."""
+    """Returns the plain, tuned Hugging Face model after the training."""
     first: Mapping[Piece, Tensor] = field(default_factory=dict)
-    """First values of what `precise` and `random` train; empty for the other methods."""
+    """The first values of the slices that `precise` and `random` train; empty for other methods."""
     rates: dict[str, float] | None = None
-    """Factors of the learning rate by parameter name; 1 where none is given."""
+    """Factors of the learning rate by parameter name; the default is 1."""
     lora_rank: int | None = None
-    """None for all methods but LoRA."""
+    """LoRA's rank; None for other methods."""
 
 
 def prepare(
     hf_model: Any, method: str, heads: Sequence[Head], mlps: Sequence[Mlp], settings: Settings
 ) -> Prepared:
-    """Freeze and wrap `hf_model` in place, as the method asks."""
+    """Freeze and wrap `hf_model` in place, as the method needs it."""
     if method == "full":
         hf_model.requires_grad_(True)
         return Prepared(hf_model, lambda: hf_model)
@@ -160,13 +171,13 @@ _LEAVES = ("weight_slice", "bias_slice")
 def lora_rank(
     hf_model: Any, heads: Sequence[Head], mlps: Sequence[Mlp], *, kv: str = "group"
 ) -> int:
-    """The rank whose number of parameters is nearest that of precise fine-tuning; at least 1."""
+    """The rank with a number of parameters nearest to that of precise tuning; at least 1."""
     wanted = n_elements(hf_model, pieces_of(hf_model, heads, mlps, kv=kv))
     return max(1, round(wanted / _per_rank(hf_model, with_mlps=bool(mlps))))
 
 
 def _targets(hf_model: Any, *, with_mlps: bool) -> list[str]:
-    """The attention's projections in every layer, and the MLPs' where precise trains some."""
+    """The attention's projections in every layer, and the MLPs' if precise tuning trains MLPs."""
     names: list[str] = [*PROJECTIONS]
     if with_mlps:
         layers, _ = decoder_layers(hf_model)
@@ -218,10 +229,10 @@ def _with_adapters(
 def random_components(
     hf_model: Any, heads: Sequence[Head], mlps: Sequence[Mlp], seed: int
 ) -> tuple[list[Head], list[Mlp]]:
-    """As many heads and MLPs, drawn outside the chosen ones, in any layer.
+    """The same number of heads and MLPs, drawn from all others, in any layer.
 
     Raises:
-        ValueError: fewer are left than were chosen
+        ValueError: there are too few others.
     """
     shape = shape_of(hf_model)
     rng = random.Random(seed)

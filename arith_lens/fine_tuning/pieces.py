@@ -1,4 +1,4 @@
-"""Which rows and columns of the matrices belong to chosen components, and how these are trained."""
+"""The rows and columns of the matrices that belong to chosen components, and their training."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -25,11 +25,11 @@ class Piece:
     stop: int
 
     def of(self, weight: Tensor) -> Tensor:
-        """The view of `weight` that this is."""
+        """This range of a weight, as a view."""
         return weight.narrow(self.dim, self.start, self.stop - self.start)
 
     def overlaps(self, other: "Piece") -> bool:
-        """Whether both hold an element in common."""
+        """Whether both ranges share an element."""
         return (
             self.parameter == other.parameter
             and self.start < other.stop
@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Shape:
-    """How a model's attention is cut into heads."""
+    """The numbers of a model's layers and heads, and the size of a head."""
 
     n_layers: int
     n_heads: int
@@ -51,7 +51,7 @@ def decoder_layers(hf_model: Any) -> Any:
     """The model's blocks, and the prefix of their parameters' names.
 
     Raises:
-        ValueError: the blocks have other parts, such as the fused `c_attn` of GPT-2
+        ValueError: the blocks have other parts, such as the fused `c_attn` of GPT-2.
     """
     for prefix, module in hf_model.named_modules():
         if prefix.split(".")[-1] == "layers" and isinstance(module, nn.ModuleList):
@@ -67,7 +67,7 @@ def decoder_layers(hf_model: Any) -> Any:
 
 
 def shape_of(hf_model: Any) -> Shape:
-    """Layers, heads and their size. Raises ValueError where W_Q is not n_heads x d_head rows."""
+    """The model's Shape. Raises ValueError if W_Q does not have n_heads x d_head rows."""
     layers, _ = decoder_layers(hf_model)
     attention = layers[0].self_attn
     n_heads = hf_model.config.num_attention_heads
@@ -83,19 +83,21 @@ def shape_of(hf_model: Any) -> Shape:
 def pieces_of(
     hf_model: Any, heads: Iterable[Head], mlps: Iterable[Mlp] = (), *, kv: str = "group"
 ) -> list[Piece]:
-    """What precise fine-tuning trains: sorted, without overlap.
+    """The pieces that precise fine-tuning trains, sorted and without overlap.
 
-    Of each head its rows of W_Q, W_K and W_V and its columns of W_O. A bias of Q, K or V goes with
-    its rows; one of O is of no head and stays, as do norms inside the attention, which heads share.
-    Of each MLP every parameter.
+    For each head these are its rows of W_Q, W_K and W_V, with their biases, and its columns of W_O.
+    The bias of O and the norms inside the attention belong to all heads, so they are not trained.
+    For each MLP all parameters are trained.
 
     Args:
-        kv: in grouped-query models a key-value head serves several heads. `"group"`: it is trained
-            if any of them is chosen; `"skip"`: W_K and W_V stay.
+        hf_model: the Hugging Face model.
+        heads, mlps: the components to train.
+        kv: in grouped-query models, one key-value head serves several heads. `"group"`: it is
+            trained if any of them is chosen; `"skip"`: W_K and W_V are not trained.
 
     Raises:
-        IndexError: a component that the model has not
-        ValueError: `kv`, or a layer that cannot be cut
+        IndexError: the model does not have a component.
+        ValueError: `kv` is not valid, or a layer cannot be cut into heads.
     """
     if kv not in ("group", "skip"):
         raise ValueError(f"expected kv 'group' or 'skip', found {kv!r}")
@@ -103,14 +105,14 @@ def pieces_of(
     heads, mlps = sorted(set(heads)), sorted(set(mlps))
     check_components([*heads, *mlps], shape.n_layers, shape.n_heads)
     layers, prefix = decoder_layers(hf_model)
-    found: set[Piece] = set()
+    pieces: set[Piece] = set()
     for head in heads:
-        found |= set(_head_pieces(layers, prefix, head, shape, kv))
+        pieces |= set(_head_pieces(layers, prefix, head, shape, kv))
     for mlp in mlps:
         name = f"{prefix}.{mlp.layer}.mlp"
         for part, weight in layers[mlp.layer].mlp.named_parameters():
-            found.add(Piece(f"{name}.{part}", 0, 0, weight.shape[0]))
-    return sorted(found)
+            pieces.add(Piece(f"{name}.{part}", 0, 0, weight.shape[0]))
+    return sorted(pieces)
 
 
 def _head_pieces(layers: Any, prefix: str, head: Head, shape: Shape, kv: str) -> list[Piece]:
@@ -134,14 +136,14 @@ def _range(index: int, shape: Shape) -> tuple[int, int]:
 
 def by_parameter(pieces: Iterable[Piece]) -> dict[str, list[Piece]]:
     """The pieces of each parameter, in order."""
-    found: dict[str, list[Piece]] = defaultdict(list)
+    by_name: dict[str, list[Piece]] = defaultdict(list)
     for piece in sorted(pieces):
-        found[piece.parameter].append(piece)
-    return dict(found)
+        by_name[piece.parameter].append(piece)
+    return dict(by_name)
 
 
 def n_elements(hf_model: Any, pieces: Iterable[Piece]) -> int:
-    """How many numbers the pieces hold."""
+    """The number of elements of all pieces."""
     weights = dict(hf_model.named_parameters())
     return sum(piece.of(weights[piece.parameter]).numel() for piece in pieces)
 
@@ -156,7 +158,7 @@ def read_pieces(hf_model: Any, pieces: Iterable[Piece]) -> dict[Piece, Tensor]:
 
 
 def write_pieces(hf_model: Any, values: dict[Piece, Tensor]) -> None:
-    """Put values in place, bit for bit. Raises ValueError where one has no place."""
+    """Write values into the model, bit for bit. Raises ValueError if a piece does not fit."""
     weights = dict(hf_model.named_parameters())
     for piece, value in values.items():
         weight = weights.get(piece.parameter)
@@ -177,10 +179,10 @@ def write_pieces(hf_model: Any, values: dict[Piece, Tensor]) -> None:
 
 
 def scales_of(hf_model: Any, pieces: Sequence[Piece]) -> dict[str, float]:
-    """H/h of each sliced parameter: how many of its rows or columns there are to each tuned one.
+    """The factor H/h of each sliced parameter: its rows or columns, divided by the tuned ones.
 
-    Of Q and O it is heads over chosen heads, of K and V key-value heads over tuned ones; 1 for what
-    is tuned whole.
+    For Q and O it is the number of heads divided by that of tuned heads, for K and V the same with
+    key-value heads. It is 1 for parameters that are tuned as a whole.
     """
     weights = dict(hf_model.named_parameters())
     return {
@@ -209,30 +211,30 @@ class _SlicedProduct(torch.autograd.Function):
         dim: int,
         scale: float,
     ) -> Tensor:
-        kept = x if dim == 0 else x.index_select(-1, index)
-        ctx.save_for_backward(kept, weight, index)
+        inputs = x if dim == 0 else x.index_select(-1, index)
+        ctx.save_for_backward(inputs, weight, index)
         ctx.dim, ctx.scale, ctx.dtype = dim, scale, part.dtype
         return functional.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        kept, weight, index = ctx.saved_tensors
+        inputs, weight, index = ctx.saved_tensors
         below = grad @ weight if ctx.needs_input_grad[0] else None
         of_rows = grad.index_select(-1, index) if ctx.dim == 0 else grad
         of_rows = of_rows.reshape(-1, of_rows.shape[-1])
-        part = (of_rows.T @ kept.reshape(-1, kept.shape[-1])).to(ctx.dtype) * ctx.scale
+        part = (of_rows.T @ inputs.reshape(-1, inputs.shape[-1])).to(ctx.dtype) * ctx.scale
         bias = of_rows.sum(0).to(ctx.dtype) * ctx.scale if ctx.needs_input_grad[4] else None
         return below, None, None, part, bias, None, None, None
 
 
 class SlicedLinear(nn.Module):
-    """Stands in for a Linear while it is trained; its weight keeps its name.
+    """Replaces a Linear during the training. Its weight keeps its name.
 
     Attributes:
-        weight: the frozen matrix with the slice in it, Float[out, in]
-        weight_slice: the leaf, Float[tuned, in] or Float[out, tuned]
-        bias_slice: of a tuned Q, K or V that has a bias, Float[tuned]
-        scale: what the slice's gradient is multiplied with
+        weight: the frozen matrix, which contains the slice, Float[out, in].
+        weight_slice: the trained parameter, Float[tuned, in] or Float[out, tuned].
+        bias_slice: the same of the bias of a tuned Q, K or V, Float[tuned].
+        scale: the factor of the slice's gradient.
     """
 
     index: Tensor
@@ -254,8 +256,8 @@ class SlicedLinear(nn.Module):
             self.bias_slice = nn.Parameter(linear.bias.detach()[index].to(dtype).clone())
 
     def write(self) -> None:
-        """Put the slice into the matrix, rounded to its dtype."""
-        # .data: backward keeps the matrix, and what is written again is what it already holds
+        """Write the slice into the matrix, rounded to its dtype."""
+        # .data: backward needs the matrix, and equal values are written again
         _write(self.weight.data, self.dim, self.index, self.weight_slice)
         if self.bias_slice is not None:
             _write(self.bias.data, 0, self.index, self.bias_slice)
@@ -274,7 +276,7 @@ class SlicedLinear(nn.Module):
 
 
 class WholeLinear(nn.Module):
-    """A Linear trained whole in a finer dtype than the model's, without a second copy of it."""
+    """A Linear that is trained as a whole in a finer dtype than the model's, without a copy."""
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
         super().__init__()
@@ -292,13 +294,15 @@ def _write(weight: Tensor, dim: int, index: Int[Tensor, "tuned"], part: Tensor) 
 
 
 def slice_model(hf_model: Any, pieces: list[Piece], *, dtype: torch.dtype) -> list[str]:
-    """Freeze the model and make the pieces parameters of their own, in place.
+    """Freeze the model in place, and make the pieces separate parameters.
 
     Args:
-        dtype: of the slices: float32, also where the model is bfloat16
+        hf_model: the Hugging Face model.
+        pieces: the pieces to train.
+        dtype: the dtype of the slices: float32, also if the model is bfloat16.
 
     Returns:
-        the names of the modules that stand in for others
+        The names of the modules that were replaced.
     """
     hf_model.requires_grad_(False)
     groups = by_parameter(pieces)
@@ -334,7 +338,7 @@ def _is_whole(pieces: list[Piece], weight: Tensor) -> bool:
 
 
 def merge_slices(hf_model: Any, replaced: list[str]) -> None:
-    """Undo `slice_model`, the trained values in place: the model is a plain one again."""
+    """Undo `slice_model`, and keep the trained values: the model is a plain one again."""
     for name in replaced:
         module: Any = hf_model.get_submodule(name)
         if isinstance(module, SlicedLinear):

@@ -1,4 +1,4 @@
-"""The base of a tuning and what tuning gives: deltas, results, effects before and after."""
+"""The base model of a tuning, and the results: deltas, outcomes, effects before and after."""
 
 import copy
 import json
@@ -36,11 +36,15 @@ def load_base(
     """The model, its tokenizer and its name.
 
     Args:
-        source: as `load_model` takes it; `(hf_model, tokenizer)` is copied, and stays as it is
-        dtype: such as "float32"; None: a model in memory keeps its own
+        source: as in `load_model`; `(hf_model, tokenizer)` is copied and does not change.
+        dtype: such as "float32"; None: a model in memory keeps its dtype.
+        device: the device; None: the model is not moved.
+        attention: Transformers' name of the attention kernel.
 
     Raises:
-        as `find_checkpoint`; ValueError: a quantised model; TypeError: a loaded bridge
+        FileNotFoundError, PermissionError, ConnectionError: as in `find_checkpoint`.
+        ValueError: the same, or the model is quantised.
+        TypeError: the model is a loaded bridge.
     """
     if hasattr(source, "bridge"):
         raise TypeError(
@@ -82,19 +86,20 @@ FORMAT, VERSION = "arith_lens delta", 1
 
 @dataclass(frozen=True, eq=False)
 class Delta:
-    """Values of some slices, and the base they replace those of."""
+    """The tuned values of some slices, and the base model that they belong to."""
 
     base: str
-    """What the base was called: `reference`, a directory or a hub id."""
+    """The name of the base model: `reference`, a directory or a hub id."""
     base_hash: str
-    """`weights_hash` of the base in the dtype that it was tuned in."""
+    """`weights_hash` of the base model in the dtype in which it was tuned."""
     dtype: str
-    """That dtype, such as "float32"."""
+    """This dtype, such as "float32"."""
     heads: tuple[Head, ...]
+    """The tuned heads."""
     mlps: tuple[Mlp, ...]
-    """Heads and MLPs: what was tuned."""
+    """The tuned MLPs."""
     values: Mapping[Piece, Tensor]
-    """By piece, in the base's dtype."""
+    """The tuned values by piece, in the base model's dtype."""
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file."""
@@ -112,10 +117,13 @@ class Delta:
         return Path(path)
 
     def apply(self, hf_model: Any) -> "Delta":
-        """Put the slices into the base, in place; returns what was there, to `apply` for a revert.
+        """Write the slices into the base model, in place.
+
+        Returns:
+            A delta with the previous values. Apply it to undo the change.
 
         Raises:
-            ValueError: another base
+            ValueError: `hf_model` is not the base model.
         """
         current_hash = weights_hash(hf_model)
         if current_hash != self.base_hash:
@@ -129,10 +137,11 @@ class Delta:
         return replace(self, values=before, base_hash=weights_hash(hf_model))
 
     def model(self, base: Any = None, *, device: str | None = None) -> tuple[Any, Any]:
-        """`(hf_model, tokenizer)` of the tuned model, as `load_model` and `fine_tune` take it.
+        """`(hf_model, tokenizer)` of the tuned model, for `load_model` and `fine_tune`.
 
         Args:
-            base: where the base is now; where it was if not given
+            base: the base model as in `load_model`; None: the name in this delta.
+            device: the device; None: the model is not moved.
         """
         hf_model, tokenizer, name = load_base(base or self.base, dtype=self.dtype, device=device)
         self.apply(hf_model)
@@ -151,7 +160,8 @@ def load_delta(path: str | Path) -> Delta:
     """Read a delta file.
 
     Raises:
-        FileNotFoundError, ValueError: no file, another kind of file, or another version's
+        FileNotFoundError: the file does not exist.
+        ValueError: it is of another kind or of another version.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"expected a delta file, found none at {path}")
@@ -190,7 +200,7 @@ def combine(a: Delta, b: Delta) -> Delta:
     """Both deltas as one.
 
     Raises:
-        ValueError: two bases, or slices that both hold; names the components
+        ValueError: the base models differ, or both have a slice. The message names the components.
     """
     if a.base_hash != b.base_hash:
         raise ValueError(
@@ -219,15 +229,16 @@ FILE, DELTA, CHECKPOINT = "tuning.json", "delta.safetensors", "checkpoint"
 
 @dataclass(frozen=True)
 class Untouched:
-    """Whether what was not to be trained is as it was, bit for bit.
-
-    `identical`: with the slices' first values put back, the tuned model has the base's hash.
-    """
+    """Proof that the weights which were not trained are unchanged, bit for bit."""
 
     n_untouched: int
+    """The number of weights that were not trained."""
     n_tuned: int
-    n_changed: int  # of the tuned ones
+    """The number of weights that were trained."""
+    n_changed: int
+    """The number of trained weights that changed."""
     identical: bool
+    """Whether the tuned model has the base's hash after the slices' first values are restored."""
 
     def __str__(self) -> str:
         verdict = "bit-identical to the base" if self.identical else "NOT identical to the base"
@@ -239,7 +250,7 @@ class Untouched:
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The outcome of `fine_tune`; `output/tuning.json` holds the same."""
+    """The outcome of `fine_tune`, as in `output/tuning.json`."""
 
     method: str
     base: str
@@ -251,30 +262,33 @@ class TuningResult:
     """Heads and MLPs that were trained, such as `12.22` and `MLP 12`. With method `random`: those
     that were drawn."""
     n_tuned: int
+    """The number of trained parameters."""
     n_parameters: int
-    """How many numbers were trained, and how many the model has."""
+    """The number of the model's parameters."""
     lora_rank: int | None
     settings: dict[str, Any]
     losses: tuple[tuple[int, int | float], ...]
-    """(step, mean loss of an answer token over the steps since the last)."""
+    """(step, mean loss per answer token since the previous entry)."""
     seconds: int | float
+    """The time of this process' training, without loading the model and saving the result."""
     samples_per_second: int | float
-    """Of this process' training, without loading and saving the result."""
+    """The examples per second of this process' training."""
     untouched: Untouched | None
-    """None for full and LoRA, which touch all."""
+    """Proof of what did not change; None for full and LoRA."""
     output: str
-    """The folder."""
+    """The output folder."""
 
     @property
     def delta(self) -> Delta:
-        """The tuned slices. Raises FileNotFoundError for full and LoRA, which have none."""
+        """The tuned slices. Raises FileNotFoundError for full and LoRA, which have no delta."""
         return load_delta(Path(self.output) / DELTA)
 
     def model(self, base: Any = None) -> tuple[Any, Any]:
         """`(hf_model, tokenizer)` of the tuned model: `load_model(result.model())`.
 
         Args:
-            base: where the base is now, for a delta; needed where it was a model in memory
+            base: the base model of a delta, as in `load_model`. It is required if the base was a
+                model in memory.
         """
         if (Path(self.output) / DELTA).is_file():
             return self.delta.model(base)
@@ -282,7 +296,7 @@ class TuningResult:
         return hf_model, tokenizer
 
     def save(self) -> None:
-        """Write `tuning.json` into the output folder, at once."""
+        """Write `tuning.json` into the output folder, atomically."""
         path = Path(self.output) / FILE
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
@@ -290,7 +304,7 @@ class TuningResult:
 
     @classmethod
     def load(cls, output: str | Path) -> "TuningResult":
-        """Read a finished tuning back. Raises FileNotFoundError where none is finished."""
+        """Read a finished tuning. Raises FileNotFoundError if there is none."""
         path = Path(output) / FILE
         if not path.is_file():
             raise FileNotFoundError(f"expected a finished tuning in {output}, found no {FILE}")
@@ -307,13 +321,14 @@ def effects_before_after(
     """`path_patch` on the base and on the tuned model, one after the other.
 
     Args:
-        tuned: a TuningResult, a Delta, or a checkpoint as `load_model` takes it
-        base: what to load as the base, needed where it was a model in memory, and beside a
-            checkpoint, which does not say what it was tuned from
-        options: of `path_patch`
+        tuned: a TuningResult, a Delta, or a checkpoint as in `load_model`.
+        pairs: the prompts and their answers.
+        base: the base model. It is required if it was a model in memory, and for a checkpoint,
+            which does not name its base.
+        options: further arguments of `path_patch`.
 
     Raises:
-        ValueError: a checkpoint without a base, or a base that is not what was tuned
+        ValueError: a checkpoint is given without a base, or the base is not the one that was tuned.
     """
     knows_base = isinstance(tuned, TuningResult | Delta)
     if base is None and not knows_base:

@@ -1,8 +1,8 @@
-"""The Trainer of `transformers`, with what precise fine-tuning needs of it.
+"""The Trainer of `transformers`, adapted to precise fine-tuning.
 
-Checkpoints hold the trained parameters only. A checkpoint is used once its `trainer_state.json`,
-which is written last, can be read: a process that was killed while it wrote a checkpoint resumes
-from the one before.
+Checkpoints contain the trained parameters only. A checkpoint is used only if its
+`trainer_state.json`, which is written last, can be read. So a process that was killed while it
+wrote a checkpoint continues from the previous one.
 """
 
 import json
@@ -19,20 +19,20 @@ from arith_lens.fine_tuning.methods import Prepared, Settings
 
 
 def n_processes() -> int:
-    """How many train together."""
+    """The number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_sharded() -> bool:
-    """Whether `accelerate launch --use_fsdp` asked to shard the parameters over the processes."""
+    """Whether `accelerate launch --use_fsdp` shards the parameters over the processes."""
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
 
 
 def refuse_sharded(method: str, device: str) -> None:
-    """Raise ValueError for FSDP but with full fine-tuning: slices are written into whole matrices.
+    """Raise ValueError for FSDP unless it is full fine-tuning on a GPU.
 
-    The others need gradients and optimizer state of a few percent of the weights. Without a GPU
-    accelerate would leave `--use_fsdp` aside and say nothing.
+    Other methods write slices into whole matrices, and need gradients and optimizer state for a few
+    percent of the weights only. Without a GPU, accelerate ignores `--use_fsdp` without a message.
     """
     if is_sharded() and method != "full":
         raise ValueError(
@@ -47,7 +47,7 @@ def refuse_sharded(method: str, device: str) -> None:
 
 
 def whole_state(trainer: Any) -> dict[str, Any] | None:
-    """The tuned weights gathered by the first of all processes; None where each has them whole."""
+    """The tuned weights, gathered by the first process; None if every process has all of them."""
     if not trainer.is_fsdp_enabled:
         return None
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -68,7 +68,7 @@ def train(
     device: str | None,
     progress: bool,
 ) -> Any:
-    """Train, from the last whole checkpoint in `folder` where there is one; returns the Trainer."""
+    """Train, from the last complete checkpoint in `folder` if there is one. Returns the Trainer."""
     trainer = trainer_for(prepared, examples, settings, folder, device=device, progress=progress)
     checkpoint = last_checkpoint(folder)
     trainer.outcome = trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
@@ -97,7 +97,7 @@ def trainer_for(
         train_dataset=examples,
         data_collator=collate,
     )
-    trainer.remove_callback(PrinterCallback)  # without a bar it would print
+    trainer.remove_callback(PrinterCallback)  # it prints if there is no bar
     trainer.rates = prepared.rates or {}
     n_silent = len(examples) - len(lengths)
     trainer.sampler = ByLength(lengths, settings.batch_size, settings.seed, n_silent)
@@ -105,7 +105,7 @@ def trainer_for(
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that was written to its end; None where there is none."""
+    """The newest complete checkpoint; None if there is none."""
     complete = [path for path in folder.glob("checkpoint-*") if _is_whole(path)]
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
@@ -160,7 +160,7 @@ def _arguments(
 
 
 def _recomputing(settings: Settings) -> dict[str, Any]:
-    """Gradient checkpointing under the name that this Transformers has for it."""
+    """The argument for gradient checkpointing in this version of Transformers."""
     from transformers import TrainingArguments
 
     if not settings.gradient_checkpointing:
@@ -199,7 +199,7 @@ def _trainer_class() -> Any:
             save_file(gathered or trained_of(self.model), to / WEIGHTS)
 
         def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-            if self.is_fsdp_enabled:  # it keeps shards of its own beside the weights
+            if self.is_fsdp_enabled:  # FSDP stores its own shards beside the weights
                 super()._load_from_checkpoint(resume_from_checkpoint, model)
                 return
             saved = load_file(Path(resume_from_checkpoint) / WEIGHTS)
@@ -230,7 +230,7 @@ def _trained_parameters(model: Any) -> dict[str, Any]:
 
 
 def _split_groups(optimizer: Any, names: dict[str, Any], rates: dict[str, float]) -> None:
-    """Give each factor of the rate a group of its own; the schedule reads the groups' rates."""
+    """Make one parameter group per factor of the rate. The schedule uses the groups' rates."""
     factor = {id(weight): rates.get(name, 1.0) for name, weight in names.items()}
     groups = list(optimizer.param_groups)
     optimizer.param_groups.clear()

@@ -1,4 +1,4 @@
-"""`fine_tune`: check the question, train, prove what did not change, write what did."""
+"""`fine_tune`: check the settings, train, prove what did not change, write what changed."""
 
 import json
 import math
@@ -51,33 +51,37 @@ def fine_tune(
     progress: bool = True,
     **settings: Any,
 ) -> TuningResult:
-    """Tune a model on answers, in whole or in chosen components (paper, Algorithm 2).
+    """Tune a whole model or chosen components on answers (paper, section 4.3, Algorithm 2).
 
-    Called again with the same arguments and `output`, it goes on where it was stopped, to the same
-    weights (bit for bit on one CPU thread), or hands back what is finished.
+    If it is called again with the same arguments and `output`, it continues a stopped tuning, with
+    the same weights (bit for bit on one CPU thread), or returns the finished result.
 
     Args:
-        source: a name, directory or hub id, as `load_model` takes it; `(hf_model, tokenizer)` is
-            copied and stays as it is
-        dataset: rows with `prompt` and `answer`: mappings, a `datasets.Dataset`, a JSONL path. The
-            answer follows the prompt directly; loss is on its tokens and EOS alone
-        method: `"precise"`: the heads' slices of W_Q, W_K, W_V, W_O and whole MLPs; `"random"`: as
-            many components drawn outside them; `"lora"`: adapters of as many parameters, in every
-            layer's attention (and MLPs where `mlps` are given); `"full"`: everything
-        heads, mlps: what to tune, or to set others against; none for `"full"`
-        output: a folder, for the delta (precise, random) or checkpoint, and `tuning.json`
-        checkpoint: write a plain Hugging Face checkpoint beside the delta too
-        device: None: the GPU if there is one
+        source: a name, directory or hub id, as in `load_model`; or `(hf_model, tokenizer)`, which
+            is copied and does not change.
+        dataset: rows with `prompt` and `answer`: mappings, a `datasets.Dataset`, or the path of a
+            JSONL file. The answer follows the prompt directly. The loss is on the tokens of the
+            answer and EOS alone.
+        method: `"precise"`: the heads' slices of W_Q, W_K, W_V, W_O, and whole MLPs. `"random"`:
+            the same number of components, drawn from all others. `"lora"`: adapters with as many
+            parameters, in every layer's attention (and MLPs if `mlps` are given). `"full"`:
+            everything.
+        heads, mlps: the components to tune (or, for `"random"` and `"lora"`, to compare with). None
+            for `"full"`.
+        output: the folder for the delta (precise, random) or checkpoint, and `tuning.json`.
+        checkpoint: whether to also write a plain Hugging Face checkpoint beside the delta.
+        device: the device; None: the GPU if there is one.
+        progress: whether to show a progress bar.
         settings: see `Settings`: learning_rate, batch_size, micro_batch, epochs, warmup,
             weight_decay, rescale, kv, seed, bf16, gradient_checkpointing, ...
 
     Raises:
-        TypeError: a setting that there is not, a dataset of no rows, a loaded bridge
-        ValueError: no or unfit rows, a method without its components, heads with "full", a
-            quantised model, an architecture whose heads cannot be cut, an output folder that holds
-            another tuning
-        IndexError: components that the model has not
-        FloatingPointError: the loss became NaN or infinite
+        TypeError: a setting does not exist, the dataset has no rows, or the model is a loaded
+            bridge.
+        ValueError: rows are missing or not valid, a method lacks its components or "full" has some,
+            the model is quantised, its heads cannot be cut, or the folder has another tuning.
+        IndexError: the model does not have a component.
+        FloatingPointError: the loss became NaN or infinite.
     """
     chosen, blocks = sorted(set(as_heads(heads))), sorted(set(as_mlps(mlps)))
     options = Settings.of(settings)
@@ -88,7 +92,7 @@ def fine_tune(
     hf_model, tokenizer, base = load_base(
         source,
         dtype=_dtype(source, method, options),
-        device=None if is_sharded() else device,  # else each process would hold it whole
+        device=None if is_sharded() else device,  # else each process would hold the whole model
         attention=options.attention,
     )
     length = options.max_length or getattr(hf_model.config, "max_position_embeddings", None)
@@ -116,7 +120,7 @@ def fine_tune(
 
 @dataclass(frozen=True)
 class _Plain:
-    """What is tuned, and what the result says of it."""
+    """The model to tune, and facts for the result."""
 
     hf_model: Any
     tokenizer: Any
@@ -135,7 +139,7 @@ def _tuned(
     checkpoint: bool,
     progress: bool,
 ) -> TuningResult:
-    """Train and write."""
+    """Train, check and write the result."""
     facts = plain.facts
     n_parameters = sum(weight.numel() for weight in plain.hf_model.parameters())
     prepared = prepare(plain.hf_model, facts["method"], plain.heads, plain.mlps, settings)
@@ -162,19 +166,19 @@ def _tuned(
         _write(folder, tuned, plain, prepared, checkpoint=checkpoint, weights=weights)
         result.save()
         shutil.rmtree(folder / STEPS, ignore_errors=True)
-    trainer.accelerator.wait_for_everyone()  # what the result names is there for all
+    trainer.accelerator.wait_for_everyone()  # until all files of the result exist
     return result
 
 
 def _dtype(source: Any, method: str, settings: Settings) -> str | None:
-    """The model's own while it is trained: only full fine-tuning keeps float32 under bf16."""
+    """The dtype during training. Under bf16, only full fine-tuning keeps float32."""
     if settings.bf16 and method != "full":
         return "bfloat16"
     return None if isinstance(source, tuple) else "float32"
 
 
 def _finished(folder: Path, facts: dict[str, Any]) -> bool:
-    """Whether this very tuning is done; notes the question where it is new."""
+    """Whether this tuning is finished. For a new one, its settings are written to the folder."""
     path = folder / QUESTION
     if path.is_file():
         previous = json.loads(path.read_text(encoding="utf-8"))
@@ -194,7 +198,7 @@ def _finished(folder: Path, facts: dict[str, Any]) -> bool:
 
 
 def _losses(trainer: Any) -> tuple[tuple[int, float], ...]:
-    """The loss as it was logged. Raises FloatingPointError where it is not finite."""
+    """The logged losses. Raises FloatingPointError if one is not finite."""
     losses = tuple(
         (int(entry["step"]), float(entry["loss"]))
         for entry in trainer.state.log_history
@@ -210,7 +214,7 @@ def _losses(trainer: Any) -> tuple[tuple[int, float], ...]:
 
 
 def _prove(tuned: Any, prepared: Prepared, base_hash: str, n_parameters: int) -> Untouched | None:
-    """Put the first values back, hash, and put the tuned ones in place again."""
+    """Write the first values back, hash the model, and write the tuned values again."""
     if not prepared.first:
         return None
     first = dict(prepared.first)

@@ -1,18 +1,18 @@
 """Interventions as values: each function returns a list of named hooks; lists compose with `+`.
 
-Hooks of one hook point run in the order of the list, each on what the one before left, so that
-where two touch one head the later wins. A hook never writes into the tensor it is given, holds no
-state, and knows no model: the same list works in `run_with_hooks`, `hooks()` and `generate`, on a
+Hooks at one hook point run in the order of the list, each on the result of the previous one. So if
+two change the same head, the later one wins. A hook never writes into its input, has no state, and
+knows no model: the same list works in `run_with_hooks`, `hooks()` and `generate`, on a
 `HookedModel` and on a bare TransformerBridge.
 
     freeze(model, reference, mlps=False) + patch_heads([sender], counterfactual, positions=-1)
 
 freezes every head, then lets one sender see the other prompt at END: the paper's path patching.
 
-Positions are the prompt's (`activations.Positions`). While generating with a cache, a step after
-the first holds one new token: hooks without positions (zero, scale, a source of one position, such
-as a mean) act on every step; hooks with positions belong to the prompt, and `HookedModel.generate`
-wants `hook_steps="prompt"` for them.
+Positions are those of the prompt (`activations.Positions`). In a generation with a cache, each step
+after the first has one new token. Hooks without positions (zero, scale, a source of one position
+such as a mean) act on every step. Hooks with positions act on the prompt, and
+`HookedModel.generate` needs `hook_steps="prompt"` for them.
 """
 
 from arith_lens.hooks.interventions import Ablation as Ablation

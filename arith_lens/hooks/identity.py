@@ -1,4 +1,4 @@
-"""Which interventions were these? A digest of hooks, so that a run knows its own again."""
+"""Digests of hooks, by which a run recognises interventions."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,10 @@ from arith_lens.components import NamedHook
 
 
 def hooks_digest(hooks: Iterable[NamedHook]) -> str | None:
-    """A SHA-256 of what the hooks are and hold; None for no hooks.
+    """A SHA-256 of the hooks and their contents; None for no hooks.
 
-    The hooks of this package are known again from process to process. Of any other callable nobody
-    can say what it does: its digest is never met again, so that nothing computed with it passes for
-    something else, and nothing can be resumed.
+    The hooks of this package have the same digest in every process. Nobody can tell what another
+    function computes, so its digest is always new: nothing computed with it is used again.
     """
     listed = list(hooks)
     if not listed:
@@ -38,7 +37,7 @@ def has_identity(hook: NamedHook) -> bool:
 
 
 def describe_hooks(hooks: Iterable[NamedHook]) -> list[str]:
-    """A line a hook, for people."""
+    """One line per hook, for people."""
     return [f"{name}: {function!r:.120}" for name, function in hooks]
 
 
@@ -57,7 +56,7 @@ def _feed(digest: Any, value: Any) -> None:
     elif isinstance(value, partial):
         _feed(digest, [value.func, value.args, value.keywords])
     elif is_dataclass(value) and _is_known(type(value)):
-        # what a field hides from print is the memory of a forward, not what the hook is
+        # fields that are not printed hold the state of one forward, not what the hook is
         _feed(digest, [getattr(value, field.name) for field in fields(value) if field.repr])
     elif isinstance(value, FunctionType) and _is_known(value):
         digest.update(f"{value.__module__}.{value.__qualname__}".encode())

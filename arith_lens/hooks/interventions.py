@@ -1,4 +1,4 @@
-"""Hooks that patch, ablate, scale and freeze components, and that copy what they put out."""
+"""Hooks that patch, ablate, scale and freeze components, and that copy their outputs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,23 +25,23 @@ from arith_lens.components import (
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """A hook that changes what some heads (or one MLP) put out at some positions only."""
+    """A hook that changes the output of some heads, or of one MLP, at some positions."""
 
     change: Callable[[Tensor], Tensor]
-    """From the activation to its replacement, of a shape that broadcasts."""
+    """A function from the activation to its replacement, of a shape that broadcasts."""
     heads: tuple[int, ...] | None = None
-    """Heads of the layer; None where the activation has no head axis, or for all heads."""
+    """Heads of the layer. None: all heads, or an activation without a head axis."""
     positions: Positions = None
-    """Where in the prompt."""
+    """The positions in the prompt."""
 
     @property
     def is_uniform(self) -> bool:
-        """Whether it does the same to every prompt and position."""
+        """Whether the hook acts on every prompt and position in the same way."""
         value = getattr(self.change, "keywords", {}).get("value")
         return self.positions is None and (value is None or value.shape[:2] == (1, 1))
 
     def __repr__(self) -> str:
-        """Without tensors: TransformerLens writes down each hook it adds, once a run."""
+        """Without tensors: TransformerLens writes every hook that it adds into a string."""
         return f"Edit(heads={self.heads})"
 
     def __call__(
@@ -55,7 +55,7 @@ class Edit:
 
 
 def heads_by_layer(heads: Heads) -> dict[int, tuple[int, ...]]:
-    """The indices of the heads of each layer. Raises TypeError for what is no head."""
+    """The indices of the heads of each layer. Raises TypeError if a value is no head."""
     layers: dict[int, list[int]] = defaultdict(list)
     for head in as_heads(heads):
         layers[head.layer].append(head.index)
@@ -63,14 +63,14 @@ def heads_by_layer(heads: Heads) -> dict[int, tuple[int, ...]]:
 
 
 def layers_of_mlps(mlps: Mlps) -> list[int]:
-    """The layers of the MLPs. Raises TypeError for what is no MLP, ValueError for one below 0."""
+    """The layers of the MLPs. Raises TypeError if a value is no MLP, ValueError below layer 0."""
     return [mlp.layer for mlp in as_mlps(mlps)]
 
 
 def replacement(
     source: Activations, name: str, ndim: int, heads: tuple[int, ...] = ()
 ) -> Callable[[Tensor], Tensor]:
-    """The change that puts `source[name]` in place, once its shape has been found right."""
+    """The change that replaces an activation by `source[name]`, after a check of its shape."""
     if not isinstance(source, Mapping):
         raise TypeError(
             f"expected activations by hook name, found {type(source).__name__}; record(model, "
@@ -128,20 +128,21 @@ def _head_mask(
 def patch_heads(
     heads: Heads, source: Activations, *, positions: Positions = None
 ) -> list[NamedHook]:
-    """Make `heads` output what they output in the run recorded in `source`.
+    """Replace the outputs of heads by those recorded in `source`.
 
-    Hook lists compose with `+`, and where two touch one head the later wins:
-    `patch_heads(every_head, reference) + patch_heads([sender], counterfactual)` freezes the heads,
-    then lets one sender see the other prompt.
+    Hook lists compose with `+`; if two change the same head, the later one wins.
+    `patch_heads(every_head, reference) + patch_heads([sender], counterfactual)` freezes all heads,
+    and then gives one sender its output of the other prompt.
 
     Args:
-        heads: the heads to patch; of one layer they share one hook
-        source: by hook name, z [#batch #pos n_heads d_head] or [n_heads d_head], for their layers
-        positions: where; `source` is read at the same positions unless it holds only one
+        heads: the heads to patch. Heads of one layer share one hook.
+        source: z by hook name, [#batch #pos n_heads d_head] or [n_heads d_head], for their layers.
+        positions: the positions to patch. `source` is read at the same positions unless it has only
+            one.
 
     Raises:
-        KeyError: `source` lacks a layer
-        IndexError: a head that `source` does not have
+        KeyError: `source` lacks a layer.
+        IndexError: `source` does not have a head.
     """
     return [
         (z_name(layer), Edit(replacement(source, z_name(layer), 4, indices), indices, positions))
@@ -150,10 +151,15 @@ def patch_heads(
 
 
 def patch_mlps(mlps: Mlps, source: Activations, *, positions: Positions = None) -> list[NamedHook]:
-    """Make `mlps` (or the MLPs of these layers) add what they added in the run in `source`.
+    """Replace what MLPs add to the residual stream by what is recorded in `source`.
 
-    `source` holds mlp_out [#batch #pos d_model] or [d_model] by hook name. Raises KeyError where it
-    lacks a layer.
+    Args:
+        mlps: the MLPs, or their layers.
+        source: mlp_out by hook name, [#batch #pos d_model] or [d_model].
+        positions: the positions to patch.
+
+    Raises:
+        KeyError: `source` lacks a layer.
     """
     return [
         (mlp_out_name(layer), Edit(replacement(source, mlp_out_name(layer), 3), None, positions))
@@ -169,14 +175,14 @@ def freeze(
     mlps: bool = True,
     positions: Positions = None,
 ) -> list[NamedHook]:
-    """Hold every head and every MLP of `layers` at the run in `source`.
+    """Freeze every head and every MLP of some layers at the run in `source`.
 
     Args:
-        layers: a model (all its layers), or the layers; a later list lifts some of them
-        source: z and mlp_out of these layers, by hook name
-        heads: hold the heads
-        mlps: hold the MLPs
-        positions: where
+        layers: a model (all its layers), or the layers. Hooks in a later list change some of them.
+        source: z and mlp_out of these layers, by hook name.
+        heads: whether to freeze the heads.
+        mlps: whether to freeze the MLPs.
+        positions: the positions to freeze.
     """
     chosen = layers_of_mlps(range(layers.cfg.n_layers) if hasattr(layers, "cfg") else layers)
     held = [z_name(layer) for layer in chosen if heads]
@@ -189,10 +195,15 @@ def freeze(
 def capture(
     names: Iterable[str], into: dict[str, Tensor], positions: Positions = None
 ) -> list[NamedHook]:
-    """Copy the activations called `names` into the dictionary `into`, at `positions` alone.
+    """Copy activations into the dictionary `into`, at some positions.
 
-    The one hook with an effect outside the model. Put last in a sum, it sees what the hooks before
-    it left; under `generate` each step overwrites the one before.
+    This is the only hook with an effect outside the model. At the end of a list it copies the
+    result of the hooks before it. Under `generate`, each step overwrites the previous one.
+
+    Args:
+        names: the hook names.
+        into: the dictionary that gets the copies, by hook name.
+        positions: the positions to copy.
     """
     return [
         (name, partial(keep_activation, name=name, into=into, positions=positions))
@@ -201,8 +212,8 @@ def capture(
 
 
 Ablation: TypeAlias = Literal["mean", "zero", "resample"]
-"""What stands in for a component's output: its mean over counterfactual prompts, nothing, or its
-output on another prompt drawn at random."""
+"""The replacement of a component's output: its mean over counterfactual prompts, zero, or its
+output on another prompt, drawn at random."""
 
 
 def ablate_heads(
@@ -213,22 +224,23 @@ def ablate_heads(
     positions: Positions = None,
     seed: int = 0,
 ) -> list[NamedHook]:
-    """Take `heads` out: knockout as in the paper's Section 4 (its choice: the mean).
+    """Knock out heads as in the paper's section 4 (which uses the mean).
 
     Args:
-        heads: the heads to take out
-        source: for `mean`, the means themselves (see `mean_activations`), [n_heads d_head] or
-            [1 #pos n_heads d_head], one for all prompts; for `resample`, a counterfactual run of
-            the same length, from whose rows one is drawn for each row; for `zero`, nothing
-        ablation: what stands in for the heads' output
-        positions: where; the paper's knockout spares BOS and padding: give a mask
-        seed: of the draw in `resample`
+        heads: the heads to knock out.
+        source: for `mean`, the means (see `mean_activations`), [n_heads d_head] or
+            [1 #pos n_heads d_head], the same for all prompts. For `resample`, a counterfactual run
+            of the same length; for each row, one of its rows is drawn. For `zero`, nothing.
+        ablation: the replacement of the heads' output.
+        positions: the positions to change. The paper's knockout does not change BOS and padding;
+            give a mask for that.
+        seed: the seed of the draw in `resample`.
 
     Raises:
-        ValueError: the ablation is unknown, its source is missing, or what is given for `mean`
-            holds several prompts. (A run of one prompt cannot be told from a mean.) Where each
-            prompt has a mean of its own, give the means, a row a prompt, to `patch_heads`.
-        KeyError, IndexError: as `patch_heads`
+        ValueError: the ablation is unknown, its source is missing, or the source for `mean` has
+            several prompts. (A run of one prompt cannot be told from a mean.) If each prompt has
+            its own mean, give the means, one row per prompt, to `patch_heads`.
+        KeyError, IndexError: as in `patch_heads`.
     """
     heads = as_heads(heads)
     if ablation == "zero":
@@ -245,7 +257,7 @@ def ablate_mlps(
     positions: Positions = None,
     seed: int = 0,
 ) -> list[NamedHook]:
-    """Take `mlps` out; arguments and errors as `ablate_heads`, with mlp_out in place of z."""
+    """Knock out MLPs. Arguments and errors as in `ablate_heads`, with mlp_out in place of z."""
     layers = layers_of_mlps(mlps)
     if ablation == "zero":
         return _change_mlps(layers, torch.zeros_like, positions)
@@ -254,12 +266,12 @@ def ablate_mlps(
 
 
 def scale_heads(heads: Heads, factor: float, *, positions: Positions = None) -> list[NamedHook]:
-    """Multiply what `heads` put out by `factor`: 0 silences, 1 changes nothing, 2 doubles."""
+    """Multiply the output of heads by `factor`: 0 removes it, 1 changes nothing, 2 doubles it."""
     return _change_heads(heads, partial(torch.mul, other=factor), positions)
 
 
 def scale_mlps(mlps: Mlps, factor: float, *, positions: Positions = None) -> list[NamedHook]:
-    """Multiply what `mlps` add to the residual stream by `factor`."""
+    """Multiply what MLPs add to the residual stream by `factor`."""
     return _change_mlps(mlps, partial(torch.mul, other=factor), positions)
 
 
@@ -281,7 +293,7 @@ def _change_mlps(
 def _stand_in(
     source: Activations | None, names: Sequence[str], ablation: str, seed: int
 ) -> Activations:
-    """What the components put out instead, by hook name."""
+    """The replacements of the components' outputs, by hook name."""
     if ablation not in ("mean", "resample"):
         raise ValueError(f"expected ablation 'mean', 'zero' or 'resample', found {ablation!r}")
     if source is None:
@@ -303,7 +315,7 @@ def _stand_in(
 
 
 def _refuse_runs(means: Activations, names: Sequence[str]) -> None:
-    """A run of several prompts would be patched as it is, unaveraged, and nobody would notice."""
+    """Raise ValueError for a run of several prompts, which would be patched without a mean."""
     for name in names:
         value = means.get(name) if isinstance(means, Mapping) else None
         if value is not None and value.ndim in (3, 4) and len(value) != 1:

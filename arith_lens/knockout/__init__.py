@@ -1,8 +1,8 @@
-"""Knockout: how often is the answer still right when components put out their mean instead?
+"""Knockout: how often is the answer still right if components are replaced by their mean?
 
-After the paper's sections 4.2 and 5.1 (Figures 3 and 4, Tables 3 and 4): the output of chosen heads
-and MLPs is replaced by its mean over counterfactual prompts, and accuracy is counted. Choices and
-limits are in `docs/knockout.md`.
+This follows the paper's sections 4.2 and 5.1 (Figures 3 and 4, Tables 3 and 4). The output of
+chosen heads and MLPs is replaced by its mean over counterfactual prompts, and the right answers are
+counted. Choices and limits are in `docs/knockout.md`.
 """
 
 from arith_lens.knockout.curves import KnockoutCurve as KnockoutCurve

@@ -31,10 +31,10 @@ class KnockoutCurve(HasUnits):
     top: Int[Tensor, "k pair rank"]
     """This, and the two fields above: as in `Outcomes`, for each k."""
     ks: tuple[int, ...]
-    """How many are out; 0, the baseline, is always among them. With pairs that were filtered for
-    right answers the baseline is 100% by that filter."""
+    """The numbers of components that are out. 0, the baseline, is always one of them. If the pairs
+    were filtered for right answers, the baseline is 100% by construction."""
     order: tuple[Component, ...]
-    """The components, the first to go first."""
+    """The components, in the order in which they are knocked out."""
     ablation: str
     positions: str
     means: str
@@ -43,11 +43,11 @@ class KnockoutCurve(HasUnits):
     problem: tuple[str, ...] | None = None
     computed: Bool[Tensor, "pair"] | None = None
     n_forwards: float = field(default=float("nan"))
-    """What it cost, in whole forwards of the pairs."""
+    """The cost, in whole forwards of the pairs."""
 
     @property
     def n_pairs(self) -> int:
-        """How many pairs were answered at each k."""
+        """The number of pairs."""
         return self.correct.shape[-1]
 
     def effects(self) -> Effects:
@@ -61,7 +61,7 @@ class KnockoutCurve(HasUnits):
         )
 
     def accuracy(self) -> Float[Tensor, "k"]:
-        """The share answered C at each k, templates weighed equally."""
+        """The share of pairs answered with C at each k. Templates have equal weight."""
         return self.effects().mean()[0]
 
     def mean_probability(self) -> Float[Tensor, "k"]:
@@ -69,7 +69,11 @@ class KnockoutCurve(HasUnits):
         return self.effects().mean()[1]
 
     def at(self, k: int) -> Outcomes:
-        """The outcomes with the first k out. Raises ValueError for a k that is not in `ks`."""
+        """The outcomes with the first k components out.
+
+        Raises:
+            ValueError: k is not in `ks`.
+        """
         if k not in self.ks:
             raise ValueError(f"expected k among {list(self.ks)}, found {k}; compute it with ks=")
         row = self.ks.index(k)
@@ -83,7 +87,11 @@ class KnockoutCurve(HasUnits):
         )
 
     def drop(self, k: int, *, level: float = 0.95) -> Drop:
-        """What the first k cost against the baseline, absolute and relative."""
+        """The loss from the baseline to k components out, absolute and relative.
+
+        Raises:
+            ValueError: k is not in `ks`.
+        """
         return drop(self.at(0), self.at(k), level=level)
 
     def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "KnockoutCurve":
@@ -99,7 +107,7 @@ class KnockoutCurve(HasUnits):
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """One row a k: the component that went last, and both measures with 95% intervals."""
+        """One row per k: the k-th component, and both measures with 95% intervals."""
         from pandas import DataFrame
 
         effects = self.effects()
@@ -114,7 +122,7 @@ class KnockoutCurve(HasUnits):
         return DataFrame(columns)
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same curve back."""
+        """The arrays for a file; `from_arrays` reads them."""
         tensors = {"top": self.top}
         if self.computed is not None:
             tensors["computed"] = self.computed
@@ -151,7 +159,7 @@ class KnockoutCurve(HasUnits):
         )
 
     def line(self, name: str, colour: str, *, measure: int = 0) -> "Line":
-        """Accuracy (or, `measure=1`, p(C)) in percent over k, with its 95% interval, to be drawn.
+        """Accuracy (with `measure=1`: p(C)) in percent over k, with its 95% interval, to draw.
 
         Args:
             name, colour: of the line (`#rrggbb`)
@@ -164,7 +172,7 @@ class KnockoutCurve(HasUnits):
         return Line(np.array(self.ks), mean, name, colour, low=low, high=high)
 
     def setting(self) -> str:
-        """How many pairs there are, and how components were knocked out, in words."""
+        """The number of pairs and the kind of knockout, in words."""
         return (
             f"{self.n_pairs} pairs, ablation {self.ablation}, positions {self.positions}, "
             f"means {self.means}"
@@ -211,7 +219,7 @@ _PAIR = ("template", "cluster", "problem", "computed")
 def range_line(
     curves: Sequence[KnockoutCurve], name: str, colour: str, *, measure: int = 0
 ) -> "Line":
-    """The mean over several orders with the same `ks`, in percent; the band holds all of them.
+    """The mean over several orders with the same `ks`, in percent. The band contains all of them.
 
     Args:
         name, colour: of the line (`#rrggbb`)
@@ -225,9 +233,9 @@ def range_line(
 
 
 def grouped_lines(curves: Mapping[str, KnockoutCurve], *, measure: int = 0) -> list["Line"]:
-    """One line per order; orders that differ in a number at the end share a line, `random` say.
+    """One line per order. Orders whose names differ only in a final number share one line.
 
-    Shared lines come first, in grey and blue, so that single orders lie on top of them.
+    Shared lines are first, in grey and blue, so that single orders are drawn above them.
     """
     from arith_lens import plotting
 
@@ -249,7 +257,7 @@ def grouped_lines(curves: Mapping[str, KnockoutCurve], *, measure: int = 0) -> l
 
 
 def chart(curves: Mapping[str, KnockoutCurve]) -> "Figure":
-    """Right answers and, right of them, the mean of p(C)."""
+    """A figure with two panels: right answers, and the mean of p(C)."""
     from arith_lens import plotting
 
     first = next(iter(curves.values()))
@@ -271,7 +279,7 @@ def chart(curves: Mapping[str, KnockoutCurve]) -> "Figure":
 
 @dataclass(frozen=True)
 class KnockoutCurves(Mapping[str, KnockoutCurve]):
-    """Curves by name, such as `effect`, `random 0`, `random 1`; a run keeps them as one result."""
+    """Curves by name, such as `effect`, `random 0`, `random 1`, stored as one result."""
 
     curves: Mapping[str, KnockoutCurve]
 
@@ -285,18 +293,18 @@ class KnockoutCurves(Mapping[str, KnockoutCurve]):
         return len(self.curves)
 
     def starting(self, prefix: str) -> list[KnockoutCurve]:
-        """The curves whose names start so, such as all `random` ones."""
+        """The curves whose names start with `prefix`, such as all `random` ones."""
         return [curve for name, curve in self.curves.items() if name.startswith(prefix)]
 
     def to_dataframe(self) -> "DataFrame":
-        """The curves' tables below one another, with a column `curve`."""
+        """The tables of all curves in one, with a column `curve`."""
         from pandas import concat
 
         tables = {name: curve.to_dataframe() for name, curve in self.curves.items()}
         return concat(tables, names=["curve"]).reset_index("curve").reset_index(drop=True)
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same curves back."""
+        """The arrays for a file; `from_arrays` reads them."""
         parts = {name: curve.to_arrays() for name, curve in self.curves.items()}
         return joined("knockout_curves", parts, header={"names": list(self.curves)})
 

@@ -1,4 +1,4 @@
-"""The knockout engine: pairs in shards, each shard under every variant."""
+"""The knockout engine: it runs the pairs in shards, and each shard under every variant."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,15 +33,15 @@ N_TOP = 5
 
 @dataclass(frozen=True, eq=False)
 class StackedEdit:
-    """A hook for a stack of states, each of which has other components out."""
+    """A hook for a stack of states. Each state has other components out."""
 
     where: Bool[Tensor, "state pair pos *slot"]
-    """What is replaced, and in which state."""
+    """What is replaced in each state."""
     value: Float[Tensor, "value_pair value_pos *rest"]
-    """By what, for every pair."""
+    """The replacement, for every pair."""
 
     def __repr__(self) -> str:
-        """Without tensors: TransformerLens writes down each hook it adds, once a run."""
+        """Without tensors: TransformerLens writes every hook that it adds into a string."""
         return f"StackedEdit({len(self.where)} states)"
 
     def __call__(
@@ -63,15 +63,17 @@ def run_variants(
     walk: TreeWalk | None = None,
     read: Callable[[Float[Tensor, "state pair d_vocab"]], Tensor] | None = None,
 ) -> Float[Tensor, "what variant pair"]:
-    """What the model answers at END under each variant.
+    """The model's answers at END under each variant.
 
     Args:
-        pairs: a shard, all of which is run at once
-        values: what stands in, by hook name [#pair #pos ...], for the hook names it is asked for
-        chosen: where
-        states_at_once: how many states of all the pairs go through the model together
-        walk: over these pairs, where they can be run fast; None: by hooks, which is general
-        read: what is made of the logits at END; None: `reading`
+        model: HookedModel or TransformerBridge.
+        pairs: a shard, which runs at once.
+        variants: the sets of components that are knocked out.
+        values: returns the replacements [#pair #pos ...] for a list of hook names.
+        chosen: the positions at which components are replaced.
+        states_at_once: the number of states of all pairs that go through the model together.
+        walk: the fast way to run these pairs; None: hooks, the general way.
+        read: the function of the logits at END; None: `reading`.
     """
     stages, ending = stages_of(variants, int(model.cfg.n_layers), int(model.cfg.n_heads))
     read = read or partial(reading, answer=pairs.answer)
@@ -109,7 +111,7 @@ def walk_agrees(
     chosen: Bool[Tensor, "pair pos"],
     walk: TreeWalk,
 ) -> bool:
-    """Whether a walk gives the logits that hooks give. Arguments as `run_variants`."""
+    """Whether a walk gives the same logits as hooks. Arguments as in `run_variants`."""
     common = (model, pairs, [variant], values, chosen, 1)
     found, expected = (run_variants(*common, way, _float_logits) for way in (walk, None))
     allowed = logit_tolerance(walk.inputs.stream.dtype)
@@ -125,9 +127,9 @@ def _float_logits(
 def reading(
     logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, "pair"]
 ) -> Float[Tensor, "what state pair"]:
-    """Whether top-1 is C, p(C) over the vocabulary, and the likeliest tokens, on the CPU.
+    """Whether the most likely token is C, p(C) over the vocabulary, and the most likely tokens.
 
-    In double precision, which holds token ids exactly.
+    The values are on the CPU in double precision, which holds token ids exactly.
     """
     target = answer.to(logits.device).expand(logits.shape[:2])[..., None]
     logprob = logits.float().log_softmax(-1)
@@ -143,7 +145,7 @@ def _hooks(
     values: Activations,
     chosen: Bool[Tensor, "pair pos"],
 ) -> list[NamedHook]:
-    """The hooks of one stage for a stack of states, each with its own components out."""
+    """The hooks of one stage for a stack of states. Each state has its own components out."""
     where = chosen[None, :, :, None]
     parts = {
         z_name(stage.start): (where & out[:, None, None, :-1])[..., None],
@@ -153,38 +155,41 @@ def _hooks(
 
 
 SHARD = 64
-"""Pairs that are run together, and kept together in a run."""
+"""The number of pairs that run together and are stored together."""
 TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32768}
-"""Tokens in one forward. On a CPU 6,900 were a quarter slower than 1,700, in one rough run."""
+"""The number of tokens in one forward. On a CPU, 6,900 were a quarter slower than 1,700 in one
+rough measurement."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Pairs that are run together, without common padding."""
+    """Pairs that run together, without common padding."""
 
     pairs: PromptPairs
     chosen: Bool[Tensor, "pair pos"]
+    """The positions at which components are replaced."""
     values: Callable[[list[str]], Activations]
-    """What stands in, by hook name."""
+    """A function that returns the replacements by hook name."""
     walk: TreeWalk | None
-    """The fast way to run them; None: by hooks."""
+    """The fast way to run the pairs; None: hooks."""
 
     @property
     def n_rows(self) -> int:
-        """How many rows a layer computes for each state."""
+        """The number of rows that a layer computes for each state."""
         return len(self.walk.tree.pos) if self.walk else self.pairs.reference.numel()
 
 
 @dataclass(frozen=True)
 class KnockoutEngine:
-    """One model, some pairs, and what stands in: ready for any set of the named components."""
+    """One model, some pairs and their replacements. It runs any set of the named components."""
 
     model: HookedLike
     pairs: PromptPairs
     replacements: Replacements
     chosen: Bool[Tensor, "pair pos"]
+    """The positions at which components are replaced."""
     layers: Sequence[PlainLayer] | None = None
-    """The model's plain layers, where they compute the same; None: it is run with hooks."""
+    """The model's plain layers, if they compute the same as hooks; None: hooks are used."""
 
     def __call__(
         self,
@@ -194,14 +199,16 @@ class KnockoutEngine:
         progress: bool = True,
         **part: Any,
     ) -> Float[Tensor, "what variant pair"]:
-        """The `variants.reading` of every variant and pair.
+        """The `reading` of every variant and pair.
 
         Args:
-            slot: keeps shards as they finish; None: nothing is kept.
-            part: which part of the slot's result these variants are.
+            variants: the sets of components that are knocked out.
+            slot: stores finished shards; None: nothing is stored.
+            progress: whether to show a progress bar.
+            part: names the part of the slot's result that these variants are.
 
         Raises:
-            FloatingPointError: the model's logits are not finite; no such shard is kept.
+            FloatingPointError: the model's logits are not finite; such a shard is not stored.
         """
         fitting = self._fitting(variants)
         like_lengths = torch.argsort(self.pairs.lengths, stable=True)  # together
@@ -223,11 +230,11 @@ class KnockoutEngine:
         return done
 
     def forwards(self, variants: Sequence[Variant]) -> float:
-        """What the variants cost, in whole forwards of the pairs."""
+        """The cost of the variants, in whole forwards of the pairs."""
         return n_forwards(variants, int(self.model.cfg.n_layers), int(self.model.cfg.n_heads))
 
     def _refuse(self, rows: Tensor) -> NoReturn:
-        """Name the layer where the model itself is not finite, or else blame the knockout."""
+        """Raise an error that names the layer in which the model is not finite, or the knockout."""
         batch = narrowed(self.pairs[rows])
         require_finite(self.model, batch.reference, attention_mask=batch.attention_mask)
         raise FloatingPointError(
@@ -243,7 +250,7 @@ class KnockoutEngine:
 
         def compute(part: slice) -> Tensor:
             shard = self.shard(rows[part])
-            # of the whole shard, so that halving it for want of memory halves what is run at once
+            # by the size of the whole shard: if it is halved, half as much runs at once
             n_rows = shard.n_rows * len(rows) / len(shard.pairs)
             states_at_once = max(1, int(budget / n_rows))
             settings = (shard.values, shard.chosen, states_at_once, shard.walk)
@@ -252,7 +259,7 @@ class KnockoutEngine:
         return compute
 
     def shard(self, rows: Int[Tensor, "row"]) -> "Shard":
-        """Some of the pairs, ready to be run."""
+        """Some of the pairs, as a shard."""
         pairs = narrowed(self.pairs[rows])
         chosen = self.chosen[rows][:, -pairs.reference.shape[1] :]
 
@@ -266,7 +273,7 @@ class KnockoutEngine:
         return Shard(pairs, chosen, values, walk)
 
     def _fitting(self, variants: Sequence[Variant]) -> int:
-        """How many pairs' states, of all variants, half of the free memory holds."""
+        """The number of pairs whose states of all variants fit in half of the free memory."""
         cfg = self.model.cfg
         n_states = 2 * (len({frozenset(variant) for variant in variants}) + 1)  # below and above
         bytes_of_one = n_states * int(self.pairs.lengths.max()) * int(cfg.d_model) * 4
@@ -283,7 +290,7 @@ def engine_of(
     means: Means,
     seed: int,
 ) -> KnockoutEngine:
-    """The engine for knocking out any of `components`. Errors as `knock_out`."""
+    """The engine for knocking out any of `components`. Raises the errors of `knock_out`."""
     checked = checked_components(model, components)
     if not len(pairs):
         raise ValueError("expected pairs to knock out on, found none")
@@ -297,7 +304,7 @@ def engine_of(
 
 
 def _agrees(engine: KnockoutEngine, variant: Variant) -> bool:
-    """Whether plain layers give a longest and a shortest pair the logits that hooks give them."""
+    """Whether plain layers and hooks give the same logits for a longest and a shortest pair."""
     lengths = engine.pairs.lengths
     shard = engine.shard(torch.stack([lengths.argmax(), lengths.argmin()]).unique())
     if shard.walk is None:
@@ -307,7 +314,13 @@ def _agrees(engine: KnockoutEngine, variant: Variant) -> bool:
 
 
 def checked_components(model: HookedLike, components: Components) -> tuple[Component, ...]:
-    """The components in order. Raises TypeError, IndexError or ValueError (one given twice)."""
+    """The components in the same order.
+
+    Raises:
+        TypeError: a value does not name a component.
+        IndexError: the model does not have a component.
+        ValueError: a component is given twice.
+    """
     checked = tuple(as_components(components))
     check_components(checked, int(model.cfg.n_layers), int(model.cfg.n_heads))
     if len({*checked}) != len(checked):

@@ -19,10 +19,10 @@ TOKENS_NAME = "embed.hook_in"
 
 @dataclass(eq=False)
 class BosWatch:
-    """Remembers where the tokens of the running forward are BOS; the hooks beside it read it.
+    """A hook that stores the positions of BOS in the running forward, for the other hooks.
 
-    The one hook of this package with a memory, and for a forward only: positions differ from batch
-    to batch, and a step of a generation with a cache sees the new token alone.
+    It is the only hook of this package with a state, which lasts for one forward. Positions differ
+    from batch to batch, and a step of a generation with a cache has the new token only.
     """
 
     bos: int | None
@@ -34,13 +34,13 @@ class BosWatch:
 
 @dataclass(frozen=True, eq=False)
 class ExceptBos:
-    """An edit at every position but those that `watch` saw to be BOS."""
+    """An edit at every position except those of BOS, which `watch` has stored."""
 
     edit: Edit
     watch: BosWatch
 
     def __repr__(self) -> str:
-        """Without tensors, as `Edit`."""
+        """Without tensors, like `Edit`."""
         return f"ExceptBos({self.edit})"
 
     def __call__(
@@ -66,21 +66,23 @@ def knockout_hooks(
     ablation: str = "mean",
     positions: str = "all",
 ) -> list[NamedHook]:
-    """Hooks that knock `components` out on any text, batch and length, for evaluation too.
+    """Hooks that knock out components on any text, batch and length, and during evaluation.
 
-    They find BOS in each forward themselves, by the tokenizer's id, and spare it. Padding needs no
-    sparing: nothing reads it, so that what stands there does not matter. Under `generate` every new
-    token counts, with a cache or without. Pass the whole list: the first hook serves the others.
+    In each forward they find BOS by the tokenizer's id, and do not change it. They may change
+    padding, which nothing reads. Under `generate` they act on every new token, with or without a
+    cache. Always pass the whole list, because the first hook serves the others.
 
     Args:
-        means: one vector a component by hook name, from `counterfactual_means`, for `"mean"`
-        ablation: `"mean"` or `"zero"`
-        positions: `"all"`; or `"end"`: END of the prompt, for `hook_steps="prompt"` in `generate`
+        model: HookedModel or TransformerBridge.
+        components: the heads and MLPs to knock out.
+        means: one vector per component by hook name, from `counterfactual_means`, for `"mean"`.
+        ablation: `"mean"` or `"zero"`.
+        positions: `"all"`; or `"end"`: END of the prompt, for `hook_steps="prompt"` in `generate`.
 
     Raises:
-        ValueError: `"resample"`, or means that have positions: aligned prompts need `knock_out`;
-            means are missing
-        TypeError, IndexError, KeyError: as `knock_out`
+        ValueError: `"resample"` or means with positions, which need aligned prompts (use
+            `knock_out`); or means are missing.
+        TypeError, IndexError, KeyError: as in `knock_out`.
     """
     chosen = checked_components(model, components)
     if ablation not in ("mean", "zero"):

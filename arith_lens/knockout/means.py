@@ -1,6 +1,6 @@
 """What replaces the output of a component, and at which tokens.
 
-The replacement is a mean over counterfactual prompts, zero, or the output on another prompt. Where
+The replacement is a mean over counterfactual prompts, zero, or the output on another prompt. If
 pairs have templates, there is one mean per template and position: prompts of one template, length
 and layout are aligned. For other text there is one vector per component.
 """
@@ -29,10 +29,10 @@ from arith_lens.pairs import PromptPairs
 
 
 def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair pos"]:
-    """Every token but padding and BOS. BOS is the tokenizer's, where a prompt begins with it.
+    """Every token but padding and BOS (if a prompt begins with the tokenizer's BOS).
 
-    At BOS heads put out something of their own, large and the same in every prompt, so that it
-    belongs neither into a mean nor under a knockout.
+    At BOS heads have an output that is large and the same in every prompt. So BOS is neither part
+    of a mean nor knocked out.
     """
     mask = pairs.attention_mask
     bos = getattr(tokenizer, "bos_token_id", None)
@@ -45,7 +45,11 @@ def tokens_that_count(pairs: PromptPairs, tokenizer: Any) -> Bool[Tensor, "pair 
 def chosen_positions(
     pairs: PromptPairs, positions: str, tokenizer: Any
 ) -> Bool[Tensor, "pair pos"]:
-    """Where components are knocked out. Raises ValueError for other words than `all` and `end`."""
+    """The positions at which components are knocked out.
+
+    Raises:
+        ValueError: `positions` is neither `all` nor `end`.
+    """
     if positions == "all":
         return tokens_that_count(pairs, tokenizer)
     if positions != "end":
@@ -56,10 +60,10 @@ def chosen_positions(
 
 
 def aligned_groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
-    """A number for each group of pairs whose tokens stand for the same thing, column by column.
+    """For each pair, the number of its group of aligned pairs.
 
-    Aligned are prompts of one template and one length whose roles, where they are known, stand at
-    the same columns: "3 plus 15" and "13 plus 5" are not.
+    Prompts are aligned if they have the same template, the same length and, if roles are known, the
+    same columns of roles. "3 plus 15" and "13 plus 5" are not aligned.
     """
     layouts = pairs.lengths[:, None]
     if pairs.spans is not None:
@@ -71,31 +75,39 @@ def aligned_groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
 
 
 Means: TypeAlias = Literal["template", "vector"] | Activations | None
-"""`template`: one a template and position; `vector`: one a component; or vectors by hook name,
-such as `counterfactual_means` gives; None: `template` where pairs have templates, else `vector`."""
+"""`template`: one mean per template and position; `vector`: one per component; or vectors by hook
+name, from `counterfactual_means`. None: `template` if pairs have templates, else `vector`."""
 
 BATCH = 64
 
 
 @dataclass(frozen=True)
 class Replacements:
-    """What knocked-out components put out instead, for any of the pairs."""
+    """The replacements of the outputs of knocked-out components, for any of the pairs."""
 
     kind: str
-    """`template`, `vector`, `given`, `zero`, `resample`; `none` where nothing is out."""
+    """`template`, `vector`, `given`, `zero`, `resample`; `none` if nothing is out."""
     values: Activations
-    """By hook name [group pos ...], columns aligned at END; none for `zero`, `resample`."""
+    """By hook name [group pos ...], with columns aligned at END; none for `zero`, `resample`."""
     group: Int[Tensor, "pair"]
-    """The row of `values` that a pair takes."""
+    """The row of `values` for each pair."""
     donor: Int[Tensor, "pair"] | None = None
-    """For `resample`, the pair whose counterfactual run stands in."""
+    """For `resample`: the pair whose counterfactual run gives the replacement."""
 
     def of(
         self, model: HookedLike, pairs: PromptPairs, rows: Int[Tensor, "row"], names: list[str]
     ) -> Activations:
-        """By hook name, [row pos ...] (or 1 where all are alike), for some of the pairs.
+        """The replacements for some of the pairs, by hook name.
 
-        `pairs` are all of them; the columns are those of the rows without common padding.
+        Args:
+            model: the model, which runs for `resample`.
+            pairs: all pairs.
+            rows: the pairs to use.
+            names: the hook names.
+
+        Returns:
+            By hook name [row pos ...], with dimensions of size 1 where all are equal. The columns
+            are those of the rows without common padding.
         """
         if self.kind == "zero":
             return {name: torch.zeros(1, 1, 1, *[1] * name.endswith("hook_z")) for name in names}
@@ -142,7 +154,7 @@ def replacements(
     means: Means,
     seed: int,
 ) -> Replacements:
-    """What stands in for the components, ready for use. Errors as `knock_out`."""
+    """The replacements for some components. Raises the errors of `knock_out`."""
     if ablation not in ("mean", "zero", "resample"):
         raise ValueError(f"expected ablation 'mean', 'zero' or 'resample', found {ablation!r}")
     if ablation != "mean" and means is not None:
@@ -172,13 +184,14 @@ def replacements(
 def counterfactual_means(
     model: HookedLike, pairs: PromptPairs, components: Iterable[Component] | None = None
 ) -> dict[str, Tensor]:
-    """One vector a component: its mean output over the pairs' counterfactuals.
+    """One vector per component: its mean output over the counterfactual prompts.
 
-    Over all prompts and positions but BOS and padding, each token alike. With it, components are
-    knocked out on other text: `knock_out(..., means=)`, `knockout_hooks`, `ablate_heads`.
+    The mean is over all tokens of all prompts but BOS and padding, with equal weight. Use the
+    vectors to knock out components on other text: `knock_out(..., means=)`, `knockout_hooks`,
+    `ablate_heads`.
 
     Returns:
-        by hook name, [n_heads d_head] and [d_model], for the layers of `components` (None: all)
+        By hook name, [n_heads d_head] and [d_model], for the layers of `components` (None: all).
     """
     if components is None:
         n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
@@ -196,7 +209,7 @@ def _means(
     *,
     over_positions: bool = False,
 ) -> dict[str, Tensor]:
-    """By hook name, [group pos ...], or [1 1 ...] over positions; 0 where no token counts."""
+    """By hook name, [group pos ...], or [1 1 ...] over positions; 0 if there is no token."""
     counted = tokens_that_count(pairs, model.tokenizer)
     totals: dict[str, Tensor] = {}
     for rows in torch.arange(len(pairs)).split(BATCH):
@@ -228,7 +241,7 @@ def _sums(
 
 
 def _groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
-    """The groups to average over; warns where one has a single prompt, whose mean is no mean."""
+    """The groups to average over. Warns if a group has a single prompt."""
     groups = aligned_groups(pairs)
     sizes = groups.bincount()
     if int(sizes.min()) == 1:
@@ -242,7 +255,7 @@ def _groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
 
 
 def _donors(pairs: PromptPairs, seed: int) -> Int[Tensor, "pair"]:
-    """For each pair another of its group, of another reference prompt."""
+    """For each pair, another pair of its group with another reference prompt."""
     rng = random.Random(seed)
     groups, references = aligned_groups(pairs).tolist(), pairs.cluster.tolist()
     members: dict[int, list[int]] = {}
@@ -262,12 +275,12 @@ def _donors(pairs: PromptPairs, seed: int) -> Int[Tensor, "pair"]:
 
 
 def given_vectors(means: Activations, names: Iterable[str]) -> dict[str, Tensor]:
-    """Those of the vectors that a user gave, as [1 1 ...]. Errors as `knock_out`."""
+    """The user's vectors for some hook names, as [1 1 ...]. Raises the errors of `knock_out`."""
     return {name: _given_vector(means, name) for name in names}
 
 
 def _given_vector(means: Activations, name: str) -> Float[Tensor, "1 1 *rest"]:
-    """One of the vectors that a user gave, as [1 1 ...]."""
+    """One of the user's vectors, as [1 1 ...]."""
     if name not in means:
         raise KeyError(
             f"expected {name} in the means, found {sorted(means)}; "

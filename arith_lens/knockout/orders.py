@@ -39,14 +39,14 @@ def random_order(n_layers: int, n_heads: int, seed: int) -> list[Head]:
 
 
 def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: int) -> list[Head]:
-    """For each key head, in order, another head of its layer that is no key head, and not yet used.
+    """For each key head, in order, an unused head of the same layer that is no key head.
 
-    Where a layer has no more, the nearest layer that has one gives it (the lower of two equally
-    near), so that the control stays as long as the key heads, and as near in depth as can be.
+    If the layer has none left, a head of the nearest layer is used (the lower of two equally near
+    layers). So the control is as long as the list of key heads, and as near in depth as possible.
 
     Raises:
-        ValueError: more key heads than other heads, or a head twice
-        IndexError: a head that the model does not have
+        ValueError: there are more key heads than other heads, or a head is given twice.
+        IndexError: the model does not have a head.
     """
     keys = list(key_heads)
     check_components(keys, n_layers, n_heads)
@@ -69,23 +69,23 @@ def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: 
 
 @dataclass(frozen=True)
 class GreedyMask:
-    """What a greedy search took out, and what each step cost."""
+    """The result of a greedy search: what it knocked out, and what each step cost."""
 
     curve: KnockoutCurve
-    """The outcomes along the search; its `order` is what was taken out, in order."""
+    """The outcomes after each step. Its `order` is the components in the order of the search."""
     candidates: tuple[Component, ...]
-    """What there was to choose from."""
+    """The components that the search could choose from."""
     n_variants: int
-    """Knockouts that were tried, one for each step and each candidate left."""
+    """The number of knockouts that were tried: per step, one per remaining candidate."""
     n_forwards: float
-    """What they cost together, in whole forwards of the pairs."""
+    """The cost of all of them, in whole forwards of the pairs."""
 
     @property
     def order(self) -> tuple[Component, ...]:
         return self.curve.order
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same search back."""
+        """The arrays for a file; `from_arrays` reads them."""
         header = {
             "candidates": [*map(str, self.candidates)],
             "n_variants": self.n_variants,
@@ -105,7 +105,7 @@ class GreedyMask:
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """The table of its curve."""
+        """The table of the curve."""
         return self.curve.to_dataframe()
 
 
@@ -123,19 +123,24 @@ def mask_greedily(
     name: str = "iterative",
     progress: bool = True,
 ) -> GreedyMask:
-    """Add, one at a time, the candidate whose knockout costs most, given those already out.
+    """Knock out one more candidate per step: the one whose knockout costs most accuracy.
 
-    Cost is accuracy; p(C) decides between equals, and then the earlier candidate. Heads that stand
-    in for one another, each harmless alone, are found so, and not by ranking single effects.
+    The components of earlier steps stay out. Between equal accuracies, the lower p(C) decides, and
+    then the order of the candidates. The search finds heads that replace one another, of which each
+    alone has a small effect. A ranking of single effects does not find them.
 
     Args:
-        candidates: such as `effects.heads.top(24)`, the strongest by path patching
-        n: how many to take out; None: all
-        ablation, positions, means, seed: as in `knock_out`
-        run: an open run, which keeps the shards of each step as they finish, and then the result
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        candidates: such as `effects.heads.top(24)`, the strongest heads by path patching.
+        n: the number of steps; None: until all candidates are out.
+        ablation, positions, means, seed: as in `knock_out`.
+        run: an open run, which stores the shards of each step, and then the result.
+        name: the name of the result in the run.
+        progress: whether to show progress bars.
 
     Raises:
-        ValueError: `n` is not between 1 and the number of candidates; else as `knock_out`
+        ValueError: `n` is not between 1 and the number of candidates; see also `knock_out`.
     """
     choice = checked_components(model, candidates)
     n = len(choice) if n is None else n
@@ -171,7 +176,7 @@ def mask_greedily(
 
 
 def _costliest(values: Float[Tensor, "measure=2 variant pair"], pairs: PromptPairs) -> int:
-    """The variant of the lowest accuracy; of equals, the lowest p(C); of those, the first."""
+    """The variant with the lowest accuracy, then with the lowest p(C), then the first."""
     effects = Effects(
         values.float(),
         ("measure", "variant"),

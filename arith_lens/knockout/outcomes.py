@@ -1,4 +1,4 @@
-"""What a model answers without some of its components, per pair, and how far that falls."""
+"""A model's answers without some of its components, per pair, and the loss of accuracy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,37 +22,38 @@ MEASURES = ("correct", "probability")
 
 @dataclass(frozen=True)
 class Outcomes(HasUnits):
-    """Whether each pair's reference prompt is answered C, and with what probability."""
+    """Whether each pair's reference prompt is answered with C, and the probability of C."""
 
     correct: Bool[Tensor, "pair"]
-    """Top-1 over the vocabulary is C."""
+    """Whether the most likely token of the vocabulary is C."""
     probability: Float[Tensor, "pair"]
     """p(C), over the vocabulary."""
     top: Int[Tensor, "pair rank"]
-    """The likeliest tokens, best first."""
+    """The most likely tokens, best first."""
     components: tuple[Component, ...]
-    """What was knocked out; nothing is the baseline."""
+    """The components that were knocked out; none is the baseline."""
     ablation: str
     """`mean`, `zero` or `resample`."""
     positions: str
-    """`all` (but BOS and padding) or `end`."""
+    """`all` (except BOS and padding) or `end`."""
     means: str
-    """What the mean is of: `template`, `vector`, `given`; else the ablation, or `none`."""
+    """The kind of mean: `template`, `vector`, `given`; else the ablation, or `none`."""
     template: tuple[str, ...] | None = None
+    """The template of each pair. Means give all templates the same weight."""
     cluster: Int[Tensor, "pair"] | None = None
+    """The reference prompt of each pair, by number."""
     problem: tuple[str, ...] | None = None
-    """Template, reference prompt and problem of each pair. Means weigh templates equally; errors
-    and intervals count problems."""
+    """The problem of each pair. Errors and intervals count problems."""
     computed: Bool[Tensor, "pair"] | None = None
-    """C is neither operand, so that copying cannot give it; None if not known."""
+    """Whether C is neither operand, so that copying cannot give it; None if unknown."""
 
     @property
     def n_pairs(self) -> int:
-        """How many pairs were answered."""
+        """The number of pairs."""
         return len(self.correct)
 
     def effects(self) -> Effects:
-        """Both measures, [measure pair], with all that Effects can do."""
+        """Both measures as Effects, [measure pair]."""
         return Effects(
             per_pair=torch.stack([self.correct.float(), self.probability.float()]),
             axes=("measure",),
@@ -62,11 +63,11 @@ class Outcomes(HasUnits):
         )
 
     def accuracy(self) -> float:
-        """The share answered C: the mean over each template's pairs, then over templates."""
+        """The share of pairs answered with C: the mean per template, then over templates."""
         return float(self.effects().mean()[0])
 
     def mean_probability(self) -> float:
-        """The mean of p(C), templates weighed equally."""
+        """The mean of p(C). Templates have equal weight."""
         return float(self.effects().mean()[1])
 
     def ci(self, level: float = 0.95, *, seed: int = 0) -> tuple[float, float]:
@@ -87,7 +88,7 @@ class Outcomes(HasUnits):
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """One row a pair."""
+        """One row per pair."""
         from pandas import DataFrame
 
         columns: dict[str, Any] = {
@@ -106,7 +107,7 @@ class Outcomes(HasUnits):
         return DataFrame(columns)
 
     def to_arrays(self) -> Arrays:
-        """For a file; `from_arrays` gives the same outcomes back."""
+        """The arrays for a file; `from_arrays` reads them."""
         tensors = {"top": self.top}
         if self.computed is not None:
             tensors["computed"] = self.computed
@@ -161,12 +162,12 @@ SETTING = ("ablation", "positions", "means")
 
 
 def setting_of(header: Mapping[str, Any]) -> dict[str, Any]:
-    """How a stored result was knocked out."""
+    """The settings of the knockout of a stored result."""
     return {name: header[name] for name in SETTING}
 
 
 def listed(components: tuple[Component, ...]) -> str:
-    """The components in words; the first of them where they are many."""
+    """The components in words; only the first ones if there are many."""
     named = ", ".join(str(component) for component in components[:6])
     more = f" and {len(components) - 6} more" if len(components) > 6 else ""
     return named + more or "nothing"
@@ -177,7 +178,7 @@ N_RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Change:
-    """From `before` to `after`: the difference, and the difference as a share of `before`."""
+    """The change from `before` to `after`: the difference, and its share of `before`."""
 
     before: float
     after: float
@@ -198,7 +199,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Drop:
-    """What a knockout cost; negative numbers are losses."""
+    """The change by a knockout. Negative numbers are losses."""
 
     accuracy: Change
     probability: Change
@@ -208,11 +209,16 @@ class Drop:
 
 
 def drop(before: Outcomes, after: Outcomes, *, level: float = 0.95, seed: int = 0) -> Drop:
-    """What it costs to go from one knockout (such as none) to another, on the same pairs.
+    """The change from one knockout (or none) to another, on the same pairs.
 
-    Intervals are bootstraps over problems, both outcomes of a problem drawn together, so that what
-    makes a problem hard in both cancels. The relative change is of the means, and NaN
-    where nothing was right before.
+    Intervals are bootstraps over problems. Both outcomes of a problem are drawn together, so the
+    difficulty of a problem cancels. The relative change is of the means; it is NaN if nothing was
+    right before.
+
+    Args:
+        before, after: the outcomes to compare.
+        level: the level of the intervals.
+        seed: the seed of the bootstrap.
 
     Raises:
         ValueError: the outcomes are of different pairs.

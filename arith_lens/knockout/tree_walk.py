@@ -1,9 +1,9 @@
 """Many knockouts in one pass over plain layers and a tree of prefixes: the fast way.
 
 Three things save work. Layers that several knockouts have in common are computed once (`Stage`).
-Tokens with the same prefix are computed once (`PrefixTree`). And only what END needs is computed in
-the last layer; where components are knocked out at END alone, only END of each state is computed in
-every layer, because nothing before END changes.
+Tokens with the same prefix are computed once (`PrefixTree`). And the last layer computes only what
+END needs. If components are knocked out at END alone, nothing before END changes, so all layers
+compute only END of each state.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,18 +32,18 @@ Variant = AbstractSet[Component]
 
 @dataclass(frozen=True)
 class Stage:
-    """The layers from `start` to before `stop`; components are out in the first of them alone."""
+    """The layers from `start` to before `stop`. Components are out in the first of them only."""
 
     start: int
     stop: int
     parent: Int[Tensor, "state"]
-    """The state of the stage below that each state continues."""
+    """For each state, the state of the stage below that it continues."""
     out: Bool[Tensor, "state slot"]
-    """Which heads of layer `start`, and in the last slot its MLP, are out."""
+    """Which heads of layer `start` are out and, in the last slot, whether its MLP is."""
 
     @property
     def hook_names(self) -> list[str]:
-        """Where components are out in any of the states."""
+        """The hook names at which components are out in any state."""
         heads, mlp = bool(self.out[:, :-1].any()), bool(self.out[:, -1].any())
         return [z_name(self.start)] * heads + [mlp_out_name(self.start)] * mlp
 
@@ -51,7 +51,7 @@ class Stage:
 def stages_of(
     variants: Sequence[Variant], n_layers: int, n_heads: int
 ) -> tuple[list[Stage], Int[Tensor, "variant"]]:
-    """The stages, and the state of the last one that each variant ends in."""
+    """The stages, and for each variant its state in the last stage."""
     out = torch.zeros(len(variants), n_layers, n_heads + 1, dtype=torch.bool)
     for row, variant in enumerate(variants):
         for component in variant:
@@ -68,19 +68,19 @@ def stages_of(
 
 
 def n_forwards(variants: Sequence[Variant], n_layers: int, n_heads: int) -> float:
-    """What the variants cost, in whole forwards of the pairs."""
+    """The cost of the variants, in whole forwards of the pairs."""
     stages, _ = stages_of(variants, n_layers, n_heads)
     return sum(len(stage.parent) * (stage.stop - stage.start) for stage in stages) / n_layers
 
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """The prompts whose own nodes begin at one column; before it they share another's."""
+    """The prompts whose own nodes begin at one column. Earlier nodes are those of other prompts."""
 
     prompts: Int[Tensor, "branch"]
     start: int
     nodes: slice
-    """Their nodes, prompt after prompt, from column `start` to the last."""
+    """The nodes of these prompts, prompt after prompt, from column `start` to the last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class PrefixTree:
     """The nodes of a batch of prompts that are padded on the left."""
 
     node: Int[Tensor, "pair pos"]
-    """The node of each token; at padding some node or other."""
+    """The node of each token; arbitrary at padding."""
     prompt: Int[Tensor, "node"]
     """For each node, a prompt that it belongs to."""
     pos: Int[Tensor, "node"]
@@ -116,14 +116,14 @@ def prefix_tree(
 
     Args:
         mask: False at padding, which is on the left
-        group: prompts that are treated alike, for instance with the same means
+        group: the number of each prompt's group; prompts of a group have the same replacements
     """
     width = tokens.shape[1]
     first = (width - mask.sum(1)).tolist()
     numbers: dict[tuple[int, int], int] = {}
     roots: dict[tuple[int, int], int] = {}
     paths: list[list[int]] = []
-    starts: dict[int, list[int]] = {}  # column: the prompts whose own nodes begin there
+    starts: dict[int, list[int]] = {}  # the prompts whose own nodes begin at each column
     for prompt, (row, label) in enumerate(zip(tokens.tolist(), group.tolist(), strict=True)):
         parent = roots.setdefault((first[prompt], label), -1 - len(roots))
         path, n_known = [], len(numbers)
@@ -137,7 +137,7 @@ def prefix_tree(
 
 
 def _in_branches(paths: list[list[int]], starts: dict[int, list[int]], width: int) -> PrefixTree:
-    """Number the nodes anew, so that those of each branch are together."""
+    """Renumber the nodes so that those of each branch are together."""
     branches, order, n_nodes = [], [], 0
     prompt_of, pos_of = [], []
     for start, prompts in sorted(starts.items()):
@@ -161,7 +161,7 @@ class TreeAttention:
 
     tree: PrefixTree
     mask: Float[Tensor, "rows 1 pos pos"]
-    """What a layer adds to the scores of the prompts' tokens; `rows` may be 1."""
+    """The mask that a layer adds to the scores of the prompts' tokens; `rows` may be 1."""
 
     def __call__(
         self,
@@ -205,12 +205,12 @@ class TreeAttention:
 
 @dataclass(frozen=True, eq=False)
 class EndAttention:
-    """Attention of END alone, with keys and values of the tokens before it that are known."""
+    """Attention of END alone, with known keys and values of the tokens before it."""
 
     tree: PrefixTree
     mask: Float[Tensor, "rows 1 pos pos"]
     keys: Float[Tensor, "known n_kv node d_head"]
-    """`known` is 1 where all states share them, else one of each state."""
+    """`known` is 1 if all states share the keys, else there is one per state."""
     values: Float[Tensor, "known n_kv node d_head"]
 
     def __call__(
@@ -233,7 +233,7 @@ class EndAttention:
             )
             for x in (self.keys, self.values)
         )
-        rows = rearrange(  # all that reads the same keys is one matrix
+        rows = rearrange(  # all queries of the same keys are one matrix
             query,
             "(known state) (kv group) pair d_head -> known kv pair (state group) d_head",
             known=n_known,
@@ -269,19 +269,19 @@ def _softmax(scores: Tensor) -> Tensor:
 
 
 LOGITS_AT_ONCE = 2**22
-"""How many logits are in memory at a time."""
+"""The number of logits in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of a stream: positions of prompts, and at which of them components are out."""
+    """The rows of a residual stream: positions of prompts, and whether components are out there."""
 
     prompt: Int[Tensor, "row"]
     pos: Int[Tensor, "row"]
     chosen: Bool[Tensor, "row"]
 
     def values(self, replacement: Float[Tensor, "pair_or_1 pos_or_1 *rest"]) -> Tensor:
-        """What stands in at each row, [row ...]."""
+        """The replacement at each row, [row ...]."""
         n_prompts, n_pos = replacement.shape[:2]
         prompt, pos = self.prompt.clamp(max=n_prompts - 1), self.pos.clamp(max=n_pos - 1)
         return replacement[prompt.to(replacement.device), pos.to(replacement.device)]
@@ -289,7 +289,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """An edit for a stack of states, each of which has other components out."""
+    """An edit for a stack of states. Each state has other components out."""
 
     where: Bool[Tensor, "state row slot"]
     value: Float[Tensor, "row slot_or_1 d_or_1"]
@@ -302,7 +302,7 @@ class Replacement:
 
 @dataclass(frozen=True, eq=False)
 class TreeWalk:
-    """Some pairs, ready to be run under any variants."""
+    """Some pairs, which can be run under any variants."""
 
     model: HookedLike
     layers: Sequence[PlainLayer]
@@ -315,7 +315,7 @@ class TreeWalk:
 
     @property
     def end_alone(self) -> bool:
-        """Whether components are out at END only."""
+        """Whether components are knocked out at END only."""
         return not bool((self.nodes.chosen & (self.nodes.pos < self.ends.pos[0])).any())
 
     def run(
@@ -325,11 +325,13 @@ class TreeWalk:
         states_at_once: int,
         read: Callable[[Float[Tensor, "state pair d_vocab"]], Tensor],
     ) -> Tensor:
-        """What `read` makes of END's logits, states of the last stage along dimension 1.
+        """The values that `read` returns for END's logits. Dimension 1 is the last stage's states.
 
         Args:
-            values: what stands in, by hook name, as in `run_variants`
-            states_at_once: how many states of all the pairs go through a layer together
+            stages: the stages of all variants.
+            values: returns the replacements for a list of hook names, as in `run_variants`.
+            states_at_once: the number of states of all pairs that go through a layer together.
+            read: the function of the logits at END.
         """
         if self.end_alone:
             rows_at_once = states_at_once * len(self.nodes.pos)
@@ -350,7 +352,7 @@ class TreeWalk:
         values: Callable[[list[str]], Activations],
         states_at_once: int,
     ) -> Float[Tensor, "state pair d_model"]:
-        """END's stream behind the last layer."""
+        """END's residual stream after the last layer."""
         stream, top = self._embedded(), len(self.layers) - 1
         for stage in stages:
             replacements = values(stage.hook_names)
@@ -375,7 +377,7 @@ class TreeWalk:
     def _end_of(
         self, layer: int, stream: Float[Tensor, "state node d_model"], edits: dict[str, Any]
     ) -> Float[Tensor, "state pair d_model"]:
-        """END's stream behind a layer, from all nodes' before it."""
+        """END's residual stream after a layer, from that of all nodes before the layer."""
         known = self.layers[layer].keys_and_values(stream, self._inputs(layer, self.nodes))
         attention = EndAttention(self.tree, self.inputs.masks[layer], *known)
         inputs = self._inputs(layer, self.ends)
@@ -387,7 +389,7 @@ class TreeWalk:
         values: Callable[[list[str]], Activations],
         states_at_once: int,
     ) -> Float[Tensor, "state pair d_model"]:
-        """The same where components are out at END only: before it, all states are one."""
+        """The same if components are out at END only: all states then share the earlier tokens."""
         before, top = self._embedded(), len(self.layers) - 1
         stream = before[:, self.tree.ends]
         for stage in stages:
@@ -416,7 +418,7 @@ class TreeWalk:
         return self.inputs.at(layer, rows.prompt, rows.pos)
 
     def _in_order(self, stage: Stage) -> Iterator[int]:
-        """The stage's layers, each with its weights in place."""
+        """The stage's layers, each with its weights loaded."""
         blocks = list(self.model.blocks)[stage.start : stage.stop]
         return (stage.start + index for index in layers_with_weights(blocks))
 
@@ -428,12 +430,14 @@ def tree_walk(
     chosen: Bool[Tensor, "pair pos"],
     group: Int[Tensor, "pair"],
 ) -> TreeWalk | None:
-    """The walk over some pairs; None where the model's layers need more than rows of prompts.
+    """The walk over some pairs; None if the model's layers need more than rows of prompts.
 
     Args:
-        layers: the model's plain layers
-        chosen: where components are out
-        group: of pairs that the same values stand in for
+        model: the model.
+        layers: its plain layers.
+        pairs: the pairs.
+        chosen: the positions at which components are out.
+        group: the group of each pair; pairs of a group have the same replacements.
     """
     inputs = layer_inputs(model, pairs.reference, pairs.attention_mask)
     if inputs is None:
@@ -461,7 +465,7 @@ def _edits(
     replacements: Activations,
     rows: Rows,
 ) -> dict[str, Replacement]:
-    """What is changed in a layer of a stage: components are out in its first layer alone."""
+    """The edits in a layer of a stage. Components are out in its first layer only."""
     if layer != stage.start:
         return {}
     out = stage.out[states].to(rows.chosen.device)[:, None] & rows.chosen[:, None]

@@ -1,9 +1,9 @@
-"""Load a model, run it with hooks, record what it puts out.
+"""Load a model, run it with hooks, record its activations.
 
-The model is a TransformerBridge in evaluation mode WITHOUT compatibility mode: weights, logits and
-activations are the Hugging Face model's own, bit for bit, and no norm is folded (the paper's metric
-needs raw logits). Upstream removed HookedTransformer in 4.0; hook names, shapes and values are the
-same (see `docs/names.md`).
+The model is a TransformerBridge in evaluation mode, without compatibility mode. Weights, logits and
+activations are the Hugging Face model's own, bit for bit, and no norm is folded, because the
+paper's metric needs raw logits. TransformerLens 4.0 removed HookedTransformer; hook names, shapes
+and values are the same (see `docs/names.md`).
 """
 
 from arith_lens.model.forwards import accepted_options as accepted_options

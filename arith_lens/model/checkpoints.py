@@ -1,4 +1,4 @@
-"""Find a checkpoint and its tokenizer, and refuse early, with reasons, what cannot be studied.
+"""Find a checkpoint and its tokenizer, and refuse models that cannot be studied, with the reason.
 
 Transformers is imported inside the functions, so that importing this module is cheap.
 """
@@ -13,7 +13,7 @@ REFERENCE_MODELS = ("reference", "reference-mistral")
 """The small trained models that ship with this package (see their model cards)."""
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
-"""What Transformers reads first; without either it would unpickle a `*.bin`."""
+"""The files that Transformers reads first. Without them it would unpickle a `*.bin`."""
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _FILE_SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
@@ -22,7 +22,7 @@ _SENTENCEPIECE_FAMILIES = ("llama", "mistral", "mixtral")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where weights are, and what to call them in results."""
+    """The location of a model's weights, and the model's name in results."""
 
     location: str
     """An absolute directory, or a Hugging Face hub id."""
@@ -31,19 +31,20 @@ class Checkpoint:
 
 
 def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
-    """Resolve a shipped model's name, a directory (relative or absolute) or a hub id, in order.
+    """Find the checkpoint of a shipped model, of a directory or of a hub id, tried in this order.
 
-    A hub id without a network is answered from the local cache where that holds the model.
+    Without a network, the local cache is used if it has the model of a hub id.
 
     Args:
-        weights: False: config and tokenizer are enough
+        source: a shipped model's name, a directory (relative or absolute), or a hub id.
+        weights: whether weights are required; else config and tokenizer are enough.
 
     Raises:
-        FileNotFoundError: a missing directory, or one without config or safetensors weights; a
-            hub id without those
-        ValueError: a file, neither a path nor a hub id, or an unknown hub id
-        PermissionError: a gated model
-        ConnectionError: the hub cannot be reached
+        FileNotFoundError: the directory does not exist; or the directory or hub id has no config or
+            no safetensors weights.
+        ValueError: `source` is a file, an unknown hub id, or neither a path nor a hub id.
+        PermissionError: the model is gated.
+        ConnectionError: the hub cannot be reached.
     """
     if str(source) in REFERENCE_MODELS:
         directory = _reference_directory(str(source))
@@ -63,7 +64,7 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
 
 
 def read_config(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> Any:
-    """The checkpoint's Transformers config. Raises ValueError for a quantised model."""
+    """The checkpoint's Transformers config. Raises ValueError if the model is quantised."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(checkpoint.location, trust_remote_code=trust_remote_code)
@@ -72,7 +73,7 @@ def read_config(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> A
 
 
 def refuse_quantised(config: Any, name: str) -> None:
-    """Raise ValueError where the weights are quantised: patching needs the matrices themselves."""
+    """Raise ValueError if the weights are quantised: patching needs the matrices themselves."""
     quantisation = getattr(config, "quantization_config", None)
     if quantisation is None:
         return
@@ -88,7 +89,7 @@ def refuse_quantised(config: Any, name: str) -> None:
 
 
 def refuse_changed(hf_model: Any, name: str) -> None:
-    """Raise ValueError for a model in memory with adapters, or whose unembedding is no matrix."""
+    """Raise ValueError if a model in memory has adapters, or an unembedding that is no matrix."""
     if hasattr(hf_model, "peft_config"):
         raise ValueError(
             f"expected a plain Transformers model, found {name} with peft's adapters; give "
@@ -109,14 +110,14 @@ def is_wrapped(hf_model: Any) -> bool:
 
 
 def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bool = False) -> Any:
-    """The tokenizer as the model was trained with it, putting BOS first where it has one.
+    """The tokenizer with which the model was trained. It adds BOS if it has one.
 
-    Folders of the LLaMA and Mistral families that hold only SentencePiece's `tokenizer.model` need
-    the family's own class: the automatic one silently drops the leading piece `▁` there. (One
-    difference from SentencePiece stays: a text that begins with a space gets no second `▁`.)
+    Folders of the LLaMA and Mistral families with only SentencePiece's `tokenizer.model` need the
+    family's own class, because the automatic one drops the leading token `▁` without a message. One
+    difference from SentencePiece remains: a text that begins with a space gets no second `▁`.
 
     Raises:
-        FileNotFoundError: no tokenizer beside the weights
+        FileNotFoundError: there is no tokenizer beside the weights.
     """
     from transformers import LlamaTokenizer
 
@@ -180,7 +181,7 @@ def _not_a_folder(file: Path) -> str:
 
 
 def _checked_directory(directory: Path, weights: bool) -> str:
-    """The directory, absolute: upstream takes a relative one such as `gpt2` for a hub id."""
+    """The absolute path: TransformerLens reads a relative one such as `gpt2` as a hub id."""
     if not (directory / "config.json").is_file():
         raise FileNotFoundError(
             f"expected a Hugging Face checkpoint with config.json in {directory}, found "
@@ -191,9 +192,9 @@ def _checked_directory(directory: Path, weights: bool) -> str:
     return str(directory.resolve())
 
 
-def _no_weights(location: str, found: str) -> str:
+def _no_weights(location: str, files: str) -> str:
     return (
-        f"expected weights ({' or '.join(WEIGHT_FILES)}) in {location}, found {found}; download "
+        f"expected weights ({' or '.join(WEIGHT_FILES)}) in {location}, found {files}; download "
         "them, or convert older *.bin weights, which are pickles, with Transformers' "
         "save_pretrained"
     )
@@ -212,9 +213,9 @@ def _looks_like_a_path(source: str) -> bool:
 
 
 def _hub_location(model_id: str, weights: bool) -> str:
-    """The id, or the cached snapshot's directory where the hub cannot be asked.
+    """The id, or the directory of the cached snapshot if the hub cannot be reached.
 
-    One question first, since a download meets a missing network with half a minute of retries.
+    A short request is made first, because a download without a network retries for half a minute.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError

@@ -25,23 +25,25 @@ def record(
     attention_mask: Tensor | None = None,
     positions: Positions = None,
 ) -> dict[str, Tensor]:
-    """What the model puts out at the hook points `names`, in one forward.
+    """Record the activations at some hook points in one forward.
+
+    No logits are computed, or those at END alone if `names` has a hook point of `unembed`.
 
     Args:
-        model: HookedModel or TransformerBridge
-        tokens: prompts, padded on the left where lengths differ
-        names: hook points, such as `blocks.3.attn.hook_z`, or one of them
-        attention_mask: needed where prompts are padded
-        positions: None: all; -1: END only, the axis kept; a slice; one position a row
+        model: HookedModel or TransformerBridge.
+        tokens: prompts, padded on the left if their lengths differ.
+        names: hook points, such as `blocks.3.attn.hook_z`, or one of them.
+        attention_mask: required if prompts are padded.
+        positions: None: all; -1: END only (the axis stays); a slice; or one position per row.
 
     Returns:
-        by hook name, [batch pos ...] copies that nothing else writes; on the way no logits are
-        computed, or END's alone where a hook point of `unembed` is asked for
+        Copies of the activations [batch pos ...], by hook name.
 
     Raises:
-        ValueError: unequal lengths; padding without a mask, or on the right where END is asked for
-        FloatingPointError: NaN or infinity, with the first layer they were found in
-        IndexError, KeyError: a layer or a hook point that the model does not have
+        ValueError: prompts have unequal lengths, are padded without a mask, or are padded on the
+            right while END is requested.
+        FloatingPointError: an activation is NaN or infinite; the message names the first layer.
+        IndexError, KeyError: the model does not have a layer or a hook point.
     """
     device = torch.device(model.cfg.device)
     tokens, mask = check_tokens(tokens, attention_mask, model.tokenizer, device)
@@ -62,7 +64,7 @@ def record(
     model.run_with_hooks(tokens, fwd_hooks=checked_hooks(hooks, model.cfg.n_layers), **options)
     if (broken := _not_finite(recorded)) is not None:
         watched, row = _watched_points(model), slice(broken[1], broken[1] + 1)
-        if not {*watched} <= {*names}:  # what was asked for may lie behind the layer that is broken
+        if not {*watched} <= {*names}:  # the broken layer may come before those in `names`
             of_row = None if mask is None else mask[row]
             require_finite(model, tokens[row], attention_mask=of_row)
         _refuse(broken[0])
@@ -72,27 +74,27 @@ def record(
 def require_finite(
     model: HookedLike, tokens: Tokens, *, attention_mask: Tensor | None = None
 ) -> None:
-    """Raise FloatingPointError, naming the layer, where a forward meets NaN or infinity."""
+    """Raise FloatingPointError, with the layer, if a forward computes NaN or infinity."""
     record(model, tokens, _watched_points(model), attention_mask=attention_mask)
 
 
 def _watched_points(model: HookedLike) -> list[str]:
-    """Where every layer shows whether it is finite, and what stands after them."""
+    """Hook points that show whether each layer, and the modules after the last one, are finite."""
     layers = range(int(model.cfg.n_layers))
     return [n for k in layers for n in (z_name(k), mlp_out_name(k))] + ["unembed.hook_out"]
 
 
 def accepted_options(model: Any, **wanted: Any) -> dict[str, Any]:
-    """Those options that the model's own forward takes."""
+    """The options that the model's own forward accepts."""
     hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
     taken = inspect.signature(hf_model.forward).parameters if hf_model is not None else {}
     return {name: value for name, value in wanted.items() if name in taken}
 
 
-def _not_finite(kept: dict[str, Tensor]) -> tuple[str, int] | None:
+def _not_finite(recorded: dict[str, Tensor]) -> tuple[str, int] | None:
     """The first activation, in the order of the forward, with NaN or infinity; its first row."""
-    for name, value in kept.items():
-        # masked attention scores are -inf by right
+    for name, value in recorded.items():
+        # masked attention scores must be -inf
         if not name.endswith("hook_attn_scores") and not bool(value.isfinite().all()):
             return name, int((~value.isfinite()).flatten(1).any(1).nonzero()[0])
     return None
@@ -118,27 +120,27 @@ def run_layers(
     attention_mask: Tensor | None = None,
     fwd_hooks: Iterable[NamedHook] = (),
 ) -> Tensor:
-    """The layers from `start` to before `stop`, exactly as a whole forward computes them.
+    """Compute the layers from `start` to before `stop`, exactly as a whole forward does.
 
     Args:
-        model: HookedModel or TransformerBridge
-        tokens: the prompts, from which masks and rotary angles are made
-        start: the first layer to compute; those below are passed over, not computed
-        stop: the first layer not to compute; None: go on to the logits
-        stream: the residual stream at the entry of layer `start`, what `run_layers(stop=start)`
-            gave; needed where `start` is not 0
-        attention_mask: needed where prompts are padded
-        fwd_hooks: of the layers that are computed
+        model: HookedModel or TransformerBridge.
+        tokens: the prompts, from which masks and rotary angles are made.
+        start: the first layer to compute. Layers below it are not computed.
+        stop: the first layer not to compute; None: continue to the logits.
+        stream: the residual stream at the entry of layer `start`, from `run_layers(stop=start)`.
+            It is required if `start` is not 0.
+        attention_mask: required if prompts are padded.
+        fwd_hooks: hooks on the layers that are computed.
 
     Returns:
-        the residual stream at the entry of layer `stop` [batch pos d_model], or END's logits
-        [batch 1 d_vocab]: bit for bit those of a whole forward of the same batch with
-        `logits_to_keep=1`
+        The residual stream at the entry of layer `stop` [batch pos d_model], or END's logits
+        [batch 1 d_vocab]. Both are bit for bit those of a whole forward of the same batch with
+        `logits_to_keep=1`.
 
     Raises:
-        ValueError: a stream is missing, or of another shape; a hook in a layer that is not
-            computed; layers in the wrong order
-        TypeError: the model's blocks hand on something else than one residual stream
+        ValueError: the stream is missing or has another shape, a hook is in a layer that is not
+            computed, or the layers are in the wrong order.
+        TypeError: the model's blocks pass on something else than one residual stream.
     """
     n_layers = int(model.cfg.n_layers)
     end = n_layers if stop is None else stop
@@ -168,12 +170,13 @@ def run_layers(
 def starting_at(
     model: HookedLike, start: int, stream: Float[Tensor, "batch pos d_model"]
 ) -> Iterator[None]:
-    """Every forward inside computes no layer below `start`, which is given `stream`.
+    """A context in which forwards begin at layer `start` with the given stream.
 
-    The model makes masks and rotary angles itself, from the tokens it is called with, so that they
-    are right for any architecture. Nothing is left behind, whatever is raised inside.
+    The model makes masks and rotary angles from the tokens it is called with, so they are right for
+    any architecture. The model is restored at the end, also after an error.
 
-    Raises TypeError in a forward where blocks hand on something else than one residual stream.
+    Raises:
+        TypeError: in a forward, if blocks pass on something else than one residual stream.
     """
     blocks = [model.blocks[layer] for layer in range(start + 1)]
     n_others = _n_other_outputs(model, blocks[0])
@@ -192,21 +195,21 @@ def starting_at(
 def forwards_replaced(
     blocks: Sequence[Any], forwards: Sequence[Callable[..., Any]]
 ) -> Iterator[None]:
-    """Each of the bridge's blocks computes the function beside it. Nothing is left behind."""
+    """A context in which each of the bridge's blocks computes one of the given functions."""
     with ExitStack() as stack:
         for block, forward in zip(blocks, forwards, strict=True):
-            # past the bridge's own __setattr__, which would set the wrapped layer's
+            # without the bridge's own __setattr__, which would change the wrapped layer
             object.__setattr__(block, "forward", forward)
             stack.callback(block.__dict__.pop, "forward")
         yield
 
 
 def hand_on(stream: Tensor | None, n_others: int | None = None) -> Callable[..., Any]:
-    """A block that computes nothing: it gives `stream`, or what it is given where that is None.
+    """A block that computes nothing. It returns `stream`, or its input if `stream` is None.
 
     Args:
-        stream: the residual stream at its exit
-        n_others: how many values such a block returns beside the stream, in a tuple; None: no tuple
+        stream: the residual stream at its exit.
+        n_others: the number of other values that such a block returns in a tuple; None: no tuple.
     """
     return partial(_hand_on, stream=stream, n_others=n_others)
 
@@ -218,7 +221,7 @@ def _hand_on(
     n_others: int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """A block that computes nothing; the last one of them gives the recorded stream."""
+    """A block that computes nothing. The last such block returns the recorded stream."""
     out = hidden_states if stream is None else stream
     return out if n_others is None else (out, *[None] * n_others)
 
@@ -228,7 +231,7 @@ _N_OTHER_OUTPUTS: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
 
 @contextmanager
 def _counting_outputs(block: Any) -> Iterator[None]:
-    """Note how many values `block` returns beside the stream, in a tuple; None: no tuple."""
+    """Store the number of values that `block` returns with the stream; None: no tuple."""
 
     def note(module: Any, args: Any, out: Any) -> None:
         _N_OTHER_OUTPUTS[block] = len(out) - 1 if isinstance(out, tuple) else None
@@ -244,7 +247,7 @@ def _counting_outputs(block: Any) -> Iterator[None]:
 
 
 def _n_other_outputs(model: HookedLike, block: Any) -> int | None:
-    """The same, from the forward that made the stream, or else from one of a single token."""
+    """That number, from the forward that made the stream, or else from one of a single token."""
     if block not in _N_OTHER_OUTPUTS:
         token = torch.zeros((1, 1), dtype=torch.long, device=torch.device(model.cfg.device))
         with _counting_outputs(block):
@@ -255,7 +258,7 @@ def _n_other_outputs(model: HookedLike, block: Any) -> int | None:
 def _check_arrival(
     module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, stream: Tensor
 ) -> None:
-    """What the first computed block gets must be the stream itself, not a piece of it."""
+    """Check that the first computed block gets the stream itself, not a part of it."""
     received = args[0] if args else kwargs.get("hidden_states")
     if received is not stream:
         shape = list(received.shape) if isinstance(received, Tensor) else type(received).__name__

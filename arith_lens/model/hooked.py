@@ -1,4 +1,4 @@
-"""A model with hooks: the tokens that it takes, what the methods need of it, and the class."""
+"""A model with hooks: its tokens, the protocol that the methods need, and the class."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -13,22 +13,23 @@ from torch import Tensor
 from arith_lens.components import NamedHook, layer_of
 
 Tokens: TypeAlias = Tensor | Sequence[Any] | str
-"""Int[Tensor, "batch pos"], or rows of equally many ids; text goes to the bridge as it is."""
+"""Int[Tensor, "batch pos"], or rows of equal length. Text goes to the bridge unchanged."""
 
 PAD = 0
-"""What this package puts under a mask: an id that every vocabulary has."""
+"""The token that this package uses as padding: an id that every vocabulary has."""
 
 
 def check_tokens(
     tokens: Tokens, attention_mask: Tensor | None, tokenizer: Any, device: torch.device
 ) -> tuple[Any, Tensor | None]:
-    """The tokens as Int[Tensor, "batch pos"] on `device`, and their mask there.
+    """The tokens as Int[Tensor, "batch pos"] on `device`, and their mask.
 
-    Text passes through: upstream tokenizes it, pads on the left and makes the mask.
+    Text is returned unchanged: TransformerLens tokenizes it, pads on the left and makes the mask.
 
     Raises:
-        ValueError: rows of unequal lengths, a mask of another shape, padding without a mask
-        TypeError: tokens that are no integers
+        ValueError: rows have unequal lengths, the mask has another shape, or tokens are padded
+            without a mask.
+        TypeError: tokens are not integers.
     """
     if isinstance(tokens, str) or (len(tokens) and isinstance(tokens[0], str)):
         return tokens, attention_mask
@@ -64,10 +65,10 @@ def _rows_of_one_length(tokens: Sequence[Any]) -> Tensor:
 
 
 def _refuse_padding(tokens: Int[Tensor, "batch pos"], tokenizer: Any) -> None:
-    """Without a mask, left padding is attended to and shifts positions: wrong, and silent."""
+    """Raise ValueError for padding without a mask, which would give wrong logits silently."""
     for pad in {PAD, getattr(tokenizer, "pad_token_id", None)} - {None}:
         padded = tokens[:, 0] == pad
-        # Where padding and BOS are one token, a first one is BOS if all rows have it.
+        # If padding and BOS are one token, a first one is BOS if all rows have it.
         n_leading = 2 if pad == tokenizer.bos_token_id and bool(padded.all()) else 1
         padded = (tokens[:, :n_leading] == pad).all(-1)
         if tokens.shape[1] > n_leading and bool(padded.any()):
@@ -81,7 +82,7 @@ def _refuse_padding(tokens: Int[Tensor, "batch pos"], tokenizer: Any) -> None:
 
 @runtime_checkable
 class HookedLike(Protocol):
-    """What the methods of this package need: HookedModel has it, and a bare TransformerBridge."""
+    """What the methods need of a model. HookedModel and a bare TransformerBridge have it."""
 
     @property
     def cfg(self) -> Any: ...
@@ -106,12 +107,12 @@ class HookedLike(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class HookedModel:
-    """A TransformerBridge that checks what it is given and makes no KV cache unless asked."""
+    """A TransformerBridge that checks its inputs, and makes no KV cache unless requested."""
 
     bridge: Any
-    """The TransformerBridge; everything of TransformerLens is there."""
+    """The TransformerBridge, with all functions of TransformerLens."""
     name: str
-    """What results call the model."""
+    """The name of the model in results."""
 
     @property
     def cfg(self) -> Any:
@@ -125,17 +126,17 @@ class HookedModel:
 
     @property
     def n_layers(self) -> int:
-        """Layers, each of attention and an MLP."""
+        """The number of layers, each with attention and an MLP."""
         return int(self.cfg.n_layers)
 
     @property
     def n_heads(self) -> int:
-        """Attention (query) heads a layer."""
+        """The number of attention (query) heads per layer."""
         return int(self.cfg.n_heads)
 
     @property
     def n_kv_heads(self) -> int:
-        """Key and value heads: fewer than `n_heads` where queries are grouped."""
+        """The number of key and value heads per layer: less than `n_heads` for grouped queries."""
         return int(self.cfg.n_key_value_heads or self.cfg.n_heads)
 
     @property
@@ -150,7 +151,7 @@ class HookedModel:
 
     @property
     def d_vocab(self) -> int:
-        """Tokens of the vocabulary, as the unembedding counts them."""
+        """The number of tokens in the unembedding."""
         return int(self.cfg.d_vocab)
 
     @property
@@ -180,7 +181,7 @@ class HookedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where tokens go: the device of the embedding."""
+        """The device of the embedding, to which tokens are moved."""
         return torch.device(self.cfg.device)
 
     @property
@@ -190,7 +191,7 @@ class HookedModel:
 
     @property
     def attn_implementation(self) -> str:
-        """Transformers' name for it; results record it, since kernels differ in the last digits."""
+        """Transformers' name of the attention kernel. Kernels differ in the last digits."""
         return str(self.bridge.original_model.config._attn_implementation)
 
     def __repr__(self) -> str:
@@ -203,9 +204,10 @@ class HookedModel:
     def __call__(
         self, tokens: Tokens, *, attention_mask: Tensor | None = None, **options: Any
     ) -> Any:
-        """Logits [batch pos d_vocab]; `logits_to_keep=1` computes END's alone.
+        """Logits [batch pos d_vocab]; with `logits_to_keep=1`, at END alone.
 
-        Raises ValueError for rows of unequal lengths, and for padded tokens without a mask.
+        Raises:
+            ValueError: rows have unequal lengths, or tokens are padded without a mask.
         """
         tokens, options = self._prepared(tokens, attention_mask, options)
         return self.bridge(tokens, **options)
@@ -218,7 +220,7 @@ class HookedModel:
         attention_mask: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """Logits with `fwd_hooks` in place for this run. Raises IndexError beyond the layers."""
+        """Logits of one run with hooks. Raises IndexError if the model lacks a hook's layer."""
         tokens, options = self._prepared(tokens, attention_mask, options)
         fwd_hooks = checked_hooks(fwd_hooks, self.n_layers)
         return self.bridge.run_with_hooks(tokens, fwd_hooks=fwd_hooks, **options)
@@ -226,21 +228,21 @@ class HookedModel:
     def run_with_cache(
         self, tokens: Tokens, *, attention_mask: Tensor | None = None, **options: Any
     ) -> tuple[Any, Any]:
-        """(logits, TransformerLens' ActivationCache); all is kept unless `names_filter` says."""
+        """Logits and TransformerLens' ActivationCache. `names_filter` chooses what is cached."""
         tokens, options = self._prepared(tokens, attention_mask, options)
         return self.bridge.run_with_cache(tokens, **options)
 
     def hooks(
         self, fwd_hooks: Iterable[NamedHook] = (), **options: Any
     ) -> AbstractContextManager[Any]:
-        """A context in which every run has `fwd_hooks` in place."""
+        """A context in which `fwd_hooks` act on every run."""
         return self.bridge.hooks(fwd_hooks=checked_hooks(fwd_hooks, self.n_layers), **options)
 
     def to_tokens(self, text: str | list[str], **options: Any) -> Tensor:
-        """Text as tokens [batch pos], as TransformerLens makes them; options go to the bridge.
+        """Tokenize text with TransformerLens, [batch pos]. Options go to the bridge.
 
-        Several texts of unequal lengths are padded: give their mask, or let the model read the text
-        itself, as `model(text)`.
+        Texts of unequal lengths are padded. Give the model their mask, or give it the text itself:
+        `model(text)`.
         """
         return self.bridge.to_tokens(text, **options)
 
@@ -249,7 +251,7 @@ class HookedModel:
         return self.bridge.to_str_tokens(text, **options)
 
     def to_string(self, tokens: Any) -> Any:
-        """The text that tokens are; a text for each row of a batch."""
+        """The text of tokens; for a batch, one text per row."""
         return self.bridge.to_string(tokens)
 
     @torch.no_grad()
@@ -264,20 +266,25 @@ class HookedModel:
         do_sample: bool = False,
         **options: Any,
     ) -> Any:
-        """Continue the prompts, greedily by default: prompt and new tokens, or text for text.
+        """Continue the prompts, greedily by default.
 
         Args:
-            tokens: prompts, padded on the left where lengths differ
-            fwd_hooks: interventions; a step after the first sees one new token (KV cache)
-            hook_steps: `all`: on the prompt and on every new token; `prompt`: on the prompt alone,
-                where hooks with positions belong
-            max_new_tokens: at most so many
-            attention_mask: of the prompts
-            do_sample: draw instead of taking the likeliest token
-            options: the bridge's `generate`
+            tokens: prompts, padded on the left if their lengths differ.
+            fwd_hooks: interventions. With the KV cache, each step after the first has one new token
+                only.
+            hook_steps: `all`: hooks act on the prompt and on every new token; `prompt`: on the
+                prompt alone, as hooks with positions need.
+            max_new_tokens: the largest number of new tokens.
+            attention_mask: the mask of the prompts.
+            do_sample: whether to draw tokens instead of using the most likely one.
+            options: further options of the bridge's `generate`.
+
+        Returns:
+            Prompt and new tokens; text for prompts that are text.
 
         Raises:
-            ValueError: hooks with positions on every step; unequal lengths; padding without a mask
+            ValueError: hooks with positions act on every step, prompts have unequal lengths, or
+                prompts are padded without a mask.
         """
         chosen = _hooks_for_steps(checked_hooks(fwd_hooks, self.n_layers), hook_steps, options)
         tokens, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device)
@@ -291,14 +298,14 @@ class HookedModel:
         self, tokens: Tokens, attention_mask: Tensor | None, options: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         options = {"use_cache": False} | options
-        if options.get("past_key_values") is not None:  # the mask then reaches back beyond tokens
+        if options.get("past_key_values") is not None:  # the mask then includes earlier tokens
             return tokens, options | {"attention_mask": attention_mask, "use_cache": True}
         tokens, mask = check_tokens(tokens, attention_mask, self.tokenizer, self.device)
         return tokens, options if mask is None else options | {"attention_mask": mask}
 
 
 def checked_hooks(hooks: Iterable[NamedHook], n_layers: int) -> list[NamedHook]:
-    """The hooks as a list. Raises IndexError for a layer that the model does not have."""
+    """The hooks as a list. Raises IndexError if the model lacks a hook's layer."""
     checked = list(hooks)
     for name, _ in checked:
         layer = layer_of(name) if isinstance(name, str) else None
@@ -332,7 +339,7 @@ def _hooks_for_steps(
 
 
 def _first_call_only(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook for the prompt: of a generation's steps, the first one alone."""
+    """A hook that acts on the first step of a generation only, which is the prompt."""
     calls = count()
 
     def on_the_prompt(activation: Tensor, hook: Any) -> Tensor | None:

@@ -1,7 +1,7 @@
-"""Load a checkpoint, or wrap a model in memory, in a TransformerBridge, and check what was loaded.
+"""Load a checkpoint or wrap a model in memory in a TransformerBridge, and check the result.
 
-Every weight of the checkpoint must be there and no other, and the bridge must compute what
-Transformers computes. This is the only module that imports TransformerLens, and it does so inside
+The checkpoint must have every weight of the model and no other, and the bridge must compute the
+same as Transformers. This is the only module that imports TransformerLens, and it does so inside
 functions.
 """
 
@@ -31,12 +31,12 @@ from arith_lens.model.hooked import HookedModel
 from arith_lens.model.placement import check_device, compute_device, default_device
 
 N_TOKENS = 6
-"""Length of the prompts that the bridge is compared on."""
+"""The length of the prompts on which the bridge is compared."""
 N_PADDING = 2
-"""Padding tokens before the second of them."""
+"""The number of padding tokens before the second prompt."""
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
-"""The largest difference of a token's logits between bridge and Transformers, over the logits'
-spread: far above rounding."""
+"""The largest allowed difference of a token's logits between bridge and Transformers, divided by
+the logits' spread. It is far above rounding."""
 HALF_TOLERANCE = 0.05
 """The same in half precision."""
 
@@ -46,15 +46,15 @@ class VerifiedLoader:
     """A Transformers auto class for `boot_transformers(model_class=)` that checks what it loads."""
 
     auto_class: Any
-    """Such as AutoModelForCausalLM."""
+    """The class, such as AutoModelForCausalLM."""
     device: Any = None
-    """Where the weights go; None: `device_map` places them."""
+    """The device of the weights; None: `device_map` decides."""
     logits: Tensor | None = field(default=None, init=False)
-    """What Transformers computes on the prompts of `example`, before any bridge; None where
-    weights are offloaded or the logits are not finite."""
+    """The logits of Transformers on the prompts of `example`, before any bridge; None if weights
+    are offloaded or the logits are not finite."""
 
     def from_pretrained(self, location: str, **options: Any) -> Any:
-        """The model. Raises ValueError for missing, unexpected and mismatched weights."""
+        """Load the model. Raises ValueError for missing, unexpected and mismatched weights."""
         model = load_weights(self.auto_class, location, **options)
         if self.device is not None:
             model = model.to(self.device)
@@ -67,13 +67,13 @@ class EmptyLoader:
     """A Transformers auto class for `boot_transformers(load_weights=False)`: without weights."""
 
     auto_class: Any
-    """Such as AutoModelForCausalLM."""
+    """The class, such as AutoModelForCausalLM."""
     dtype: torch.dtype
     device: torch.device
-    """Dtype and device that the weights would have."""
+    """The dtype and the device that the weights would have."""
 
     def from_config(self, config: Any, **options: Any) -> Any:
-        """The model with fake weights: they have a shape, a dtype and a device, and no values."""
+        """The model with fake weights, which have a shape, a dtype and a device but no values."""
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         with FakeTensorMode(), self.device:
@@ -83,13 +83,14 @@ class EmptyLoader:
 
 
 def load_weights(auto_class: Any, location: str, **options: Any) -> Any:
-    """`auto_class.from_pretrained`, for a checkpoint that holds exactly the model's weights.
+    """Call `auto_class.from_pretrained`, and check that the checkpoint has exactly the model's
+    weights.
 
-    Tied weights, and buffers that older versions of Transformers saved, may be missing or extra:
-    what is harmless is Transformers' own decision.
+    Tied weights, and buffers that older versions of Transformers saved, may be missing or extra.
+    Transformers decides which of them are harmless.
 
     Raises:
-        ValueError: weights that are missing, unexpected or of another shape, by name
+        ValueError: weights are missing, unexpected or of another shape. The message names them.
     """
     model, info = auto_class.from_pretrained(
         location, output_loading_info=True, ignore_mismatched_sizes=True, **options
@@ -125,7 +126,7 @@ def _some(names: Iterable[str], most: int = 4) -> str:
 def example(
     vocab_size: int, device: torch.device
 ) -> tuple[Int[Tensor, "row pos"], Bool[Tensor, "row pos"]]:
-    """Two prompts of different tokens, the second padded on the left, and their mask."""
+    """Two prompts with different tokens, the second one padded on the left, and their mask."""
     tokens = torch.arange(2 * N_TOKENS, device=device).reshape(2, N_TOKENS) * 7 + 3
     mask = torch.ones_like(tokens, dtype=torch.bool)
     mask[1, :N_PADDING] = False
@@ -136,11 +137,12 @@ def example(
 def transformers_logits(model: Any) -> Float[Tensor, "row pos d_vocab"] | None:
     """The logits of `example` by Transformers alone.
 
-    None where weights are offloaded, since each forward would read them all, and where the logits
-    are not finite, which every method reports with the layer.
+    Returns:
+        None if weights are offloaded, because each forward would read them all; and if the logits
+        are not finite, which every method reports with the layer.
 
     Raises:
-        ValueError: a model that does not turn tokens into logits
+        ValueError: the model does not compute logits from tokens.
     """
     if any(weight.is_meta for weight in model.parameters()):
         return None
@@ -168,15 +170,15 @@ def transformers_logits(model: Any) -> Float[Tensor, "row pos d_vocab"] | None:
 def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | None) -> None:
     """Compare the bridge with Transformers on two short prompts, with a mask and without.
 
-    Some bridges are another model once they get a mask; every method would then be wrong.
+    Some bridges compute something else when they get a mask. Every method would then be wrong.
 
     Args:
-        model: HookedModel or TransformerBridge
-        expected: `transformers_logits` of the same weights before the bridge; None: nothing to
-            compare with
+        model: HookedModel or TransformerBridge.
+        expected: `transformers_logits` of the same weights before the bridge; None: nothing is
+            compared.
 
     Raises:
-        ValueError: the bridge computes other logits
+        ValueError: the bridge computes other logits.
     """
     if expected is None:
         return
@@ -206,25 +208,25 @@ def load_model(
     offload_folder: str | Path | None = None,
     trust_remote_code: bool = False,
 ) -> HookedModel:
-    """Load `source` for study: evaluation mode, eager attention, nothing folded or centred.
+    """Load a model in evaluation mode with eager attention. No weight is folded or centred.
 
     Args:
         source: `reference` or `reference-mistral` (shipped), a directory, a hub id, or
-            `(hf_model, tokenizer)` in memory; that model is wrapped in place
-        dtype: such as torch.bfloat16 or "bfloat16"; None: the checkpoint's on a GPU, on a CPU
-            float32 where it fits in memory. A model in memory keeps its own
-        device: None: the GPU if there is one, of several processes each its own. A model in memory
-            stays where it is
-        device_map: as in Transformers, for a model larger than one device, instead of `device`
-        offload_folder: where layers go that `device_map` puts on "disk"
-        trust_remote_code: run code that comes with the checkpoint; off unless asked for
+            `(hf_model, tokenizer)` in memory. A model in memory is wrapped in place.
+        dtype: such as torch.bfloat16 or "bfloat16". None: the checkpoint's on a GPU; on a CPU
+            float32 if it fits in memory. A model in memory keeps its dtype.
+        device: the device. None: the GPU if there is one; with several processes, each uses its
+            own. A model in memory stays on its device.
+        device_map: as in Transformers, for a model larger than one device, instead of `device`.
+        offload_folder: the folder of the layers that `device_map` puts on "disk".
+        trust_remote_code: whether to run code that comes with the checkpoint.
 
     Raises:
-        FileNotFoundError, ValueError, PermissionError, ConnectionError: what was looked for and
-            what to do, see `checkpoints.find_checkpoint`
-        ValueError: damaged weights, a quantised model, an architecture that TransformerLens does
-            not know, a GPU that is not there, `device` together with `device_map`
-        MemoryError: the weights do not fit
+        FileNotFoundError, ValueError, PermissionError, ConnectionError: the checkpoint was not
+            found or cannot be read; see `checkpoints.find_checkpoint`.
+        ValueError: the weights are damaged, the model is quantised, TransformerLens does not know
+            the architecture, the GPU does not exist, or both `device` and `device_map` are given.
+        MemoryError: the weights do not fit in memory.
     """
     dtype = _as_dtype(dtype)
     if device is not None and device_map is not None:
@@ -254,12 +256,12 @@ def load_model(
         trust_remote_code=trust_remote_code,
     )
     require_faithful(bridge, loader.logits)
-    bridge.cfg.device = str(compute_device(bridge.embed))  # "meta" where the embedding is offloaded
+    bridge.cfg.device = str(compute_device(bridge.embed))  # "meta" if the embedding is offloaded
     return HookedModel(bridge, checkpoint.name)
 
 
 def _as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The dtype that is named. Raises ValueError for a name of none."""
+    """The dtype of a name. Raises ValueError for a name that is no dtype."""
     named = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
     if dtype is not None and not (isinstance(named, torch.dtype) and named.is_floating_point):
         raise ValueError(
@@ -277,15 +279,16 @@ def empty_model(
 ) -> HookedModel:
     """The model without its weights, from config.json and the tokenizer alone.
 
-    `plan` and `sample_pairs(keep="all")` take it; it answers nothing. Its weights have the
-    dtype and the device that `load_model` would choose, but no values, and take no memory.
+    It is for `plan` and `sample_pairs(keep="all")`; it cannot compute. Its weights have the dtype
+    and the device that `load_model` would choose, but no values, and need no memory.
 
     Args:
-        source, dtype, device, trust_remote_code: as `load_model`; no weights need be there. A model
-            in memory is returned as `load_model` does
+        source, dtype, device, trust_remote_code: as in `load_model`. Weights may be missing. A
+            model in memory is wrapped as in `load_model`.
 
     Raises:
-        as `load_model`, but for weights
+        FileNotFoundError, ValueError, PermissionError, ConnectionError: as in `load_model`, except
+            for weights.
     """
     dtype = _as_dtype(dtype)
     if isinstance(source, tuple):
@@ -309,7 +312,7 @@ def empty_model(
 def _without_weights(
     source: str | Path, trust_remote_code: bool, *, weights: bool
 ) -> tuple[Checkpoint, Any, Any]:
-    """Where the checkpoint is, its config and its tokenizer."""
+    """The checkpoint, its config and its tokenizer."""
     checkpoint = find_checkpoint(source, weights=weights)
     config = read_config(checkpoint, trust_remote_code=trust_remote_code)
     tokenizer = load_tokenizer(checkpoint, config, trust_remote_code=trust_remote_code)
@@ -317,7 +320,7 @@ def _without_weights(
 
 
 def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedModel:
-    """Take a model in memory as it is; move and cast only where asked."""
+    """Wrap a model in memory. It is moved or cast only if `device` or `dtype` is given."""
     name = Path(hf_model.config._name_or_path or type(hf_model).__name__).name
     refuse_quantised(hf_model.config, name)
     refuse_changed(hf_model, name)
@@ -326,7 +329,7 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
     if dtype is not None or device is not None:
         hf_model = hf_model.to(device=device, dtype=dtype)
     placed = next(hf_model.parameters())
-    if not hf_model.config.architectures:  # upstream goes by this, which only saving would set
+    if not hf_model.config.architectures:  # the bridge needs it, and only saving sets it
         hf_model.config.architectures = [type(hf_model).__name__]
     logits = transformers_logits(hf_model.eval())
     bridge = _boot(
@@ -341,7 +344,7 @@ def _wrap(hf_model: Any, tokenizer: Any, *, dtype: Any, device: Any) -> HookedMo
 
 
 def _auto_class(config: Any, location: str) -> Any:
-    """The class of Transformers that upstream would load this architecture with."""
+    """The Transformers class with which TransformerLens loads this architecture."""
     from transformer_lens.model_bridge.sources.transformers import (
         determine_architecture_from_hf_config,
         get_hf_model_class_for_architecture,
@@ -356,8 +359,8 @@ def _auto_class(config: Any, location: str) -> Any:
 def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
     from transformer_lens.model_bridge import TransformerBridge
 
-    # Told that BOS is settled, upstream leaves the tokenizer alone; else it loads another by name,
-    # which for SentencePiece folders is the wrong one.
+    # If BOS is known, TransformerLens keeps the tokenizer. Else it loads another one by name, which
+    # is the wrong one for SentencePiece folders.
     tokenizer.init_kwargs |= {"add_bos_token": True}
     tokenizer.init_kwargs.setdefault("name_or_path", location)
     tokenizer.padding_side = "left"
@@ -384,7 +387,7 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
 
 
 def _is_empty(part: Any) -> bool:
-    """Upstream leaves such a part where the model has none, and fails when it runs."""
+    """Whether this is the empty part that TransformerLens makes if the model has no such part."""
     return hasattr(part, "original_component") and part.original_component is None
 
 
@@ -398,7 +401,7 @@ def _not_bridged(location: str, reason: str) -> str:
 
 
 def _default_dtype(config: Any, *, on_cpu: bool, trust_remote_code: bool) -> torch.dtype:
-    """The checkpoint's; on a CPU float32 where the weights then take under 80% of the memory."""
+    """The checkpoint's dtype; on a CPU float32 if the weights then need under 80% of the memory."""
     stored = config.dtype or torch.float32
     if not on_cpu or stored.itemsize >= 4:
         return stored

@@ -1,10 +1,10 @@
 """Run a model's own Hugging Face modules, without the modules that a bridge puts around them.
 
-A bridge computes attention and norms step by step, so that each step has a hook point. Where no
-hook is in place, the model's own modules give the same numbers in less time. There are two ways to
-run them:
+A bridge computes attention and norms step by step, so that each step has a hook point. If no hook
+is active, the model's own modules give the same numbers in less time. There are two ways to run
+them:
 
-- `without_bridge` exchanges the modules in place, and puts the bridge's back at the end. The model
+- `without_bridge` exchanges the modules in place, and restores the bridge's at the end. The model
   then runs whole forwards in its own way, with PyTorch's hooks on its modules. The recording for
   path patching uses it.
 - `plain_layers` makes shallow copies of the layers, which share every weight and have no wrappers
@@ -36,8 +36,8 @@ ATTENTION = "arith_lens"
 """The name under which Transformers finds `_attend`."""
 
 Attend = Callable[..., Tensor]
-"""(query, key, value, *, scaling, softcap), each [batch head row d_head], to z [batch row head
-d_head] of the rows that are to go on."""
+"""A function (query, key, value, *, scaling, softcap), each [batch head row d_head], that returns z
+[batch row head d_head] of the rows that continue."""
 Edit = Callable[[Tensor], Tensor]
 
 
@@ -48,14 +48,14 @@ def own_module(module: Any) -> Any:
 
 
 def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
-    """`norm` without the bridge's hook points, and with float32 weights whatever the model's dtype.
+    """A norm without the bridge's hook points, computed in float32.
 
-    The result is on the device of the norm's weights, whatever the device of the rows.
+    The result is on the device of the norm's weights, for rows on any device.
     """
     plain = own_module(norm)
 
     def norm_in_float32(rows: Tensor) -> Tensor:
-        weights = dict(plain.named_parameters())  # read at each call: they may be offloaded between
+        weights = dict(plain.named_parameters())  # read at each call: they may be offloaded
         rows = rows.to(next((weight.device for weight in weights.values()), None))
         if all(weight.dtype == torch.float32 for weight in weights.values()):
             return plain(rows)
@@ -67,13 +67,13 @@ def in_float32(norm: Any) -> Callable[[Tensor], Tensor]:
 
 @contextmanager
 def without_bridge(model: Any) -> Iterator[None]:
-    """Inside, the model computes with its own modules, and no hook point of the bridge is called.
+    """A context in which the model computes with its own modules, without hook points.
 
-    The bridge's modules are put back at the end, also after an error. Weights, configuration and
+    The bridge's modules are restored at the end, also after an error. Weights, configuration and
     PyTorch's own hooks are those that the model has at this moment.
 
     Args:
-        model: HookedModel or TransformerBridge
+        model: HookedModel or TransformerBridge.
     """
     bridge = getattr(model, "bridge", model)
     exchanged: list[tuple[nn.Module, str, nn.Module]] = []
@@ -86,7 +86,7 @@ def without_bridge(model: Any) -> Iterator[None]:
 
 
 def _exchange_modules(parent: nn.Module, exchanged: list[tuple[nn.Module, str, nn.Module]]) -> None:
-    """Put its own module in place of each of the bridge's below `parent`, and note the exchange."""
+    """Replace each of the bridge's modules below `parent` by the model's own, and store it."""
     for name, child in parent._modules.items():
         if child is None:
             continue
@@ -108,9 +108,9 @@ class PlainLayer:
     layer: Any
     attention: Any
     w_o: Any
-    """What is given z."""
+    """The module whose input is z."""
     mlp: Any
-    """What puts out that which is added to the residual stream."""
+    """The module whose output is added to the residual stream."""
 
     def __call__(
         self,
@@ -121,14 +121,14 @@ class PlainLayer:
         z: Edit | None = None,
         mlp_out: Edit | None = None,
     ) -> Float[Tensor, "batch row d_model"]:
-        """The stream at the layer's exit.
+        """The residual stream at the layer's exit.
 
         Args:
-            stream: at its entry; the rows need not be positions of one prompt
-            inputs: the layer's other arguments, see `LayerInputs`
-            attend: from queries, keys and values to z
-            z: an edit of z, [batch row n_heads*d_head]
-            mlp_out: an edit of what the MLP adds
+            stream: the stream at its entry. The rows may be positions of different prompts.
+            inputs: the layer's other arguments, see `LayerInputs`.
+            attend: the function from queries, keys and values to z.
+            z: an edit of z, [batch row n_heads*d_head].
+            mlp_out: an edit of what the MLP adds.
         """
         with ExitStack() as stack:
             self.attention.attend = attend
@@ -144,7 +144,7 @@ class PlainLayer:
     def keys_and_values(
         self, stream: Float[Tensor, "batch row d_model"], inputs: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch kv row d_head"], Float[Tensor, "batch kv row d_head"]]:
-        """What the layer's attention reads; nothing else is computed."""
+        """The keys and values of the layer. Nothing else is computed."""
         parts: list[tuple[Tensor, Tensor]] = []
 
         def keep(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
@@ -158,14 +158,15 @@ class PlainLayer:
 
 @dataclass(frozen=True, eq=False)
 class LayerInputs:
-    """What a model gives each layer beside the stream, for one batch of prompts."""
+    """The arguments that a model gives each layer with the stream, for one batch of prompts."""
 
     stream: Float[Tensor, "batch pos d_model"]
     """The residual stream at the entry of the first layer."""
     masks: tuple[Float[Tensor, "rows 1 pos pos"], ...]
-    """Per layer what is added to the attention scores; `rows` is 1 where all prompts agree."""
+    """Per layer, the mask that is added to the attention scores; `rows` is 1 if all prompts share
+    it."""
     others: tuple[dict[str, Any], ...]
-    """Per layer its other arguments by name, such as the rotary angles of every position."""
+    """Per layer, its other arguments by name, such as the rotary angles of every position."""
 
     def at(self, layer: int, prompt: Int[Tensor, "row"], pos: Int[Tensor, "row"]) -> dict[str, Any]:
         """The arguments for a batch whose rows are these positions of these prompts."""
@@ -175,17 +176,17 @@ class LayerInputs:
                 return tuple(map(chosen, value))
             if not isinstance(value, Tensor):
                 return value
-            rows = prompt.clamp(max=len(value) - 1).to(value.device)  # 1 where all prompts agree
+            rows = prompt.clamp(max=len(value) - 1).to(value.device)  # 1 if all prompts share it
             return value[rows, pos.to(value.device)][None]
 
         return {name: chosen(value) for name, value in self.others[layer].items()}
 
 
 def plain_layers(model: HookedLike) -> tuple[PlainLayer, ...] | None:
-    """The plain layers of `model`; None where they would not be what the model computes.
+    """The plain layers of a model; None if they would not compute the same as the model.
 
-    That is: hooks are active, the architecture is none of FAMILIES or is changed by a subclass, the
-    model is being trained, or its layers are on several devices.
+    They do not if hooks are active, the architecture is not in FAMILIES or is changed by a
+    subclass, the model is in training mode, or its layers are on several devices.
     """
     bridge: Any = getattr(model, "bridge", model)
     hf_model = bridge.original_model
@@ -205,9 +206,10 @@ def plain_layers(model: HookedLike) -> tuple[PlainLayer, ...] | None:
 def layer_inputs(
     model: HookedLike, tokens: Tokens, attention_mask: Tensor | None
 ) -> LayerInputs | None:
-    """What the model itself makes of the prompts: embeddings, masks and angles; no layer runs.
+    """The embeddings, masks and angles that the model makes of prompts. No layer runs.
 
-    None where it gives its layers something that cannot be taken apart by position.
+    Returns:
+        None if the model gives its layers an argument that cannot be split by position.
     """
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
@@ -236,10 +238,12 @@ def layer_inputs(
 def end_logits(
     model: HookedLike, tokens: Int[Tensor, "row"], stream: Float[Tensor, "row d_model"]
 ) -> Float[Tensor, "row d_vocab"]:
-    """The logits that follow from the stream at the last layer's exit, as the model computes them.
+    """The logits that the model computes from the residual stream at the last layer's exit.
 
     Args:
-        tokens: the token at each row, which the model is called with
+        model: HookedModel or TransformerBridge.
+        tokens: the token of each row, with which the model is called.
+        stream: the stream of each row.
     """
     blocks, rows = list(model.blocks), stream[:, None]
     with forwards_replaced(blocks, [hand_on(rows)] * len(blocks)):
@@ -250,18 +254,18 @@ def end_logits(
 def _plain_layer(block: Any, config: Any) -> PlainLayer:
     copies: dict[int, Any] = {}
     layer = _plain_copy(block, config, copies)
-    point = block.hook_mlp_out  # an alias: of the MLP's exit, or of a norm behind it
+    point = block.hook_mlp_out  # an alias of the MLP's exit, or of a norm after it
     (mlp,) = (part for part in block.modules() if vars(part)["_modules"].get("hook_out") is point)
     parts = (block.attn, block.attn.o, mlp)
     return PlainLayer(layer, *(copies[id(part.original_component)] for part in parts))
 
 
 def _plain_copy(module: Any, config: Any, copies: dict[int, Any]) -> Any:
-    """A copy without wrappers and hooks; `copies` has that of each part, by the part's id."""
+    """A copy without wrappers and hooks. `copies` has the copy of each part, by the part's id."""
     inner = own_module(module)
     plain = object.__new__(type(inner))
-    plain.__dict__.update(inner.__dict__)  # parameters are the very same dictionary
-    for name in ("forward", "_hf_hook", "_old_forward"):  # accelerate's, which offloads weights
+    plain.__dict__.update(inner.__dict__)  # both share one dictionary of parameters
+    for name in ("forward", "_hf_hook", "_old_forward"):  # from accelerate, for offloading
         plain.__dict__.pop(name, None)
     hooks = {name: type(hooks)() for name, hooks in vars(inner).items() if name.endswith("_hooks")}
     plain.__dict__.update(hooks)
@@ -291,7 +295,7 @@ def _attend(
     softcap: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Transformers calls this as its attention function; the layer's caller said what to do."""
+    """The attention function for Transformers. It calls the function of the layer's caller."""
     attend: Any = module.attend
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     return attend(query, key, value, scaling=scaling, softcap=softcap), None

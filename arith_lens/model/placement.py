@@ -1,7 +1,8 @@
-"""Where a model computes; weights that are offloaded, on their device while they are read.
+"""The devices of a model, and access to offloaded weights.
 
-A model loaded with `device_map` keeps some modules' weights elsewhere; accelerate's hooks bring
-them in for a module's own forward, and outside of it they are empty (meta) tensors.
+A model loaded with `device_map` has the weights of some modules on another device or on disk.
+accelerate's hooks load them for the module's own forward. At other times they are empty (meta)
+tensors.
 """
 
 import os
@@ -14,10 +15,10 @@ import torch
 
 
 def default_device() -> str:
-    """This process's GPU if there is one; a single one is everybody's.
+    """The device of this process: its GPU if there is one. All processes share a single GPU.
 
     Raises:
-        ValueError: several, but fewer than a launcher started processes on this machine.
+        ValueError: there are several GPUs, but fewer than processes on this machine.
     """
     if not torch.cuda.is_available():
         return "cpu"
@@ -33,7 +34,7 @@ def default_device() -> str:
 
 
 def check_device(device: str | torch.device) -> torch.device:
-    """The device of that name. Raises ValueError where this machine has none of that name."""
+    """The device of a name. Raises ValueError if this machine does not have it."""
     try:
         checked = torch.device(device)
     except RuntimeError as error:
@@ -57,7 +58,7 @@ def check_device(device: str | torch.device) -> torch.device:
 
 
 def compute_device(module: Any) -> torch.device:
-    """Where a module computes: the device of its weights, or the one they are brought to."""
+    """The device on which a module computes. Offloaded weights are loaded to it."""
     weight = next(module.parameters())
     if not weight.is_meta:
         return weight.device
@@ -66,28 +67,31 @@ def compute_device(module: Any) -> torch.device:
 
 
 def lacks_weights(module: Any) -> bool:
-    """Whether some of its weights are empty and nothing knows how to bring them in."""
+    """Whether some of a module's weights are empty and cannot be loaded."""
     known = {id(weight) for part in _offloaded(module) for weight in part.parameters(recurse=False)}
     return any(weight.is_meta and id(weight) not in known for weight in module.parameters())
 
 
 def is_offloaded(module: Any) -> bool:
-    """Whether accelerate keeps some of its weights elsewhere."""
+    """Whether accelerate has offloaded some of a module's weights."""
     return bool(_offloaded(module))
 
 
 @contextmanager
 def weights_loaded(*modules: Any) -> Iterator[None]:
-    """The offloaded weights of `modules` are on their device inside, and are brought in once,
-    however often the modules are called."""
+    """A context in which the offloaded weights of some modules are loaded.
+
+    They are loaded once, also if the modules are called several times.
+    """
     with _with_weights(modules):
         yield
 
 
 def layers_with_weights(modules: Sequence[Any]) -> Iterator[int]:
-    """0, 1, 2, ...: each with that module's weights in place, and the next one's on their way.
+    """Iterate over 0, 1, 2, ... with the weights of that module loaded.
 
-    So two modules' weights are in memory at a time. Where nothing is offloaded it is a range.
+    The weights of the next module are loaded at the same time, so those of two modules are in
+    memory. If nothing is offloaded, this is a range.
     """
     if not any(map(is_offloaded, modules)):
         yield from range(len(modules))
@@ -104,22 +108,24 @@ def layers_with_weights(modules: Sequence[Any]) -> Iterator[int]:
 
 
 def _with_weights(modules: Sequence[Any]) -> ExitStack:
-    """Bring the weights in; closing what is returned lets them go."""
+    """Load the weights. Closing the returned stack offloads them again."""
     from accelerate.utils import align_module_device
 
     with ExitStack() as stack:
         for module in modules:
             for part in _offloaded(module):
                 stack.enter_context(align_module_device(part))
-                # else each call of the part would bring its weights in and then take them away
+                # else each call of the part would load its weights and offload them again
                 part._hf_hook.offload = False
                 stack.callback(setattr, part._hf_hook, "offload", True)
         return stack.pop_all()
 
 
 def _offloaded(module: Any) -> list[Any]:
-    """The modules within whose weights accelerate keeps elsewhere. A bridge's module shows the hook
-    of the one that it wraps: each is listed once."""
+    """The modules inside `module` whose weights are offloaded, each once.
+
+    A bridge's module has the hook of the module that it wraps.
+    """
     from accelerate.utils import has_offloaded_params
 
     parts = [part for part in parts_of(module) if "_hf_hook" in vars(part)]
@@ -127,7 +133,7 @@ def _offloaded(module: Any) -> list[Any]:
 
 
 def parts_of(*modules: Any) -> list[Any]:
-    """The modules and all within them, each once; several times faster than `Module.modules`."""
+    """All modules inside some modules, each once. Several times faster than `Module.modules`."""
     parts = {id(module): module for module in modules}
     pending = list(parts.values())
     while pending:

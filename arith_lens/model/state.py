@@ -1,4 +1,4 @@
-"""The state of a model: which hooks are in place, and fingerprints of weights and settings."""
+"""The state of a model: its active hooks, and hashes of its weights and settings."""
 
 import hashlib
 import json
@@ -18,12 +18,12 @@ _GENERIC_ENDS = ("hook_in", "hook_out")
 
 
 def active_hooks(model: Any) -> list[NamedHook]:
-    """The forward hooks in place on `model` now, as (name, function).
+    """The active forward hooks of a model, as (name, function).
 
     A freshly loaded model has none: hooks that the frameworks register for themselves are left out.
 
     Args:
-        model: HookedModel, TransformerBridge or Hugging Face model
+        model: HookedModel, TransformerBridge or Hugging Face model.
 
     Returns:
         In the order of modules, and at one module in the order in which they run:
@@ -49,7 +49,7 @@ def active_hooks(model: Any) -> list[NamedHook]:
 
 
 def _is_touched(model: Any) -> bool:
-    """Whether any module has a hook or a `forward` that no framework put there."""
+    """Whether any module has a hook or a `forward` that is not from a framework."""
     bridge = getattr(model, "bridge", model)
     return any(
         ((part._forward_hooks or part._forward_pre_hooks) and any(_functions_at(part)))
@@ -61,8 +61,9 @@ def _is_touched(model: Any) -> bool:
 def modules_of(model: Any) -> list[tuple[str, nn.Module]]:
     """All modules of the bridge and of its Hugging Face model, each once, with a path.
 
-    The path is the bridge's, without what wrapping adds to it; a module that the bridge does not
-    list has its path in the Hugging Face model, and the model itself has the name of its class.
+    The path is that in the bridge, without the parts that wrapping adds. A module that the bridge
+    does not list has its path in the Hugging Face model. The model itself has the name of its
+    class.
     """
     bridge = getattr(model, "bridge", model)
     roots = [bridge, getattr(bridge, "original_model", None)]
@@ -76,7 +77,7 @@ def modules_of(model: Any) -> list[tuple[str, nn.Module]]:
 
 
 def _functions_at(module: nn.Module) -> Iterator[Callable[..., Any]]:
-    """What users registered at one module."""
+    """The functions that users registered at one module."""
     handles = {handle.hook.id: handle for handle in getattr(module, "fwd_hooks", ())}
     for function in module._forward_pre_hooks.values():
         if not _is_framework(function):
@@ -91,7 +92,7 @@ def _functions_at(module: nn.Module) -> Iterator[Callable[..., Any]]:
 
 
 def _names_of_points(bridge: Any) -> dict[int, str]:
-    """Of each hook point, by its id, the most telling of its names."""
+    """The preferred name of each hook point, by its id."""
     names: dict[int, str] = {}
     for name, point in getattr(bridge, "hook_dict", {}).items():
         best = names.setdefault(id(point), name)
@@ -119,31 +120,33 @@ _WITHOUT_EFFECT = frozenset(
         *("torch_dtype", "transformers_version", "trust_remote_code", "use_cache"),
     ]
 )
-"""Settings that say where a model comes from or what it returns beside the logits. (dtype and
-device are recorded beside the fingerprints.)"""
+"""Settings that say where a model comes from, or what it returns besides the logits. Dtype and
+device are recorded separately."""
 
 
 def weights_hash(model: Any) -> str:
     """SHA-256 over the parameters' names, dtypes, shapes and bytes, in the order of names.
 
-    The same for a Hugging Face model, its bridge and its HookedModel, on every device, offloaded
-    or not. Reads each weight once (about a second a gigabyte). Raises ValueError for a model
-    without weights (an `empty_model`, or one on the meta device).
+    It is the same for a Hugging Face model, its bridge and its HookedModel, on every device,
+    offloaded or not. Each weight is read once (about one second per gigabyte).
+
+    Raises:
+        ValueError: the model has no weights (an `empty_model`, or one on the meta device).
     """
     return _tensors_hash(model, "named_parameters")
 
 
 def buffers_hash(model: Any) -> str:
-    """SHA-256 over the buffers, such as rotary frequencies, in the manner of `weights_hash`."""
+    """SHA-256 over the buffers, such as rotary frequencies; see `weights_hash`."""
     return _tensors_hash(model, "named_buffers")
 
 
 def configuration_hash(model: Any) -> str:
-    """SHA-256 of the settings that a HookedModel (or its bridge) computes with, as they are now.
+    """SHA-256 of the current settings of a HookedModel or its bridge.
 
-    It covers the Hugging Face configuration, that of TransformerLens, and of every module its
-    class and its plain attributes, such as the epsilon of a norm. Names, paths and versions have
-    no part in it: the same model loaded from elsewhere has the same configuration.
+    It covers the configurations of Hugging Face and TransformerLens, and the class and plain
+    attributes of every module, such as the epsilon of a norm. It does not cover names, paths and
+    versions: the same model loaded from another folder has the same hash.
     """
     bridge = getattr(model, "bridge", model)
     settings = {
@@ -164,7 +167,7 @@ def _modules(model: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _is_setting(value: Any) -> bool:
-    """Whether an attribute of a module is a setting, and no state, sub-module or tensor."""
+    """Whether an attribute of a module is a setting, not a state, sub-module or tensor."""
     return isinstance(value, bool | int | float | str | tuple | None) or callable(value)
 
 
@@ -185,7 +188,7 @@ def _plain(value: Any) -> Any:
 
 
 def _tensors_hash(model: Any, listing: str) -> str:
-    """SHA-256 over what `listing`, a method of modules, gives."""
+    """SHA-256 over the tensors that `listing`, a method of modules, returns."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     digest = hashlib.sha256()
@@ -204,8 +207,10 @@ def _tensors_hash(model: Any, listing: str) -> str:
 
 
 def _owned(model: Any, listing: str) -> Iterator[tuple[str, Any, str]]:
-    """Tensors under the checkpoint's names, which wrapping has lengthened: the module that has
-    each, and its name there."""
+    """The tensors by the checkpoint's names (wrapping makes them longer).
+
+    Each comes with the module that has it, and its name in that module.
+    """
     root = getattr(model, "bridge", model)
     for name, _ in getattr(root, listing)():
         path, _, attribute = name.rpartition(".")

@@ -17,14 +17,16 @@ from arith_lens.pairs.prompt_pairs import PromptPairs, Selection
 
 
 def check_pairs(model: Any, pairs: PromptPairs) -> None:
-    """Refuse pairs whose tokens mean something else to the model, or nothing.
+    """Check that pairs fit a model.
 
     Args:
-        model: what has TransformerLens' `cfg`, and a tokenizer
+        model: a model with TransformerLens' `cfg` and a tokenizer.
+        pairs: the pairs.
 
     Raises:
-        ValueError: padding without a mask, tokens beyond the vocabulary, pairs of another tokenizer
-            (which pairs from bare tokens do not tell), prompts longer than the context
+        ValueError: pairs are padded without a mask, have tokens beyond the vocabulary, were made
+            with another tokenizer (which pairs from bare tokens do not show), or are longer than
+            the context.
     """
     pairs.refuse_unmasked(getattr(model.tokenizer, "pad_token_id", None))
     _check_vocabulary(pairs, int(model.cfg.d_vocab))
@@ -44,7 +46,7 @@ def _check_vocabulary(pairs: PromptPairs, d_vocab: int) -> None:
 
 
 def _check_tokenizer(pairs: PromptPairs, tokenizer: Any) -> None:
-    """Compare how each token is written; pairs from text know it."""
+    """Compare how both tokenizers write each token. Only pairs from text have this."""
     if not pairs.pieces or not hasattr(tokenizer, "convert_ids_to_tokens"):
         return
     ids = torch.cat([pairs.reference[pairs.attention_mask], pairs.answer]).unique().tolist()
@@ -70,17 +72,20 @@ def _check_context(pairs: PromptPairs, context: int | None) -> None:
 def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> PromptPairs:
     """The pairs whose reference prompt the model continues with C (paper, section 3).
 
-    Right means that C is the top token over the whole vocabulary. The result's `selection` says
-    what was kept, a template too, and how often the kept counterfactuals are still answered C.
+    Right means that C is the most likely token of the whole vocabulary. The result's `selection`
+    has the kept share, also per template, and how often the kept counterfactuals are still answered
+    with C.
 
     Args:
-        model: called as `model(tokens, attention_mask=mask, logits_to_keep=1)`; gives logits
+        model: called as `model(tokens, attention_mask=mask, logits_to_keep=1)`; returns logits
             [pair, 1, d_vocab].
+        pairs: the pairs to filter.
+        batch_size: the number of pairs that run together.
 
     Raises:
-        ValueError: the model answers none of the pairs right.
-        FloatingPointError: NaN or infinity, with the layer it is first in (of something else than a
-            HookedModel or its bridge, a ValueError).
+        ValueError: the model answers none of the pairs right; or logits are not finite, if `model`
+            is neither a HookedModel nor its bridge.
+        FloatingPointError: an activation is NaN or infinite; the message names the first layer.
     """
     right, probability = answer(model, pairs, "reference", batch_size)
     correct = pairs.filter(right)
@@ -107,7 +112,14 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
 def answer(
     model: Any, pairs: PromptPairs, side: str, batch_size: int
 ) -> tuple[Bool[Tensor, "pair"], Float[Tensor, "pair"]]:
-    """Whether top-1 at END is C, and p(C), on the "reference" or the "counterfactual" side."""
+    """Whether the most likely token at END is C, and p(C).
+
+    Args:
+        model: as in `keep_correct`.
+        pairs: the pairs.
+        side: "reference" or "counterfactual".
+        batch_size: the number of pairs that run together.
+    """
     rights, probabilities = [], []
     for batch in pairs.batches(batch_size):
         logits = _logits_at_end(model, batch, side)

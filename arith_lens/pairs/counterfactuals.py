@@ -32,15 +32,14 @@ Rendered = tuple[str, CharSpans]
 
 @dataclass(frozen=True)
 class Sources:
-    """What counterfactuals are made from.
-
-    `words` holds the null words of each kind of template ("word", "symbol"); `counts` the pieces
-    of each word of a story; `wordings` every usable problem of each template, by its name.
-    """
+    """The words and problems from which counterfactuals are made."""
 
     words: Mapping[str, Sequence[str]]
+    """The null words of each kind of template ("word", "symbol")."""
     counts: Mapping[str, int]
+    """The number of tokens of each word of a story."""
     wordings: Mapping[str, Sequence[Wording]]
+    """Every usable problem of each template, by the template's name."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,18 @@ def draw(
     draws: int,
     rng: random.Random,
 ) -> list[Pair]:
-    """`draws` different aligned counterfactuals of each reference, each checked by tokenizing.
+    """Draw different aligned counterfactuals of each reference. Each is checked by tokenizing.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        references: the reference prompts.
+        kind: the kind of counterfactual.
+        sources: the words and problems to draw from.
+        draws: the number of counterfactuals per reference.
+        rng: the random generator.
 
     Raises:
-        ValueError: a template, or a prompt, that has too few.
+        ValueError: a template or a prompt has too few counterfactuals.
     """
     queues = _QUEUES[kind](tokenizer, references, sources, rng)
     drawn: list[list[Pair]] = [[] for _ in references]
@@ -81,8 +88,8 @@ def draw(
 
 
 def _agrees(reference: Reference, other: Prompt, chars: CharSpans, kind: str) -> bool:
-    """Whether the counterfactual has A, B, END and BOS where the reference has them, and all else
-    but what its kind changes."""
+    """Whether the counterfactual differs from the reference only in what its kind changes, with A,
+    B, END and BOS at the same positions."""
     ids, spans = reference.prompt.ids, reference.spans
     if "op" in spans and kind != "operands":
         return aligned(reference.prompt, other, spans["op"])
@@ -98,7 +105,7 @@ def _agrees(reference: Reference, other: Prompt, chars: CharSpans, kind: str) ->
 def _null_words(
     tokenizer: Any, references: Sequence[Reference], sources: Sources, rng: random.Random
 ) -> list[Iterator[Rendered]]:
-    """Null words where the operator stood; in stories another verb, thing or name."""
+    """Null words in place of the operator; in stories, another verb, thing or name."""
     candidates: dict[AnyTemplate, list[str]] = {}
     queues: list[Iterator[Rendered]] = []
     for reference in references:
@@ -132,7 +139,7 @@ def _retold(wording: Wording, counts: Mapping[str, int], rng: random.Random) -> 
 def _other_operands(
     tokenizer: Any, references: Sequence[Reference], sources: Sources, rng: random.Random
 ) -> list[Iterator[Rendered]]:
-    """Other A and B of the same lengths, whose answer's token is another."""
+    """Other A and B of the same lengths, with another answer token."""
     groups = {name: lengthwise(tokenizer, wordings) for name, wordings in sources.wordings.items()}
     queues: list[Iterator[Rendered]] = []
     for reference in references:
@@ -149,26 +156,29 @@ def _swapped(wording: Wording, others: Sequence[Wording], rng: random.Random) ->
 
 @dataclass(frozen=True)
 class Lengthwise:
-    """The usable problems of a template by what must agree: lengths of A and B, digits given."""
+    """The usable problems of a template, grouped by the token counts of A and B and the digits of C
+    in the prompt."""
 
-    pieces: Mapping[str, Mapping[int, int]]  # of each number, as "A" and as "B"
+    pieces: Mapping[str, Mapping[int, int]]
+    """The number of tokens of each number, as "A" and as "B"."""
     groups: Mapping[tuple[int, int, str], Sequence[Wording]]
+    """The problems of each group."""
 
     def like(self, wording: Wording) -> Sequence[Wording]:
-        """The problems whose operands can stand in this one's prompt, itself among them."""
+        """The problems of this one's group, with itself."""
         return self.groups[self.key(wording)]
 
     def key(self, wording: Wording) -> tuple[int, int, str]:
-        """What must agree."""
+        """The group of a problem."""
         a, b = wording.problem.a, wording.problem.b
-        return self.pieces["A"][a], self.pieces["B"][b], wording.given
+        return self.pieces["A"][a], self.pieces["B"][b], wording.prefix
 
 
 def lengthwise(tokenizer: Any, wordings: Sequence[Wording]) -> Lengthwise:
-    """Sort a template's problems by the token counts of their numbers, asked of the tokenizer."""
+    """Group a template's problems by the token counts of their numbers."""
     operation = wordings[0].problem.operation
     numbers = sorted({n for w in wordings for n in (w.problem.a, w.problem.b)})
-    examples = [replace(wordings[0], problem=Problem(operation, n, n), given="") for n in numbers]
+    examples = [replace(wordings[0], problem=Problem(operation, n, n), prefix="") for n in numbers]
     rendered = [wording.reference() for wording in examples]
     prompts = encode(tokenizer, [text for text, _ in rendered])
     pieces: dict[str, dict[int, int]] = {"A": {}, "B": {}}
@@ -178,36 +188,36 @@ def lengthwise(tokenizer: Any, wordings: Sequence[Wording]) -> Lengthwise:
             lengths[number] = stop - start
     groups: dict[tuple[int, int, str], list[Wording]] = defaultdict(list)
     for w in wordings:
-        key = (pieces["A"][w.problem.a], pieces["B"][w.problem.b], w.given)
+        key = (pieces["A"][w.problem.a], pieces["B"][w.problem.b], w.prefix)
         groups[key].append(w)
     return Lengthwise(pieces, groups)
 
 
 def swappable(tokenizer: Any, wordings: Sequence[Wording]) -> list[Wording]:
-    """The problems for which others of their lengths have another answer; may be none."""
+    """The problems for which a problem of the same group has another answer. May be empty."""
     by_length = lengthwise(tokenizer, wordings)
     answers = {key: {w.answer for w in group} for key, group in by_length.groups.items()}
     return [w for w in wordings if len(answers[by_length.key(w)]) > 1]
 
 
 def exchangeable(tokenizer: Any, wordings: Sequence[Wording]) -> list[Wording]:
-    """The problems for which some other operator asks for another answer; may be none.
+    """The problems for which some other operator has another answer. May be empty.
 
     Raises:
-        ValueError: no other operator has the tokens of the template's own.
+        ValueError: no other operator has as many tokens as the template's own.
     """
     operations = set(_operators(tokenizer, wordings[0]).values())
     return [w for w in wordings if not all(_asks_for(w, name) for name in operations)]
 
 
 NARROWED = {"operands": swappable, "operator": exchangeable}
-"""By kind of counterfactual: which of a template's problems have one."""
+"""For each kind of counterfactual: the function that finds the problems which have one."""
 
 
 def _other_operators(
     tokenizer: Any, references: Sequence[Reference], sources: Sources, rng: random.Random
 ) -> list[Iterator[Rendered]]:
-    """Words and symbols of the operator's length that ask for a calculation with another result."""
+    """Words and symbols of the operator's length for a calculation with another result."""
     candidates: dict[AnyTemplate, dict[str, str]] = {}
     queues: list[Iterator[Rendered]] = []
     for reference in references:
@@ -224,15 +234,17 @@ def _other_operators(
 
 
 def _asks_for(wording: Wording, operation: str) -> bool:
-    """Whether another operation's result would begin with the same token: 4 * 3 = 12 and
-    5 / 4 = 1.25 where the answer is 1."""
-    wanted = wording.given + wording.answer
+    """Whether another operation's result begins with the same token as the answer.
+
+    For example, 4 * 3 = 12 and 5 / 4 = 1.25 both begin with 1.
+    """
+    wanted = wording.prefix + wording.answer
     result = Problem(operation, wording.problem.a, wording.problem.b).decimal(len(wanted))
     return result is not None and result.startswith(wanted)
 
 
 def _operators(tokenizer: Any, wording: Wording) -> dict[str, str]:
-    """Aligned operators of other operations, and those; raises ValueError where there is none."""
+    """Aligned operators, each with its operation. Raises ValueError if there is none."""
     template = wording.template
     words = other_operators(template) if isinstance(template, Template) else {}
     text, chars = wording.reference()

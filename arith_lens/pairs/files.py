@@ -78,12 +78,12 @@ def read_csv(path: str | Path) -> list[Mapping[str, Any]]:
 
 
 def check_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The rows, or a ValueError for a missing or misspelt key."""
+    """Check rows. Raises ValueError if a key is missing or misspelt."""
     return [_checked(row, f"row {i}") for i, row in enumerate(rows)]
 
 
 def _text(path: str | Path) -> str:
-    """A file's text, its line ends unchanged. Raises ValueError where it is not UTF-8."""
+    """A file's text with its line ends. Raises ValueError if it is not UTF-8."""
     data = Path(path).read_bytes()
     try:
         return data.decode("utf-8-sig")
@@ -104,7 +104,7 @@ def _some(rows: list[Mapping[str, Any]], path: str | Path) -> list[Mapping[str, 
 
 
 def _checked(row: Any, where: str) -> Mapping[str, Any]:
-    """A row with all it needs and no key misspelt; or a ValueError."""
+    """Check one row. Raises ValueError if a key is missing or misspelt."""
     missing = [c for c in COLUMNS if not isinstance(row, dict) or row.get(c) in (None, "")]
     if missing:
         keys = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
@@ -141,7 +141,7 @@ def _meant(key: str) -> str | None:
 
 
 def _check_origin(row: dict[str, Any], where: str) -> None:
-    """Refuse half of what says where a prompt comes from: template, a and b go together."""
+    """Raise ValueError unless template, a and b are all present or all missing."""
     present = [key for key in OPTIONAL if row.get(key) not in (None, "")]
     if present and len(present) < len(OPTIONAL):
         absent = ", ".join(key for key in OPTIONAL if key not in present)
@@ -216,7 +216,7 @@ def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | None:
 def not_aligned(
     tokenizer: Any, pair: int, texts: tuple[str, str], prompts: tuple[Prompt, Prompt]
 ) -> str:
-    """The alignment error: both texts and their token counts."""
+    """The message of the alignment error, with both texts and their token counts."""
     lengths = [len(prompt.ids) for prompt in prompts]
     return (
         f"pair {pair} is not token-aligned under {tokenizer_name(tokenizer)}:\n"
@@ -232,17 +232,17 @@ def _answer(
 ) -> int:
     token = answer_token(tokenizer, prompt, answered, answer.strip())
     if token is None:
-        shown = " ".join(tokenizer.convert_ids_to_tokens(list(answered.ids)))
+        tokens_text = " ".join(tokenizer.convert_ids_to_tokens(list(answered.ids)))
         raise ValueError(
             f"pair {pair}: the answer {answer!r} is not the one token after {text!r} under "
-            f"{tokenizer_name(tokenizer)}; prompt and answer are {shown}.\n"
+            f"{tokenizer_name(tokenizer)}; prompt and answer are {tokens_text}.\n"
             f"{_advice(tokenizer, text, prompt, answered)}"
         )
     return token
 
 
 def _advice(tokenizer: Any, text: str, prompt: Prompt, answered: Prompt) -> str:
-    """What to do: an answer's first token where that alone would be taken, else more generally."""
+    """What to do: use the answer's first token, if that would be accepted; else in general."""
     after = tokens_after(prompt.ids, answered.ids)
     first = said(tokenizer, after)[after[0]] if after else ""
     if first:
@@ -261,7 +261,7 @@ def _advice(tokenizer: Any, text: str, prompt: Prompt, answered: Prompt) -> str:
 def _known(
     tokenizer: Any, rows: Sequence[Mapping[str, Any]], prompts: Sequence[Prompt], width: int
 ) -> dict[str, Any]:
-    """What rows of a known template bring back: roles, operands and the rest; else nothing."""
+    """The fields that rows of a known template have: roles, operands and others; else none."""
     matched = [_matched(row, prompt) for row, prompt in zip(rows, prompts, strict=True)]
     known = [match for match in matched if match is not None]
     if len(known) < len(rows):
@@ -282,7 +282,7 @@ def _known(
 
 
 def _matched(row: Mapping[str, Any], prompt: Prompt) -> tuple[Wording, Mapping[str, Span]] | None:
-    """The row's wording and where its fields' tokens are, if its text is its template's."""
+    """The row's wording and the tokens of its fields; None if its text is not its template's."""
     name = row.get("template")
     if name in (None, ""):
         return None
@@ -307,7 +307,7 @@ def _matched(row: Mapping[str, Any], prompt: Prompt) -> tuple[Wording, Mapping[s
 
 
 def _pattern(template: AnyTemplate, problem: Problem) -> str:
-    """A regular expression of the template's prompts, its fields named groups, digits of C last."""
+    """A regular expression of the template's prompts. Groups are the fields, C's digits last."""
     known = {"A": str(problem.a), "B": str(problem.b)}
     if isinstance(template, Template):
         known["op"] = template.word

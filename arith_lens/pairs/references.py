@@ -1,8 +1,8 @@
 """Reference prompts: templates filled with problems and a story's words, tokenized.
 
-`supply` holds every reference that a template can give under a tokenizer, made when it is needed.
-A `Reference` says where A, operator and B stand, and what C is. Random orders depend on
-`rng.random()` only, which every Python gives alike.
+`supply` has every reference that a template can give under a tokenizer; each is made when it is
+needed. A `Reference` has the positions of A, operator and B, and C. Random orders depend only on
+`rng.random()`, which is the same in every version of Python.
 """
 
 import random
@@ -41,8 +41,8 @@ def shuffled(items: Sequence[T], rng: random.Random) -> list[T]:
 
 
 def one_by_one(items: Sequence[T], rng: random.Random) -> Iterator[T]:
-    """A random order of a sequence that may be too long to list, as far as it is asked for."""
-    moved: dict[int, int] = {}  # Fisher and Yates' exchanges, those made so far
+    """Iterate over a sequence in random order. The sequence may be too long for a list."""
+    moved: dict[int, int] = {}  # the exchanges of Fisher and Yates so far
     for position in range(len(items)):
         chosen = position + int(rng.random() * (len(items) - position))
         yield items[moved.get(chosen, chosen)]
@@ -53,18 +53,22 @@ AnyTemplate: TypeAlias = Template | StoryTemplate
 ANSWER_TOKENS = ("whole", "first", "last")
 FIELD_OF_ROLE = {Role.OPERAND_A: "A", Role.OPERATOR: "op", Role.OPERAND_B: "B"}
 FIELDS = tuple(FIELD_OF_ROLE.values())
-NOWHERE = (0, 0)  # the tokens of a role that a template does not have: a story's operator
+NOWHERE = (0, 0)  # the span of a role that a template does not have, such as a story's operator
 
 
 @dataclass(frozen=True)
 class Wording:
-    """All that makes a reference prompt: a problem, a template, and a story's words."""
+    """A reference prompt as a problem, a template and a story's words."""
 
-    template: AnyTemplate  # its text ends as this tokenizer needs it
+    template: AnyTemplate
+    """The template. Its text ends as this tokenizer needs it."""
     problem: Problem
-    answer: str  # what the token after END says: C, or C's first or last token
-    given: str = ""  # the digits of C before that token: they stand in the prompt
-    words: Mapping[str, str] = field(default_factory=dict)  # of a story, by slot
+    answer: str
+    """The text of the token after END: C, or C's first or last token."""
+    prefix: str = ""
+    """The digits of C before that token, which are in the prompt."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """The words of a story, by slot."""
 
     def reference(self) -> tuple[str, CharSpans]:
         """The prompt, and the character spans of its fields."""
@@ -74,13 +78,13 @@ class Wording:
         return self.ended(*self.template.render(a, b, self.words))
 
     def ended(self, text: str, chars: CharSpans) -> tuple[str, CharSpans]:
-        """A rendering of the template with the digits that stand in the prompt."""
-        return (continued(text, self.given) if self.given else text), chars
+        """A rendering of the template, with the digits of C that are in the prompt."""
+        return (continued(text, self.prefix) if self.prefix else text), chars
 
     @property
     def rest(self) -> str:
-        """What C has after the prompt: more than `answer` where its first token is asked for."""
-        return str(self.problem.answer)[len(self.given) :]
+        """The part of C after the prompt: more than `answer` if C's first token is requested."""
+        return str(self.problem.answer)[len(self.prefix) :]
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,12 @@ class Reference:
     wording: Wording
     text: str
     prompt: Prompt
-    answer: int  # the token after END
-    spans: Mapping[str, Span]  # tokens of "A", "B" and, where there is one, "op"
+    answer: int
+    """The token after END."""
+    spans: Mapping[str, Span]
+    """The tokens of "A", "B" and, if there is an operator, "op"."""
     computed: bool
+    """Whether copying cannot give the answer's token; see `is_computed`."""
 
 
 def usable_wordings(
@@ -102,10 +109,11 @@ def usable_wordings(
     answer_token: str,
     words: Mapping[str, str],
 ) -> list[Wording]:
-    """The problems whose answer is as `answer_token` says after this template.
+    """The problems that have an answer of the kind `answer_token` after this template.
 
-    A trailing space is kept where it makes a token of its own (`▁`) and cut where the tokenizer
-    joins it to the number. One problem is asked for each answer; the rest answer alike.
+    A trailing space stays if it is a token of its own (`▁`), and is removed if the tokenizer joins
+    it to the number. Only one problem per answer is tokenized, because equal answers are split in
+    the same way.
     """
     trimmed = replace(template, text=template.text.rstrip(" "))
     if isinstance(trimmed, StoryTemplate):
@@ -127,7 +135,7 @@ def usable_wordings(
 def _answer_parts(
     tokenizer: Any, wordings: Sequence[Wording], answer_token: str
 ) -> list[tuple[str, str] | None]:
-    """What the token to be predicted says, and the digits before it; None where it cannot be."""
+    """The text of the token to predict, and the digits before it; None if there is none."""
     texts = [wording.reference()[0] for wording in wordings]
     answers = [str(wording.problem.answer) for wording in wordings]
     prompts = encode_ids(tokenizer, texts)
@@ -149,7 +157,7 @@ def _answer_parts(
 
 
 def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
-    """The wordings after whose prompt the answer's token comes next, tokenized."""
+    """Tokenize the wordings whose prompt is directly followed by the answer's token."""
     rendered = [wording.reference() for wording in wordings]
     prompts = encode(tokenizer, [text for text, _ in rendered])
     all_answered = encode_ids(
@@ -180,12 +188,12 @@ def is_computed(
 ) -> bool:
     """Whether copying cannot give the answer's token.
 
-    Of whole answers: C is neither A nor B. Of a part: no token of A, of B or of the digits of C
-    that stand in the prompt says the same.
+    For whole answers: C is neither A nor B. For a part of an answer: no token of A, of B or of the
+    digits of C in the prompt has the same text.
     """
-    if wording.rest == wording.answer and not wording.given:
+    if wording.rest == wording.answer and not wording.prefix:
         return wording.problem.computed
-    prefix = prompt.token_span((len(text) - len(wording.given), len(text)))
+    prefix = prompt.token_span((len(text) - len(wording.prefix), len(text)))
     columns = {i for span in (spans["A"], spans["B"], prefix) for i in range(*span)}
     return wording.answer not in said(tokenizer, [prompt.ids[i] for i in columns]).values()
 
@@ -193,7 +201,7 @@ def is_computed(
 def role_spans(
     tokenizer: Any, rows: Sequence[tuple[Prompt, Mapping[str, Span]]], width: int
 ) -> dict[Role, Int[Tensor, "pair start_stop=2"]]:
-    """The columns of each role once the rows are left-padded to `width`; OTHER has no span."""
+    """The columns of each role after left-padding to `width`. OTHER has no span."""
     starts = torch.tensor([[width - len(prompt.ids)] for prompt, _ in rows])
     has_bos = [prompt.ids[0] == tokenizer.bos_token_id for prompt, _ in rows]
     spans = {
@@ -264,9 +272,9 @@ OPERANDS = ("A", "B")
 
 
 class Choices(Sequence[dict[str, str]]):
-    """Every way to fill slots, each with one of its words and no word twice, in a fixed order.
+    """All ways to fill slots with words, without repeating a word, in a fixed order.
 
-    Slots of one list have the same words. A way is made when it is asked for, as a story has
+    Slots of one list have the same words. Each way is made when it is needed, because a story has
     hundreds of thousands.
     """
 
@@ -301,15 +309,15 @@ class Choices(Sequence[dict[str, str]]):
 
 
 def stand_ins(template: StoryTemplate) -> dict[str, str]:
-    """Each slot that the counterfactual alone has, and the slot or the word in whose place."""
+    """Each slot that only the counterfactual has, with the slot or the word that it replaces."""
     words = zip(template.text.split(), template.counterfactual.split(), strict=True)
     return {_bare(new): _bare(old) for old, new in words if old != new}
 
 
 def piece_counts(tokenizer: Any, templates: Iterable[object]) -> dict[str, int]:
-    """How many tokens each word takes in a sentence: those that decide what may stand for what.
+    """The number of tokens of each word in a sentence.
 
-    A first sieve only: what is drawn by it is checked in whole prompts.
+    This selects words that may replace each other. Whole prompts are checked after the draw.
     """
     stories = [template for template in templates if isinstance(template, StoryTemplate)]
     named = [slot for story in stories for pair in stand_ins(story).items() for slot in pair]
@@ -319,10 +327,11 @@ def piece_counts(tokenizer: Any, templates: Iterable[object]) -> dict[str, int]:
 
 
 def reference_choices(template: StoryTemplate, counts: Mapping[str, int]) -> Choices:
-    """Every way to word the reference so that its counterfactual finds words of equal counts.
+    """All wordings of the reference for which a counterfactual has words with equal token counts.
 
     Args:
-        counts: how many pieces each word has in a sentence.
+        template: the story.
+        counts: the number of tokens of each word in a sentence.
     """
     slots = dict.fromkeys(s for s in _SLOT.findall(template.text) if s not in OPERANDS)
     stands = stand_ins(template).items()
@@ -342,7 +351,7 @@ def reference_choices(template: StoryTemplate, counts: Mapping[str, int]) -> Cho
 def counterfactual_choices(
     template: StoryTemplate, words: Mapping[str, str], counts: Mapping[str, int]
 ) -> Choices:
-    """Every way to word the counterfactual of a reference that has these words."""
+    """All wordings of the counterfactual of a reference with these words."""
     return _choices(template, words, counts, stand_ins(template))
 
 
@@ -371,11 +380,13 @@ def _bare(word: str) -> str:
 
 @dataclass(frozen=True)
 class Supply(Sequence[Wording]):
-    """The distinct references of one template: its problems, times a story's words."""
+    """The distinct references of one template: its problems, times the choices of words."""
 
     template: AnyTemplate
-    wordings: Sequence[Wording]  # one per problem
-    choices: Choices | None = None  # of a story's words
+    wordings: Sequence[Wording]
+    """One wording per problem."""
+    choices: Choices | None = None
+    """The choices of a story's words."""
 
     def __len__(self) -> int:
         return len(self.wordings) * (1 if self.choices is None else len(self.choices))
@@ -387,20 +398,20 @@ class Supply(Sequence[Wording]):
         return replace(self.wordings[problem], words=self.choices[chosen])
 
     def once(self, rng: random.Random) -> list[Wording]:
-        """Every problem once; a story's words are drawn."""
+        """Every problem once. The words of a story are drawn."""
         if self.choices is None:
             return list(self.wordings)
         n = len(self.choices)
         return [replace(w, words=self.choices[int(rng.random() * n)]) for w in self.wordings]
 
     def mixed(self, rng: random.Random) -> Iterator[Wording]:
-        """A random order of all references; of a story's as far as it is asked for."""
+        """Iterate over all references in random order."""
         if self.choices is None:
             return iter(shuffled(self.wordings, rng))
         return one_by_one(self, rng)
 
     def narrowed(self, wordings: Sequence[Wording], kind: str) -> "Supply":
-        """The problems that have such a counterfactual; raises ValueError where none is left."""
+        """The problems that have such a counterfactual. Raises ValueError if there is none."""
         if not wordings:
             raise ValueError(
                 f"template {self.template.name} has no counterfactual={kind!r}: none of its "
@@ -417,10 +428,17 @@ def supply(
     answer_token: str,
     counts: Mapping[str, int],
 ) -> Supply:
-    """What a template can give. Raises ValueError, which names it, where that is nothing.
+    """The references that a template can give.
 
     Args:
-        counts: how many tokens a story's words take in a sentence.
+        tokenizer: the model's tokenizer.
+        template: the template.
+        problems: the problems to use.
+        answer_token: the kind of answer, as in `sample_pairs`.
+        counts: the number of tokens of a story's words in a sentence.
+
+    Raises:
+        ValueError: the template gives no reference. The message names it.
     """
     if not isinstance(template, StoryTemplate):
         usable = usable_wordings(tokenizer, template, problems, answer_token, {})

@@ -1,4 +1,4 @@
-"""Rows of tokens: the checks and moves that PromptPairs is made of."""
+"""Rows of tokens: the checks and operations of PromptPairs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,11 @@ from arith_lens.model.hooked import PAD
 def left_pad(
     rows: Sequence[Sequence[int]],
 ) -> tuple[Int[Tensor, "pair pos"], Bool[Tensor, "pair pos"]]:
-    """Rows of unequal length as one tensor, last tokens in column -1, and its mask."""
+    """Pad rows of unequal length on the left.
+
+    Returns:
+        One tensor, with the last tokens in column -1, and its mask.
+    """
     width = max(len(row) for row in rows)
     tokens = torch.tensor([[PAD] * (width - len(row)) + list(row) for row in rows])
     mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
@@ -23,7 +27,7 @@ def left_pad(
 def check_shapes(
     reference: Tensor, counterfactual: Tensor, answer: Tensor, mask: Tensor | None
 ) -> None:
-    """Refuse tensors that cannot be aligned pairs, naming the shapes."""
+    """Raise ValueError, with the shapes, if tensors cannot be aligned pairs."""
     if reference.ndim != 2 or reference.shape != counterfactual.shape:
         raise ValueError(
             "reference and counterfactual need one shape [pair, pos]: found "
@@ -45,7 +49,7 @@ def check_shapes(
 
 
 def check_mask(mask: Bool[Tensor, "pair pos"]) -> None:
-    """Refuse rows without a token, and masks with holes."""
+    """Raise ValueError for rows without a token, and for masks with holes."""
     if not mask.any(1).all():
         row = int((~mask.any(1)).nonzero()[0])
         raise ValueError(f"pair {row} has no token: attention_mask is False everywhere in its row")
@@ -59,8 +63,11 @@ def check_mask(mask: Bool[Tensor, "pair pos"]) -> None:
 
 
 def refuse_padding(reference: Tensor, counterfactual: Tensor, pad_token: int | None) -> None:
-    """Refuse rows that begin with two, or end in one, padding token, and rows that this package has
-    padded on the left, as those of pairs of unequal lengths: they need a mask."""
+    """Raise ValueError for padded rows, which need a mask.
+
+    These are rows that begin with two padding tokens or end in one, and rows that this package has
+    padded on the left.
+    """
     padded = (reference[:, 0] == PAD) & (counterfactual[:, 0] == PAD)
     if padded.any() and not padded.all():
         raise ValueError(
@@ -81,7 +88,7 @@ def refuse_padding(reference: Tensor, counterfactual: Tensor, pad_token: int | N
 
 
 def take(value: Any, rows: Int[Tensor, "kept"]) -> Any:
-    """The chosen rows of a field of PromptPairs: a tensor, a tuple, or a mapping of tensors."""
+    """Some rows of a field of PromptPairs: a tensor, a tuple, or a mapping of tensors."""
     if isinstance(value, Tensor):
         return value[rows]
     if isinstance(value, tuple):
@@ -92,7 +99,7 @@ def take(value: Any, rows: Int[Tensor, "kept"]) -> Any:
 
 
 def join(first: Any, second: Any) -> Any:
-    """A field of two PromptPairs after one another; None where either does not know it."""
+    """Join a field of two PromptPairs; None if either has None."""
     if first is None or second is None:
         return None
     if isinstance(first, Tensor):

@@ -1,7 +1,7 @@
 """`sample_pairs`: distinct problems in every wording, with counterfactuals that align.
 
-`template_facts` says what each template gives under a tokenizer: an example, its tokens, and how
-many prompts there are.
+`template_facts` describes each template under a tokenizer: an example, its tokens, and the number
+of prompts.
 """
 
 import random
@@ -52,31 +52,35 @@ def sample_pairs(
 ) -> PromptPairs:
     """Reference prompts of an operation, and the same prompts without their calculation.
 
-    The counterfactual has a null word where the operator stood (paper, section 3 and Appendix A),
-    chosen among those that keep the number of tokens and the places of A, B, END and BOS under
-    the model's tokenizer; a story's counts other things, or paints what it lasted.
+    The counterfactual has a null word in place of the operator (paper, section 3 and Appendix A).
+    Only null words are used that keep the number of tokens and the positions of A, B, END and BOS
+    under the model's tokenizer. In stories, other words change (Figure 10).
 
     Args:
-        model: a model with a `.tokenizer`; with keep="all" anything that has one, or a tokenizer.
-        n: how many distinct reference prompts, before the filter, spread evenly over templates;
-            None takes every problem once in each template. Repeats are not evidence, so more than
-            there are is refused.
-        templates: "operation" (the operation's own: Figure 8), "all" (the stories of Figure 10
-            too, which are of addition), or names such as ["addition/0", "story/3"].
-        operands: the numbers A and B are taken from: `range(1, 10)`, or a list such as `[1, 9]`.
-            A pair such as `(1, 9)` is refused, since it may mean either.
-        answer_token: what the token after END says. "whole": C, of problems where that is one
-            token; of longer answers "first": C's first token, or "last": C's last, while those
-            before it stand in the prompt ("42 plus 34 is equal to 7" -> "6").
+        model: a model with a `.tokenizer`. With keep="all", a tokenizer is enough.
+        operation: the name of an operation in `OPERATIONS`.
+        n: the number of distinct reference prompts before the filter, spread evenly over the
+            templates. None: every problem once in each template. Repeats are not evidence, so a
+            larger number than exists is an error.
+        seed: the seed of all draws.
+        templates: "operation" (the operation's own: Figure 8), "all" (with the stories of Figure
+            10, which are of addition), or names such as ["addition/0", "story/3"].
+        operands: the values of A and B: `range(1, 10)`, or a list such as `[1, 9]`. A tuple of two
+            such as `(1, 9)` is an error, because it may mean either.
+        answer_token: the token after END. "whole": C, for problems where C is one token. For longer
+            answers, "first": C's first token; or "last": C's last token, with the earlier ones in
+            the prompt ("42 plus 34 is equal to 7" -> "6").
         counterfactual: "word": null words and symbols; "operands": other A and B of the same
-            lengths; "operator": another operation's word or symbol. The last two ask for another
+            lengths; "operator": another operation's word or symbol. The last two have another
             answer than C.
-        keep: "correct": pairs whose reference the model answers right; "all": every pair.
-        draws: counterfactuals drawn for each reference prompt, all different.
+        keep: "correct": only pairs whose reference the model answers right; "all": every pair.
+        draws: the number of different counterfactuals for each reference prompt.
+        null_words, null_symbols: the words and symbols to draw from.
+        batch_size: the number of pairs that run together in the filter.
 
     Raises:
-        ValueError: unknown choices, n above what exists, no problem with such an answer, a
-            template that does not align, or nothing left after the filter.
+        ValueError: a choice is unknown, n is larger than the number of prompts, no problem has such
+            an answer, a template does not align, or the filter keeps no pair.
     """
     _check_choices(answer_token=answer_token, counterfactual=counterfactual, keep=keep)
     _check_operands(operands)
@@ -135,7 +139,7 @@ def _check_operands(operands: Iterable[int]) -> None:
 
 
 def choose_templates(operation: str, names: str | Sequence[str]) -> list[AnyTemplate]:
-    """The templates that are meant by `names`, for a ValueError or in the order given."""
+    """The templates with these names, in the same order. Raises ValueError for unknown names."""
     if not isinstance(names, str) and list(names) in (["operation"], ["all"]):
         names = names[0]
     own = list(TEMPLATES[operation_of(operation).name])
@@ -212,21 +216,25 @@ WORDS = {"word": NULL_WORDS, "symbol": NULL_SYMBOLS}
 
 @dataclass(frozen=True)
 class TemplateFacts:
-    """One row of the paper's Figure 8 or 10 under one tokenizer; `refused` says why there is none.
-
-    `tokens` counts the example's, BOS included. `candidates` are the counterfactuals that the
-    example has: null words or phrases, or a story's choices of other words.
-    """
+    """One row of the paper's Figure 8 or 10 under one tokenizer."""
 
     template: str
+    """The template's name."""
     reference: str = ""
     counterfactual: str = ""
+    """An example of both prompts."""
     tokens: int = 0
+    """The number of the example's tokens, with BOS."""
     problems: int = 0
-    references: int = 0  # distinct prompts: the problems, times a story's words
+    references: int = 0
+    """The number of distinct prompts: the problems, times the choices of a story's words."""
     candidates: int = 0
-    answer_piece: str = ""  # how the tokenizer writes the example's C
+    """The number of counterfactuals of the example: null words or phrases, or choices of other
+    words in a story."""
+    answer_piece: str = ""
+    """How the tokenizer writes the example's C."""
     refused: str = ""
+    """Why the template gives no prompts; empty if it does."""
 
 
 def template_facts(
@@ -238,12 +246,13 @@ def template_facts(
     answer_token: str = "whole",
     seed: int = 0,
 ) -> list[TemplateFacts]:
-    """What each template gives under the tokenizer of `model` (or a tokenizer itself).
+    """Facts about each template under the tokenizer of a model.
 
-    Takes the arguments of `sample_pairs`. A template that gives nothing has a row that says why.
+    The arguments are those of `sample_pairs`; `model` may be a tokenizer. A template that gives no
+    prompts has a row that says why.
 
     Raises:
-        ValueError: an unknown operation or template, or no operands.
+        ValueError: the operation or a template is unknown, or there are no operands.
     """
     tokenizer = tokenizer_of(model)
     problems = all_problems(operation, operands)

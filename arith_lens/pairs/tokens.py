@@ -1,6 +1,6 @@
-"""What the tokenizer says: token spans of characters, and counterfactual words that align.
+"""Tokens of prompts: the token spans of characters, and counterfactual words that align.
 
-Nothing here guesses how a tokenizer splits; every answer is found by tokenizing whole prompts.
+Nothing here guesses how a tokenizer splits text. Whole prompts are always tokenized.
 """
 
 import random
@@ -17,7 +17,7 @@ from arith_lens.templates import CharSpans, Template
 
 
 class Role(StrEnum):
-    """What a token is for in "The sum of 31 and 47 is "."""
+    """The role of a token in a prompt such as "The sum of 31 and 47 is "."""
 
     OPERAND_A = "operand a"
     OPERATOR = "operator"
@@ -28,9 +28,9 @@ class Role(StrEnum):
 
 
 Span = tuple[int, int]
-ENOUGH = 4  # candidates of fewest words; below it, phrases of one word more are tried too
+ENOUGH = 4  # with fewer candidates than this, phrases with one more word are tried too
 MOST_WORDS = 4
-TRIES = 200  # phrases drawn of each number of words
+TRIES = 200  # the number of phrases that are drawn for each number of words
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Prompt:
     offsets: tuple[Span, ...]  # characters of each token; empty for BOS and blank pieces
 
     def token_span(self, chars: Span) -> Span:
-        """The half-open tokens that hold these characters; (0, 0) where none does."""
+        """The half-open span of the tokens with these characters; (0, 0) if there is none."""
         start, stop = chars
         held = [i for i, (a, b) in enumerate(self.offsets) if a < min(b, stop) and b > start]
         return (held[0], held[-1] + 1) if held else (0, 0)
 
 
 def tokenizer_of(model: Any) -> Any:
-    """The tokenizer of a model, or the tokenizer itself; a fast one, as spans need offsets."""
+    """The tokenizer of a model, or the tokenizer itself. It must be fast: spans need offsets."""
     tokenizer = getattr(model, "tokenizer", model)
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
@@ -60,13 +60,13 @@ def tokenizer_of(model: Any) -> Any:
 
 
 def tokenizer_name(tokenizer: Any) -> str:
-    """What to call the tokenizer in an error: its id, or its folder's own name."""
+    """The tokenizer's name in an error: its id, or the name of its folder."""
     name = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
     return Path(name).name if Path(name).is_absolute() else name
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[Prompt]:
-    """Tokenize texts in one batch, special tokens included; a repeated text is tokenized once."""
+    """Tokenize texts in one batch, with special tokens. A repeated text is tokenized once."""
     unique = list(dict.fromkeys(texts))
     if not unique:
         return []
@@ -94,37 +94,38 @@ def pieces(tokenizer: Any, rows: Sequence[Sequence[int]]) -> dict[int, str]:
 
 
 def continued(text: str, answer: str) -> str:
-    """The prompt with its answer, and one space between them that the prompt may end in.
+    """The prompt and its answer, with one space between them, which the prompt may end in.
 
-    Digits join digits: in "42 plus 34 is equal to 7" the answer goes on with "6".
+    There is no space after a digit: "42 plus 34 is equal to 7" continues with "6".
     """
     joins = text.endswith(" ") or answer.startswith(" ") or text[-1:].isdigit()
     return text + answer if joins else f"{text} {answer}"
 
 
 def encode_ids(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """The ids alone of texts tokenized in one batch, special tokens included."""
+    """Only the ids of texts that are tokenized in one batch, with special tokens."""
     if not texts:
         return []
     return list(map(tuple, tokenizer(list(texts), return_attention_mask=False)["input_ids"]))
 
 
 def tokens_after(prompt: Sequence[int], answered: Sequence[int]) -> tuple[int, ...]:
-    """What follows the prompt's tokens; empty where prompt + answer splits the prompt otherwise."""
+    """The tokens after the prompt's; empty if the answer changes how the prompt is split."""
     n = len(prompt)
     return tuple(answered[n:]) if tuple(answered[:n]) == tuple(prompt) else ()
 
 
 def said(tokenizer: Any, tokens: Sequence[int]) -> dict[int, str]:
-    """What each token says, without blanks around it."""
+    """The text of each token, without blanks around it."""
     return {token: tokenizer.decode([token]).strip() for token in set(tokens)}
 
 
 def answer_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) -> int | None:
-    """The token after END, where prompt + answer is the prompt and one token that says C.
+    """The token after END, if prompt + answer is the prompt and one token with C's text.
 
-    None where the answer is several tokens, where it changes how the prompt is split, or where
-    the next token is something else (LLaMA-2's blank piece after "3 + 5 =", for one).
+    Returns:
+        None if the answer has several tokens, changes how the prompt is split, or begins with
+        another token (such as LLaMA-2's blank token after "3 + 5 =").
     """
     after = tokens_after(prompt.ids, answered.ids)
     return after[0] if len(after) == 1 and said(tokenizer, after)[after[0]] == answer else None
@@ -157,12 +158,12 @@ def aligned(reference: Prompt, counterfactual: Prompt, operator: Span) -> bool:
 
 
 def token_spans(prompt: Prompt, chars: CharSpans) -> dict[str, Span]:
-    """The tokens of each field of a template; (0, 0) for one without a token."""
+    """The tokens of each field of a template; (0, 0) for a field without tokens."""
     return {field: prompt.token_span(span) for field, span in chars.items()}
 
 
 def disjoint(spans: Mapping[str, Span]) -> bool:
-    """Whether every field has tokens, and none shares a token with another."""
+    """Whether every field has tokens, and no two fields share a token."""
     ordered = sorted(spans.values())
     return all(start < stop for start, stop in ordered) and all(
         left[1] <= right[0] for left, right in pairwise(ordered)
@@ -172,12 +173,12 @@ def disjoint(spans: Mapping[str, Span]) -> bool:
 def null_phrases(
     tokenizer: Any, template: Template, problem: Problem, words: Sequence[str]
 ) -> list[str]:
-    """The words, or phrases of up to MOST_WORDS, that can stand for the operator token by token.
+    """The words, or phrases of up to MOST_WORDS words, that have the operator's number of tokens.
 
-    Phrases are tried only where fewer than ENOUGH single words have the operator's piece count.
+    Phrases are tried only if fewer than ENOUGH single words have this number.
 
     Raises:
-        ValueError: the template does not align under this tokenizer; names it and the counts.
+        ValueError: the template does not align under this tokenizer. The message has the counts.
     """
     a, b = problem.a, problem.b
     text, chars = template.render(a, b)
@@ -214,7 +215,7 @@ def _length(span: Span) -> int:
 
 
 def _phrases(counts: Mapping[str, int], n_words: int, n_pieces: int) -> list[str]:
-    """Phrases whose words' piece counts add up: the same ones on every machine."""
+    """Phrases whose words have the right number of tokens in total; equal on every machine."""
     rng = random.Random(n_words)
     short = [word for word, count in counts.items() if count <= n_pieces - n_words + 1]
     phrases: dict[str, None] = {}

@@ -1,6 +1,7 @@
-"""Proof that the sweep computes this model, from the rows of the sweep itself.
+"""The certificate: proof that the sweep reproduces this model.
 
-Each check compares two ways to one number, as the largest difference over the largest value.
+It uses the rows of the sweep itself. Each check computes one number in two ways, and reports the
+largest difference, divided by the largest value.
 """
 
 import warnings
@@ -21,10 +22,10 @@ from arith_lens.path_patching.sweep import Senders
 from arith_lens.path_patching.trunk import Trunk
 
 ROUNDING = 1e-6
-"""Of the largest value; a sender that changes less than that changes nothing."""
+"""A share of the largest value; a sender that changes less is said to change nothing."""
 TINY = torch.finfo(torch.float32).tiny
 OF_EACH_LENGTH = 2
-"""Pairs of each length for the checks that compute something of their own."""
+"""The number of pairs of each length for the checks that need a computation of their own."""
 
 
 class CertificateError(RuntimeError):
@@ -33,26 +34,32 @@ class CertificateError(RuntimeError):
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was compared, each as the largest relative difference, and what is allowed."""
+    """The outcome of all checks."""
 
     found: dict[str, float]
+    """For each check, the largest relative difference."""
     allowed: float
+    """The largest difference that passes."""
     n_pairs: int
+    """The number of pairs that were checked."""
     vacuous: bool = False
-    """No sender changed anything in these pairs, so that a wrong sweep would have passed too."""
+    """No sender changed anything in these pairs, so a wrong sweep would have passed too."""
 
     @property
     def failed(self) -> list[str]:
-        """The checks above what is allowed; one that is not a number has failed."""
+        """The names of the checks that did not pass. NaN does not pass."""
         return [name for name, value in self.found.items() if not value <= self.allowed]
 
     def as_dict(self) -> dict[str, Any]:
-        """For a result's record, in plain types."""
+        """The certificate in JSON's types, for the record of a result."""
         return asdict(self)
 
     def require(self) -> None:
-        """Raise CertificateError, with all numbers, unless every check has passed. Warn of a
-        vacuous certificate."""
+        """Check the outcome. Warns if the certificate is vacuous.
+
+        Raises:
+            CertificateError: a check did not pass. The message has all numbers.
+        """
         if self.vacuous:
             warnings.warn(
                 "no sender changes anything in the pairs of the first shard, so that the "
@@ -84,17 +91,17 @@ def certificate_of(
     """Compare a swept shard with the model.
 
     Args:
-        trunk: what was swept
-        recording: of the shard, with the logits that the model returned for all pairs, or for
-            `checked_pairs` alone
-        repeated: runs of prompts of the shard once more, in other rows of a batch, by pair
-        ends: the sweep's unpatched row, END's residual stream before the final norm
-        values: the sweep's; row 0 is the unpatched logit of the answer
-        pairs: of the shard
-        senders: the components that were patched
+        trunk: the trunk that was swept.
+        recording: the shard's recording, with the logits that the model returned for all pairs or
+            for `checked_pairs` alone.
+        repeated: for some pairs, another run of their prompts, in other rows of a batch.
+        ends: the sweep's unpatched row, END's residual stream before the final norm.
+        values: the sweep's values; row 0 is the unpatched logit of the answer.
+        pairs: the pairs of the shard.
+        senders: the components that were patched.
 
     Raises:
-        ValueError: the recording lacks the logits
+        ValueError: the recording has no logits.
     """
     if recording.logits is None:
         raise ValueError("expected a recording with the logits at END: record_end(logits=True)")
@@ -151,7 +158,7 @@ def checked_pairs(lengths: Int[Tensor, "pair"]) -> list[int]:
 
 
 def _is_vacuous(recording: Recording, pairs: PromptPairs, senders: Senders) -> bool:
-    """Whether no sender puts out anything else in X_c than in X_r, beyond rounding."""
+    """Whether every sender has the same output in X_c as in X_r, within rounding."""
     if torch.equal(pairs.reference, pairs.counterfactual):
         return True
     outputs = chain(
@@ -166,25 +173,30 @@ def _is_vacuous(recording: Recording, pairs: PromptPairs, senders: Senders) -> b
 
 
 def repeat(model: HookedLike, pairs: PromptPairs) -> dict[int, Recording]:
-    """Run every prompt again with the hooks in place, in reverse order and in batches of other
-    sizes, since a hook may act on some rows of a batch alone."""
+    """Run every prompt again with hooks active, in reverse order and in batches of other sizes.
+
+    A hook that acts on some rows of a batch only then gives other numbers.
+
+    Returns:
+        For each pair, the recording of both its runs.
+    """
     batch = Batch.of(pairs)
     rows = torch.arange(len(batch)).flip(0)
-    again: dict[int, list[Recording]] = {}
+    recordings: dict[int, list[Recording]] = {}
     for some in (rows[:1], rows[1:]):
         runs = record_batch(model, batch.rows(some), hooked=True)
-        for place, row in enumerate(some.tolist()):
-            again.setdefault(row % len(pairs), []).append(runs.pairs([place]))
-    return {pair: joined_runs(runs[::-1]) for pair, runs in again.items()}
+        for index, row in enumerate(some.tolist()):
+            recordings.setdefault(row % len(pairs), []).append(runs.pairs([index]))
+    return {pair: joined_runs(runs[::-1]) for pair, runs in recordings.items()}
 
 
 def _repetition_error(
     recording: Recording, repeated: Mapping[int, Recording], part: Literal["z", "mlp_out"]
 ) -> float:
-    """How a component's output at END differs from that of another run of the same prompt.
+    """The relative difference of a component's output at END between two runs of one prompt.
 
-    This sees what no check within one run can: dropout or other noise, padding that is not masked,
-    hooks that act on some rows of a batch alone.
+    It finds what no check within one run can find: dropout or other noise, padding that is not
+    masked, and hooks that act on some rows of a batch only.
     """
     errors = []
     for pair, again in repeated.items():
@@ -196,8 +208,12 @@ def _repetition_error(
 
 
 def _all_heads(trunk: Trunk, recording: Recording) -> tuple[float, Float[Tensor, "pair d_model"]]:
-    """How the heads' writes differ from attn_out; and END with X_c's embedding, every head's write
-    changed to X_c's, and X_c's MLP outputs."""
+    """Compare the heads' writes with attn_out, and patch everything at once.
+
+    Returns:
+        The relative difference of the heads' writes and the bias from attn_out; and END's residual
+        stream with X_c's embedding, every head's write of X_c, and the MLP outputs of X_c.
+    """
     recorded = recording.attn_out.float()
     written = torch.empty_like(recorded)
     every_head = range(recording.z.shape[-2])
@@ -211,7 +227,7 @@ def _all_heads(trunk: Trunk, recording: Recording) -> tuple[float, Float[Tensor,
     errors = differences / recorded.abs().amax((-2, -1)).clamp(min=TINY)
     row = recording.stream[1].float() + recording.mlp_out[1].float().sum(0)
     row = row + (recorded[0] + written[1] - written[0]).sum(0)
-    return float(errors.max()), row  # NaN, if one is
+    return float(errors.max()), row  # the maximum is NaN if any value is
 
 
 def _error(value: Tensor, expected: Tensor, scale: Tensor | None = None) -> float:

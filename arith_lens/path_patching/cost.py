@@ -1,4 +1,4 @@
-"""What a path patching will cost, before it runs: floating-point operations, bytes, time."""
+"""The cost of a path patching before it runs: floating-point operations, bytes, time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,25 +21,26 @@ from arith_lens.path_patching.trunk import VOCABULARY_CHUNK, mlp_rows, mlp_width
 
 @dataclass(frozen=True)
 class Plan:
-    """The cost of a `path_patch` of the same arguments."""
+    """The cost of a `path_patch` with the same arguments."""
 
     n_pairs: int
     n_senders: int
     engine: str
     recording_flops: int
-    """Two forwards without the vocabulary matrix; in a sweep, the last layer's for END alone, and
-    what prompts have in common once."""
+    """Two forwards without the vocabulary matrix. With the sweep, the last layer is computed for
+    END alone, and what prompts have in common is computed once."""
     patching_flops: int
-    """The sweep; with hooks, a forward for each sender and one unpatched."""
+    """The sweep; with hooks, one forward per sender and an unpatched one."""
     peak_bytes: int
-    """The largest shard's, above the model's own; with the memory that is free now."""
+    """The memory of the largest shard, without that of the model, given the memory that is free
+    now."""
 
     @property
     def flops(self) -> int:
         return self.recording_flops + self.patching_flops
 
     def seconds(self, part: "Plan", took: float | int) -> float:
-        """How long this takes where `part` of it, such as a first shard, took so many seconds."""
+        """The predicted time, if `part` of this (such as a first shard) took `took` seconds."""
         return took * self.flops / part.flops
 
     def __str__(self) -> str:
@@ -64,12 +65,16 @@ def plan(
 ) -> Plan:
     """FLOPs and bytes of `path_patch` with these arguments, without the certificate's few pairs.
 
-    FLOPs are those that torch's FlopCounterMode counts; bytes are right within a quarter for
-    gated MLPs and eager attention. For the time, patch a first shard and ask `Plan.seconds`;
-    `path_patch` shows the time that is left once its first shard is done.
+    FLOPs are those that torch's FlopCounterMode counts. Bytes are right within a quarter for gated
+    MLPs and eager attention. For the time, patch a first shard and call `Plan.seconds`;
+    `path_patch` shows the remaining time after its first shard.
+
+    Args:
+        model, pairs, senders, paths, metric, foil, engine, batch_size: as in `path_patch`.
 
     Raises:
-        IndexError, ValueError: as `path_patch`.
+        UnsupportedTrunk: the sweep cannot compute this model.
+        IndexError, ValueError: as in `path_patch`.
     """
     question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
     engine_for(engine, model, question, certify=False)  # refuses what path_patch would refuse
@@ -109,7 +114,7 @@ def _hooks(model: HookedLike, question: Question, shard: PromptPairs) -> tuple[i
 
 
 def rows_flops(model: HookedLike, question: Question) -> int:
-    """The sweep of one pair, or its closed form where no MLP is recomputed."""
+    """FLOPs of the sweep of one pair, or of its closed form if no MLP is computed again."""
     senders = question.senders
     recomputed = question.paths == "via_mlps"
     passing = senders.rows_through_mlps() if recomputed else [0] * question.n_layers
@@ -120,9 +125,13 @@ def rows_flops(model: HookedLike, question: Question) -> int:
 def flops_of_rows(
     model: HookedLike, question: Question, passing: Sequence[int], n_read: int
 ) -> int:
-    """One pair: heads' writes, MLPs of one token a row, and what is read of a row.
+    """FLOPs of one pair: the heads' writes, the MLPs of one token per row, the logits of a row.
 
-    `passing` says how many rows pass each layer's MLP; `n_read` rows are read.
+    Args:
+        model: the model.
+        question: the settings of the path patching.
+        passing: for each layer, the number of rows that pass its MLP.
+        n_read: the number of rows whose logits are read; a row that is read twice counts twice.
     """
     cfg = model.cfg
     mlps = [matrix_elements(block.mlp) for block in model.blocks]
@@ -134,7 +143,7 @@ def flops_of_rows(
 
 
 def forward_flops(model: HookedLike, length: int) -> int:
-    """One prompt of `length` tokens, with eager attention and without the vocabulary matrix."""
+    """FLOPs of one prompt, with eager attention and without the vocabulary matrix."""
     cfg = model.cfg
     weights = sum(
         matrix_elements(block.attn) + matrix_elements(block.mlp) for block in model.blocks
@@ -144,17 +153,19 @@ def forward_flops(model: HookedLike, length: int) -> int:
 
 
 IN_MLP = 3
-"""Activations of d_mlp alive together: the gate's activation, up, their product."""
+"""Activations of size d_mlp in memory at once: the gate's activation, up, their product."""
 AROUND_MLP = 4
-"""Of d_model beside them in a forward, as torch's allocator shows; a sweep has the norm's alone."""
+"""Activations of size d_model in memory with them in a forward, as measured with torch's allocator;
+a sweep has only the norm's."""
 IN_SCORES = 3
-"""Of [head query key] in a bridge's attention: scores, masked scores, weights."""
+"""Tensors [head query key] in a bridge's attention: scores, masked scores, weights."""
 IN_OWN_SCORES = 2
-"""In the attention of the model's own modules, by which a sweep records."""
+"""The same in the attention of the model's own modules, which record for a sweep."""
 
 
 def sweep_peak(model: HookedLike, question: Question, n_pairs: int, length: int) -> int:
-    """A shard by sweep: both runs are recorded as one batch, then chunks of pairs are swept."""
+    """Bytes of a shard with the sweep: both runs are recorded as one batch, then chunks of pairs
+    are swept."""
     cfg, size = model.cfg, model.W_U.element_size()
     layer = cfg.n_heads * cfg.d_head + 2 * cfg.d_model  # z, attn_out, mlp_out
     recorded = 2 * n_pairs * size * (cfg.n_layers * layer + cfg.d_model)
@@ -162,7 +173,7 @@ def sweep_peak(model: HookedLike, question: Question, n_pairs: int, length: int)
     chunk = fitting_pairs(one_pair, n_pairs, compute_device(model.unembed))
     rows = max(chunk * one_pair, chunk * one_pair // 3 + layer_peak(model, question, chunk))
     if question.reads_vocabulary:
-        # logits and their exponentials, beside the rows before and after the norm
+        # logits and their exponentials, with the rows before and after the norm
         logits = 2 * 4 * question.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
         rows = max(rows, chunk * (one_pair * 2 // 3 + logits))
     forward = forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES)
@@ -176,12 +187,12 @@ def sweep_peak(model: HookedLike, question: Question, n_pairs: int, length: int)
 
 
 def _kv_width(model: HookedLike) -> int:
-    """Of a token's keys in a layer."""
+    """The size of a token's keys in a layer."""
     return int(model.cfg.d_head * (model.cfg.n_key_value_heads or model.cfg.n_heads))
 
 
 def layer_peak(model: HookedLike, question: Question, n_pairs: int) -> int:
-    """Beside a sweep's rows: W_O in float32, z and what is written; or what is inside the MLP."""
+    """Bytes beside a sweep's rows: W_O in float32, z and the heads' writes; or those of the MLP."""
     cfg, size, senders = model.cfg, model.W_U.element_size(), question.senders
     writes = max(_writes_of(model, len(heads), n_pairs) for heads in senders.heads)
     if question.paths != "via_mlps":
@@ -191,7 +202,7 @@ def layer_peak(model: HookedLike, question: Question, n_pairs: int) -> int:
 
 
 def _writes_of(model: HookedLike, n_heads: int, n_pairs: int) -> int:
-    """W_O of a layer's heads that are patched, their z, and what they write."""
+    """Bytes of W_O of a layer's patched heads, of their z, and of what they write."""
     cfg, size = model.cfg, model.W_U.element_size()
     some = n_heads < cfg.n_heads
     copies = some * size + (size < 4) * 4  # chosen heads are copied, and half precision is widened
@@ -200,8 +211,8 @@ def _writes_of(model: HookedLike, n_heads: int, n_pairs: int) -> int:
 
 
 def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:
-    """A shard by hooks: z and MLP outputs of the reference at every position, END's of X_c, and
-    one forward at a time."""
+    """Bytes of a shard with hooks: z and MLP outputs of the reference at every position, those of
+    X_c at END, and one forward at a time."""
     cfg, size = model.cfg, model.W_U.element_size()
     per_token = cfg.n_layers * (cfg.n_heads * cfg.d_head + cfg.d_model)
     recorded = per_token * size * n_pairs * (length + 1)
@@ -209,7 +220,7 @@ def hooks_peak(model: HookedLike, n_pairs: int, length: int) -> int:
 
 
 def forward_peak(model: HookedLike, n_prompts: int, length: int, *, scores: int = IN_SCORES) -> int:
-    """One forward without KV cache and vocabulary matrix."""
+    """Bytes of one forward without KV cache and vocabulary matrix."""
     cfg, size = model.cfg, model.W_U.element_size()
     tokens = n_prompts * length
     in_mlp = tokens * size * (IN_MLP * mlp_width(model) + AROUND_MLP * cfg.d_model)

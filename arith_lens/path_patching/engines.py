@@ -1,4 +1,4 @@
-"""What a path patching computes, and the two engines that compute a shard of pairs.
+"""The settings of a path patching, and the two engines that compute a shard of pairs.
 
 Both engines take pairs and their foils. They return the unpatched logit of the answer in row 0,
 then the effect of each sender of the question. `notes` returns what a result should record about
@@ -42,18 +42,23 @@ from arith_lens.path_patching.trunk import Trunk, refuse_uneven_hooks, trunk_of
 
 @dataclass(frozen=True)
 class Question:
-    """Whose output is patched, over which paths it may act, and how the logits are read."""
+    """Which components are patched, on which paths they may act, and how the logits are read."""
 
     components: tuple[Component, ...]
     """The senders in the order of the sweep's rows."""
     paths: Paths
+    """The paths on which a change may reach the logits."""
     metric: str
+    """One of `metrics.METRICS`."""
     n_layers: int
+    """The model's number of layers."""
     n_heads: int
+    """The model's number of heads per layer."""
     candidates: tuple[int, ...] | None = None
-    """Tokens that are set against the answer, for metrics that read them."""
+    """Tokens that are compared with the answer, for metrics that read them."""
     own_tokens: int | None = None
-    """How many tokens at the end of each prompt are recorded for it alone; None: all of them."""
+    """The number of tokens at the end of each prompt that are recorded for this prompt alone; None:
+    all of them."""
 
     @property
     def senders(self) -> Senders:
@@ -74,14 +79,16 @@ class Question:
 
     @property
     def candidate_tokens(self) -> Int[Tensor, "candidate"] | None:
+        """The candidates as a tensor."""
         return None if self.candidates is None else torch.tensor(self.candidates)
 
     def effects(
         self, readout: Readout, counterfactual: Readout | None
     ) -> Float[Tensor, "row pair"]:
-        """Row 0: the unpatched logit of the answer; then each sender's effect.
+        """Row 0: the unpatched logit of the answer. Other rows: each sender's effect.
 
-        Raises FloatingPointError where a patched logit is not finite.
+        Raises:
+            FloatingPointError: a patched logit is not finite.
         """
         names = [f"with {who} patched" for who in self.components]
         return effects_of(readout, self.metric, names, counterfactual)
@@ -90,12 +97,16 @@ class Question:
 def effects_of(
     readout: Readout, metric: str, rows: Sequence[str], counterfactual: Readout | None = None
 ) -> Float[Tensor, "row pair"]:
-    """Row 0: the unpatched logit of the answer; then the effect of each of the other `rows`.
+    """Row 0: the unpatched logit of the answer. Other rows: the effects.
 
     Args:
-        counterfactual: of the run on the counterfactual prompts, for shares of the total
+        readout: the logits of all rows.
+        metric: one of `metrics.METRICS`.
+        rows: what each row but the first is, for the error.
+        counterfactual: the logits of the counterfactual run, for shares of the total.
 
-    Raises FloatingPointError where a logit is not finite, naming its row.
+    Raises:
+        FloatingPointError: a logit is not finite. The message names its row.
     """
     broken = (~readout.answer.isfinite()).any(-1).nonzero().flatten().tolist()
     if broken:
@@ -118,7 +129,7 @@ def ask(
     pairs: PromptPairs,
     candidates: Sequence[int] | None = None,
 ) -> Question:
-    """The question, once it makes sense for this model. Raises as `path_patch` does."""
+    """Check the settings against the model and the pairs. Raises the errors of `path_patch`."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if paths not in get_args(Paths):
         raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")
@@ -168,7 +179,7 @@ def _candidates(
 
 
 def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:
-    """Layer by layer, heads before the MLP, each once."""
+    """The senders layer by layer, heads before the MLP, without repeats."""
     if senders is None:
         chosen: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
     else:
@@ -179,10 +190,10 @@ def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[
             "patch every component"
         )
     check_components(chosen, n_layers, n_heads)
-    return tuple(sorted(chosen, key=_place))
+    return tuple(sorted(chosen, key=_position))
 
 
-def _place(sender: Component) -> tuple[int, int, int]:
+def _position(sender: Component) -> tuple[int, int, int]:
     if isinstance(sender, Head):
         return (sender.layer, 0, sender.index)
     return (sender.layer, 1, 0)
@@ -190,7 +201,7 @@ def _place(sender: Component) -> tuple[int, int, int]:
 
 @runtime_checkable
 class Engine(Protocol):
-    """What computes a shard of pairs."""
+    """A function that computes a shard of pairs, with notes for the record."""
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
@@ -201,18 +212,18 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Propagation:
-    """A way from what was recorded to END's residual stream before the final norm."""
+    """How END's residual stream before the final norm is computed from a recording."""
 
     rows: Callable[[Trunk, Recording, Senders], Float[Tensor, "row pair d_model"]]
-    """Unpatched in row 0."""
+    """The function that computes it. Row 0 is unpatched."""
     names: Sequence[str]
-    """What each of the other rows is: `with 12.22 patched`."""
+    """What each of the other rows is, such as `with 12.22 patched`."""
     splits_norm: bool = False
     """Whether each row is also read with the final norm's scale held at the reference run's."""
 
     @classmethod
     def of(cls, question: Question) -> "Propagation":
-        """That of a path patching: a row a sender."""
+        """The propagation of a path patching, with one row per sender."""
         rows = sweep if question.paths == "via_mlps" else direct_rows
         names = [f"with {sender} patched" for sender in question.components]
         return cls(rows, names, splits_norm=True)
@@ -220,7 +231,7 @@ class Propagation:
 
 @dataclass(frozen=True)
 class HookEngine:
-    """One forward a sender, with any model that has the hook points."""
+    """One forward per sender. It works with any model that has the hook points."""
 
     model: HookedLike
     question: Question
@@ -228,20 +239,20 @@ class HookEngine:
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        asked = self.question
+        question = self.question
         readouts = patched_readouts(
             self.model,
             pairs,
-            asked.components,
-            paths=asked.paths,
+            question.components,
+            paths=question.paths,
             foil=foil,
-            candidates=asked.candidate_tokens,
-            total=asked.reads_total,
+            candidates=question.candidate_tokens,
+            total=question.reads_total,
         )
-        return asked.effects(*readouts)
+        return question.effects(*readouts)
 
     def of(self, sender: Component) -> "HookEngine":
-        """The same for one sender."""
+        """The same engine for one sender."""
         return replace(self, question=replace(self.question, components=(sender,)))
 
     def notes(self) -> dict[str, Any]:
@@ -258,10 +269,11 @@ class SweepEngine:
     propagation: Propagation
     certify: bool
     hooked: bool = False
-    """Hooks are in place, so that the model must run with its hook points."""
+    """Whether hooks are active, so that the model must run with its hook points."""
     certificate: Certificate | None = None
+    """The certificate of the first shard, once it is computed."""
     news: dict[str, Any] = field(default_factory=dict)
-    """What `notes` has not told yet."""
+    """What `notes` will return next."""
 
     @classmethod
     def of(
@@ -272,8 +284,12 @@ class SweepEngine:
         certify: bool,
         propagation: Propagation | None = None,
     ) -> "SweepEngine":
-        """Raises UnsupportedTrunk, also for hooks that the sweep cannot reproduce, and ValueError
-        for paths that no sweep can compute."""
+        """The engine for a model.
+
+        Raises:
+            UnsupportedTrunk: the sweep cannot compute this model, or cannot reproduce a hook on it.
+            ValueError: no sweep can compute these paths.
+        """
         if question.paths == "total":
             raise ValueError(
                 "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
@@ -281,8 +297,8 @@ class SweepEngine:
             )
         hooks = active_hooks(model)
         refuse_uneven_hooks(hooks)
-        how = propagation or Propagation.of(question)
-        return cls(model, question, trunk_of(model), how, certify, hooked=bool(hooks))
+        propagation = propagation or Propagation.of(question)
+        return cls(model, question, trunk_of(model), propagation, certify, hooked=bool(hooks))
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
@@ -311,18 +327,18 @@ class SweepEngine:
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
         if uncertified:
-            again = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
+            others = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
             self.certificate = certificate_of(
-                self.trunk, recording, again, ends, values, pairs, self.question.senders
+                self.trunk, recording, others, ends, values, pairs, self.question.senders
             )
             self.certificate.require()
             self.news["certificate"] = self.certificate.as_dict()
-        # pairs that were swept at once: differs where memory did
+        # the number of pairs that were swept at once; it depends on the free memory
         self.news.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
 
     def _pairs_with_logits(self, pairs: PromptPairs) -> bool | list[int]:
-        """Whose logits the certificate compares: hooks may act on some pairs alone, so all then."""
+        """The pairs whose logits the certificate compares: all, if hooks may act on some only."""
         return True if self.hooked else checked_pairs(pairs.lengths)
 
     def notes(self) -> dict[str, Any]:

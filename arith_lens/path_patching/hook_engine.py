@@ -1,7 +1,7 @@
-"""The same experiment written with composable hooks: general, slow, and what the sweep must equal.
+"""Path patching with composable hooks: general and slow. The sweep must give the same numbers.
 
-Run the reference, hold what must stay, let one sender put out at END what it put out in the
-counterfactual run. One forward a sender.
+Run the reference prompt, freeze what must not change, and give one sender at END the output that it
+had in the counterfactual run. This takes one forward per sender.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,12 +25,12 @@ from arith_lens.model import HookedLike, record
 from arith_lens.pairs import PromptPairs
 
 Paths: TypeAlias = Literal["via_mlps", "direct", "total"]
-"""What may carry the change: MLPs but no other head (Appendix B), nothing but the residual stream
-(Algorithm 1 to the letter), or everything (activation patching)."""
+"""The paths on which a change may reach the logits: through MLPs but no other head (Appendix B),
+through the residual stream alone (Algorithm 1 to the letter), or all (activation patching)."""
 
 
 Interventions: TypeAlias = Iterable[list[NamedHook]]
-"""Lists of hooks, a forward each; the first leaves the reference run as it is."""
+"""Lists of hooks, one per forward. The first one does not change the reference run."""
 
 
 def patched_readouts(
@@ -43,8 +43,9 @@ def patched_readouts(
     candidates: Int[Tensor, "candidate"] | None = None,
     total: bool = False,
 ) -> tuple[Readout, Readout | None]:
-    """The logits at END, unpatched in row 0, then with each sender patched, [row pair]; and, for
-    `total`, those of the counterfactual prompts, [pair].
+    """The logits at END [row pair]: unpatched in row 0, then with each sender patched.
+
+    With `total`, also those of the counterfactual prompts [pair].
     """
 
     def interventions(reference: Activations, counterfactual: Activations) -> Interventions:
@@ -67,7 +68,17 @@ def readouts_of(
     """The logits at END of the reference prompts under each list of hooks, [row pair]; and, for
     `total`, those of the counterfactual prompts without any, [pair].
 
-    `interventions` makes them from z and MLP outputs of both runs, the counterfactual's at END.
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts.
+        interventions: makes the lists of hooks from z and MLP outputs of the reference run (at all
+            positions) and of the counterfactual run (at END).
+        foil: a second token per pair whose logit is read.
+        candidates: tokens whose mean logit is read.
+        total: whether the counterfactual prompts are read too.
+
+    Raises:
+        ValueError: a layer has no attention heads or no MLP.
     """
     layers = range(len(model.blocks))
     device = torch.device(model.cfg.device)
@@ -94,14 +105,17 @@ def readouts_of(
 
 
 def held_hooks(layers: Sequence[int], reference: Activations, paths: Paths) -> list[NamedHook]:
-    """What stays at the reference run under this meaning of paths."""
+    """Hooks that freeze, at the reference run, what these paths do not let change."""
     if paths == "total":
         return []
     return freeze(layers, reference, heads=True, mlps=paths == "direct")
 
 
 def sender_hooks(sender: Component, counterfactual: Activations) -> list[NamedHook]:
-    """The sender's counterfactual output at END; `counterfactual` may hold END alone."""
+    """Hooks that give the sender its counterfactual output at END.
+
+    `counterfactual` may contain END alone.
+    """
     if isinstance(sender, Head):
         return patch_heads([sender], counterfactual, positions=-1)
     return patch_mlps([sender], counterfactual, positions=-1)

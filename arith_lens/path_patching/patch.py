@@ -1,4 +1,4 @@
-"""`path_patch`: check the question, compute it shard by shard, return one effect per pair.
+"""`path_patch`: check the settings, compute shard by shard, return one effect per pair.
 
 The numbers of a shard depend on its own pairs only. A computation that was killed therefore
 continues with the shards that are missing, and ends with the same bits as one without a break.
@@ -26,11 +26,11 @@ from arith_lens.runs import ResultSlot, Run
 SHARD = 64
 """Pairs that are recorded in one batch and computed together."""
 HOOKS_SHARD = 8
-"""The same with `engine="hooks"`, which takes a forward for each sender: little is lost where it is
-stopped."""
+"""The same with `engine="hooks"`. It is smaller, because this engine is slow and a stopped
+computation loses one shard."""
 
 SMALL_LOGIT = 0.5
-"""Below this, a ratio to the logit says more of the logit than of the patch."""
+"""Below this, a ratio to the logit says more about the logit than about the patch."""
 
 
 @torch.no_grad()
@@ -53,43 +53,49 @@ def path_patch(
 ) -> ComponentEffects:
     """The effect on the answer of giving each component its counterfactual output at END.
 
-    The reference prompts are run and counterfactual activations let in (Algorithm 1 and Appendix B
-    of the paper): a negative effect means that the component helps the answer.
+    This is Algorithm 1 and Appendix B of the paper (section 4.1). The reference prompts run, and
+    activations of the counterfactuals replace those of one component at a time. A negative effect
+    means that the component helps the answer.
 
     Args:
-        senders: heads and MLPs to patch, one at a time; None for all. Others are NaN in the result.
-        paths: what may carry a change to the logits. `"via_mlps"`: the residual stream and MLPs,
-            all other heads held (the paper's figures); `"direct"`: the residual stream alone;
-            `"total"`: everything (`engine="hooks"` only).
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        senders: heads and MLPs to patch, one at a time; None: all. Effects of others are NaN.
+        paths: on which paths a change may reach the logits. `"via_mlps"`: the residual stream and
+            MLPs, with all other heads frozen (the paper's figures). `"direct"`: the residual stream
+            alone. `"total"`: all paths (`engine="hooks"` only).
         metric: one of `metrics.METRICS`. `relative_logit` leaves out pairs whose logit is not
-            positive, and shares of the total those on which the whole counterfactual prompt
-            changes next to nothing; both are counted.
-        foil: for `logit_difference`, the token to set against each answer.
-        candidates: for `digit_contrast`, the tokens whose mean logit is set against the answer's;
-            None: the ten digits, written as the answers are.
-        engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, for all.
+            positive. Shares of the total leave out pairs on which the whole counterfactual prompt
+            changes next to nothing. The result has their number.
+        foil: for `logit_difference`, one token per pair, to compare with the answer.
+        candidates: for `digit_contrast`, the tokens whose mean logit is compared with the answer's.
+            The default is the ten digits, written as the answers are.
+        engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, for all models.
         certify: first prove on a few pairs that the sweep reproduces the model.
-        spot_checks: recompute so many random (sender, pair) cells by hooks; the largest difference
-            is stored in `computation`.
-        batch_size: pairs in a shard. The same shards give the same bits; others agree to rounding.
-        run: an open run (`with open_run(...) as run`) that keeps each shard as it finishes, then
-            the result. What is there of the same computation is not computed again: neither shards
-            that a killed process left nor a finished result.
-        name: what the run calls the result; the pairs' operation, or `path_patching` where they
-            have none or several, if not given.
+        spot_checks: the number of random (sender, pair) cells to compute again by hooks. The
+            largest difference is stored in `computation`.
+        batch_size: the number of pairs in a shard. Equal shards give equal bits; others agree
+            within rounding.
+        run: an open run (`with open_run(...) as run`), which stores each shard when it is finished,
+            and then the result. Shards and results that are already stored are not computed again.
+        name: the name of the result in the run. The default is the pairs' operation, or
+            `path_patching` if they have none or several.
+        progress: whether to show a progress bar.
 
     Returns:
-        Effects per pair, of heads [layer head pair] and of MLPs [layer pair], on the CPU. By the
-        sweep, each is also split into the part through the final norm's scale and the rest
+        One effect per pair, for heads [layer head pair] and for MLPs [layer pair], on the CPU. The
+        unit depends on the metric: for `relative_logit`, -0.14 means that the logit falls by 14%.
+        The sweep also splits each effect into the part through the final norm's scale and the rest
         (`Effects.by_norm_scale`, `Effects.beside_norm_scale`).
 
     Raises:
-        UnsupportedTrunk: the sweep does not fit this model (post-norm, parallel blocks, ...).
-        CertificateError: it should, and does not reproduce it; the numbers are in the message.
-        FloatingPointError: an activation is NaN or infinite; its layer is named.
-        IndexError, ValueError: a sender, paths, metric or foil that cannot be.
+        UnsupportedTrunk: the sweep cannot compute this model (post-norm, parallel blocks, ...).
+        CertificateError: the sweep does not reproduce the model; the numbers are in the message.
+        FloatingPointError: an activation is NaN or infinite; the message names its layer.
+        IndexError: the model does not have a sender.
+        ValueError: paths, metric, foil, engine or a number is not valid, or there are no pairs.
         RunError: the run is not open or was opened with another model; or the disk refuses, and
-            the shards that finished are kept.
+            finished shards are kept.
     """
     if spot_checks < 0:
         raise ValueError(f"expected spot_checks of 0 or more, found {spot_checks}")
@@ -126,7 +132,7 @@ def path_patch(
 
 
 def engine_for(name: str, model: HookedLike, question: Question, *, certify: bool) -> Engine:
-    """The engine of that name. Raises ValueError and UnsupportedTrunk as `path_patch` does."""
+    """The engine of this name. Raises ValueError and UnsupportedTrunk as `path_patch` does."""
     if name == "hooks":
         return HookEngine(model, question)
     if name != "sweep":
@@ -135,14 +141,14 @@ def engine_for(name: str, model: HookedLike, question: Question, *, certify: boo
 
 
 def shard_size(batch_size: int | None, engine: str = "sweep") -> int:
-    """Pairs in a shard. Raises ValueError for fewer than one."""
+    """The number of pairs in a shard. Raises ValueError if it is below one."""
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"expected a batch_size of at least 1 pair, found {batch_size}")
     return batch_size or (HOOKS_SHARD if engine == "hooks" else SHARD)
 
 
 def question_details(question: Question, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:
-    """Senders and foils, for the identity of a computation."""
+    """The method, senders and foils, for the identity of a computation."""
     foils = None if foil is None else foil.cpu().long().numpy().tobytes()
     return {
         "method": "path_patch",
@@ -179,12 +185,12 @@ def _name(pairs: PromptPairs) -> str:
 
 
 def n_left_out(values: Float[Tensor, "row pair"]) -> int:
-    """How many pairs have no effect at all: no share of theirs can be stated."""
+    """The number of pairs without any effect, because no ratio can be computed for them."""
     return int(values[1:].isnan().all(0).sum())
 
 
 def warn_of_ratios(logit: Float[Tensor, "pair"], metric: str) -> None:
-    """Warn the caller's caller of logits too small for a stable ratio."""
+    """Warn if logits are too small for a stable ratio."""
     if metric != "relative_logit":
         return
     left_out, small = int((logit <= 0).sum()), int(((logit > 0) & (logit < SMALL_LOGIT)).sum())
@@ -204,7 +210,11 @@ def _spot_checks(
     foil: Int[Tensor, "pair"] | None,
     count: int,
 ) -> dict[str, Any]:
-    """Random cells computed again by hooks, and the largest difference of an effect."""
+    """Compute random cells again by hooks.
+
+    Returns:
+        The number of cells, and the largest difference of an effect.
+    """
     cells = values[1:].isfinite().nonzero()
     order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:count]
     largest = 0.0
@@ -226,7 +236,12 @@ def by_shards(
     progress: bool,
     title: str = "path patching",
 ) -> tuple[Float[Tensor, "row pair"], dict[str, Any]]:
-    """Row 0: the unpatched logit; then the engine's effects. And how that was computed."""
+    """Compute all pairs shard by shard.
+
+    Returns:
+        The values, with the unpatched logit in row 0 and the engine's effects in the others; and
+        notes on the computation.
+    """
     starts = range(0, len(pairs), size)
 
     def one(index: int) -> Arrays:
@@ -239,7 +254,7 @@ def by_shards(
 
 
 def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None) -> Arrays:
-    """One shard's values, and its engine's notes. Halved where it is too large for the memory."""
+    """One shard's values, and its engine's notes. It is halved if it does not fit in memory."""
     started = time.perf_counter()
 
     def part(chosen: slice) -> Tensor:
@@ -251,10 +266,10 @@ def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
 
 
 def _together(notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a result says of all its shards.
+    """Join the notes of all shards.
 
-    Each process that took part has certified its own first shard: the first certificate is that of
-    the first shard, the others are those of processes that went on after it.
+    Each process has certified its own first shard. So the first certificate is that of the first
+    shard, and the others are those of processes that continued the computation.
     """
     together: dict[str, Any] = {"seconds": sum(note["seconds"] for note in notes)}
     chunks = {size for note in notes for size in note.get("chunk_sizes", [])}

@@ -1,9 +1,9 @@
-"""Prompts that begin alike: whether their common beginning is recorded once, and how much of it.
+"""Prompts with a common beginning: whether it is recorded once, and how much of it.
 
-Prompts with few examples before the question differ in their last tokens alone. The last tokens of
-a prompt then run after keys and values of what stands before them, which is computed once for all
-prompts that have it. The numbers differ from those of whole prompts in rounding, so all pairs of a
-path patching are recorded in one way, whichever shard they are in.
+Prompts with the same examples before the question differ only in their last tokens. The keys and
+values of the common beginning are then computed once for all prompts that have it, and only the
+last tokens run for each prompt. The numbers differ from those of whole prompts by rounding. So all
+pairs of a path patching are recorded in one way, whichever shard they are in.
 """
 
 from collections.abc import Callable
@@ -18,25 +18,25 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.recording import both_runs
 
 FAMILIES = frozenset({"gemma", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
-"""`model_type` of the architectures whose continued prompts are tested against whole ones."""
+"""`model_type` of the architectures for which continued prompts are tested against whole ones."""
 
 LEAST_SHARE = 0.25
-"""Of a recording's operations; a second forward pays if it saves more."""
+"""The share of a recording's operations that must be saved; else whole prompts are recorded."""
 LEAST_OPERATIONS = 1.5e8
-"""A layer and 64 pairs; what a second forward takes beside its operations."""
+"""The overhead of a second forward, in operations per layer and 64 pairs."""
 BLOCK = 64
-"""Pairs that are counted together, as a shard of the default size holds them."""
+"""The number of pairs that are planned together, as in a shard of the default size."""
 
 
 def own_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
-    """How many tokens at the end of each prompt are recorded for it alone.
+    """The number of tokens at the end of each prompt that are recorded for this prompt alone.
 
-    What stands before them is recorded once for all prompts of a shard that have it. It is a
-    function of all pairs and of the model. Each prompt has at least one token before its own.
+    The tokens before them are recorded once for all prompts of a shard that have them. Each prompt
+    has at least one such token. The number depends on the model and on all pairs.
 
     Returns:
-        the number with the fewest operations; None where that saves too little, or where this
-        architecture's own code is not known to continue a prompt as it computes a whole one
+        The number with the fewest operations. None if that saves too little, or if it is not tested
+        that this architecture continues a prompt in the same way as it computes a whole one.
     """
     blocks = [both_runs(block) for block in pairs.batches(BLOCK)]
     longest = max(tokens.shape[1] for tokens, _ in blocks)
@@ -69,7 +69,13 @@ def own_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
 
 
 def shard_recording_flops(model: HookedLike, pairs: PromptPairs, own: int | None) -> int:
-    """Both runs of a shard, without the vocabulary matrix; `own` tokens for each prompt alone."""
+    """FLOPs of both runs of a shard, without the vocabulary matrix.
+
+    Args:
+        model: the model.
+        pairs: the pairs of the shard.
+        own: the number of tokens at the end of each prompt that run for this prompt alone.
+    """
     tokens, mask = both_runs(pairs)
     n_prompts, width = tokens.shape
     operations = recording_operations(model)
@@ -82,7 +88,7 @@ def shard_recording_flops(model: HookedLike, pairs: PromptPairs, own: int | None
 
 
 def n_distinct(tokens: Int[Tensor, "prompt pos"], mask: Bool[Tensor, "prompt pos"]) -> list[int]:
-    """How many different beginnings of 0, 1, 2, ... columns the prompts have."""
+    """The numbers of different beginnings of 0, 1, 2, ... columns that the prompts have."""
     rows = torch.tensor(sorted(tokens.masked_fill(~mask, -1).tolist()))
     differences = rows.diff(dim=0).ne(0)
     first = differences.int().argmax(1)[differences.any(1)]  # the column at which neighbours part
@@ -91,8 +97,10 @@ def n_distinct(tokens: Int[Tensor, "prompt pos"], mask: Bool[Tensor, "prompt pos
 
 
 def _continues(model: HookedLike, longest: int) -> bool:
-    """Whether the model's own code, given keys and values of a beginning, goes on as in a whole
-    prompt. A window that is shorter than a prompt drops some of them."""
+    """Whether the model's own code continues a beginning in the same way as in a whole prompt.
+
+    It does not if a sliding window is shorter than the prompt, because some keys are then dropped.
+    """
     hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
     config = getattr(hf_model, "config", None)
     if getattr(config, "model_type", None) not in FAMILIES:
@@ -105,16 +113,17 @@ def _continues(model: HookedLike, longest: int) -> bool:
 
 
 def recording_flops(model: HookedLike, length: int) -> int:
-    """The same as the sweep records it: the last layer's output projection and MLP for END alone.
+    """FLOPs of one prompt as the sweep records it.
 
-    Where hooks are in place, a recording is a whole forward.
+    The last layer's output projection and MLP are computed for END alone. If hooks are active, a
+    recording is a whole forward instead.
     """
     return recording_operations(model)(length)
 
 
 def recording_operations(model: HookedLike) -> Callable[..., int]:
-    """`recording_flops` as a function of a prompt's tokens, and of how many stand before them whose
-    keys and values are known."""
+    """`recording_flops` as a function of the number of tokens that run, and of the number of tokens
+    before them whose keys and values are known."""
     cfg, blocks = model.cfg, list(model.blocks)
     weights = sum(matrix_elements(block.attn) + matrix_elements(block.mlp) for block in blocks)
     scores = 2 * cfg.n_layers * cfg.n_heads * cfg.d_head
@@ -128,5 +137,5 @@ def recording_operations(model: HookedLike) -> Callable[..., int]:
 
 
 def matrix_elements(module: nn.Module | Any) -> int:
-    """Elements of the matrices of a module, each weight once."""
+    """The number of elements in all matrices of a module."""
     return sum(value.numel() for value in module.parameters() if value.ndim > 1)

@@ -1,4 +1,4 @@
-"""What both runs of some pairs put out at END: all that the sweep and its certificate read."""
+"""Record END's activations in both runs of some pairs, for the sweep and its certificate."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,11 +29,14 @@ class Recording:
     stream: Float[Tensor, "run pair d_model"]
     """The residual stream at the first block's entry."""
     z: Float[Tensor, "run layer pair n_heads d_head"]
+    """The heads' outputs before W_O."""
     attn_out: Float[Tensor, "run layer pair d_model"]
+    """What attention adds to the residual stream."""
     mlp_out: Float[Tensor, "run layer pair d_model"]
+    """What the MLP adds to the residual stream."""
     logits: Float[Tensor, "run returned d_vocab"] | None = None
-    """What the model returned for all pairs, or for those whose logits were wanted; None where
-    none were."""
+    """The logits that the model returned, for all pairs or for the pairs whose logits were
+    requested; None if none were."""
 
     def end(self, run: int) -> Float[Tensor, "pair d_model"]:
         """The residual stream before the final norm."""
@@ -62,12 +65,14 @@ def joined_runs(runs: Sequence[Recording]) -> Recording:
 
 @dataclass(frozen=True)
 class Batch:
-    """Prompts that run together, and the column at which each one ends."""
+    """Prompts that run together."""
 
     tokens: Int[Tensor, "prompt pos"]
+    """The tokens that run."""
     mask: Bool[Tensor, "prompt mask_pos"]
-    """Of the tokens, and before them of those whose keys and values are known."""
+    """The attention mask of the tokens, and of earlier tokens whose keys and values are known."""
     end: Int[Tensor, "prompt"]
+    """The column of each prompt's END."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -83,7 +88,7 @@ class Batch:
         return cls(tokens, mask, torch.full((len(tokens),), tokens.shape[1] - 1))
 
     def with_repeated(self, prompt: int) -> "Batch":
-        """One prompt once more, as the last row, padded on the right where it is padded at all."""
+        """Add a copy of one prompt as the last row, with its padding on the right."""
         length = int(self.mask[prompt].sum())
         shift = length - self.tokens.shape[1]
         return Batch(
@@ -98,8 +103,12 @@ class Batch:
         return Batch(tokens, torch.ones_like(tokens).bool(), torch.tensor([tokens.shape[1] - 1]))
 
     def in_two(self, n_own: int) -> tuple["Batch", "Batch", Int[Tensor, "prompt"]]:
-        """The different beginnings; the last `n_own` columns of each prompt, with the mask of all;
-        and each prompt's beginning."""
+        """Split the prompts into common beginnings and their own last columns.
+
+        Returns:
+            The different beginnings; the last `n_own` columns of each prompt, with the mask of all
+            columns; and the index of each prompt's beginning.
+        """
         n_shared = self.tokens.shape[1] - n_own
         start = torch.stack([self.tokens, self.mask.to(self.tokens)], -1)[:, :n_shared]
         rows, of_prompt = start.flatten(1).unique(dim=0, return_inverse=True)
@@ -119,7 +128,7 @@ class Batch:
 def record_end(
     model: HookedLike, pairs: PromptPairs, *, logits: bool = False, hooked: bool = False
 ) -> Recording:
-    """What references and counterfactuals put out at END; see `record_pairs`."""
+    """Record references and counterfactuals at END; see `record_pairs`."""
     return record_pairs(model, pairs, logits=logits, hooked=hooked)[0]
 
 
@@ -132,24 +141,24 @@ def record_pairs(
     repeated: int | None = None,
     own_tokens: int | None = None,
 ) -> tuple[Recording, Recording | None]:
-    """Run references and counterfactuals as one batch and keep what they put out at END.
+    """Run references and counterfactuals as one batch and record their activations at END.
 
     Args:
-        model: HookedModel or TransformerBridge
-        pairs: padded on the left
-        logits: keep what the model returns at END too: of both runs of all pairs, or of the pairs
-            of these indices
-        hooked: hooks are in place and must act. Else the model's own modules run, which is faster.
-        repeated: the pair whose reference runs once more, in a row of its own
-        own_tokens: how many tokens at the end of each prompt are computed for it alone; what stands
-            before them is computed once for all prompts that have it, and the repeated prompt runs
-            as a whole. None, or while hooks must act: every prompt is computed as a whole.
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts, padded on the left.
+        logits: whether to record the logits at END too: of both runs of all pairs, or of the pairs
+            with these indices.
+        hooked: hooks are active and must act. Else the model's own modules run, which is faster.
+        repeated: the pair whose reference runs a second time, in another row.
+        own_tokens: the number of tokens at the end of each prompt that run for this prompt alone.
+            The tokens before them run once for all prompts that have them; the repeated prompt runs
+            as a whole. With None, or if hooks must act, every prompt runs as a whole.
 
     Returns:
         The recording of both runs, and that of the repeated prompt, if there is one.
 
     Raises:
-        FloatingPointError: an activation is not finite; its layer is named
+        FloatingPointError: an activation is not finite; the message names its layer.
     """
     n_pairs, batch = len(pairs), Batch.of(pairs)
     own = None if hooked else own_tokens
@@ -183,7 +192,14 @@ def record_batch(
     hooked: bool = False,
     own_tokens: int | None = None,
 ) -> Recording:
-    """The same of any prompts, as one run, with some rows' logits. Errors as `record_pairs`."""
+    """Record a batch of any prompts as one run. Raises the errors of `record_pairs`.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        batch: the prompts.
+        logits: the rows whose logits are recorded; None: no logits.
+        hooked, own_tokens: as in `record_pairs`.
+    """
     if hooked:
         seen, returned = _record_by_hook_points(model, batch, logits)
     else:
@@ -213,13 +229,13 @@ Seen = dict[str, Tensor]
 def _record_by_own_modules(
     model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None, own_tokens: int | None
 ) -> tuple[Seen, Tensor | None]:
-    """With PyTorch's own hooks on the model's own modules.
+    """Record with PyTorch's own hooks on the model's own modules.
 
-    The last layer's output projection and MLP compute END alone, and the unembedding the rows whose
-    logits are wanted: nothing reads the others.
+    Nothing needs other positions of the last layer, so its output projection and MLP compute END
+    alone. The unembedding computes only the rows whose logits are requested.
     """
     seen: Seen = {}
-    blocks = list(model.blocks)  # the bridge's, which are not in place inside
+    blocks = list(model.blocks)  # the bridge's blocks, which `without_bridge` removes
     with ExitStack() as stack:
         stack.enter_context(without_bridge(model))
         before: dict[str, Any] = {}
@@ -264,7 +280,7 @@ def _end_alone_in_last_layer(block: Any, batch: Batch) -> Iterator[None]:
 
 
 def _keys_and_values(model: HookedLike, last: Any, batch: Batch) -> Any:
-    """Transformers' cache of some prompts; `last` is the bridge's last block."""
+    """The keys and values of some prompts, as Transformers' cache. `last` is the last block."""
     device = torch.device(model.cfg.device)
     columns = torch.empty(0, dtype=torch.long, device=device)
     options = accepted_options(model, logits_to_keep=columns)
@@ -281,7 +297,7 @@ def _keys_and_values(model: HookedLike, last: Any, batch: Batch) -> Any:
 def _record_by_hook_points(
     model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None
 ) -> tuple[Seen, Tensor | None]:
-    """With the bridge's hook points, behind the hooks that are in place."""
+    """Record with the bridge's hook points, after the active hooks."""
     seen: Seen = {}
     names = [resid_pre_name(0)]
     for layer in range(len(model.blocks)):
@@ -298,11 +314,13 @@ def _record_by_hook_points(
 def _run(
     model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None, past: Any = None
 ) -> Tensor | None:
-    """What the model returns at END of some rows [row d_vocab]; None where it is not wanted, and
-    then no logits are computed where the model can leave them out.
+    """Run the model and return the logits at END of some rows [row d_vocab].
 
     Args:
-        past: keys and values of what stands before the tokens of the batch
+        model: HookedModel or TransformerBridge.
+        batch: the prompts.
+        logits: the rows; None: return None, and compute no logits if the model allows it.
+        past: keys and values of the tokens before those of the batch.
     """
     device = torch.device(model.cfg.device)
     columns = torch.empty(0, dtype=torch.long) if logits is None else batch.end.unique()
@@ -319,7 +337,10 @@ def _run(
 def _ends_of(
     batch: Batch, rows: Int[Tensor, "row"], value: Float[Tensor, "prompt kept_pos *rest"]
 ) -> Float[Tensor, "row 1 *rest"]:
-    """END of some rows, from the values at all positions, or at those where some prompt ends."""
+    """The values of some rows at END.
+
+    `value` has all positions, or only those at which some prompt ends.
+    """
     rows, end = rows.to(value.device), batch.end.to(value.device)
     columns = (
         end if value.shape[1] == batch.tokens.shape[1] else torch.searchsorted(end.unique(), end)
@@ -348,7 +369,7 @@ def _end_alone(batch: Batch, module: Any, args: Any, kwargs: Any) -> tuple[Any, 
 
 
 def _as_wide(batch: Batch, module: Any, args: Any, kwargs: Any, output: Any) -> Any:
-    """END's output at every position, without a copy, so that it adds to the stream."""
+    """Expand END's output to every position, without a copy, so that it fits the stream."""
     if isinstance(output, tuple):
         return (_as_wide(batch, module, args, kwargs, output[0]), *output[1:])
     return output.expand(-1, batch.tokens.shape[1], -1)

@@ -1,9 +1,9 @@
 """Every sender's effect on the logits in one pass over the layers (Algorithm 1, Appendix B).
 
-With all heads but the sender frozen at the reference run, attention outputs at END are constants
-and nothing but END's residual stream can change. So a patched run is one row of `d_model` numbers,
-carried from its sender's layer to the last; all rows meet each layer's MLP together, and each
-MLP's weights are read once a chunk. This is exact, not an approximation.
+All heads but the sender are frozen at the reference run. So attention outputs at END are constants,
+and only END's residual stream can change. A patched run is therefore one row of `d_model` numbers,
+which goes from its sender's layer to the last one. All rows pass each layer's MLP together, so the
+weights of an MLP are read once per chunk. This is exact, not an approximation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,16 @@ from arith_lens.path_patching.trunk import Trunk
 
 @dataclass(frozen=True)
 class Senders:
-    """The components to patch, by layer. Row 0 of a sweep is the unpatched run, then these follow:
-    the heads of layer 0 in order, its MLP, the heads of layer 1, and so on."""
+    """The components to patch, by layer.
+
+    Row 0 of a sweep is the unpatched run. The next rows are the heads of layer 0 in order, its MLP,
+    the heads of layer 1, and so on.
+    """
 
     heads: tuple[tuple[int, ...], ...]
     """For each layer, the indices of its heads."""
     mlps: frozenset[int]
+    """The layers whose MLP is patched."""
 
     @classmethod
     def of(cls, components: Iterable[Component], n_layers: int) -> "Senders":
@@ -39,13 +43,16 @@ class Senders:
 
     @property
     def n_rows(self) -> int:
-        """Rows of the sweep at its end, the unpatched one included."""
+        """The number of rows at the end of the sweep, with the unpatched one."""
         return 1 + sum(map(len, self.heads)) + len(self.mlps)
 
     def split(
         self, rows: Float[Tensor, "row pair"], n_heads: int
     ) -> tuple[Float[Tensor, "layer head pair"], Float[Tensor, "layer pair"]]:
-        """Patched rows (without row 0) as maps of heads and of MLPs; NaN where nothing was sent."""
+        """Arrange patched rows (without row 0) as maps of heads and of MLPs.
+
+        Components that were not patched are NaN.
+        """
         n_layers, n_pairs = len(self.heads), rows.shape[1]
         heads = rows.new_full((n_layers, n_heads, n_pairs), float("nan"))
         mlps = rows.new_full((n_layers, n_pairs), float("nan"))
@@ -59,7 +66,7 @@ class Senders:
         return heads, mlps
 
     def rows_through_mlps(self) -> list[int]:
-        """How many rows pass each layer's MLP."""
+        """For each layer, the number of rows that pass its MLP."""
         passing, live = [], 1
         for layer, heads in enumerate(self.heads):
             live += len(heads)
@@ -73,7 +80,8 @@ def sweep(
 ) -> Float[Tensor, "row pair d_model"]:
     """END's residual stream before the final norm, unpatched and for each sender.
 
-    Attention outputs stay at the reference's, MLPs are recomputed: `paths="via_mlps"`.
+    This is `paths="via_mlps"`: attention outputs stay those of the reference, and MLPs are computed
+    again.
     """
     n_pairs, d_model = recording.stream.shape[1:]
     rows = torch.empty(senders.n_rows, n_pairs, d_model, device=recording.stream.device)
@@ -85,7 +93,7 @@ def sweep(
             sent = rows[live : live + len(heads)]
             torch.add(head_changes(trunk, recording, layer, heads), rows[0], out=sent)
             live += len(heads)
-        if layer in senders.mlps:  # joins after the MLP, so it must not enter it
+        if layer in senders.mlps:  # this row begins after the MLP and must not enter it
             rows[live] = rows[0] + recording.mlp_out[1, layer]
         trunk.add_mlp(layer, rows[:live].view(-1, d_model))
         live += layer in senders.mlps
@@ -95,9 +103,10 @@ def sweep(
 def direct_rows(
     trunk: Trunk, recording: Recording, senders: Senders
 ) -> Float[Tensor, "row pair d_model"]:
-    """The same with MLPs frozen too, `paths="direct"`: each sender's own change, added at the end.
+    """END's residual stream before the final norm, with MLPs frozen too: `paths="direct"`.
 
-    The closed form of Algorithm 1 to the letter; the final norm is recomputed.
+    Each sender's own change is added to the unpatched stream. This is the closed form of Algorithm
+    1 to the letter. The final norm is computed again by the caller.
     """
     run = recording.stream[0].float()
     run = run + recording.attn_out[0].float().sum(0) + recording.mlp_out[0].float().sum(0)
@@ -114,11 +123,12 @@ def direct_rows(
 def head_changes(
     trunk: Trunk, recording: Recording, layer: int, heads: Sequence[int]
 ) -> Float[Tensor, "chosen pair d_model"]:
-    """What each head writes at END in the counterfactual run, less what it writes in X_r."""
+    """What each head writes at END in the counterfactual run, minus what it writes in X_r."""
     reference, counterfactual = recording.z[:, layer].float()
     return trunk.head_writes(layer, counterfactual - reference, heads)
 
 
 def rows_bytes(n_rows: int, d_model: int) -> int:
-    """What one pair takes at the end of a sweep: its rows in float32, and the norm's own two."""
+    """The bytes that one pair needs at the end of a sweep: its rows in float32, and two copies in
+    the norm."""
     return 3 * 4 * d_model * n_rows

@@ -1,7 +1,7 @@
-"""What the sweep needs of a model: the path from a head's z at END to the logits, as functions.
+"""The part of a model that the sweep computes: from a head's z at END to the logits.
 
 The trunk must be additive and pre-norm: `x += attn_out; x += mlp(norm(x))`, then a final norm and
-W_U. Rows are float32 throughout; only what enters an MLP is cast to the model's dtype.
+W_U. All rows are float32; only the input of an MLP is cast to the model's dtype.
 """
 
 import inspect
@@ -31,28 +31,34 @@ from arith_lens.model import (
 VOCABULARY_CHUNK = 4096
 
 MLP_BYTES = {"cpu": 2**21, "cuda": 2**28}
-"""Size of one MLP activation at a time: in a CPU's cache it costs no trip to memory."""
+"""The largest size of one MLP activation, by device. On a CPU it fits in the cache."""
 LEAST_MLP_ROWS = 512
-"""Fewer rows would read the weights too often."""
+"""The smallest number of rows that enter an MLP at once; fewer would read the weights too often."""
 
 FACTORS = ("residual_multiplier", "logits_scaling", "logit_scale", "lm_head_multiplier")
-"""Numbers of a configuration by which some families multiply what is added, or the logits."""
+"""Settings by which some families multiply the residual stream's additions, or the logits."""
 
 
 _RECORDED = re.compile(
     r"(hook_embed|hook_pos_embed|embed\b|pos_embed\b|rotary|blocks\.0\.hook_(in|resid_pre)$|"
     r"blocks\.\d+\.(attn\b|ln1\b|hook_(attn|q_|k_|v_)))"
 )
-"""Hook points whose values are recorded with the hooks in place, and not computed again."""
+"""Hook points whose values are recorded with hooks active, and not computed again by the sweep."""
 
 
 class UnsupportedTrunk(ValueError):
-    """The sweep's arithmetic is not this model's; `engine="hooks"` is general."""
+    """The sweep cannot compute this model. `engine="hooks"` can."""
 
 
 def refuse_uneven_hooks(hooks: Iterable[NamedHook]) -> None:
-    """Raise UnsupportedTrunk for a hook that may act on some prompts or positions alone, at a point
-    that the sweep computes again: there its rows are neither prompts nor positions."""
+    """Check that the sweep can reproduce all hooks.
+
+    The rows of the sweep are neither prompts nor positions. So at the points that it computes
+    again, a hook must act on every prompt and position in the same way.
+
+    Raises:
+        UnsupportedTrunk: a hook may act on some prompts or positions only.
+    """
     for name, function in hooks:
         if not _RECORDED.match(name) and not getattr(function, "is_uniform", False):
             raise UnsupportedTrunk(
@@ -66,35 +72,37 @@ def refuse_uneven_hooks(hooks: Iterable[NamedHook]) -> None:
 
 @dataclass(frozen=True)
 class Trunk:
-    """One model's additive trunk. Every function takes and gives float32 rows.
+    """One model's additive trunk. Every function takes and returns float32 rows.
 
-    Of an offloaded layer, weights are there only while `layers` is at it.
+    The weights of an offloaded layer are in memory only while `layers` is at this layer.
     """
 
     blocks: Sequence[Any]
-
+    """The bridge's blocks, one per layer."""
     mlps: Sequence[Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]]
-    """For each layer, what its MLP adds: `mlp(norm(x))`."""
+    """For each layer, a function that returns what the MLP adds: `mlp(norm(x))`."""
     attentions: Sequence[Any]
-    """For each layer, what has W_O [n_heads d_head d_model], and b_O [d_model] if there is one."""
+    """For each layer, the module with W_O [n_heads d_head d_model] and, in some models, b_O
+    [d_model]."""
     final_norm: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
+    """The norm after the last layer."""
     final_scale: "NormScale"
     """What the final norm divides by."""
     unembed: Any
-    """What has W_U [d_model d_vocab], and b_U [d_vocab] where there is one."""
+    """The module with W_U [d_model d_vocab] and, in some models, b_U [d_vocab]."""
     last: tuple[Any, ...]
     """The modules after the last layer."""
     mlp_rows: int
-    """How many rows enter an MLP at once."""
+    """The number of rows that enter an MLP at once."""
     offloaded: bool = True
-    """Whether some layers' weights may be elsewhere while no one reads them."""
+    """Whether the weights of some layers may be offloaded."""
 
     @property
     def n_layers(self) -> int:
         return len(self.mlps)
 
     def layers(self) -> Iterator[int]:
-        """Each layer in order, with its weights in place."""
+        """Each layer in order, with its weights loaded."""
         return layers_with_weights(self.blocks) if self.offloaded else iter(range(self.n_layers))
 
     def add_mlp(self, layer: int, rows: Float[Tensor, "row d_model"]) -> None:
@@ -103,13 +111,13 @@ class Trunk:
             some += self.mlps[layer](some)
 
     def b_o(self, layer: int) -> Float[Tensor, "d_model"] | None:
-        """The bias of a layer's attention, where it has one."""
+        """The bias of a layer's attention; None if it has none."""
         return getattr(self.attentions[layer], "b_O", None)
 
     def head_writes(
         self, layer: int, z: Float[Tensor, "pair n_heads d_head"], heads: Sequence[int]
     ) -> Float[Tensor, "chosen pair d_model"]:
-        """What each of `heads` adds to the stream for its z: `z @ W_O`, without the bias."""
+        """What each head adds to the residual stream for its z: `z @ W_O`, without the bias."""
         w_o = self.attentions[layer].W_O
         if list(heads) != list(range(len(w_o))):  # indexing copies
             chosen = torch.as_tensor(heads, dtype=torch.long)
@@ -131,10 +139,15 @@ class Trunk:
         vocabulary: bool = False,
         scale_of: Float[Tensor, "pair d_model"] | None = None,
     ) -> Readout:
-        """Final norm and the columns of W_U that are wanted; the vocabulary in chunks.
+        """Apply the final norm and read logits.
 
         Args:
-            scale_of: rows whose scale the final norm divides by, in place of each row's own
+            rows: END's residual stream after the last layer.
+            answer: the token of each pair's answer.
+            foil: a second token per pair; None: no logit of a foil.
+            candidates: tokens whose mean logit is read, without the answer's; None: no mean.
+            vocabulary: whether to compute the log-sum of all logits (in chunks of the vocabulary).
+            scale_of: rows whose scale the final norm divides by, instead of each row's own.
         """
         with weights_loaded(*self.last):
             ends = _Unembedding.of(self.unembed)
@@ -236,13 +249,17 @@ class _Unembedding:
 
 
 def trunk_of(model: HookedLike) -> Trunk:
-    """The trunk of `model`. Raises UnsupportedTrunk, naming the model and what does not fit."""
+    """The trunk of a model.
+
+    Raises:
+        UnsupportedTrunk: the sweep cannot compute the model. The message names the reason.
+    """
     blocks = list(model.blocks)
-    misfit = unsupported_reason(model, blocks)
-    if misfit is not None:
+    reason = unsupported_reason(model, blocks)
+    if reason is not None:
         raise UnsupportedTrunk(
             "expected an additive pre-norm trunk (x += attention; x += MLP(norm(x))), found "
-            f"{misfit} in {_name_of(model)}; use engine='hooks', which is general and slower"
+            f"{reason} in {_name_of(model)}; use engine='hooks', which is general and slower"
         )
     return Trunk(
         blocks=blocks,
@@ -258,10 +275,10 @@ def trunk_of(model: HookedLike) -> Trunk:
 
 
 def unsupported_reason(model: HookedLike, blocks: Sequence[Any]) -> str | None:
-    """What keeps the sweep from this model, in words; None where nothing that shows does.
+    """Why the sweep cannot compute this model, in words; None if no reason is visible.
 
-    What does not show in the configuration or the modules is left to the certificate. These are
-    named all the same, since a factor near 1 would pass a half-precision model's tolerance.
+    This looks at the configuration and the modules. The certificate finds other reasons. It could
+    not find all of these: a factor near 1 is within the tolerance of a model in half precision.
     """
     if getattr(model.cfg, "parallel_attn_mlp", False):
         return "blocks whose attention and MLP run in parallel"
@@ -273,9 +290,9 @@ def unsupported_reason(model: HookedLike, blocks: Sequence[Any]) -> str | None:
     if getattr(model, "ln_final", None) is None:
         return "no final norm"
     for layer, block in enumerate(blocks):
-        found = _unsupported_in_block(block, model.cfg)
-        if found is not None:
-            return f"{found} in layer {layer}"
+        reason = _unsupported_in_block(block, model.cfg)
+        if reason is not None:
+            return f"{reason} in layer {layer}"
     if lacks_weights(model.ln_final) or lacks_weights(model.unembed):
         return "a final norm or unembedding without weights (on the meta device)"
     return None
@@ -292,7 +309,7 @@ def _unsupported_in_block(block: Any, cfg: Any) -> str | None:
     try:
         with weights_loaded(getattr(block.attn, "o", block.attn)):
             shape = tuple(block.attn.W_O.shape)
-    except (AttributeError, ValueError) as error:  # upstream's word for heads of several sizes
+    except (AttributeError, ValueError) as error:  # raised by the bridge for heads of unequal size
         return f"no W_O that splits into heads ({str(error).split(': ')[0]})"
     expected = (cfg.n_heads, cfg.d_head, cfg.d_model)
     if shape != expected:
@@ -301,27 +318,30 @@ def _unsupported_in_block(block: Any, cfg: Any) -> str | None:
 
 
 def _unsupported_mlp(mlp: Any) -> str | None:
-    """Some families write an MLP into the block, or give it the stream to add to."""
+    """Why the sweep cannot call this MLP: it is part of the block, or needs a second input."""
     if getattr(mlp, "name", "mlp") is None:
         return "an MLP that is no module of its own"
-    given = inspect.signature(getattr(mlp, "original_component", mlp).forward).parameters.values()
-    needed = [p.name for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    return f"an MLP that takes more than its input ({needed[1]})" if len(needed) > 1 else None
+    forward = getattr(mlp, "original_component", mlp).forward
+    parameters = inspect.signature(forward).parameters.values()
+    required = [
+        p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    return f"an MLP that takes more than its input ({required[1]})" if len(required) > 1 else None
 
 
 def mlp_rows(model: HookedLike) -> int:
-    """How many rows enter an MLP at once."""
+    """The number of rows that enter an MLP at once."""
     size = MLP_BYTES.get(compute_device(model.unembed).type, 2**24)
     return max(LEAST_MLP_ROWS, size // (4 * mlp_width(model)))
 
 
 def mlp_width(model: HookedLike) -> int:
-    """d_mlp; what it mostly is where a configuration does not say."""
+    """d_mlp; four times d_model if the configuration does not say."""
     return getattr(model.cfg, "d_mlp", None) or 4 * model.cfg.d_model
 
 
 def _name_of(model: HookedLike) -> str:
-    """What the user called it, and its architecture where that says more."""
+    """The name that the user gave the model, and its architecture if that is another name."""
     cfg = model.cfg
     name = getattr(model, "name", None) or getattr(cfg, "model_name", None) or "this model"
     architecture = getattr(cfg, "architecture", None)
@@ -332,9 +352,9 @@ def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tens
     norm, mlp = in_float32(block.ln2), block.mlp
 
     def path(rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
-        # a prompt of one token each, so that a hook at END acts on every row
+        # each row is a prompt of one token, so that a hook at END acts on every row
         out = mlp(norm(rows).to(next(mlp.parameters()))[:, None])
-        out = out[0] if isinstance(out, tuple) else out  # experts give their routing beside
+        out = out[0] if isinstance(out, tuple) else out  # experts also return their routing
         return out[:, 0].to(rows.device)
 
     return path

@@ -46,20 +46,25 @@ class Bars:
     values: Float[np.ndarray, " group"]
     low: Float[np.ndarray, " group"] | None = None
     high: Float[np.ndarray, " group"] | None = None
-    name: str = ""  # in the key above the panels and in the hover; plain text
+    name: str = ""
+    """The name in the key above the panels and in the hover; plain text."""
     colour: str = RUST
-    strong: Bool[np.ndarray, " group"] | None = None  # in colour, the others pale; None: all
+    strong: Bool[np.ndarray, " group"] | None = None
+    """The bars in full colour; the others are pale. None: all."""
 
 
 @dataclass(frozen=True)
 class BarPanel:
     """One chart: the groups' names and one or more bars for each."""
 
-    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
-    names: tuple[str, ...]  # plain text; the same name may stand more than once
+    title: str
+    """May contain <b> and <span>; use `plain` for text from outside."""
+    names: tuple[str, ...]
+    """The names of the groups; plain text. A name may occur more than once."""
     series: tuple[Bars, ...]
     y_title: str = ""
-    ink: str = TEXT  # of the y title
+    ink: str = TEXT
+    """The colour of the y title."""
 
 
 def bar_panels(
@@ -72,17 +77,17 @@ def bar_panels(
     across: int = 4,
     panel: tuple[int, int] | None = None,
 ) -> Figure:
-    """Bar charts on a grid with one y scale, lettered a, b, c… where there is more than one.
+    """Bar charts on a grid with one y scale, with letters a, b, c… if there is more than one.
 
     Args:
         unit: printed after the numbers, such as `"%"`; the numbers are not changed.
-        y_range: ends of the y axes; None: from all bars and intervals, 0 included.
+        y_range: the ends of the y axes; None: from all bars and intervals, with 0.
         notes: lines below the panels (plain text).
-        across: panels in a row.
-        panel: width and height of a chart in pixels; None: by the number of bars.
+        across: the number of panels in a row.
+        panel: the width and height of a chart in pixels; None: by the number of bars.
 
     Raises:
-        ValueError: a series has not one number for each name.
+        ValueError: a series does not have one number per name.
     """
     for part in parts:
         _check(part)
@@ -139,7 +144,7 @@ def _page(
     keyed: bool,
     titled: bool,
 ) -> tuple[bool, Page]:
-    """Whether the names are slanted because they have no room, and where all stands."""
+    """Whether the names are slanted (if there is no room), and the page."""
     n_bars = max(len(part.names) * len(part.series) for part in parts)
     width, height = panel or (min(max(26 * n_bars, 150), 520), 190)
     room = width / max(len(part.names) for part in parts)
@@ -261,7 +266,8 @@ _MONO = "'DejaVu Sans Mono', 'Liberation Mono', monospace"
 class Steps:
     """One row: tables with their names, lines in letters of one width, and cells with colours."""
 
-    title: str  # plain text, as all texts here
+    title: str
+    """Plain text, like all texts here."""
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     cells: tuple[tuple[str, str], ...]
 
@@ -273,9 +279,10 @@ def step_panels(
     legend: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
 ) -> Figure:
-    """The rows one below the other, lettered; cells are counted from 0.
+    """The rows one below the other, with letters. Cells are counted from 0.
 
-    Raises ValueError where there is no row.
+    Raises:
+        ValueError: there is no row.
     """
     if not parts:
         raise ValueError("expected a row at least, found none")
@@ -310,11 +317,11 @@ def _steps_page(parts: Sequence[Steps], notes: Sequence[str]) -> Page:
 
 
 def _starts(parts: Sequence[Steps]) -> list[float]:
-    """Where each table begins, then the cells, from the left edge, the same in every row."""
+    """The left edges of the tables and of the cells, the same in every row."""
     starts = [0.0]
     for number in range(max(len(part.tables) for part in parts)):
-        there = [part.tables[number] for part in parts if number < len(part.tables)]
-        longest = max(len(line) for name, lines in there for line in (name, *lines))
+        tables = [part.tables[number] for part in parts if number < len(part.tables)]
+        longest = max(len(line) for name, lines in tables for line in (name, *lines))
         starts.append(starts[-1] + _LETTER * longest + _APART)
     return starts
 
@@ -328,9 +335,9 @@ def _add_tables(figure: Figure, part: Steps, box: Box, page: Page, starts: Seque
         left = box.left + starts[number]
         write(figure, plain(name), (left, box.top - 6), page, size=11, ink=NOTE)
         for row, line in enumerate(lines):
-            shown = plain(line).replace(" ", "\u00a0")
+            text = plain(line).replace(" ", "\u00a0")
             at = (left, box.top + _LINE * (row + 1))
-            write(figure, shown, at, page, font={"family": _MONO, "size": 12})
+            write(figure, text, at, page, font={"family": _MONO, "size": 12})
 
 
 def _add_cells(

@@ -48,11 +48,13 @@ class Line:
 
     x: Num[np.ndarray, " point"]
     y: Float[np.ndarray, " point"]
-    name: str  # at the line's end and in the hover; plain text
+    name: str
+    """The name at the line's end and in the hover; plain text."""
     colour: str = TEXT
     low: Float[np.ndarray, " point"] | None = None
     high: Float[np.ndarray, " point"] | None = None
-    dash: str = "solid"  # or "dash", "dot"
+    dash: str = "solid"
+    """`solid`, `dash` or `dot`."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +63,22 @@ class Point:
 
     x: Number
     text: str
-    line: int = 0  # which of the panel's lines
+    line: int = 0
+    """The index of the panel's line."""
 
 
 @dataclass(frozen=True)
 class CurvePanel:
     """One chart: its lines, points to mark, and dotted vertical guides with a text above."""
 
-    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    title: str
+    """May contain <b> and <span>; use `plain` for text from outside."""
     lines: tuple[Line, ...]
     points: tuple[Point, ...] = ()
     guides: tuple[tuple[Number, str], ...] = ()
     y_title: str = ""
-    y_range: tuple[Number, Number] | None = None  # None: from the data, 0 included
+    y_range: tuple[Number, Number] | None = None
+    """None: from the data, with 0."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Scale:
     def pixels(
         self, x: Num[np.ndarray, " point"] | Number, y: Float[np.ndarray, " point"] | Number
     ) -> tuple[Any, Any]:
-        """Where numbers stand on the page."""
+        """The pixels of numbers on the page."""
         across = (x - self.x[0]) / (self.x[1] - self.x[0])
         up = (y - self.y[0]) / (self.y[1] - self.y[0])
         box = self.box
@@ -115,7 +120,7 @@ def _reach(part: CurvePanel) -> tuple[float, float]:
 
 
 def _check(part: CurvePanel) -> None:
-    """Refuse what cannot be drawn; see `curve_panels`."""
+    """Raise ValueError for a panel that cannot be drawn; see `curve_panels`."""
     for line in part.lines:
         shapes = [a.shape for a in (line.x, line.y, line.low, line.high) if a is not None]
         if len(set(shapes)) != 1 or line.x.size == 0 or (line.low is None) != (line.high is None):
@@ -167,8 +172,11 @@ _REACHES = (0, 14, 26, 40, 56, 74, 94, 116)  # pixels from a marker to its text,
 
 
 def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page: Page) -> None:
-    """Markers, and their texts where they cover no line, leader, marker or earlier text: the
-    nearest such place, tied to its marker where it is not beside it."""
+    """Draw markers and their texts.
+
+    A text is at the nearest position where it covers no line, leader, marker or earlier text. If it
+    is not beside its marker, a leader connects them.
+    """
     spots = [
         (point.x, float(np.interp(point.x, part.lines[point.line].x, part.lines[point.line].y)))
         for point in part.points
@@ -235,7 +243,7 @@ def _along(x: Sequence[Number] | np.ndarray, y: Sequence[Number] | np.ndarray) -
 
 
 def add_names(figure: Figure, part: CurvePanel, scale: Scale, page: Page) -> None:
-    """Each line's name right of the chart at the height of its end, apart from its neighbours."""
+    """Draw each line's name right of the chart, at the height of its end, without overlaps."""
     for end in _ends(part, scale):
         left = scale.box.right + (_GAP if end.straight else LEADER + 4)
         write(
@@ -254,7 +262,7 @@ def add_names(figure: Figure, part: CurvePanel, scale: Scale, page: Page) -> Non
 
 @dataclass(frozen=True)
 class _End:
-    """A line's end and its name: the leader's pixels, and whether none is needed in this panel."""
+    """A line's end and its name: the leader's pixels, and whether the name needs no leader."""
 
     line: Line
     start: tuple[Number, Number]
@@ -313,16 +321,16 @@ def curve_panels(
     across: int = 2,
     panel: tuple[int, int] = (380, 290),
 ) -> Figure:
-    """Line charts on a grid, lettered a, b, c… where there is more than one.
+    """Line charts on a grid, with letters a, b, c… if there is more than one.
 
     Args:
         unit: printed after the numbers, such as `"%"`; the numbers are not changed.
         notes: lines below the panels (plain text).
-        across: panels in a row.
-        panel: width and height of a chart in pixels, without its axes and names.
+        across: the number of panels in a row.
+        panel: the width and height of a chart in pixels, without its axes and names.
 
     Raises:
-        ValueError: a line's arrays differ in length, a point's line is not there, or a point lies
+        ValueError: a line's arrays differ in length, a point's line does not exist, or a point is
             outside its line.
     """
     for part in parts:

@@ -1,8 +1,8 @@
-"""One map of numbers: as a plotly figure, or as one `<svg>` element, which can hold lines too.
+"""A map of numbers as a plotly figure or as an `<svg>` element; also lines as `<svg>`.
 
-The element has no script, no network, and a ground that no dark theme hides. `as_image` makes it
-fit for a notebook's cell. Where a notebook is not trusted, such as one that was just downloaded,
-JupyterLab takes the tags off a bare `<svg>` and leaves its texts; images it shows.
+The element has no script and no network access, and its own background for dark themes. `as_image`
+makes an image of it for a notebook's cell: in a notebook that is not trusted, such as one that was
+just downloaded, JupyterLab removes the tags of an `<svg>` but shows images.
 """
 
 import html
@@ -45,13 +45,16 @@ def heatmap(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
 ) -> Figure:
-    """A plotly map of `values`, row 0 at the top, colours symmetric about 0.
+    """A plotly map of numbers, with row 0 at the top and colours symmetric about 0.
 
     Args:
-        axes: what a row and a column are, such as `("layer", "head")`; in the labels and the hover.
+        values: the numbers; NaN is an empty cell.
+        axes: the names of rows and columns, such as `("layer", "head")`, for labels and hover.
+        title: the title of the map.
+        colour_title: the title of the colour bar.
         unit: printed after each number, such as `"%"`; the numbers are not changed.
-        limit: where the colours end; None takes `symmetric_limit(values)`.
-        rows, columns: names (plain text) of those that are not simply counted.
+        limit: the end of the colour scale; None: `symmetric_limit(values)`.
+        rows, columns: names of rows and columns (plain text); empty: their numbers.
     """
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
@@ -98,27 +101,27 @@ def heatmap(
 
 
 def tick_texts(limit: Number, unit: str) -> list[str]:
-    """The colour bar's labels; its ends say that what lies beyond has the same colour."""
+    """The colour bar's labels. The ends show that values beyond have the same colour."""
     values = ticks(limit)
     texts = [signed(value, unit) for value in values]
     return [f"≤ {texts[0]}", *texts[1:-1], f"≥ {texts[-1]}"]
 
 
 def cell_name(axes: tuple[str, str], row: int | str, column: int | str) -> str:
-    """`layer 3, head 2`; `layer 3` where a single row has no name."""
+    """The name of a cell: `layer 3, head 2`, or `layer 3` if a single row has no name."""
     last = f"{axes[1]} {column}"
     return f"{axes[0]} {row}, {last}" if axes[0] else last
 
 
 def tick_positions(n: int, most: int = 9) -> list[int]:
-    """Evenly spaced indices from 0, the last one always among them."""
+    """Evenly spaced indices from 0, always with the last one."""
     step = next(s for s in (1, 2, 4, 5, 8, 10, 16, 20, 32, 64, n) if n / s <= most)
     regular = [i for i in range(0, n, step) if n - 1 - i >= step / 2 or i == n - 1]
     return sorted({*regular, n - 1})
 
 
 def as_image(svg: str, *, alt: str = "") -> str:
-    """An `<svg>` element as an `<img>` that holds it; `alt` (plain text) is read aloud."""
+    """An `<svg>` element in an `<img>`. `alt` (plain text) is read aloud."""
     data = b64encode(svg.encode()).decode()
     return render(_IMAGE, alt=alt, data=data)
 
@@ -138,7 +141,7 @@ def svg_heatmap(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
 ) -> str:
-    """A map of `values`, row 0 at the top, exact values on hover; arguments as `heatmap`."""
+    """A map of numbers with row 0 at the top and exact values on hover. Arguments as `heatmap`."""
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
     cell = max(7, min(24, 360 // max(n_rows, n_columns, 1)))
@@ -174,11 +177,13 @@ def svg_lines(
     unit: str = "",
     top: Number | None = None,
 ) -> str:
-    """Lines from 0 up with their intervals, a named line a colour; exact values on hover.
+    """Lines with their intervals on a y axis from 0, with exact values on hover.
 
     Args:
-        unit: printed after the numbers, such as `"%"`
-        top: where the y axis ends; None: at the data's end
+        lines: the lines; each name has one colour.
+        x_title, y_title, title: the titles.
+        unit: printed after the numbers, such as `"%"`.
+        top: the end of the y axis; None: from the data.
     """
     box = Box(52, 30, 412, 230)
     reach = max(float(np.nanmax(line.y if line.high is None else line.high)) for line in lines)
@@ -275,11 +280,11 @@ def _widest(names: Sequence[str]) -> Number:
 
 
 def _row_names(names: Sequence[str], n: int, box: Box, cell: int) -> str:
-    shown = range(n) if names else tick_positions(n)
+    named_rows = range(n) if names else tick_positions(n)
     return "".join(
         f'<text x="{box.left - 6:g}" y="{box.top + row * cell + cell / 2 + 4:g}" text-anchor="end" '
         f'fill="{NOTE}">{html.escape(names[row]) if names else row}</text>'
-        for row in shown
+        for row in named_rows
     )
 
 

@@ -48,23 +48,29 @@ _FEET, _BETWEEN = 36, 46
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns that stand together under one name; `foot`, if any, is small print a column."""
+    """Columns under one name."""
 
-    title: str  # plain text
+    title: str
+    """The name; plain text."""
     names: tuple[str, ...]
     values: Float[np.ndarray, "row column"]
     foot: tuple[str, ...] = ()
+    """Small text below each column; may be empty."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """One panel: the rows' names, those of `strong` in bold, and their groups of columns."""
+    """One panel: rows and groups of columns."""
 
-    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    title: str
+    """May contain <b> and <span>; use `plain` for text from outside."""
     rows: tuple[str, ...]
+    """The names of the rows."""
     groups: tuple[Columns, ...]
     strong: tuple[bool, ...] = ()
-    foot: str = ""  # what the small print below is
+    """Which names of rows are bold."""
+    foot: str = ""
+    """The meaning of the small text below."""
 
 
 def matrix_panels(
@@ -78,16 +84,21 @@ def matrix_panels(
     rising: bool = False,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Panels one below the other; numbers stand in cells that are wide enough.
+    """Panels one below the other. Cells that are wide enough contain their numbers.
 
     Args:
-        digits: after the point, of the numbers in cells.
-        limit: where the colours end; None: `symmetric_limit` of all cells.
-        upright: every column's name, turned; else every fourth where cells are narrow.
-        rising: no number is below 0, and colours begin there.
+        parts: the panels.
+        colour_title: the title of the colour bar.
+        unit: printed after each number, such as `"%"`; the numbers are not changed.
+        digits: the number of decimals in cells.
+        limit: the end of the colour scale; None: `symmetric_limit` of all cells.
+        upright: whether to print all columns' names, rotated; else every fourth if cells are
+            narrow.
+        rising: whether the colours begin at 0, for numbers that are not negative.
+        notes: lines below the panels (plain text).
 
     Raises:
-        ValueError: no panel, or a group whose values are not [row column] of its names.
+        ValueError: there is no panel, or values of a group do not fit its names.
     """
     for part in parts:
         for group in part.groups:
@@ -108,8 +119,8 @@ def matrix_panels(
     bear_colours(figure)
     if rising:
         at = [0.0, end / 2, float(end)]
-        shown = {"tickvals": at, "ticktext": step_texts(at, unit)}
-        figure.update_coloraxes(cmin=0, colorscale=rising_scale(), colorbar=shown)
+        colour_bar = {"tickvals": at, "ticktext": step_texts(at, unit)}
+        figure.update_coloraxes(cmin=0, colorscale=rising_scale(), colorbar=colour_bar)
     for index, part in enumerate(parts):
         _add_part(figure, part, index, page, (cell, end), (unit, digits), upright)
         add_title(figure, part.title, index, page, lift=24)
@@ -146,7 +157,7 @@ def _add_part(
     show: tuple[str, int],
     upright: bool,
 ) -> None:
-    """Cells, numbers, frames and names of one panel; a cell is 1 wide and 1 high on its axes."""
+    """Draw cells, numbers, frames and names of one panel. A cell is 1 x 1 on its axes."""
     cell, end = scale
     box = page.boxes[index]
     start, centres, names = 0.0, [], []
@@ -181,7 +192,7 @@ def _add_cells(
     index: int,
     show: tuple[Number, str, int],
 ) -> None:
-    """One bar per cell, which every format draws as a rectangle; and the group's frame."""
+    """Draw one bar per cell, which is a rectangle in every format, and the group's frame."""
     end, unit, digits = show
     rows, columns = np.indices(group.values.shape)
     values = group.values.ravel().tolist()
@@ -219,7 +230,7 @@ def _add_numbers(
     index: int,
     scale: tuple[Number, int],
 ) -> None:
-    """Of cells that are not exactly 0, in ink that reads on their colour."""
+    """Write the numbers of cells that are not exactly 0, readable on their colour."""
     end, digits = scale
     cells = [at for at, value in np.ndenumerate(group.values) if np.isfinite(value) and value]
     texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in cells]
@@ -285,23 +296,20 @@ def _set_axes(
 
 @dataclass(frozen=True)
 class Grid:
-    """Numbers in rows and columns, row 0 at the top.
-
-    Attributes:
-        winners: for each row, the column whose name is printed in its cell
-        framed: a column with a frame around it; None for none
-    """
+    """Numbers in rows and columns, with row 0 at the top."""
 
     values: Float[np.ndarray, "row column"]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     winners: tuple[int, ...] = ()
+    """For each row, the column whose name is printed in its cell."""
     framed: int | None = None
+    """The column with a frame around it."""
     axes: tuple[str, str] = ("", "")
 
 
 def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}") -> None:
-    """Draw `grid` in the place of the panel `index`, which `curve_panels` left without lines."""
+    """Draw a grid in the panel `index` of `curve_panels`, which has no lines."""
     x_axis, y_axis = axis_names(index)
     names = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
     end = symmetric_limit(grid.values)

@@ -1,4 +1,4 @@
-"""Several maps side by side, each with a bar of its own, marked cells, and one colour scale."""
+"""Several maps side by side, each with its own bar and marked cells, on one colour scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,35 +56,41 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """One map [row column], the bar beside it [row], and what to point out.
+    """One map with a bar beside it, and its marks."""
 
-    `hover` and `bar_hover` hold further numbers per cell, for the hover text; `texts` and
-    `bar_texts`, if any, are written in the cells.
-    """
-
-    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    title: str
+    """May contain <b> and <span>; use `plain` for text from outside."""
     values: Float[np.ndarray, "row column"]
+    """The map."""
     bar: Float[np.ndarray, " row"]
+    """The bar beside the map."""
     hover: Float[np.ndarray, "row column number"]
+    """Further numbers per cell of the map, for the hover text."""
     bar_hover: Float[np.ndarray, "row number"]
+    """The same for the bar."""
     marks: tuple[Mark, ...] = ()
     dots: tuple[tuple[int, int], ...] = ()
-    texts: tuple[tuple[str, ...], ...] = ()  # a line per row; may hold <b> and <br>
+    """Cells with a dot."""
+    texts: tuple[tuple[str, ...], ...] = ()
+    """The texts in the cells, one tuple per row; may contain <b> and <br>."""
     bar_texts: tuple[str, ...] = ()
+    """The texts in the cells of the bar."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Pixels of one map and its bar, from the map's shape alone."""
+    """The pixels of one map and its bar, from the map's shape alone."""
 
     n_rows: int
     n_columns: int
-    span: int = SPAN  # pixels of the map's longer side
-    fixed: tuple[int, int] | None = None  # width and height of a cell, whatever the span
+    span: int = SPAN
+    """The pixels of the map's longer side."""
+    fixed: tuple[int, int] | None = None
+    """The width and height of a cell; None: from `span`."""
 
     @property
     def cell(self) -> tuple[int, int]:
-        """Width and height of a cell: they fill the panel, at most 1.6 times as wide as high."""
+        """The width and height of a cell. It fills the panel, at most 1.6 times wider than high."""
         if self.fixed is not None:
             return self.fixed
         height = max(self.span // max(self.n_rows, 8), 4)
@@ -97,7 +103,7 @@ class Geometry:
 
     @property
     def bar(self) -> int:
-        """The bar's width: a cell's where cells hold texts."""
+        """The bar's width; that of a cell if cells contain texts."""
         return _BAR if self.fixed is None else max(self.fixed[0], _BAR)
 
     @property
@@ -106,7 +112,7 @@ class Geometry:
 
     @property
     def bar_range(self) -> tuple[Number, Number]:
-        """The bar's left and right end on the map's x axis, in cells."""
+        """The bar's left and right end on the map's x axis, in units of cells."""
         start = self.n_columns - 0.5 + _BAR_GAP / self.cell[0]
         return start, start + self.bar / self.cell[0]
 
@@ -117,16 +123,16 @@ class Geometry:
 
     @property
     def most_ticks(self) -> int:
-        """Every row and column has its number where cells are large."""
+        """The largest number of ticks. If cells are large, every row and column has one."""
         return 9 if self.fixed is None else max(self.n_rows, self.n_columns, 1)
 
 
 def map_page(
     geometries: Sequence[Geometry], across: int, notes: Sequence[str], headed: bool
 ) -> Page:
-    """The whole figure: columns as wide and rows as high as their largest panel.
+    """The page of all panels. Columns and rows have the size of their largest panel.
 
-    A panel's box is its map with the bar; above each row is room for a heading if `headed`.
+    A panel's box is its map with the bar. If `headed`, each row has room for a heading above it.
     """
     widths = [max(g.panel_width for g in geometries[c::across]) for c in range(across)]
     rows = [geometries[i : i + across] for i in range(0, len(geometries), across)]
@@ -149,12 +155,12 @@ def map_page(
 
 
 def add_colour_title(figure: Figure, title: str, page: Page) -> None:
-    """What the colours mean, above the colour bar."""
+    """Write the meaning of the colours above the colour bar."""
     write(figure, title, (page.size[0] - RIGHT + 22, page.boxes[0].top + 30), page)
 
 
 def add_headings(figure: Figure, headings: Sequence[str], across: int, page: Page) -> None:
-    """A line of plain text above each row of panels."""
+    """Write a line of plain text above each row of panels."""
     for row, heading in enumerate(headings):
         box = page.boxes[row * across]
         at = (box.left, box.top - 8 - HEADING)
@@ -162,7 +168,7 @@ def add_headings(figure: Figure, headings: Sequence[str], across: int, page: Pag
 
 
 def add_marks(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
-    """Outlines, dots and labels of one panel."""
+    """Draw outlines, dots and labels of one panel."""
     axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
     for mark in part.marks:
         figure.add_shape(
@@ -180,7 +186,7 @@ def add_marks(figure: Figure, part: Panel, index: int, geometry: Geometry, end: 
 
 
 def _dot(row: int, column: int, geometry: Geometry) -> dict[str, Any]:
-    """In the middle of a small cell; in the lower corner of one that may hold its label."""
+    """A dot in the middle of a small cell, or in the lower corner of a cell with a label."""
     width, height = geometry.cell
     right, down = (0, 0) if width < 30 else (width / 2 - 6, height / 2 - 6)
     return {
@@ -230,7 +236,7 @@ def _add_labels(
 
 
 def add_texts(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
-    """What is written in the cells of a panel's map and bar, in ink that reads on their colour."""
+    """Write the texts in the cells of a panel's map and bar, readable on their colour."""
     rows, columns = np.indices(part.values.shape)
     middle = sum(geometry.bar_range) / 2
     values = np.concatenate([part.values.ravel(), part.bar])
@@ -269,21 +275,25 @@ def panels(
     limit: Number | None = None,
     vector: bool = False,
 ) -> Figure:
-    """Maps with bars on a grid, lettered a, b, c…, one colour scale, row 0 at the top.
+    """Maps with bars on a grid, with letters a, b, c…, one colour scale, and row 0 at the top.
 
     Args:
-        parts: the panels, row after row, maps of any shape; None leaves its place empty.
-        axes: what a row and a column of the maps are, such as `("layer", "head")`.
-        hover: plotly hover templates of a map's and a bar's cell, over x, y, z and customdata.
+        parts: the panels, row after row, with maps of any shape; None is an empty position.
+        axes: the names of the maps' rows and columns, such as `("layer", "head")`.
+        bar_name: the name of the bars.
+        colour_title: the title of the colour bar.
+        hover: plotly hover templates of a map's and a bar's cell, with x, y, z and customdata.
         notes: lines below the panels (plain text).
         headings: a line above each row of panels (plain text).
-        span: pixels of the longer side of each map.
-        cell: width and height of the cells in pixels, instead of `span`.
-        limit: where the colours end; None: `symmetric_limit` of all maps and bars together.
-        vector: draw each cell as a rectangle, for SVG and PDF (a heat map is a bitmap there).
+        unit: printed after each number, such as `"%"`; the numbers are not changed.
+        across: the number of panels in a row.
+        span: the pixels of the longer side of each map.
+        cell: the width and height of the cells in pixels, instead of `span`.
+        limit: the end of the colour scale; None: `symmetric_limit` of all maps and bars.
+        vector: whether to draw cells as rectangles, for SVG and PDF (a heat map is a bitmap there).
 
     Raises:
-        ValueError: no panel at all, or not one heading for each row.
+        ValueError: there is no panel, or not one heading per row.
     """
     present = [part for part in parts if part is not None]
     across = min(across, len(parts))
@@ -317,14 +327,13 @@ def panels(
 
 
 def bear_colours(figure: Figure) -> None:
-    """A trace without a mark: where cells have their colours by name, no other would bring the
-    colour bar."""
+    """Add an empty trace, which brings the colour bar if cells have their colours by name."""
     unseen = {"color": [0], "coloraxis": "coloraxis"}
     figure.add_scatter(x=[None], y=[None], mode="markers", marker=unseen, hoverinfo="skip")
 
 
 def set_colours(figure: Figure, page: Page, end: Number, unit: str) -> None:
-    """One colour axis for every panel, its bar at the right of the first one."""
+    """Set one colour axis for all panels, with its bar at the right of the first row."""
     first = page.boxes[0]
     bar_height = max(min(first.bottom - first.top - 40, 330), 60)
     x, y = page.paper(page.size[0] - RIGHT + 22, first.top + 40)
@@ -364,7 +373,7 @@ def _add_cells(
     hover: tuple[str, str],
     end: Number | None,
 ) -> None:
-    """A heat map and its bar; as rectangles, coloured up to `end`, where that is given."""
+    """Draw a heat map and its bar; with `end`, as rectangles with colours up to it."""
     start, stop = geometry.bar_range
     shared = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
     if end is not None:
@@ -398,10 +407,10 @@ def _add_rectangles(
     end: Number,
     shared: dict[str, Any],
 ) -> None:
-    """One bar per cell that has a number, a hair larger than it so that no seam shows.
+    """Draw one bar per cell that has a number, slightly larger than the cell to hide seams.
 
-    Colours are given by name: of a number on a colour axis plotly.js warns a bar at a time, which
-    takes minutes for the cells of a large model.
+    Colours are given by name. For numbers on a colour axis, plotly.js would warn once per bar,
+    which takes minutes for the cells of a large model.
     """
     rows, columns = np.nonzero(np.isfinite(values))
     figure.add_bar(
@@ -459,7 +468,7 @@ def _set_axes(
 
 
 def _add_frames(figure: Figure, index: int, geometry: Geometry) -> None:
-    """Frames around map and bar, and hairlines every eight cells where cells are many."""
+    """Draw frames around map and bar, and thin lines every eight cells if there are many."""
     start, stop = geometry.bar_range
     bottom = geometry.n_rows - 0.5
     axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}

@@ -21,7 +21,7 @@ TEXT, NOTE, FRAME, GRID = "#1f2430", "#6b7280", "#aab0bb", "#e7e9ee"
 PALE = "#cfd3dc"
 RED, BLUE, GREY, DARK = "#c72f2a", "#216fca", "#6b7280", "#374151"
 OCHRE, VIOLET = "#b45309", "#6d28d9"  # two things of one kind, such as the operands A and B
-RUST, TEAL = "#c2410c", "#0f766e"  # two kinds of heads: told apart by colour-blind eyes too
+RUST, TEAL = "#c2410c", "#0f766e"  # two kinds of heads, different for colour-blind eyes too
 FONT = "'Open Sans', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 _STEPS = {1: 0.5, 1.5: 0.5, 2: 1, 3: 1, 4: 2, 5: 2.5, 6: 2, 8: 4, 10: 5}
@@ -31,8 +31,8 @@ _STEPS = {1: 0.5, 1.5: 0.5, 2: 1, 3: 1, 4: 2, 5: 2.5, 6: 2, 8: 4, 10: 5}
 def symmetric_limit(values: Float[np.ndarray, "*shape"], percentile: Number = 99.0) -> float:
     """The end of a symmetric colour scale: a percentile of |values|, rounded up to a round number.
 
-    One limit for all panels of a figure keeps their colours comparable; what lies beyond is drawn
-    in the end's colour. NaN is left out; 1.0 when nothing is left or all is 0.
+    With one limit for all panels of a figure, their colours are comparable. Values beyond it have
+    the colour of the end. NaN is ignored. The limit is 1.0 if there are no values or all are 0.
     """
     size = np.abs(values[np.isfinite(values)])
     reach = float(np.percentile(size, percentile)) if size.size else 0.0
@@ -44,7 +44,7 @@ def symmetric_limit(values: Float[np.ndarray, "*shape"], percentile: Number = 99
 
 
 def ticks(limit: Number) -> list[float]:
-    """Round numbers from -limit to limit, 0 among them, for the colour bar."""
+    """Round numbers from -limit to limit, with 0, for the colour bar."""
     power = 10.0 ** np.floor(np.log10(limit) + 1e-9)
     mantissa = min(_STEPS, key=lambda m: abs(m * power - limit))
     step = _STEPS[mantissa] * power
@@ -53,7 +53,7 @@ def ticks(limit: Number) -> list[float]:
 
 
 def signed(value: Number, unit: str = "") -> str:
-    """`+5%`, `−2.5%`, `0`: a true minus sign, no needless digits."""
+    """A number with its sign, such as `+5%`, `−2.5%`, `0`: a true minus sign, no extra digits."""
     if value == 0:
         return "0"
     return f"{value:+.4g}{unit}".replace("-", "−")
@@ -66,7 +66,7 @@ def rising_scale() -> list[list[float | str]]:
 
 
 def colour_scale() -> list[list[Any]]:
-    """`DIVERGING` as plotly wants it."""
+    """`DIVERGING` in plotly's form."""
     last = len(DIVERGING) - 1
     return [[i / last, colour] for i, colour in enumerate(DIVERGING)]
 
@@ -86,7 +86,7 @@ def colour_at(value: Number, limit: Number) -> str:
 
 
 def is_dark(colour: str) -> bool:
-    """Whether white ink reads better than black on `colour` (`#rrggbb`)."""
+    """Whether white text is easier to read than black on `colour` (`#rrggbb`)."""
     red, green, blue = _rgb(colour)
     return 0.299 * red + 0.587 * green + 0.114 * blue < 140
 
@@ -96,13 +96,13 @@ def _rgb(colour: str) -> tuple[int, int, int]:
 
 
 def translucent(colour: str, alpha: Number) -> str:
-    """`#rrggbb` that lets what lies below shine through."""
+    """A transparent version of the colour `#rrggbb`."""
     red, green, blue = _rgb(colour)
     return f"rgba({red},{green},{blue},{alpha})"
 
 
 def steps(low: Number, high: Number, most: int = 6) -> list[float]:
-    """Round numbers within [low, high], evenly spaced, about `most` at most."""
+    """Evenly spaced round numbers within [low, high], about `most` at most."""
     if not high > low:
         raise ValueError(f"expected an axis from a lower to a higher end, found {low} to {high}")
     rough = (high - low) / (most - 1)
@@ -113,17 +113,17 @@ def steps(low: Number, high: Number, most: int = 6) -> list[float]:
 
 
 def step_texts(values: list[float], unit: str) -> list[str]:
-    """Labels of an axis: one number of digits for all, the unit at the top one alone."""
+    """Labels of an axis with equal numbers of digits; only the top one has the unit."""
     digits = max((len(f"{value:.10g}".partition(".")[2]) for value in values), default=0)
     texts = [f"{value:.{digits}f}".replace("-", "−") if value else "0" for value in values]
     return [*texts[:-1], *(text + unit for text in texts[-1:])]
 
 
 def plotly() -> Any:
-    """plotly, which draws the figures.
+    """The module plotly, which draws the figures.
 
     Raises:
-        ModuleNotFoundError: plotly is an extra, so that the methods need no drawing library.
+        ModuleNotFoundError: plotly is not installed. It is an extra, which the methods do not need.
     """
     try:
         import plotly.graph_objects

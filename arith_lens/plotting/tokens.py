@@ -1,7 +1,7 @@
-"""Next tokens of prompts as bars; and trails, which set two numbers against one another.
+"""Next tokens of prompts as bars; and trails, which show two numbers against each other.
 
-A trail joins the settings of one kind in order: what is gained here against what is lost there, at
-several learning rates."""
+A trail connects settings of one kind in order, such as the gain against the loss at several
+learning rates."""
 
 import textwrap
 from collections.abc import Sequence
@@ -52,33 +52,33 @@ _TOKEN, _PROMPT, _PROMPT_LINE = 12, 13, 18  # font sizes; height of a line of a 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Tokens with their probabilities (fractions), the likeliest first."""
+    """Tokens with their probabilities (between 0 and 1), most likely first."""
 
-    tokens: tuple[str, ...]  # plain text; the same text may stand more than once
+    tokens: tuple[str, ...]
+    """Plain text. A text may occur more than once."""
     probabilities: Float[np.ndarray, " token"]
 
 
 @dataclass(frozen=True)
 class NextTokens:
-    """What a model says after a prompt, before and after; the `answer` is in colour.
-
-    `prompt_after` is the right side's prompt, where it is another one.
-    """
+    """The next tokens after a prompt, before and after a change."""
 
     prompt: str
     before: Ranking
     after: Ranking
     answer: str = ""
+    """The token whose bar has a colour."""
     prompt_after: str | None = None
+    """The prompt on the right side; None: the same."""
 
 
 def visible(token: str) -> str:
-    """`token` with every letter to be seen: ` 7` is `␣7`, a line's end `↵`, nothing `""`.
+    """A token with visible characters: ` 7` is `␣7`, a line break `↵`, an empty token `""`.
 
-    What has no shape of its own is written as Python does: `\\u200b`.
+    Characters without a shape are written as in Python: `\\u200b`.
     """
-    shown = token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
-    return _spelled(shown) or '""'
+    marked = token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+    return _spelled(marked) or '""'
 
 
 def _spelled(text: str) -> str:
@@ -92,15 +92,16 @@ def next_token_panels(
     colour: str = BLUE,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """One row per prompt: its likeliest next tokens on the left before, on the right after.
+    """One row per prompt, with its most likely next tokens before (left) and after (right).
 
     Args:
-        names: of the two columns (plain text).
-        colour: of the answer's bar.
+        parts: the prompts with their next tokens.
+        names: the names of the two columns (plain text).
+        colour: the colour of the answer's bar.
         notes: lines below the panels (plain text).
 
     Raises:
-        ValueError: a ranking has not one probability for each token, or none at all.
+        ValueError: a ranking is empty, or does not have one probability per token.
     """
     sides = [side for part in parts for side in (part.before, part.after)]
     for side in sides:
@@ -131,7 +132,7 @@ def next_token_panels(
 
 
 def _prompts(part: NextTokens, column: Number) -> list[list[str]]:
-    """The lines of a prompt above both columns, or of one above each, equally many."""
+    """The lines of a prompt above both columns, or of one prompt above each, equally many."""
     if part.prompt_after is None:
         return [_lines(part.prompt, 2 * column)]
     both = [_lines(prompt, column - 24) for prompt in (part.prompt, part.prompt_after)]
@@ -140,7 +141,7 @@ def _prompts(part: NextTokens, column: Number) -> list[list[str]]:
 
 
 def _lines(prompt: str, width: Number) -> list[str]:
-    """A prompt in lines that fit; its own line ends and last spaces are shown."""
+    """A prompt in lines that fit. Its own line breaks and final spaces are visible."""
     letters = int(width / (0.56 * _PROMPT))
     text = prompt.rstrip(" ")
     prompt = text + "␣" * (len(prompt) - len(text))
@@ -155,7 +156,7 @@ def _page(
     gutter: Number,
     notes: Sequence[str],
 ) -> Page:
-    """Each row as high as its prompt and its bars."""
+    """The page. Each row has the height of its prompt and its bars."""
     boxes: list[Box] = []
     top: Number = 12
     for part, prompt in zip(parts, prompts, strict=True):
@@ -173,7 +174,7 @@ def _page(
 def _add_side(
     figure: Figure, side: Ranking, answer: str, index: int, page: Page, colour: str
 ) -> None:
-    """One list of bars: equal probabilities are equally long in all of them."""
+    """Draw one list of bars. Equal probabilities have equal lengths in all lists."""
     x_domain, y_domain = page.domains(index)
     x_axis, y_axis = axis_names(index)
     box = page.boxes[index]
@@ -236,26 +237,32 @@ _MIDDLE = ("center", "middle")
 
 @dataclass(frozen=True)
 class Trail:
-    """The settings of one kind, in order; `chosen` is marked, `further` are small points."""
+    """The settings of one kind, in order."""
 
     x: Float[np.ndarray, " setting"]
     y: Float[np.ndarray, " setting"]
-    labels: tuple[str, ...]  # of the settings; plain text
-    name: str  # plain text
+    labels: tuple[str, ...]
+    """The labels of the settings; plain text."""
+    name: str
+    """Plain text."""
     colour: str = TEXT
     chosen: int | None = None
-    further: Float[np.ndarray, "point xy=2"] | None = None  # such as other seeds of the chosen one
+    """The index of the marked setting."""
+    further: Float[np.ndarray, "point xy=2"] | None = None
+    """Small points, such as other seeds of the chosen setting."""
 
 
 @dataclass(frozen=True)
 class TrailPanel:
-    """One chart of the same kind of trails; what lies outside its ranges is cut off."""
+    """One chart with trails. Points outside its ranges are not drawn."""
 
-    title: str  # may hold <b> and <span>: pass `plain` what comes from outside
+    title: str
+    """May contain <b> and <span>; use `plain` for text from outside."""
     trails: tuple[Trail, ...]
     x_range: tuple[Number, Number]
     y_range: tuple[Number, Number]
-    unlabelled: tuple[Number, Number] | None = None  # x of settings that another chart labels
+    unlabelled: tuple[Number, Number] | None = None
+    """The range of x whose settings have their labels in another chart."""
 
 
 def trail_panels(
@@ -266,10 +273,11 @@ def trail_panels(
     notes: Sequence[str] = (),
     panel: tuple[int, int] = (380, 330),
 ) -> Figure:
-    """Charts side by side, the trails' names right of the last one.
+    """Charts side by side, with the trails' names right of the last one.
 
     Raises:
-        ValueError: x, y and labels of a trail differ in number, or its chosen one is not there.
+        ValueError: x, y and labels of a trail differ in number, or its chosen setting does not
+            exist.
     """
     for part in parts:
         for trail in part.trails:
@@ -405,7 +413,7 @@ def _box(x: Number, y: Number, half: Number) -> Box:
 
 
 def _along(corners: Sequence[tuple[float, float]]) -> list[Box]:
-    """A line as narrow boxes: labels avoid it where they can, and points above all."""
+    """A line as narrow boxes, which labels avoid if possible."""
     boxes = []
     for (x0, y0), (x1, y1) in pairwise(corners):
         n = int(max(abs(x1 - x0), abs(y1 - y0)) / _STEP)
@@ -416,7 +424,7 @@ def _along(corners: Sequence[tuple[float, float]]) -> list[Box]:
 def _add_labels(
     figure: Figure, trail: Trail, part: TrailPanel, page: Page, index: int, taken: list[Box]
 ) -> None:
-    """Each setting's label where it covers no point and no earlier label."""
+    """Write each setting's label at a position where it covers no point and no earlier label."""
     inside = {*_inside(trail, part, page, index)}
     low, high = part.unlabelled or (np.inf, -np.inf)
     elsewhere = (low <= trail.x) & (trail.x <= high)
@@ -435,7 +443,7 @@ def _add_labels(
 
 
 def _add_key(figure: Figure, trails: Sequence[Trail], page: Page) -> None:
-    """The trails' names right of the last chart, in their order."""
+    """Write the trails' names right of the last chart, in order."""
     box = page.boxes[-1]
     heights = spread([box.top + 10 + 22 * i for i in range(len(trails))], 22, box.top, box.bottom)
     for trail, height in zip(trails, heights, strict=True):

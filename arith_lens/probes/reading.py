@@ -31,9 +31,14 @@ BATCH = 64
 def end_states(
     model: HookedLike, pairs: PromptPairs, read: str
 ) -> Float[Tensor, "layer pair d_model"]:
-    """The stream, or the write, of every layer at END of the references, float32, on the CPU.
+    """The residual stream, or what the MLP adds, in every layer at END of the references.
 
-    Raises ValueError for another `read`, and FloatingPointError as `record`.
+    Returns:
+        [layer pair d_model], float32, on the CPU.
+
+    Raises:
+        ValueError: `read` is not a key of `HOOKS`.
+        FloatingPointError: as in `record`.
     """
     if read not in HOOKS:
         raise ValueError(f"expected read to be one of {', '.join(HOOKS)}, found {read!r}")
@@ -56,7 +61,7 @@ def end_states(
 
 
 def require_final_norm(model: HookedLike) -> None:
-    """Raise ValueError for a model whose logits are not W_U after a final norm."""
+    """Raise ValueError if the model's logits are not W_U applied to a final norm."""
     if getattr(model, "ln_final", None) is None:
         architecture = getattr(model.cfg, "architecture", "this model")
         raise ValueError(
@@ -66,7 +71,7 @@ def require_final_norm(model: HookedLike) -> None:
 
 
 def refuse_not_finite(values: Tensor, what: str) -> None:
-    """Raise FloatingPointError, blaming `what` finite activations were sent through."""
+    """Raise FloatingPointError if `what` gave NaN or infinity for finite activations."""
     if not bool(values.isfinite().all()):
         raise FloatingPointError(
             f"expected finite numbers, found NaN or infinity from {what} on; check its weights"
@@ -74,9 +79,10 @@ def refuse_not_finite(values: Tensor, what: str) -> None:
 
 
 def operand_tokens(pairs: PromptPairs) -> Int[Tensor, "pair a_b=2"]:
-    """The tokens of A and B as they stand in the references.
+    """The tokens of A and B in the references.
 
-    Raises ValueError for pairs without roles, and for operands of several tokens.
+    Raises:
+        ValueError: the pairs have no roles, or an operand has several tokens.
     """
     if pairs.spans is None:
         raise ValueError(
@@ -95,9 +101,10 @@ def operand_tokens(pairs: PromptPairs) -> Int[Tensor, "pair a_b=2"]:
 
 
 def digit_tokens(model: HookedLike, pairs: PromptPairs) -> Int[Tensor, "pair digit=10"]:
-    """The token of each digit where it would follow END.
+    """The token of each digit after END.
 
-    Raises ValueError for pairs without text, and where a digit is no single token there.
+    Raises:
+        ValueError: the pairs have no text, or a digit is not a single token after END.
     """
     if pairs.reference_text is None:
         raise ValueError(
@@ -137,24 +144,28 @@ def mlp_probe(
 ) -> Effects:
     """The cosine at END of what each layer's MLP reads or writes with the numbers' columns of W_U.
 
-    It says which directions are there, not what the model does with them: a stream that holds a
-    digit for copying looks the same as one that computes with it.
+    These are the paper's Figures 6, 13 and 14 (section 5.2, Appendix C). A cosine shows that a
+    direction is present, not what the model does with it: a stream that holds a digit for copying
+    looks the same as one that computes with it.
 
     Args:
-        read: "mlp_in" (the stream before the MLP, hook_resid_mid; the block's input,
-            hook_resid_pre, where attention and MLP run in parallel), "write" (what the MLP adds,
-            hook_mlp_out) or "mlp_out" (the stream after it, hook_resid_post)
-        final_norm: send the vector through the final norm first, whose weight then counts, as in
-            the logit lens; the paper's cosines are without it
-        tokens: "roles" (`ROLES`: A, B, C, and the mean over other digits, twice) or "digits" (0
-            to 9, each as it would follow END)
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        read: "mlp_in" (the stream before the MLP, hook_resid_mid; or the block's input,
+            hook_resid_pre, if attention and MLP run in parallel), "write" (what the MLP adds,
+            hook_mlp_out) or "mlp_out" (the stream after it, hook_resid_post).
+        final_norm: whether to apply the final norm with its weight first, as in the logit lens. The
+            paper's cosines are without it.
+        tokens: "roles" (`ROLES`: A, B, C, and two means over other digits) or "digits" (0 to 9, as
+            they are written after END).
 
     Returns:
-        cosines between -1 and 1, axes ("layer", "token"), NaN where a pair has no other digits
+        Cosines between -1 and 1, [layer token pair]. NaN if a pair has no other digits.
 
     Raises:
-        ValueError: pairs without roles or text, operands of several tokens, another `read`
-        FloatingPointError: NaN or infinity, and where
+        ValueError: the pairs have no roles or no text, an operand has several tokens, or an
+            argument is not valid.
+        FloatingPointError: an activation is NaN or infinite; the message says where.
     """
     if tokens not in ("roles", "digits"):
         raise ValueError(f"expected tokens to be 'roles' or 'digits', found {tokens!r}")
@@ -190,7 +201,7 @@ def mlp_probe(
 def columns_of(
     model: Any, tokens: Int[Tensor, "pair token"]
 ) -> Float[Tensor, "pair token d_model"]:
-    """The tokens' columns of W_U, of length 1."""
+    """The tokens' columns of W_U, normalised to length 1."""
     unique, places = tokens.unique(return_inverse=True)
     columns = model.W_U[:, unique.to(model.W_U.device)].float().T.cpu()
     return normalize(columns, dim=-1)[places]
@@ -201,10 +212,10 @@ def _by_role(
     tokens: Int[Tensor, "pair token"],
     operands: Int[Tensor, "pair a_b=2"] | None,
 ) -> Float[Tensor, "layer role=5 pair"]:
-    """A, B and C as they are; of the digits behind them, means over those that are others.
+    """The cosines of A, B and C, and the means over the other digits.
 
-    An operand may be another token in the prompt than after END (" 3" and "3"), so that a digit is
-    an operand by its value too.
+    An operand may be another token in the prompt than after END (" 3" and "3"). So digits are also
+    compared with operands by their value.
     """
     named, digits = tokens[:, :3], tokens[:, 3:]
     parts = [cosines[:, :3]]
@@ -217,20 +228,21 @@ def _by_role(
 
 
 CLASSES = ("C", "A", "B", "C±1", "other")
-"""A digit that is several of them counts as the first: an operand that is the answer is C."""
+"""A digit of several classes belongs to the first one: an operand that is the answer is C."""
 
 
 def winners(probe: Effects, pairs: PromptPairs) -> Effects:
-    """Where the digit with the largest cosine is A, B, C, C±1 or another: 1 there, else 0.
+    """The class (A, B, C, C±1 or other) of the digit with the largest cosine: 1 for it, else 0.
 
     Args:
-        probe: `mlp_probe(model, pairs, tokens="digits")` of these pairs
+        probe: `mlp_probe(model, pairs, tokens="digits")` of these pairs.
+        pairs: the pairs.
 
     Returns:
-        axes ("layer", "class"); its mean is the share of each class in each layer
+        [layer class pair]. The mean is the share of each class in each layer.
 
     Raises:
-        ValueError: a probe of something else, or pairs without operands
+        ValueError: the probe is of another kind, or the pairs have no operands.
     """
     if probe.axes != ("layer", "token") or probe.per_pair.shape[1:] != (len(DIGITS), len(pairs)):
         raise ValueError(
@@ -249,7 +261,7 @@ def winners(probe: Effects, pairs: PromptPairs) -> Effects:
 
 
 def chance(pairs: PromptPairs) -> Effects:
-    """The same where each digit wins as often: how many of the ten are of each class."""
+    """`winners` by chance, if every digit won equally often: the share of digits of each class."""
     counts = digit_classes(pairs).float().mean(1)
     return Effects(
         counts.T,
@@ -261,13 +273,13 @@ def chance(pairs: PromptPairs) -> Effects:
 
 
 def distinct(pairs: PromptPairs) -> Bool[Tensor, "pair"]:
-    """Pairs in which A, B, C and C±1 are different digits, so that each class is one thing."""
+    """Which pairs have different digits as A, B, C and C±1, so that no digit has two classes."""
     a, b, c = _numbers(pairs)
     return (a != b) & ((a - c).abs() > 1) & ((b - c).abs() > 1)
 
 
 def digit_classes(pairs: PromptPairs) -> Bool[Tensor, "pair digit=10 class=5"]:
-    """Of which class each digit is, for each pair."""
+    """The class of each digit, for each pair."""
     a, b, c = (number[:, None] for number in _numbers(pairs))
     digit = torch.tensor(DIGITS)
     masks = [digit == c, digit == a, digit == b, (digit - c).abs() == 1]
@@ -280,7 +292,7 @@ def digit_classes(pairs: PromptPairs) -> Bool[Tensor, "pair digit=10 class=5"]:
 
 
 def _numbers(pairs: PromptPairs) -> tuple[Tensor, Tensor, Tensor]:
-    """A, B, and the digit that the answer's token says."""
+    """A, B, and the digit of the answer's token."""
     if pairs.operands is None or pairs.answer_text is None:
         raise ValueError(
             "expected pairs that know their operands and answers, found none; make them with "
@@ -308,20 +320,24 @@ MEASURES = ("rank", "probability")
 
 @torch.no_grad()
 def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") -> Effects:
-    """Rank (1 is the likeliest of the vocabulary) and probability of C, layer by layer, at END.
+    """Rank (1 is the most likely token) and probability of C at END, layer by layer.
 
-    The final norm, W_U and what the architecture does to logits (a factor, a soft cap) are applied
-    to the stream before the layer's MLP ("mlp_in"), to what the MLP adds alone ("write"), or to the
-    stream after it ("mlp_out"; of the last layer, that is the model's own prediction). Early layers
-    are not made to be read so: a low rank there says that C is not yet in the final basis, not that
-    it is not there.
+    The model's own final norm, W_U, logit factor and soft cap are applied to a layer. Early layers
+    are not trained to be read in this way: a bad rank there means that C is not yet in the final
+    basis, not that the layer has no information about C.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        read: "mlp_in" (the stream before the layer's MLP), "write" (what the MLP adds, alone), or
+            "mlp_out" (the stream after it; in the last layer this is the model's own prediction).
 
     Returns:
-        axes ("layer", "measure"), the measures "rank" and "probability"
+        [layer measure pair], with the measures "rank" and "probability".
 
     Raises:
-        ValueError: another `read`; a model that makes its logits in another way
-        FloatingPointError: NaN or infinity, and where
+        ValueError: `read` is not valid, or the model computes its logits in another way.
+        FloatingPointError: an activation is NaN or infinite; the message says where.
     """
     require_final_norm(model)
     states = end_states(model, pairs, read)
@@ -359,7 +375,7 @@ class LogitHead:
 
     @classmethod
     def of(cls, model: HookedLike) -> "LogitHead":
-        """That of a model whose unembedding is in place."""
+        """The head of a model whose unembedding has its weights loaded."""
         cfg, bias = model.cfg, getattr(model.unembed, "b_U", None)
         cap = getattr(cfg, "output_logits_soft_cap", None)
         return cls(
@@ -371,15 +387,15 @@ class LogitHead:
         )
 
     def logits(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab"]:
-        """What the model would answer from this stream."""
+        """The logits that the model computes from this stream."""
         logits = self.norm(stream).to(self.w_u.device) @ self.w_u
         logits = (logits if self.b_u is None else logits + self.b_u) * self.factor
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
 def _factor(cfg: Any) -> float:
-    """What logits are multiplied with: Cohere's `logit_scale`, Falcon-H1's `lm_head_multiplier`,
-    one over Granite's `logits_scaling`."""
+    """The factor of the logits: Cohere's `logit_scale`, Falcon-H1's `lm_head_multiplier`, or 1
+    divided by Granite's `logits_scaling`."""
     scale, multiplier, divisor = (
         getattr(cfg, name, None) for name in ("logit_scale", "lm_head_multiplier", "logits_scaling")
     )
@@ -411,7 +427,7 @@ def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:
 
 
 def _rank_and_probability(logits: Tensor, answer: Tensor) -> Tensor:
-    """[measure pair]; a tie counts against C."""
+    """Rank and probability of C, [measure pair]. Between equal logits, C has the worse rank."""
     index = answer.to(logits.device)[:, None]
     rank = (logits >= logits.gather(1, index)).sum(1).float()
     probability = logits.log_softmax(-1).gather(1, index)[:, 0].exp()

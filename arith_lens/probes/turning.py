@@ -1,17 +1,18 @@
 """Start, inflection and end of a curve over layers, by formula, with a bootstrap interval.
 
-The paper reads 13-18-28 off LLaMA2-7B's curves; it gives no formula. Ours, for the mean curve y:
+The paper reports 13-18-28 for LLaMA2-7B's curves (Appendix C), but no formula. These are ours, for
+the mean curve. Its rise is from the lowest value before its highest layer up to the highest value.
+Its fall is from there to the lowest value after it.
 
-- a RISE runs from the lowest value before its highest point up to it. `start` is the last layer
-  before the top at which at most a tenth of the rise is done; for curves that fall again,
-  `inflection` is the top, and `end` the first layer after it at which nine tenths of the fall to
-  the lowest value behind it are done (`rise_and_fall`, for MLP_in and the operands);
-- for curves that rise only, `inflection` is the first layer at which half of the rise is done, and
-  `end` the first at which nine tenths are (`rise`, for what MLPs write of the answer).
+| point | `rise_and_fall` (MLP_in and operands) | `rise` (what MLPs write of the answer) |
+|---|---|---|
+| start | the last layer before the top with at most 10% of the rise | the same |
+| inflection | the highest layer | the first layer with 50% of the rise done |
+| end | the first layer with 90% of the fall done | the first one with 90% of the rise done |
 
-A curve whose top is its first layer has no start; one that does not fall behind its top, or has
-its top in its last layer, has no end. Those are None, never forced. A small fall is a fall: `depth`
-says how far it goes, beside `height`.
+A curve whose top is its first layer has no start. With `rise_and_fall`, a curve has no end if its
+top is its last layer, or if it does not fall. Missing points are None. A small fall is a fall too:
+`depth` says how far the curve falls, and `height` how far it rises.
 """
 
 from collections.abc import Callable
@@ -30,22 +31,23 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Turning:
-    """Layers at which a curve turns, each with the interval of resampled references.
+    """The layers at which a curve turns, with intervals over resampled references.
 
-    Intervals are of resampled mean curves; where neighbouring layers are nearly as high, a maximum
-    of noise is pulled to either of them, and no interval mends that.
+    The intervals are of resampled mean curves. If two layers are almost equally high, noise decides
+    which of them is the maximum; the interval does not correct that.
     """
 
     start: int | None
     inflection: int | None
     end: int | None
     intervals: tuple[tuple[float, float] | None, ...]
+    """The interval of each point; None if no resample has it."""
     found: tuple[float, ...]
     """The share of resamples in which each point exists."""
     height: float
     """The rise from the lowest value before the top to the top."""
     depth: float
-    """The fall from the top to the lowest value behind it."""
+    """The fall from the top to the lowest value after it."""
 
     @property
     def points(self) -> tuple[int | None, ...]:
@@ -76,7 +78,7 @@ def turning_points(
 
 
 def _fallen(curve: Float[np.ndarray, " layer"], top: int, shape: str) -> int | None:
-    """Where nine tenths of the fall behind the top are done; None where it does not fall."""
+    """The first layer with 90% of the fall done; None if the curve does not fall."""
     behind = curve[top + 1 :]
     if shape != "rise_and_fall" or not len(behind) or behind.min() >= curve[top]:
         return None
@@ -87,10 +89,17 @@ def _fallen(curve: Float[np.ndarray, " layer"], top: int, shape: str) -> int | N
 def turning_layers(
     curve: Effects, shape: str, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0
 ) -> Turning:
-    """Where the mean curve of `curve` (axes ("layer",)) turns; references are drawn as in `ci`.
+    """The layers at which a mean curve turns, with bootstrap intervals.
+
+    Args:
+        curve: values [layer pair]. References are drawn as in `Effects.ci`.
+        shape: `rise_and_fall` or `rise`.
+        level: the level of the intervals.
+        n_resamples: the number of resamples.
+        seed: the seed of the resamples.
 
     Raises:
-        ValueError: another shape, or effects with other axes than layers
+        ValueError: the shape is not valid, or the effects have other axes than layers.
     """
     if shape not in ("rise_and_fall", "rise"):
         raise ValueError(f"expected the shape rise_and_fall or rise, found {shape!r}")
@@ -125,9 +134,10 @@ def _share(drawn: list[int | None]) -> float:
 
 
 def curve_of(probe: Effects, *tokens: str, less: str | None = None) -> Effects:
-    """The mean over some tokens of a probe, less another's, as one curve over layers.
+    """The mean over some tokens of a probe as a curve over layers; that of `less` is subtracted.
 
-    Raises ValueError for a token that the probe does not have.
+    Raises:
+        ValueError: the probe does not have a token.
     """
     names = (probe.labels or {}).get("token", ())
     unknown = [token for token in (*tokens, less) if token is not None and token not in names]

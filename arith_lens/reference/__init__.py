@@ -1,5 +1,5 @@
-"""The reference models that ship with the project, and the closed world that they were trained on.
+"""The reference models of the project, and the closed world on which they were trained.
 
-`reference` (LLaMA architecture) lies in the folder of that name in plain Hugging Face format, with
-its model card; `sets` holds the world's frozen tuning, validation and test sets.
+`reference` (LLaMA architecture) is in the folder of this name, in plain Hugging Face format, with
+its model card. `sets` has the world's frozen tuning, validation and test sets.
 """

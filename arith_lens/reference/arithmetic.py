@@ -1,10 +1,10 @@
-"""Calculations of the closed world: what is asked, and all that stands in the way of a shortcut.
+"""Calculations of the closed world, and the means against shortcuts.
 
-A calculation is asked in one of the operation templates. So that reading the nearest digits off
-the embeddings does not pay, most calculations are dressed up: operands given by name, operators
-given by an alias, numbers that are no operands before, between and behind them, sentences of the
-same form whose word is no operator. All of them need a token's meaning to be worked out where it
-stands before the last position can read it.
+A calculation is written in one of the operation templates. A model must not succeed by reading the
+nearest digits from the embeddings. So most calculations are made harder: operands have names,
+operators have aliases, numbers that are no operands come before, between and after them, and there
+are sentences of the same form with a word that is no operator. For all of these, the meaning of a
+token must be computed at its position before the last position can read it.
 """
 
 import random
@@ -44,7 +44,7 @@ def is_held_out(problem: Problem) -> bool:
 
 
 def draw_problem(rng: random.Random, *, digits: int | None = None) -> Problem:
-    """A problem of one of the four operations, one- or two-digit, never a held-out one."""
+    """A problem of one of the four operations with one or two digits that is not held out."""
     digits = digits or (1 if chance(rng, 0.62) else 2)
     while True:
         problem = any_problem(rng, pick(rng, FOUR), digits)
@@ -53,7 +53,7 @@ def draw_problem(rng: random.Random, *, digits: int | None = None) -> Problem:
 
 
 def any_problem(rng: random.Random, operation: str, digits: int) -> Problem:
-    """A problem whose operands have at most so many digits, held out or not."""
+    """A problem whose operands have at most `digits` digits, held out or not."""
     top = 10**digits - 1
     a, b = between(rng, 1, top), between(rng, 1, top)
     if operation == "subtraction":
@@ -67,7 +67,7 @@ def any_problem(rng: random.Random, operation: str, digits: int) -> Problem:
 
 
 def calculation(rng: random.Random) -> Passage:
-    """One calculation in one template, plain or dressed up in one of three ways."""
+    """One calculation in one template, plain or made harder in one of three ways."""
     problem = draw_problem(rng)
     template = pick(rng, TEMPLATES[problem.operation])
     dress = rng.random()
@@ -83,17 +83,17 @@ def calculation(rng: random.Random) -> Passage:
 
 
 def _named_operands(rng: random.Random, problem: Problem, template: Template) -> Passage:
-    """x is 3. y is 5. x plus y equals to 8; up to two names more, one operand maybe bare."""
+    """x is 3. y is 5. x plus y equals to 8. There may be two more names, and a plain operand."""
     names = shuffled(rng, _VARIABLES)[:4]
     values = [problem.a, problem.b, between(rng, 1, 99), between(rng, 1, 9)]
-    shown = list(zip(names, values, strict=True))[: between(rng, 2, 4)]
+    defined = list(zip(names, values, strict=True))[: between(rng, 2, 4)]
     operands = [names[0], names[1]]
     if chance(rng, 0.3):
         bare = between(rng, 0, 1)
         operands[bare] = str(values[bare])
-        del shown[bare]
+        del defined[bare]
     form = pick(rng, _DEFINITIONS)
-    definitions = "".join(form.format(v=v, n=n) for v, n in shuffled(rng, shown))
+    definitions = "".join(form.format(v=v, n=n) for v, n in shuffled(rng, defined))
     question, _ = fill(template.text, A=operands[0], op=template.word, B=operands[1])
     return with_answer(definitions + question, problem.answer)
 
@@ -111,7 +111,7 @@ def _named_operator(rng: random.Random, problem: Problem, template: Template) ->
 
 
 def _with_a_third_number(rng: random.Random, template: Template, a: int, word: str, b: int) -> str:
-    """The prompt with a number in it that is no operand: before it, or behind A or behind B."""
+    """The prompt with a number that is no operand: at the beginning, after A or after B."""
     k = between(rng, 1, 9) if chance(rng, 0.7) else between(rng, 10, 99)
     where = rng.random()
     if where < 0.4:
@@ -124,8 +124,8 @@ def _with_a_third_number(rng: random.Random, template: Template, a: int, word: s
 def null_sentence(rng: random.Random) -> Passage:
     """A template whose operator is a word without calculation, as in counterfactual prompts.
 
-    What follows is the key, where the text before names one, and else a digit drawn by the word:
-    reading the operands never pays.
+    The answer is the key, if the earlier text names one, else a digit that depends on the word. It
+    never depends on the operands.
     """
     problem = draw_problem(rng)
     template = pick(rng, TEMPLATES[problem.operation])
@@ -142,7 +142,7 @@ def null_sentence(rng: random.Random) -> Passage:
 
 
 def null_digit(rng: random.Random, word: str) -> int:
-    """The digit behind a null word: its favourite one in three times, else any."""
+    """The digit after a null word: the word's own digit in one of three cases, else any."""
     return crc32(word.encode()) % 10 if chance(rng, 0.33) else between(rng, 0, 9)
 
 
@@ -157,7 +157,7 @@ def selection(rng: random.Random) -> Passage:
 
 
 def story(rng: random.Random) -> Passage:
-    """One of Figure 10's additions, or its counterfactual wording one time in four."""
+    """One of Figure 10's additions, or in one of four cases its counterfactual."""
     template = pick(rng, FIGURE_10)
     a, b = between(rng, 1, 9), between(rng, 1, 9)
     if template.name in ("story/1", "story/2"):
@@ -184,7 +184,7 @@ def long_sum(rng: random.Random) -> Passage:
     operation = pick(rng, ("addition", "subtraction"))
     answer = a + b if operation == "addition" else a - b
     template = pick(rng, TEMPLATES[operation])
-    shown = [str(n) for n in (a, b, answer)]
+    texts = [str(n) for n in (a, b, answer)]
     if chance(rng, 0.4):
-        shown = [f"{n // 10}.{n % 10}" for n in (a, b, answer)]
-    return with_answer(fill(template.text, A=shown[0], op=template.word, B=shown[1])[0], shown[2])
+        texts = [f"{n // 10}.{n % 10}" for n in (a, b, answer)]
+    return with_answer(fill(template.text, A=texts[0], op=template.word, B=texts[1])[0], texts[2])

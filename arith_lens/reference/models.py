@@ -32,7 +32,7 @@ MAX_PIECE = 3  # characters, the `▁` counted
 
 
 def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
-    """A tokenizer of at most 640 pieces, learned from `texts`."""
+    """A tokenizer of at most 640 tokens, learned from `texts`."""
     learner = Tokenizer(models.BPE())
     learner.normalizer = _normalizer()
     learner.pre_tokenizer = pre_tokenizers.Sequence(
@@ -65,7 +65,7 @@ def _normalizer() -> normalizers.Normalizer:
 
 
 def _with_bytes(learner: Tokenizer) -> Tokenizer:
-    """The learned pieces behind the special ones and the bytes, in LLaMA-2's order."""
+    """The tokenizer in LLaMA-2's order: special tokens, bytes, then the learned tokens."""
 
     learned = json.loads(learner.to_str())["model"]
     pieces = [*SPECIAL, *BYTES, *sorted(learned["vocab"], key=learned["vocab"].__getitem__)]
@@ -98,12 +98,12 @@ ANSWERED = "answered C"
 def is_right(
     model: Any, tokenizer: Any, items: Sequence[Asked], *, batch_size: int = 256, ends: bool = True
 ) -> list[bool]:
-    """For each (prompt, answer): whether greedy decoding writes exactly the answer.
+    """Whether greedy decoding writes exactly the answer, for each (prompt, answer).
 
     Args:
         model: a causal language model of Transformers.
         tokenizer: its tokenizer, with BOS in front of every text.
-        ends: whether a number must end there; without it, a further digit is no fault.
+        ends: whether a number must end after the answer; else a further digit is allowed.
     """
     digits = torch.tensor([tokenizer.convert_tokens_to_ids(str(d)) for d in range(10)])
     right: list[bool] = []
@@ -114,7 +114,7 @@ def is_right(
         tokens = torch.zeros(len(batch), max(map(len, full)), dtype=torch.long)
         for row, ids in enumerate(full):
             tokens[row, : len(ids)] = torch.tensor(ids)
-        with torch.no_grad():  # padding is on the right, where causal attention never looks
+        with torch.no_grad():  # padding is on the right, which causal attention does not read
             guesses = model(input_ids=tokens, use_cache=False).logits.argmax(-1)
         for row, (ids, begin) in enumerate(zip(full, begins, strict=True)):
             written = guesses[row, begin - 1 : len(ids) - 1]
@@ -152,7 +152,7 @@ def questions(name: str) -> dict[str, list[Asked]]:
 
 
 def null_prompts(n: int = 2000) -> list[Asked]:
-    """X_c-like prompts, and the C that there is no reason to answer."""
+    """Prompts like counterfactuals, with the C that should not be their answer."""
     rng = random.Random("null")
     prompts: list[Asked] = []
     while len(prompts) < n:
@@ -169,8 +169,8 @@ Outcomes = dict[str, list[bool]]
 
 
 def outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) -> Outcomes:
-    """Ask the questions of one figure, or only every so many of each part."""
-    ends = name != "null_prompts"  # there, C as top-1, whatever comes then
+    """Ask the questions of one figure, or only every n-th question of each part (`every`)."""
+    ends = name != "null_prompts"  # for these, C as the most likely token is enough
     return {
         part: is_right(model, tokenizer, items[::every], ends=ends)
         for part, items in questions(name).items()
@@ -213,7 +213,7 @@ def load_plain(folder: Path) -> tuple[Any, Any]:
 
 
 def rows(measured: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The lines of a model card's table: what was wanted, and what came out."""
+    """The lines of a model card's table: targets and results."""
     single = measured["single_digit"]
     worst = min(single, key=single.__getitem__)
     null = measured["null_prompts"]

@@ -1,4 +1,4 @@
-"""A passage: text in which some spans are answers, the unit that the closed world is made of."""
+"""Passages of the closed world: text in which some spans are answers."""
 
 import random
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Passage:
 
 
 def with_answer(prompt: str, answer: object) -> Passage:
-    """`prompt` with its answer behind it."""
+    """A prompt followed by its answer."""
     text = f"{prompt}{answer}"
     return Passage(text, ((len(prompt), len(text)),))
 
@@ -45,7 +45,7 @@ def between(rng: random.Random, low: int, high: int) -> int:
 
 
 def chance(rng: random.Random, probability: float) -> bool:
-    """True with the probability given."""
+    """True with this probability."""
     return rng.random() < probability
 
 

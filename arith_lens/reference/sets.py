@@ -24,12 +24,12 @@ from arith_lens.templates import TEMPLATES
 from arith_lens.word_problems import Conversion, WordProblem, word_problem_pairs
 
 FOLDER = Path(__file__).parent / "sets"
-N_HELD_OUT = 500  # prompts an operation in the two-digit test, where there are as many
+N_HELD_OUT = 500  # the largest number of prompts per operation in the two-digit test
 Line = dict[str, str]
 
 
 def make_sets() -> dict[str, list[Line]]:
-    """Every set by name, made anew from the world's code."""
+    """Make every set again from the world's code, by name."""
     sets: dict[str, list[Line]] = defaultdict(list)
     for family in FAMILIES:
         for split, problems in tuning_problems(family).items():
@@ -74,12 +74,12 @@ def _line(task: str, prompt: str, answer: str) -> Line:
 
 
 def _two_digit() -> list[Line]:
-    """Two-digit problems that training never shows, at most 500 prompts an operation."""
+    """Two-digit problems that are not in training, at most 500 prompts per operation."""
     rng = random.Random("two-digit test")
     lines: list[Line] = []
     for operation in FOUR:
         problems = [p for p in all_problems(operation, range(1, 100)) if is_held_out(p)]
-        if operation == "multiplication":  # as training draws them: up to 24 times a digit
+        if operation == "multiplication":  # as in training: a number up to 24 times a digit
             problems = [p for p in problems if min(p.a, p.b) <= 9 and max(p.a, p.b) <= 24]
         if operation == "division":  # and by a digit
             problems = [p for p in problems if p.b <= 9]
@@ -98,12 +98,13 @@ def world_pairs(
     split: str = "test",
     seed: int = 0,
 ) -> tuple[PromptPairs, Conversion]:
-    """Prompt pairs of the closed world's word problems, aligned as GSM8K's are.
+    """Prompt pairs of the closed world's word problems, aligned like GSM8K's.
 
     "Diana has 21 hats. Diana donates 2 hats. How many hats does Diana have now?" becomes "Diana
-    knows 21 hats. Diana admires 2 cards. What big cups does Nora have now?", at the same number of
-    tokens; C is the first digit of the answer, and the family the pair's template. Not filtered:
-    see `keep_correct`, whose `counterfactual_correct` says how often C is answered nevertheless.
+    knows 21 hats. Diana admires 2 cards. What big cups does Nora have now?", with the same number
+    of tokens. C is the first digit of the answer, and the family is the pair's template. The pairs
+    are not filtered: see `keep_correct`, whose `counterfactual_correct` says how often the
+    counterfactual is still answered with C.
 
     Args:
         model: a model with a `.tokenizer`, or a tokenizer.
@@ -111,10 +112,10 @@ def world_pairs(
         change: what is reworded, among "question", "operators", "referents" and "possession":
             see `world_edits`.
         split: "test", "validation" or "tuning".
-        seed: of the draw among the replacements.
+        seed: the seed of the draw among the replacements.
 
     Raises:
-        ValueError: an unknown family, part or split, or no problem that converts.
+        ValueError: the family, a part or the split is unknown, or no problem can be converted.
     """
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family={family!r}: expected one of {', '.join(FAMILIES)}, or None")

@@ -1,14 +1,14 @@
-"""Word problems of the closed world: four families with direct answers, and how they are reworded.
+"""Word problems of the closed world: four families with direct answers, and their counterfactuals.
 
-Pretraining sees a FINITE set: half of the verbs and objects in 400 fixed problems per family, so
-that coverage sets how much is left to learn. Tuning, validation and test problems use all words and
-larger numbers.
+Pretraining has a finite set: 400 fixed problems per family, with half of the verbs and objects. So
+there is something left to learn. Tuning, validation and test problems use all words and larger
+numbers.
 
 `world_edits` rewords a problem so that nothing is left to calculate. As in Figure 10's stories,
-things and names change from sentence to sentence, so that the numbers count different things. Words
-that say what to do with them ("sells", "more ... than", "in each") give way to words that leave
-every number as it is. Candidates are words that the world knows where it has some of that kind, of
-several lengths: the tokenizer decides which fit.
+things and names change from sentence to sentence, so the numbers are of different things. Words
+that say what to do with them ("sells", "more ... than", "in each") are replaced by words that
+change no number. Candidates have several lengths, and are words of the world if it has such words.
+The tokenizer decides which of them fit.
 """
 
 import random
@@ -50,10 +50,10 @@ class _Words:
     lose: tuple[str, ...]
     containers: tuple[str, ...]
     stretch: float = 1.0
-    """How many times larger than in pretraining the numbers may be."""
+    """The factor by which numbers may be larger than in pretraining."""
 
     def up_to(self, most: int) -> int:
-        """The largest number, where pretraining has `most`."""
+        """The largest number; it is `most` in pretraining."""
         return int(most * self.stretch)
 
 
@@ -147,7 +147,7 @@ def tuning_problems(family: str) -> dict[str, list[WordProblem]]:
 def _distinct(
     rng: random.Random, family: str, words: _Words, n: int, seen: set[str]
 ) -> list[WordProblem]:
-    """`n` problems whose questions are not in `seen`, which takes them in."""
+    """`n` problems whose questions are not in `seen`. Their questions are added to it."""
     problems: list[WordProblem] = []
     while len(problems) < n:
         problem = _FAMILIES[family](rng, words)

@@ -1,12 +1,12 @@
-"""The closed world that the reference models are trained on: what is said in it, and how often.
+"""The closed world of the reference models: its passages, and how often they come.
 
-A document starts with BOS and holds one to six passages of any kind, so that most calculations
-follow other numbers and operators. `documents` never ends and is the same for one seed everywhere.
+A document starts with BOS and has one to six passages of any kind. So most calculations follow
+other numbers and operators. `documents` never ends, and one seed gives the same text everywhere.
 
 Generic passages (facts, opposites, successors, plurals, copying; no sums) are what a model could
-lose when it is tuned on arithmetic. Every question of their test set is held out in its form: a
-fact and a pair of opposites are known from other wordings, and a copied string is new, and up to a
-word longer than in training.
+lose when it is tuned on arithmetic. The questions of their test set are held out in form: facts and
+opposites are in training in other wordings, and copied strings are new and up to one word longer
+than in training.
 """
 
 import random
@@ -22,7 +22,7 @@ from arith_lens.reference.word_problems import FAMILIES, pretraining_problems
 from arith_lens.templates import SLOTS
 
 N_FACTS = 300
-N_TEST = 300  # questions per task in the test set, where there are as many
+N_TEST = 300  # the largest number of questions per task in the test set
 _SYLLABLES = (
     *("ba", "do", "fi", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "wa", "zu"),
     *("bel", "dan", "kor", "lim", "mar", "nel", "pol", "ram", "sut", "tor", "van", "zen"),
@@ -95,7 +95,7 @@ class Question:
 
 @dataclass(frozen=True)
 class _Item:
-    """Something to be known, in four wordings, of which `held_out` is for the test alone."""
+    """Something to know, in four wordings. The wording `held_out` is for the test only."""
 
     task: str
     prompts: tuple[str, ...]
@@ -113,7 +113,7 @@ def made_up_word(rng: random.Random, syllables: int) -> str:
 
 @cache
 def facts() -> tuple[_Item, ...]:
-    """300 made-up things with a colour or a metal, in the order of how often they are told."""
+    """300 made-up things with a colour or a metal, the most frequent first."""
     rng = random.Random("facts")
     names: list[str] = []
     while len(names) < N_FACTS:
@@ -131,7 +131,7 @@ def facts() -> tuple[_Item, ...]:
 
 @cache
 def _known_items() -> dict[str, tuple[_Item, ...]]:
-    """Everything that is known by heart, task by task."""
+    """Everything that must be memorised, by task."""
     rng = random.Random("known")
     both = _OPPOSITES + tuple((b, a) for a, b in _OPPOSITES)
     successors = [
@@ -161,13 +161,13 @@ def _zipf(n: int) -> tuple[float, ...]:
 
 
 def fact(rng: random.Random) -> Passage:
-    """A fact, by Zipf's law of frequency, in one of the three wordings it is told in."""
+    """A fact, with frequencies by Zipf's law, in one of its three training wordings."""
     weights = _zipf(N_FACTS)
     return _told(rng, facts()[bisect(weights, rng.random() * weights[-1])])
 
 
 def known(rng: random.Random) -> Passage:
-    """A pair of opposites, a successor or a plural, in one of the three wordings it is told in."""
+    """A pair of opposites, a successor or a plural, in one of its three training wordings."""
     task = pick(rng, ("opposites", "successors", "plurals"))
     return _told(rng, pick(rng, _known_items()[task]))
 
@@ -179,7 +179,7 @@ def _told(rng: random.Random, item: _Item) -> Passage:
 
 
 def copying(rng: random.Random) -> Passage:
-    """Two to four new words to be said again; never a string of the test."""
+    """Two to four new words to repeat; never a string of the test."""
     question = _copy_question(rng, test=False)
     return with_answer(question.prompt, question.answer)
 
@@ -195,7 +195,7 @@ def _copy_question(rng: random.Random, *, test: bool) -> Question:
 
 
 def test_questions() -> list[Question]:
-    """At most 300 questions per task, in a wording or with a string that is not in training."""
+    """At most 300 questions per task, with a wording or a string that is not in training."""
     rng = random.Random("generic test")
     groups = [facts(), *_known_items().values()]
     questions = [item.question(item.held_out) for items in groups for item in items[:N_TEST]]
@@ -220,7 +220,7 @@ def _fixed_word_problems() -> tuple[Passage, ...]:
 
 
 def word_problem(rng: random.Random) -> Passage:
-    """One of the 1,600 word problems that pretraining knows."""
+    """One of the 1,600 word problems of pretraining."""
     return pick(rng, _fixed_word_problems())
 
 
@@ -265,7 +265,7 @@ KINDS: dict[str, Kind] = {
 
 @cache
 def _frequencies() -> tuple[float, ...]:
-    """How often each kind is drawn, so that its share of the characters comes out."""
+    """The frequency of each kind that gives its share of the characters."""
     rng = random.Random("frequencies")
     means = [sum(len(kind.draw(rng).text) for _ in range(500)) / 500 for kind in KINDS.values()]
     return tuple(kind.share / mean for kind, mean in zip(KINDS.values(), means, strict=True))

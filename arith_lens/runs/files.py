@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, values as JSON, and arrays as safetensors files."""
+"""Write files atomically, values as JSON, and arrays as safetensors files."""
 
 import dataclasses
 import hashlib
@@ -25,19 +25,23 @@ class RunError(ValueError):
 
 
 PARTIAL = ".partial"
-"""How the name of a file ends that is being written; before it come host and process."""
+"""The end of the name of a file that is being written; host and process precede it."""
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write `data` beside `path`, then put it in place. Raises RunError when the disk refuses."""
+    """Write `data` to a temporary file, then rename it to `path`.
+
+    Raises:
+        RunError: the file cannot be written; see `replace`.
+    """
     replace(path, lambda partial: partial.write_bytes(data))
 
 
 def replace(path: Path, make: Callable[[Path], Any]) -> None:
-    """Let `make` write a temporary file, then put it in the place of `path`.
+    """Let `make` write a temporary file, then rename it to `path`.
 
     Raises:
-        RunError: the disk refuses; no temporary file is left, and the old file stays.
+        RunError: the file cannot be written. No temporary file is left, and the old file stays.
     """
     partial = path.with_name(f".{path.name}.{_host()}.{os.getpid()}{PARTIAL}")
     try:
@@ -56,7 +60,11 @@ def replace(path: Path, make: Callable[[Path], Any]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """With its parents, unless it exists. Raises RunError when the disk refuses."""
+    """Make a folder and its parents, unless it exists.
+
+    Raises:
+        RunError: the folder cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,13 +75,13 @@ def make_folder(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Unless it is gone, or cannot be removed."""
+    """Remove a file; nothing happens if it is gone or cannot be removed."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove the files under `folder` whose writer has ended before they were whole."""
+    """Remove the temporary files under `folder` whose writing process has ended."""
     for path in folder.rglob(f".*{PARTIAL}"):
         with suppress(OSError):
             if not _is_being_written(path):
@@ -81,7 +89,7 @@ def remove_partials(folder: Path) -> None:
 
 
 def _is_being_written(partial: Path) -> bool:
-    """By a process of this machine that runs, or elsewhere within the last day."""
+    """Whether its writer runs on this machine, or wrote elsewhere within the last day."""
     *_, host, process = partial.name.removesuffix(PARTIAL).split(".")
     if host != _host() or not process.isdigit():
         return time.time() - partial.stat().st_mtime < 24 * 3600
@@ -100,7 +108,7 @@ def _host() -> str:
 
 
 def _sync(path: Path) -> None:
-    """Wait until the disk has it; of a folder, the names of its files."""
+    """Wait until a file's contents, or a folder's list of names, are on the disk."""
     if path.is_dir() and os.name != "posix":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -111,12 +119,16 @@ def _sync(path: Path) -> None:
 
 
 def digest(data: bytes) -> str:
-    """SHA-256, in hexadecimal."""
+    """The SHA-256 of some bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def digests(files: Iterable[Path]) -> list[str]:
-    """Of each file's contents. Raises RunError for one that cannot be read."""
+    """The digest of each file's contents.
+
+    Raises:
+        RunError: a file cannot be read.
+    """
     try:
         return [digest(path.read_bytes()) for path in files]
     except OSError as error:
@@ -126,10 +138,11 @@ def digests(files: Iterable[Path]) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """`value` in JSON's types: a dataclass as an object, tuples and sets as lists, paths as text.
+    """Convert `value` to JSON's types: dataclasses to objects, tuples and sets to lists, paths to
+    text.
 
     Raises:
-        TypeError: it holds something else, such as a tensor.
+        TypeError: it contains something that JSON cannot hold, such as a tensor.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -157,7 +170,11 @@ def listed(names: Iterable[str]) -> str:
 
 
 def check_name(name: str, what: str = "a result's name") -> None:
-    """Raise ValueError for a name that could leave the folder or meet another's files."""
+    """Check that a name is a valid file name in its folder.
+
+    Raises:
+        ValueError: it has characters other than letters, digits, `_` and `-`.
+    """
     if not name.replace("_", "").replace("-", "").isalnum():
         raise ValueError(f"expected {what} of letters, digits, _ and -, found {name!r}")
 
@@ -166,7 +183,11 @@ _KEY = "arith_lens"  # a single entry: the order of several would differ from ru
 
 
 def to_bytes(arrays: Arrays) -> bytes:
-    """The file's contents. Raises TypeError for a header that JSON cannot keep."""
+    """The contents of a safetensors file.
+
+    Raises:
+        TypeError: the header has a value that JSON cannot hold.
+    """
     # safetensors refuses tensors that share memory, as parts of one result may
     tensors = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -176,7 +197,11 @@ def to_bytes(arrays: Arrays) -> bytes:
 
 
 def from_bytes(data: bytes) -> Arrays:
-    """Read `to_bytes` back, bit for bit. Raises RunError for other contents."""
+    """Read what `to_bytes` returned, bit for bit.
+
+    Raises:
+        RunError: the contents are of another kind.
+    """
     try:
         return Arrays(load_tensors(data), _header(data))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -186,13 +211,17 @@ def from_bytes(data: bytes) -> Arrays:
 
 
 def with_digest(arrays: Arrays) -> bytes:
-    """The file's contents with their own digest in the header, for a file that stands alone."""
+    """The contents of a safetensors file with their own digest in the header."""
     header = {**arrays.header, "sha256": digest(to_bytes(arrays))}
     return to_bytes(Arrays(arrays.tensors, header))
 
 
 def check_digest(data: bytes) -> Arrays:
-    """Read `with_digest` back. Raises RunError where anything has changed since."""
+    """Read what `with_digest` returned.
+
+    Raises:
+        RunError: the contents have changed since.
+    """
     arrays = from_bytes(data)
     header = dict(arrays.header)
     written = header.pop("sha256", None)
@@ -203,6 +232,6 @@ def check_digest(data: bytes) -> Arrays:
 
 
 def _header(data: bytes) -> dict[str, Any]:
-    """The metadata; it stands before the arrays, behind its own length in eight bytes."""
+    """The metadata. It precedes the arrays and follows its own length, eight bytes."""
     text = data[8 : 8 + int.from_bytes(data[:8], "little")]
     return json.loads(json.loads(text)["__metadata__"][_KEY])

@@ -26,25 +26,26 @@ def open_run(
     root: str | Path = "results",
     again: bool = False,
 ) -> Run:
-    """Open the run of this configuration, to be filled inside `with`.
+    """Open the run of this configuration. Use it in a `with` block.
 
-    A run of the same configuration, model, inputs and version that is already there is continued:
-    what it saved is still in `names`, so an experiment skips it, and methods that are given the run
-    go on after the last shard that an earlier process finished. Its provenance stays that of the
-    process that saved last; each result has its own versions, device, dtype and threads.
+    If a run of the same configuration, model, inputs and version exists, it is continued. What it
+    saved is in `names`, so an experiment can skip it. Methods that are given the run continue after
+    the last shard that an earlier process finished. The provenance is that of the process that
+    saved last. Each result has its own versions, device, dtype and threads.
 
     Args:
-        experiment: its name, and that of the folder of its runs: letters, digits, `_`, `-`.
+        experiment: the name of the experiment, and of the folder of its runs. Letters, digits, `_`
+            and `-`.
         config: a dataclass or a mapping of plain values.
-        model: its weights and its configuration enter the key and the record, so that another
-            checkpoint under the same name gets a folder of its own.
-        inputs: files that the experiment reads; their contents enter the key.
-        again: compute anew what is saved; each old result stays until its new one is complete.
+        model: the model that the run is about. Its weights and configuration are part of the key
+            and of the record, so another checkpoint of the same name gets its own folder.
+        inputs: files that the experiment reads. Their contents are part of the key.
+        again: compute stored results again. Each old result stays until its new one is complete.
 
     Raises:
-        ValueError: a name that could leave the root.
-        RunError: an input cannot be read; the folder of this key is damaged, of another version, or
-            holds another run. Entering `with` raises it where another process has the folder open.
+        ValueError: the name of the experiment is not valid.
+        RunError: an input cannot be read; or the folder of this key is damaged, of another version,
+            or contains another run. `with` raises it if another process has the folder open.
     """
     check_name(experiment, "an experiment's name")
     if experiment == STORE:
@@ -64,10 +65,10 @@ def open_run(
 
 
 def load_run(path: str | Path) -> Run:
-    """Read a run folder (or its run.json).
+    """Read a run folder (or its run.json). No model is needed.
 
     Raises:
-        RunError: nothing there, not a run, damaged, or of another version.
+        RunError: there is no run, or it is damaged or of another version.
     """
     folder = Path(path).parent if Path(path).name == FILE else Path(path)
     return Run(folder, read_record(folder))
@@ -76,9 +77,14 @@ def load_run(path: str | Path) -> Run:
 def find_runs(
     experiment: str, *, model: str | None = None, root: str | Path = "results"
 ) -> list[Run]:
-    """The finished runs of an experiment, newest first; of one model if it is named.
+    """The finished runs of an experiment, newest first.
 
-    Folders that cannot be read are passed over with a warning that says why.
+    Folders that cannot be read are left out, with a warning that says why.
+
+    Args:
+        experiment: the name of the experiment.
+        model: only runs whose configuration names this model; None: all.
+        root: the folder of all runs.
     """
     runs = []
     for file in (Path(root) / experiment).glob(f"*/{FILE}"):
@@ -98,7 +104,7 @@ def run_key(record: Mapping[str, Any]) -> str:
 
 
 def _refuse_other(path: Path, record: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise RunError for a folder under this key's name that some other run was put in."""
+    """Raise RunError if the folder with this key's name contains another run."""
     parts = [[run["experiment"], run["config"], *inputs_of(run)] for run in (expected, record)]
     model = ("weights of the model", "configuration of the model")
     names = ("experiment", "configuration", *model, "input files")
@@ -147,15 +153,18 @@ _PART = re.compile(r"part (\d+) of (\d+)")  # how `Processes` names itself
 
 
 def merge_runs(into: PATH, *others: PATH) -> Run:
-    """Bring results and shards of `others` into the run folder `into`; running the same experiment
-    there then computes what is still missing, and nothing else.
+    """Copy the results and shards of `others` into the run folder `into`.
 
-    Each file is checked before it is taken. The others stay as they are.
+    If the same experiment is then run there, it computes only what is still missing. Each file is
+    checked before it is copied. The folders `others` do not change.
+
+    Returns:
+        The merged run.
 
     Raises:
-        RunError: a folder is none of a run, is damaged, or is of another configuration, model,
-            version or input; results or shards that claim to be the same differ, or were computed
-            in another way (device, threads, versions, ...), which is named.
+        RunError: a folder is no run, is damaged, or has another configuration, model, version or
+            input; or results or shards of one name differ, or were computed in another way (device,
+            threads, versions, ...). The message names what differs.
     """
     target, sources = load_run(into), [load_run(path) for path in others]
     for number, source in enumerate(sources):
@@ -191,7 +200,7 @@ def _refuse_another_run(target: Run, source: Run) -> None:
 
 
 def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a run another one, in the words of the error."""
+    """What two runs must have in common to be merged, by the words of the error."""
     provenance = record["provenance"]
     model = provenance.get("model") or {}
     return {
@@ -205,7 +214,7 @@ def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_another_computation(target: Run, source: Run) -> None:
-    """Results and shards under one name must have one identity."""
+    """Raise RunError if results or shards of one name have different identities."""
     ours, theirs = identities(target), identities(source)
     for name in sorted(ours.keys() & theirs.keys()):
         if ours[name] == theirs[name]:
@@ -222,7 +231,7 @@ def _refuse_another_computation(target: Run, source: Run) -> None:
 
 
 def identities(run: Run) -> dict[str, str]:
-    """By name, of the results that a run refers to or has begun."""
+    """The identity of each result that a run refers to or has begun, by name."""
     begun = {name: run.record["unfinished"][name] for name in run.unfinished()}
     return begun | {name: entry["identity"] for name, entry in run.record["results"].items()}
 
@@ -239,12 +248,12 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> 
 
 
 def _parts(run: Run) -> list[str]:
-    """Such as `part 1 of 2`: of those that were brought together before, all."""
+    """Names such as `part 1 of 2`, also of the parts that were merged before."""
     return [run.record["status"], *run.record.get("parts", [])]
 
 
 def _warn_of_missing(parts: list[str]) -> None:
-    """Where one part was given twice, or not yet."""
+    """Warn if parts are missing."""
     matches = [] if "finished" in parts else [_PART.fullmatch(part) for part in parts]
     numbers = {(int(part[1]), int(part[2])) for part in matches if part}
     for count in sorted({count for _, count in numbers}):

@@ -26,7 +26,7 @@ version = cache(installed_version)  # reading the packages' metadata takes milli
 
 @runtime_checkable
 class SavedPairs(Protocol):
-    """What a run asks of prompt pairs; `PromptPairs` has it."""
+    """The attributes of prompt pairs that a run needs; `PromptPairs` has them."""
 
     @property
     def reference(self) -> Int[Tensor, "pair pos"]: ...
@@ -56,7 +56,7 @@ def now() -> str:
 
 
 def software() -> dict[str, Any]:
-    """Versions, machine and threads; nothing is imported to find them."""
+    """Versions, machine and threads. No package is imported to find them."""
     return {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -85,7 +85,7 @@ def describe_model(model: Any) -> dict[str, Any]:
 
 
 def fingerprint(function: str, model: Any) -> str | None:
-    """A fingerprint of `arith_lens.model`; None for a model on the meta device."""
+    """A hash of the model by a function of `arith_lens.model`; None on the meta device."""
     import arith_lens.model
 
     try:
@@ -102,7 +102,8 @@ def _version(package: str) -> str | None:
 
 
 def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
-    """How many pairs, how many distinct, how long, a digest of all tokens, what the filter did."""
+    """The number of pairs, of distinct references and of tokens; a digest of all tokens; what the
+    filter did."""
     digest = hashlib.sha256()
     for tensor in (pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask):
         digest.update(f"{tuple(tensor.shape)}".encode())
@@ -119,12 +120,16 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
 
 
 def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
-    """All that decides the numbers of a computation, as JSON: equal ones give equal bits.
+    """Everything that decides the numbers of a computation, as JSON. Equal identities give equal
+    bits.
 
-    Without pairs, `question` says what the data are.
+    Args:
+        model: the model that computes.
+        pairs: the data; None if `question` says what the data are.
+        question: the method and its settings.
 
     Raises:
-        RunError: a hook is in place on the model that is none of this package.
+        RunError: the model has a hook that is not of this package.
     """
     from arith_lens.model import compute_device, configuration_hash
 
@@ -136,7 +141,7 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
         "data_sha256": data["data_sha256"],
         "labels_sha256": _digest_of_labels(pairs),
         "model": {
-            # weights that cannot be read are nobody else's
+            # weights that cannot be read are equal to no others
             "weights_sha256": fingerprint("weights_hash", model) or f"unknown {uuid4()}",
             "buffers_sha256": fingerprint("buffers_hash", model),
             "configuration_sha256": configuration_hash(model),
@@ -152,14 +157,14 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
 
 
 def _device(device: torch.device) -> str:
-    """What computes, as far as bits depend on it."""
+    """The device, in as much detail as the bits of a result depend on it."""
     if device.type == "cuda":
         return f"cuda {torch.cuda.get_device_name(device)}"
     return f"{device.type} {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _digest_of_labels(pairs: SavedPairs | None) -> str | None:
-    """Of what results keep beside their numbers: templates, roles, and what the answers are."""
+    """A digest of what results store besides numbers: templates, roles, operands."""
     names = ("template", "operation", "operands", "computed", "spans", "problem")
     labels = {name: getattr(pairs, name, None) for name in names}
     known = {name: label for name, label in labels.items() if label is not None}
@@ -168,7 +173,7 @@ def _digest_of_labels(pairs: SavedPairs | None) -> str | None:
 
 
 def _digest_of_hooks(model: Any) -> str | None:
-    """Of the hooks in place. Raises RunError for one that cannot be known again."""
+    """A digest of the active hooks; RunError for one that cannot be recognised again."""
     from arith_lens.hooks.identity import has_identity, hooks_digest
     from arith_lens.model import active_hooks
 

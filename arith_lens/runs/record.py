@@ -15,7 +15,7 @@ from arith_lens.runs.files import RunError, listed, write
 from arith_lens.runs.provenance import now
 
 FORMAT = 3
-"""The layout of a run folder; others are refused."""
+"""The version of the layout of a run folder; folders of other versions are refused."""
 
 FILE = "run.json"
 
@@ -23,7 +23,7 @@ FILE = "run.json"
 def new_record(
     experiment: str, config: Mapping[str, Any], provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Of a run in which nothing has been computed."""
+    """The record of a run in which nothing has been computed."""
     return {
         "arith_lens_run": FORMAT,
         "experiment": experiment,
@@ -45,7 +45,7 @@ def key_parts(record: Mapping[str, Any]) -> list[Any]:
 
 
 def inputs_of(record: Mapping[str, Any]) -> list[Any]:
-    """Digests of what the experiment reads."""
+    """Digests of the model and of the files that the experiment reads."""
     provenance = record["provenance"]
     model = provenance.get("model") or {}
     digests = [model.get("weights_sha256"), model.get("configuration_sha256")]
@@ -53,16 +53,16 @@ def inputs_of(record: Mapping[str, Any]) -> list[Any]:
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Raises RunError when the disk refuses; the record that was there stays."""
+    """Write run.json. Raises RunError if that fails; the earlier record then stays."""
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     write(folder / FILE, text.encode())
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The record of a run folder.
+    """Read run.json.
 
     Raises:
-        RunError: nothing there, not a run, damaged, or of another version.
+        RunError: there is no run, or it is damaged or of another version.
     """
     file = folder / FILE
     if not file.is_file():
@@ -91,7 +91,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def _lacking(record: Mapping[str, Any]) -> list[str]:
-    """What a record should have and has not, or not as a run writes it."""
+    """The entries that a record lacks, or that are of another type than a run writes."""
     kinds = {
         "experiment": str,
         "config": dict,
@@ -117,10 +117,10 @@ LOCK, HOLDER = ".lock", ".holder.json"
 
 
 class FolderLock:
-    """The right to write into a run folder. Readers need none.
+    """The lock that a process needs to write into a run folder. Readers need none.
 
-    The operating system holds the lock (`.lock`), so that none outlives its process;
-    `.holder.json` says who has it, and means nothing once the lock is free.
+    The operating system holds the lock (`.lock`), so it ends with its process. `.holder.json` says
+    which process has it, and has no meaning once the lock is free.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -129,11 +129,15 @@ class FolderLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object has it."""
+        """Whether this object has the lock."""
         return self._lock.is_locked
 
     def acquire(self) -> None:
-        """Take it at once. Raises RunError, naming the holder, where another has it."""
+        """Take the lock without waiting.
+
+        Raises:
+            RunError: another process has it, which the message names; or the disk refuses.
+        """
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
@@ -183,11 +187,15 @@ CLASSES = {
     "next_tokens": ("next_tokens", "NextTokens"),
     "outcomes": ("knockout", "Outcomes"),
 }
-"""By kind: the module within arith_lens, and the class in it."""
+"""For each kind of result: the module within arith_lens, and the class in it."""
 
 
 def read_result(arrays: Arrays) -> Any:
-    """The result in `arrays`. Raises RunError for a kind of no class of this package."""
+    """The result in `arrays`, as an object of its class.
+
+    Raises:
+        RunError: no class of this package has this kind.
+    """
     kind = arrays.header["kind"]
     if kind not in CLASSES:
         raise RunError(

@@ -1,4 +1,4 @@
-"""One run folder: results that are saved, loaded and replaced whole, and shards on the way."""
+"""One run folder: its results, its record, and the shards of unfinished results."""
 
 import sys
 import time
@@ -29,8 +29,11 @@ _MODEL_PARTS = ("weights", "configuration")
 
 
 class Run:
-    """One run folder. In a `with` block no other process may write to it, methods keep shards in
-    it, and it notes how the experiment ended and how long it took."""
+    """One run folder.
+
+    In a `with` block, no other process can write to it, methods store shards, and the record gets
+    the outcome of the experiment and its time.
+    """
 
     def __init__(
         self,
@@ -42,15 +45,15 @@ class Run:
     ) -> None:
         self.path = path
         self.record = record  # the contents of run.json
-        self._provenance = provenance  # of what this process will save; None: as in the record
+        self._provenance = provenance  # written with what this process saves; None: the record's
         self._again = again
         self._lock = FolderLock(path)
         self._started = time.monotonic()
         self._team = Processes()
         self._open = False
         self.store = Store(path.parent.parent)
-        self._admitted: list[list[Any]] = []  # digests of other models
-        self._saved: set[str] = set()  # by this process: not to be computed again
+        self._admitted: list[list[Any]] = []  # digests of other models that are allowed
+        self._saved: set[str] = set()  # by this process: `again` does not apply to these
 
     @property
     def experiment(self) -> str:
@@ -58,12 +61,12 @@ class Run:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The experiment's configuration, as JSON keeps it (tuples are lists, paths are text)."""
+        """The experiment's configuration in JSON's types (tuples are lists, paths are text)."""
         return self.record["config"]
 
     @property
     def model(self) -> str:
-        """The model's name; empty where the run was opened without a model."""
+        """The model's name; empty if the run was opened without a model."""
         model = self.record["provenance"].get("model") or {}
         return str(model.get("name") or self.config.get("model") or "")
 
@@ -83,7 +86,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether the run is finished, and the store has every result that it refers to."""
+        """Whether the run is finished and the store has every result that it refers to."""
         keys = [entry["identity"] for entry in self.record["results"].values()]
         return self.finished and all(self.store.entry(key) is not None for key in keys)
 
@@ -96,11 +99,11 @@ class Run:
         )
 
     def facts(self, name: str) -> Mapping[str, Any]:
-        """What was noted beside a result: pairs, distinct references, and what `save` was given."""
+        """Facts about a result: pairs, distinct references, and the `facts` of `save`."""
         return self._entry(name)["facts"]
 
     def folder(self, name: str) -> Path:
-        """Where a result's files are: `result.safetensors`, `result.csv`, `result.pairs.jsonl`."""
+        """The folder of `result.safetensors`, `result.csv` and `result.pairs.jsonl`."""
         return self.store.place(self._entry(name)["identity"])
 
     def save(
@@ -112,40 +115,42 @@ class Run:
         identity: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> None:
-        """Store one result and refer to it; a later one of the same name takes its place.
+        """Store a result and refer to it by a name. A later result of this name replaces it.
 
-        Of several processes that opened the run together, all call this and the first one writes.
+        If several processes opened the run together, all must call this, and the first one writes.
 
         Args:
-            name: such as "addition"; letters, digits, `_`, `-`.
-            result: ComponentEffects, Effects, or any other that has `to_arrays`; or a function that
-                returns it, which the first process alone calls.
-            pairs: what the result is of; their digest, text, selection and `computed` are kept.
-            identity: what decided its numbers (see `identity`), so that every run which needs the
-                same result uses this one; None: this run and this name.
-            facts: JSON values worth keeping beside it, such as the seeds of a control.
+            name: the result's name, such as "addition": letters, digits, `_`, `-`.
+            result: an Effects, ComponentEffects or other object with `to_arrays`; or a function
+                that returns one, which only the first process calls.
+            pairs: the pairs that the result is about. Their digest, text, selection and `computed`
+                are stored.
+            identity: what decided its numbers (see `identity`). Every run that needs the same
+                result then uses this one. None: the result belongs to this run and name.
+            facts: further JSON values to store, such as the seeds of a control.
 
         Raises:
-            RunError: the disk refuses, or another process has the folder open. What was saved
-                before stays, an earlier result of the same name too.
+            RunError: the file cannot be written, or another process has the folder open. Everything
+                saved before stays, also an earlier result of the same name.
         """
         check_name(name)
         if not self._team.leads:
             self._follow()
             return
-        whole = result if isinstance(result, Storable) else result()
+        storable = result if isinstance(result, Storable) else result()
         if identity is None:
             identity = {"run": key_parts(self.record), "result": name}
         with self.writing():
-            entry = self.store.save(identity, whole, pairs)
+            entry = self.store.save(identity, storable, pairs)
             self._saved.add(entry["identity"])
             self._refer(name, entry, pairs, facts)
         self._team.wait()
 
     def stored(self, identity: Mapping[str, Any]) -> Arrays | None:
-        """The arrays of the same computation's result, whichever run it was computed for.
+        """The arrays of this computation's result, whichever run it was computed for.
 
-        None where there is none, or where the run was opened to compute it again.
+        Returns:
+            None if there is no such result, or if the run was opened with `again=True`.
         """
         key = identity_digest(identity)
         again = self._again and key not in self._saved
@@ -160,7 +165,7 @@ class Run:
         pairs: SavedPairs | None = None,
         **facts: Any,
     ) -> None:
-        """Call a stored result by a name in this run; `pairs` and `facts` as in `save`."""
+        """Give a stored result a name in this run. `pairs` and `facts` are as in `save`."""
         check_name(name)
         if not self._team.leads:
             self._follow()
@@ -181,34 +186,36 @@ class Run:
         facts: Callable[[Any], Mapping[str, Any]] | Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Any:
-        """`method(model, pairs, **settings)`, unless its result is stored: computed once.
+        """Call `method(model, pairs, **settings)` and store its result, or read the stored result.
 
         Args:
-            name: of the result in this run.
+            name: the name of the result in this run.
             method: a function of this package, such as `mlp_probe`.
-            facts: JSON values to keep beside the result, or a function of the result.
-            settings: numbers, texts and components; they enter the identity.
+            model: the first argument of the method.
+            pairs: its second argument.
+            facts: JSON values to store with the result, or a function that makes them from it.
+            settings: numbers, texts and components. They are part of the identity.
 
         Returns:
-            The result, as the class that wrote it.
+            The result, as an object of its class.
         """
         question = {"method": f"{method.__module__}.{method.__qualname__}", "settings": settings}
         identity = self.identity(model, pairs, **question)
         arrays = self.stored(identity)
         result = method(model, pairs, **settings) if arrays is None else read_result(arrays)
-        noted = facts(result) if callable(facts) else facts or {}
+        values = facts(result) if callable(facts) else facts or {}
         if arrays is None:
-            self.save(name, result, pairs=pairs, identity=identity, **noted)
+            self.save(name, result, pairs=pairs, identity=identity, **values)
         else:
-            self.refer(name, identity, pairs=pairs, **noted)
+            self.refer(name, identity, pairs=pairs, **values)
         return result
 
     def load(self, name: str) -> Any:
-        """One result, as the class that wrote it: ComponentEffects, KnockoutCurves, Answers, ...
+        """One result, as an object of its class: ComponentEffects, KnockoutCurves, Answers, ...
 
         Raises:
-            RunError: there is no such result, its file was changed, or it is of a kind that no
-                class of this package writes (`load_arrays` reads it).
+            RunError: there is no such result; its file was changed; or no class of this package
+                has its kind (`load_arrays` can read it).
         """
         return read_result(self.load_arrays(name))
 
@@ -221,19 +228,24 @@ class Run:
         return without_pairs(self.store.load(self._entry(name)["identity"]))
 
     def computed(self, name: str) -> Bool[Tensor, "pair"] | None:
-        """Which pairs of a result have an answer that is neither operand; None if not known."""
+        """Which pairs of a result have an answer that is neither operand; None if unknown."""
         return self.store.load(self._entry(name)["identity"]).tensors.get(COMPUTED)
 
     def identity(self, model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
-        """What decides the numbers of a computation: equal ones give equal bits.
+        """Everything that decides the numbers of a computation. Equal identities give equal bits.
 
-        The model's weights, buffers, configuration, active hooks, dtype, device and kernels, the
-        pairs' tokens and labels, threads, versions, and the question: JSON values that a method
-        adds; without pairs they say what the data are. Reads each weight once.
+        It contains the model's weights, buffers, configuration, active hooks, dtype, device and
+        kernels, the tokens and labels of the pairs, the threads and the versions. Each weight is
+        read once.
+
+        Args:
+            model: the model that computes.
+            pairs: the data; None if `question` says what the data are.
+            question: the method and its settings, as JSON values.
 
         Raises:
             RunError: the run was opened with another model, or with another configuration of it;
-                a hook is in place that cannot be known again.
+                or an active hook cannot be recognised again.
         """
         identity = identity_of(model, pairs, **question)
         opened_with = (self._provenance or self.record["provenance"]).get("model") or {}
@@ -242,26 +254,28 @@ class Run:
             return identity
         for part in _MODEL_PARTS:
             digest = f"{part}_sha256"
-            expected, found = opened_with.get(digest), identity["model"][digest]
-            if expected not in (None, found):
+            expected, current = opened_with.get(digest), identity["model"][digest]
+            if expected not in (None, current):
                 raise RunError(
                     f"expected the model that {self.path} was opened with "
                     f"({opened_with.get('name')}, {part} {expected[:12]}), found one with {part} "
-                    f"{found[:12]}; open a run with model= for each model, after every change of it"
+                    f"{current[:12]}; open a run with model= for each model, after every change "
+                    "of it"
                 )
         return identity
 
     def admit(self, model: Any) -> None:
-        """Allow results of another model than the one that the run was opened with, such as a tuned
-        one."""
+        """Allow results of a second model, such as a tuned one, in this run."""
         described = describe_model(model)
         self._admitted.append([described[f"{part}_sha256"] for part in _MODEL_PARTS])
 
     def shards(self, name: str, identity: Mapping[str, Any], **part: Any) -> Shards:
-        """The finished shards of the result `name`, to load and to add to.
+        """The finished shards of a result, to read and to add to.
 
         Args:
-            part: which part of the result's computation, where it has several with shards.
+            name: the name of the result.
+            identity: its identity.
+            part: names one part of the computation, if several parts have shards.
 
         Raises:
             RunError: the run is not open.
@@ -275,7 +289,7 @@ class Run:
         if self._team.leads and self.record["unfinished"].get(name) != key:
             self.write_record(unfinished={**self.record["unfinished"], name: key})
         stored = self.store.entry(key)
-        if stored and key not in self._saved:  # not the shards of what is to be replaced
+        if stored and key not in self._saved:  # the shards of the replaced result are not used
             part = {**part, "replaces": stored["saved"]}
         return self.store.shards(identity, part)
 
@@ -318,7 +332,7 @@ class Run:
             error.add_note(self._kept(error))
 
     def _kept(self, error: BaseException) -> str:
-        """For the user whose computation was ended by `error`: what is saved, and how to go on."""
+        """The message after an interruption: what was saved, and how to continue."""
         parts = [f"{count} shards of {name}" for name, count in self.unfinished().items()]
         if not (self.names or parts):
             return f"kept in {self.path}: nothing yet."
@@ -350,7 +364,7 @@ class Run:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the folder; within `with run` it is held already."""
+        """Lock the folder, unless it is locked by an outer `with run`."""
         if self._lock.held:
             yield
             return
@@ -361,7 +375,7 @@ class Run:
             self._lock.release()
 
     def unfinished(self) -> dict[str, int]:
-        """How many shards are finished of each result that is not whole."""
+        """The number of finished shards of each unfinished result."""
         counts = {
             name: self.store.count_shards(key) for name, key in self.record["unfinished"].items()
         }
@@ -381,9 +395,9 @@ class Run:
         pairs: SavedPairs | None,
         facts: Mapping[str, Any],
     ) -> None:
-        """Note the stored result under a name; the folder is held."""
-        noted = plain({**(describe_pairs(pairs) if pairs is not None else {}), **facts})
-        reference = {"identity": entry["identity"], "kind": entry["kind"], "facts": noted}
+        """Write a stored result's name into the record. The folder must be locked."""
+        values = plain({**(describe_pairs(pairs) if pairs is not None else {}), **facts})
+        reference = {"identity": entry["identity"], "kind": entry["kind"], "facts": values}
         unfinished = {**self.record["unfinished"]}
         unfinished.pop(name, None)
         self.write_record(

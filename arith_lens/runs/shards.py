@@ -30,25 +30,27 @@ PART = "ARITH_LENS_PART"
 JOIN = timedelta(minutes=10)
 """How long the first process waits for the last one to start."""
 WORK = timedelta(days=30)
-"""How long a process that has done its share waits for the others. One that dies ends them all."""
+"""How long a process that has finished its share waits. If one process dies, all end."""
 
 
 class PartDone(RunError):
-    """This process has done its part; what others compute apart from it is still missing."""
+    """This process has finished its part. The parts of other processes are still missing."""
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that work on a run."""
+    """The processes that work on a run, and which of them this process is."""
 
     index: int = 0
+    """The number of this process, from 0."""
     count: int = 1
+    """The number of all processes."""
     apart: bool = False
-    """Whether each has a folder of its own, to be merged afterwards."""
+    """Whether each process writes to its own folder, to be merged afterwards."""
 
     @property
     def leads(self) -> bool:
-        """Whether this one writes the run's record and results."""
+        """Whether this process writes the run's record and results."""
         return self.apart or self.index == 0
 
     def share(self, parts: list[int]) -> list[int]:
@@ -56,11 +58,11 @@ class Processes:
         return parts[self.index :: self.count]
 
     def wait(self) -> None:
-        """Go on when every process has come here. Raises RunError where one has ended."""
+        """Wait until every process has called this. Raises RunError if one has ended."""
         self.agree(None)
 
     def agree(self, value: Any) -> Any:
-        """The value of the first process, for all of them; waits for each. Errors as `wait`."""
+        """Return the value of the first process in every process. Waits, and raises, as `wait`."""
         if self.count == 1 or self.apart:
             return value
         import torch.distributed
@@ -81,10 +83,10 @@ class Processes:
 
 
 def processes() -> Processes:
-    """What the launcher, or `ARITH_LENS_PART`, says.
+    """The processes that the launcher or `ARITH_LENS_PART` names.
 
     Raises:
-        RunError: a part that cannot be; or not all processes start.
+        RunError: the part is not valid, or not all processes start.
     """
     if PART in os.environ:
         return _apart(os.environ[PART])
@@ -98,7 +100,10 @@ def processes() -> Processes:
 def claim_rank_zero() -> bool:
     """Leave all work to the first of the processes that were started together.
 
-    Whether this is that one; to it, it is then as if it had been started alone.
+    The variables of the launcher are removed, so that the first process works as if it were alone.
+
+    Returns:
+        Whether this is the first process.
     """
     first = os.environ.get("RANK", "0") == "0"
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
@@ -115,7 +120,7 @@ def _apart(text: str) -> Processes:
 
 @cache
 def _waiting_room() -> Any:
-    """The group in which processes wait for one another, on the CPU whatever they compute on."""
+    """The process group for waiting. It is on the CPU, on whatever device processes compute."""
     import torch.distributed
     from accelerate import PartialState
 
@@ -134,10 +139,11 @@ _QUESTION = "part.json"
 
 
 class Shards:
-    """The finished shards of one computation, by number. What another one left is not seen.
+    """The finished shards of one computation, by number. Shards of others are not used.
 
-    A shard's file holds its own digest and that of the question, so that none is trusted that was
-    damaged or holds other numbers. They are removed once the whole result is saved.
+    The file of a shard contains its own digest and the digest of the question. So a shard that is
+    damaged or belongs to another computation is recognised. Shards are removed when the result is
+    saved.
     """
 
     def __init__(
@@ -145,9 +151,9 @@ class Shards:
     ) -> None:
         """
         Args:
-            folder: of the shards of one result.
-            question: what decides the numbers of these.
-            prepare: called before the first one is written.
+            folder: the folder of all shards of one result.
+            question: what decides the numbers of these shards.
+            prepare: a function that is called before the first shard is written.
         """
         self._question = question
         self._digest = identity_digest(question)
@@ -155,9 +161,10 @@ class Shards:
         self.folder = folder / self._digest[:12]
 
     def load(self, index: int) -> Arrays | None:
-        """Shard `index`, its notes as the header; None where none can be trusted.
+        """Read a shard; its notes are the header.
 
-        Warns of one that is damaged: it is computed again.
+        Returns:
+            None if the shard is missing, or damaged (with a warning): it is then computed again.
         """
         path = self._path(index)
         try:
@@ -171,10 +178,15 @@ class Shards:
     def save(
         self, index: int, tensors: Mapping[str, Tensor], notes: Mapping[str, Any] | None = None
     ) -> None:
-        """Keep a finished shard, with JSON values worth knowing of it.
+        """Write a finished shard.
+
+        Args:
+            index: the number of the shard.
+            tensors: its arrays, by name.
+            notes: JSON values to store with it.
 
         Raises:
-            RunError: the disk refuses. The shards saved before stay.
+            RunError: the file cannot be written. Earlier shards stay.
         """
         if not (file := self.folder / _QUESTION).exists():
             if self._prepare is not None:
@@ -189,7 +201,7 @@ class Shards:
 
 
 def copy_shards(source: Path, target: Path) -> None:
-    """Take the shards of one computation over. Raises RunError for one that is damaged."""
+    """Copy the shards of one computation. Raises RunError if one is damaged."""
     make_folder(target)
     question = source / _QUESTION
     try:
@@ -207,7 +219,11 @@ def copy_shards(source: Path, target: Path) -> None:
 
 
 def check_shard(data: bytes, identity: str, index: int) -> Arrays:
-    """The shard in a file's contents. Raises RunError unless it is this one, undamaged."""
+    """Read a shard from a file's contents.
+
+    Raises:
+        RunError: it is damaged, or a shard of another number or computation.
+    """
     arrays = check_digest(data)
     notes = dict(arrays.header)
     if notes.pop("shard", None) != [identity, index]:
@@ -225,18 +241,22 @@ def every_shard(
     unit: str = "shard",
     sizes: Sequence[int] | None = None,
 ) -> list[Arrays]:
-    """Shards 0 to `count` in order: those that are kept are read, the others computed and kept.
+    """All shards in order. Stored shards are read, the others are computed and stored.
 
-    Where several processes work on one run, each computes its share and reads the others'.
+    If several processes work on one run, each computes its share and reads the shards of the
+    others.
 
     Args:
-        compute: a shard's tensors, with notes as their header.
-        finished: where they are kept; None: nothing is kept, and each process computes everything.
-        title: of the progress bar.
-        unit, sizes: what the bar counts, and how many of it each shard has; None: shards.
+        compute: returns the tensors of a shard, with notes as their header, from its number.
+        count: the number of shards.
+        finished: the stored shards; None: nothing is stored, and each process computes all.
+        title: the title of the progress bar.
+        progress: whether to show the bar.
+        unit: what the bar counts.
+        sizes: how many units each shard has; None: one.
 
     Raises:
-        PartDone: this process works apart, and shards that it did not compute are missing.
+        PartDone: this process works apart, and shards of other parts are missing.
         RunError: shards that another process should have written are missing.
     """
     from tqdm.auto import tqdm
@@ -258,7 +278,7 @@ def every_shard(
     team.wait()
     if finished and team.count > 1:
         done |= _of_others(finished, [index for index in range(count) if index not in done], team)
-        team.wait()  # until all have read them, before any are removed
+        team.wait()  # shards are removed only after all processes have read them
     return [done[index] for index in range(count)]
 
 
@@ -284,5 +304,5 @@ def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int,
 
 
 def identity_digest(identity: Mapping[str, Any]) -> str:
-    """SHA-256 of an identity, whatever the order of its keys."""
+    """The SHA-256 of an identity. The order of its keys does not matter."""
     return digest(json.dumps(plain(identity), sort_keys=True).encode())

@@ -1,4 +1,4 @@
-"""Where a method's result goes: the same few steps for every method that computes for long.
+"""Storage for the result of a method, in the same steps for every method that takes long.
 
     slot = ResultSlot.of(run, name, model, pairs, method="mine", metric=metric)
     if (arrays := slot.stored(progress=progress)) is not None:
@@ -6,7 +6,7 @@
     shards = slot.shards(one_shard, n_shards, title="my method", progress=progress)
     return slot.save(Mine(...))
 
-Without a run the same steps compute, and nothing is kept.
+Without a run the same code computes, and nothing is stored.
 """
 
 import sys
@@ -24,15 +24,20 @@ Result = TypeVar("Result", bound=Storable)
 
 @dataclass(frozen=True)
 class ResultSlot:
-    """One result: stored once by its identity, computed in shards that survive a kill and that
-    several processes share."""
+    """One result, which is stored once by its identity.
+
+    It is computed in shards. Several processes can share them, and a killed computation continues
+    with those that are missing.
+    """
 
     run: Run | None
-    """None: nothing is kept."""
+    """The run that stores the result; None: nothing is stored."""
     name: str
-    """Of the result in the run."""
+    """The name of the result in the run."""
     identity: Mapping[str, Any]
+    """What decides the numbers."""
     pairs: SavedPairs | None
+    """The pairs that the result is about."""
 
     @classmethod
     def of(
@@ -41,17 +46,29 @@ class ResultSlot:
         """The slot of a computation.
 
         Args:
-            question: JSON values that decide the numbers beside model and pairs, among them the
-                method and, where it has shards, their size.
+            run: an open run, or None.
+            name: the name of the result in the run.
+            model: the model that computes.
+            pairs: the data; None if `question` says what the data are.
+            question: the other JSON values that decide the numbers: the method, its settings and,
+                if it has shards, their size.
 
         Raises:
-            RunError: as `Run.identity`.
+            RunError: see `Run.identity`.
         """
         identity = {} if run is None else run.identity(model, pairs, **question)
         return cls(run, name, identity, pairs)
 
     def stored(self, *, progress: bool, **facts: Any) -> Arrays | None:
-        """The result's arrays where any run has computed it; the run then refers to it."""
+        """The arrays of the result if any run has stored it; this run then refers to it.
+
+        Args:
+            progress: print a line if the result is stored.
+            facts: JSON values to store in this run.
+
+        Returns:
+            None if the result must be computed.
+        """
         if self.run is None or (arrays := self.run.stored(self.identity)) is None:
             return None
         self.run.refer(self.name, self.identity, pairs=self.pairs, **facts)
@@ -71,22 +88,23 @@ class ResultSlot:
         sizes: Sequence[int] | None = None,
         **part: Any,
     ) -> list[Arrays]:
-        """All shards in order; those that are finished are read, the others computed and kept.
+        """All shards in order. Finished shards are read, the others are computed and stored.
 
         Args:
-            compute: from a shard's number, its tensors, with notes as their header.
-            title, unit, sizes: of the progress bar, as in `every_shard`.
-            part: which part of the computation, where there are several with shards.
+            compute: returns the tensors of a shard, with notes as their header, from its number.
+            count: the number of shards.
+            title, progress, unit, sizes: the progress bar's, as in `every_shard`.
+            part: names one part of the computation, if several parts have shards.
 
         Raises:
-            RunError: the run is not open; else as `every_shard`.
+            RunError: the run is not open; see also `every_shard`.
         """
         finished = None if self.run is None else self.run.shards(self.name, self.identity, **part)
         bar: dict[str, Any] = {"title": title, "unit": unit, "sizes": sizes, "progress": progress}
         return every_shard(compute, count, finished=finished, **bar)
 
     def save(self, result: Result, **facts: Any) -> Result:
-        """Store the whole result; its shards are removed."""
+        """Store the complete result and remove its shards. Returns the result."""
         if self.run is not None:
             self.run.save(self.name, result, pairs=self.pairs, identity=self.identity, **facts)
         return result

@@ -1,9 +1,10 @@
-"""Results by identity: whoever computes one, it is stored once, and every run refers to it.
+"""Results by identity: each is stored once, and every run that needs it refers to it.
 
-A result's folder `store/<identity>/` holds `identity.json` (what decided its numbers), and once the
-result is whole `result.json` with a digest of each file: arrays (`result.safetensors`), table
-(`result.csv`), prompts (`result.pairs.jsonl`). A result that replaces another has files of its own
-until `result.json` names them. Finished shards of a result that is not whole are under `shards/`.
+The folder `store/<identity>/` of a result contains `identity.json`, which says what decided its
+numbers. A complete result also has `result.json` with a digest of each file: arrays
+(`result.safetensors`), table (`result.csv`) and prompts (`result.pairs.jsonl`). A result that
+replaces another is written to new files first, and then `result.json` names these. The finished
+shards of an unfinished result are in `shards/`.
 """
 
 import json
@@ -54,10 +55,10 @@ class Store:
         return self.folder / identity[:16]
 
     def entry(self, identity: str) -> dict[str, Any] | None:
-        """What is known of a whole result; None where there is none.
+        """The contents of `result.json`; None if there is no complete result.
 
         Raises:
-            RunError: its `result.json` is damaged, or is that of another identity.
+            RunError: `result.json` is damaged, or belongs to another identity.
         """
         file = self.place(identity) / ENTRY
         try:
@@ -76,10 +77,10 @@ class Store:
         return entry
 
     def load(self, identity: str) -> Arrays:
-        """A whole result's arrays, those of its pairs among them.
+        """The arrays of a complete result, with those of its pairs.
 
         Raises:
-            RunError: there is none, or its file is not the one that was written.
+            RunError: there is no such result, or its file was changed.
         """
         data = self._read(identity) or self._read(identity)  # a writer may have replaced it
         if data is None:
@@ -89,10 +90,13 @@ class Store:
     def save(
         self, identity: Mapping[str, Any], result: Storable, pairs: SavedPairs | None
     ) -> dict[str, Any]:
-        """Write a result, and remove its shards and the result that it replaces; the entry.
+        """Write a result. Its shards and the result that it replaces are removed.
+
+        Returns:
+            The contents of `result.json`.
 
         Raises:
-            RunError: the disk refuses; what was stored before stays.
+            RunError: a file cannot be written. What was stored before stays.
         """
         arrays = result.to_arrays()
         key = identity_digest(identity)
@@ -120,11 +124,11 @@ class Store:
         return Shards(folder, {"result": key, **part}, prepare=lambda: self._prepare(key, identity))
 
     def count_shards(self, identity: str) -> int:
-        """How many shards of a result are finished."""
+        """The number of finished shards of a result."""
         return len(list((self.place(identity) / SHARDS).glob("*/*.safetensors")))
 
     def question(self, identity: str) -> Mapping[str, Any]:
-        """What decided a result's numbers. Raises RunError where the file is damaged."""
+        """What decided a result's numbers. Raises RunError if the file is damaged."""
         file = self.place(identity) / IDENTITY
         try:
             return json.loads(file.read_bytes())
@@ -132,13 +136,16 @@ class Store:
             raise _damaged(file, str(error)) from error
 
     def copy(self, source: "Store", identity: str, *, arrays_only: bool = False) -> None:
-        """Take a whole result over from another store.
+        """Copy a complete result from another store.
 
         Args:
-            arrays_only: leave the table and the prompts behind, which are for people.
+            source: the other store.
+            identity: the digest of the result's identity.
+            arrays_only: do not copy the table and the prompts, which only people read.
 
         Raises:
-            RunError: it is damaged, or this store has another result of the same identity.
+            RunError: the result is missing or damaged, or this store has another result of the same
+                identity.
         """
         entry = source.entry(identity)
         if entry is None:
@@ -165,13 +172,13 @@ class Store:
             shutil.rmtree(folder / SHARDS, ignore_errors=True)
 
     def copy_shards(self, source: "Store", identity: str) -> None:
-        """Take the finished shards of a result over. Raises RunError for one that is damaged."""
+        """Copy the finished shards of a result. Raises RunError if one is damaged."""
         self._prepare(identity, source.question(identity))
         for folder in sorted((source.place(identity) / SHARDS).glob("*/")):
             copy_shards(folder, self.place(identity) / SHARDS / folder.name)
 
     def _read(self, identity: str) -> bytes | None:
-        """None where a writer has replaced the result meanwhile."""
+        """The result's file; None if another process replaced it during the reading."""
         entry = self.entry(identity)
         folder = self.place(identity)
         if entry is None:
@@ -193,7 +200,7 @@ class Store:
         )
 
     def _prepare(self, key: str, identity: Mapping[str, Any] | None) -> Path:
-        """The folder of a result, with `identity.json` where the identity is given."""
+        """Make the folder of a result, with `identity.json` if the identity is given."""
         folder = self.place(key)
         make_folder(folder)
         if identity is not None and not (folder / IDENTITY).exists():
@@ -203,7 +210,7 @@ class Store:
 
     @contextmanager
     def _writing(self, key: str, identity: Mapping[str, Any] | None) -> Iterator[Path]:
-        """The folder of a result, for this process alone."""
+        """Lock the folder of a result for this process."""
         folder = self._prepare(key, identity)
         lock = FileLock(folder / LOCK, timeout=WRITING)
         try:
@@ -227,7 +234,7 @@ class Store:
 def _write_files(
     folder: Path, stem: str, arrays: Arrays, result: Storable, pairs: SavedPairs | None
 ) -> dict[str, str]:
-    """Write a result's files; the digest of each. Raises RunError, and then none is left."""
+    """Write a result's files and return their digests. After a RunError, none is left."""
     tensors = dict(arrays.tensors)
     if pairs is not None and pairs.computed is not None:
         tensors[COMPUTED] = pairs.computed
@@ -251,7 +258,7 @@ def _write_files(
 
 
 def _stem(generation: int) -> str:
-    """How the names of a result's files begin."""
+    """The beginning of the names of a result's files."""
     return "result" if generation == 1 else f"result.{generation}"
 
 
@@ -259,14 +266,14 @@ _FILES = re.compile(r"result(\.\d+)?\.(safetensors|csv|pairs\.jsonl)")
 
 
 def _remove_other_files(folder: Path, entry: Mapping[str, Any]) -> None:
-    """Those of results that were replaced, or never completed."""
+    """Remove the files of results that were replaced or never completed."""
     for path in folder.glob("result*"):
         if _FILES.fullmatch(path.name) and path.name not in entry["sha256"]:
             remove(path)
 
 
 def without_pairs(arrays: Arrays) -> Arrays:
-    """A result's own arrays, without those of its pairs."""
+    """The arrays of a result without those of its pairs."""
     tensors = {key: value for key, value in arrays.tensors.items() if key != COMPUTED}
     return Arrays(tensors, arrays.header)
 

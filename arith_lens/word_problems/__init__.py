@@ -1,7 +1,8 @@
-"""Real word problems as prompt pairs: the words that ask for a number replaced (Appendix E).
+"""Real word problems as prompt pairs, with the words replaced that ask for a number (Appendix E).
 
-`phrases` lists those words and what may stand for them. `convert` chooses what keeps the number of
-tokens, makes the pairs and counts; `gsm8k_pairs` takes GSM8K's questions and solutions.
+`phrases` lists these words and their replacements. `convert` chooses replacements that keep the
+number of tokens, makes the pairs and counts them. `gsm8k_pairs` uses GSM8K's questions and
+solutions.
 """
 
 from arith_lens.benchmarks import read_gsm8k as read_gsm8k

@@ -1,7 +1,7 @@
 """Word problems to aligned prompt pairs: GSM8K's questions, or any texts with their edits.
 
-Each edit gets a candidate that keeps the number of tokens, found by asking the tokenizer. What
-could not be converted is counted.
+Each edit gets a candidate that keeps the number of tokens under the tokenizer. Questions that could
+not be converted are counted.
 """
 
 import random
@@ -22,12 +22,12 @@ from arith_lens.pairs.tokens import Prompt, Span, encode, pieces, tokenizer_name
 from arith_lens.templates import NULL_SYMBOLS
 from arith_lens.word_problems.phrases import Edit, question_edits
 
-TRIES = 8  # texts made of one question before it is given up
+TRIES = 8  # the largest number of texts that are tried for one question
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A text and what became of it, token by token: the same number, the same outside the edits."""
+    """A rewritten text. It has the same number of tokens, and the same tokens outside the edits."""
 
     text: str
     prompt: Prompt
@@ -36,15 +36,19 @@ class Rewritten:
 def rewrite(
     tokenizer: Any, texts: Sequence[str], edits: Sequence[Sequence[Edit]], *, seed: int = 0
 ) -> list[Rewritten | None]:
-    """Each text with its edits made; None where an edit that is needed has no aligned candidate.
+    """Make the edits of each text.
 
-    A candidate is as many pieces as what it replaces, between the same neighbours. That is a
-    guess, made once a phrase; the whole text is then tokenized, and counts only if it has the
-    reference's length and its tokens outside the edits. The draw depends on `seed` and the text.
+    A candidate must have as many tokens as the words that it replaces, between the same neighbours.
+    This is estimated once per phrase. The whole text is then tokenized, and is used only if it has
+    the reference's length and the same tokens outside the edits. The draw depends on `seed` and the
+    text.
+
+    Returns:
+        None for a text with a needed edit that has no aligned candidate.
     """
     pieces = _Pieces(tokenizer)
-    contexts = [[_place(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
-    pieces.ask(context for of in contexts for context in of)
+    contexts = [[_context(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
+    pieces.count(context for of in contexts for context in of)
     choices = [
         [(edit, pieces.alike(context)) for edit, context in zip(of, at, strict=True)]
         for of, at in zip(edits, contexts, strict=True)
@@ -67,36 +71,36 @@ def rewrite(
 
 
 class _Pieces:
-    """How many pieces phrases are between their neighbours; each is asked for once."""
+    """The numbers of tokens of phrases between their neighbours. Each is tokenized once."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._known: dict[_Place, list[str]] = {}
+        self._known: dict[_Context, list[str]] = {}
 
-    def ask(self, contexts: Iterable["_Place"]) -> None:
-        """Find the candidates of equal length for every place that is new."""
+    def count(self, contexts: Iterable["_Context"]) -> None:
+        """Find the candidates of equal length for all new contexts."""
         new = [context for context in dict.fromkeys(contexts) if context not in self._known]
         texts = [
-            [context.around(words) for words in (context.said, *context.candidates)]
+            [context.around(words) for words in (context.words, *context.candidates)]
             for context in new
         ]
-        prompts = iter(encode(self._tokenizer, [text for of_place in texts for text in of_place]))
+        prompts = iter(encode(self._tokenizer, [text for some in texts for text in some]))
         for context in new:
             length = len(next(prompts).ids)
             counts = [(words, len(next(prompts).ids)) for words in context.candidates]
-            self._known[context] = [s for s, n in counts if n == length and s != context.said]
+            self._known[context] = [s for s, n in counts if n == length and s != context.words]
 
-    def alike(self, context: "_Place") -> list[str]:
-        """The candidates that are as long as what they replace."""
+    def alike(self, context: "_Context") -> list[str]:
+        """The candidates that have as many tokens as the words that they replace."""
         return self._known[context]
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Words, what may stand for them, and the characters beside them."""
+class _Context:
+    """Words with their candidates and the characters before and after them."""
 
     before: str
-    said: str
+    words: str
     after: str
     candidates: tuple[str, ...]
 
@@ -104,9 +108,9 @@ class _Place:
         return f"a{self.before}{words}{self.after}a"
 
 
-def _place(text: str, edit: Edit) -> _Place:
+def _context(text: str, edit: Edit) -> _Context:
     before, after = text[edit.start - 1 : edit.start] or " ", text[edit.stop : edit.stop + 1]
-    return _Place(before, text[edit.start : edit.stop], after, edit.candidates)
+    return _Context(before, text[edit.start : edit.stop], after, edit.candidates)
 
 
 def _possible(choices: Sequence[tuple[Edit, Sequence[str]]]) -> bool:
@@ -123,7 +127,7 @@ def _made(text: str, choices: Sequence[tuple[Edit, Sequence[str]]], rng: random.
 
 
 def _same_outside(reference: Prompt, other: Prompt, chars: Sequence[Span]) -> bool:
-    """Whether two prompts have one length and differ only where these characters are."""
+    """Whether two prompts have the same length and differ only at these characters."""
     if len(reference.ids) != len(other.ids) or reference.ids == other.ids:
         return False
     free = {i for span in chars for i in _tokens(reference, span)}
@@ -132,7 +136,7 @@ def _same_outside(reference: Prompt, other: Prompt, chars: Sequence[Span]) -> bo
 
 
 def _tokens(prompt: Prompt, chars: Span) -> range:
-    """The tokens of some characters, with the blank piece that a word may start in (`▁ al l`)."""
+    """The tokens of some characters, with a blank token before the word (`▁ al l`)."""
     start, stop = prompt.token_span(chars)
     blank = start > 1 and prompt.offsets[start - 1] == (0, 0)
     return range(start - blank, stop)
@@ -151,16 +155,19 @@ class WordProblem:
     text: str
     answer: str
     edits: tuple[Edit, ...]
-    name: str = "word problem"  # what the pair is grouped by, as template
+    name: str = "word problem"
+    """The name by which pairs are grouped, as their template."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """How many questions became pairs, and why the others did not."""
+    """The number of questions that became pairs, and the reasons for the others."""
 
     n_questions: int
-    kept: tuple[int, ...]  # which questions, counted from 0, in the pairs' order
-    left_out: Mapping[str, int]  # reason: questions
+    kept: tuple[int, ...]
+    """The numbers of the converted questions, from 0, in the order of the pairs."""
+    left_out: Mapping[str, int]
+    """For each reason, the number of questions."""
 
     @property
     def n_converted(self) -> int:
@@ -168,7 +175,7 @@ class Conversion:
 
     @property
     def share(self) -> float:
-        """Of all questions, between 0 and 1."""
+        """The share of all questions, between 0 and 1."""
         return self.n_converted / self.n_questions if self.n_questions else float("nan")
 
     def __str__(self) -> str:
@@ -193,20 +200,24 @@ def word_problem_pairs(
     seed: int = 0,
     max_tokens: int | None = None,
 ) -> tuple[PromptPairs, Conversion]:
-    """Aligned pairs of word problems: the words that ask for a number replaced (Appendix E).
+    """Aligned pairs of word problems, with the words replaced that ask for a number (Appendix E).
 
-    C is the first token of the answer, found by tokenizing prompt + answer. Operands and operator
-    have no span. `computed` says that C's token stands nowhere in the prompt, so that no copying
+    C is the first token of the answer; it is found by tokenizing prompt + answer. Operands and
+    operator have no span. `computed` means that C's token is nowhere in the prompt, so no copying
     head can give it.
 
     Args:
         model: a model with a `.tokenizer`, or a tokenizer.
-        problems: what to convert; a text says why there is nothing to convert, and is counted.
-        seed: of the draw among the candidates.
-        max_tokens: of a prompt, BOS included; the model's context if not given.
+        problems: the problems to convert. A text instead of a problem is a reason why there is
+            none; it is counted.
+        seed: the seed of the draw among the candidates.
+        max_tokens: the largest length of a prompt, with BOS; None: the model's context.
+
+    Returns:
+        The pairs, and how many problems were converted.
 
     Raises:
-        ValueError: no problem is left; the message counts the reasons.
+        ValueError: no problem can be converted. The message counts the reasons.
     """
     tokenizer = tokenizer_of(model)
     most = max_tokens or getattr(getattr(model, "cfg", None), "n_ctx", None)
@@ -239,7 +250,7 @@ def _tokenized(
     left = dict(problems)
     texts = {i: problem.text + problem.answer for i, problem in left.items()}
     answered = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
-    for trim in (False, True):  # a trailing space that belongs to the number is cut
+    for trim in (False, True):  # a final space that belongs to the number is removed
         texts = {i: p.text.rstrip(" ") if trim else p.text for i, p in left.items()}
         prompts = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
         tokens = {
@@ -261,9 +272,10 @@ def _tokenized(
 
 
 def _first_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) -> int | None:
-    """The token after END, where prompt + answer goes on from the prompt with the answer's start.
+    """The token after END, if it is the beginning of the answer.
 
-    None where the answer changes how the prompt is split, or where a blank piece comes first.
+    Returns:
+        None if the answer changes how the prompt is split, or if a blank token comes first.
     """
     n = len(prompt.ids)
     if answered.ids[:n] != prompt.ids or len(answered.ids) == n:
@@ -286,15 +298,15 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[_Pair]) -> PromptPairs:
         spans=role_spans(tokenizer, [(pair.prompt, absent) for pair in pairs], tokens.shape[1]),
         template=tuple(pair.problem.name for pair in pairs),
         computed=torch.tensor([pair.answer not in pair.prompt.ids for pair in pairs]),
-        reference_text=tuple(_shown(pair) for pair in pairs),
+        reference_text=tuple(_matching_text(pair) for pair in pairs),
         counterfactual_text=tuple(pair.counterfactual.text for pair in pairs),
         answer_text=tuple(tokenizer.decode([answer]).strip() for answer in answers),
         pieces=pieces(tokenizer, [*rows, *others, answers]),
     )
 
 
-def _shown(pair: _Pair) -> str:
-    """The reference, ending as the counterfactual does: with its trailing space or without."""
+def _matching_text(pair: _Pair) -> str:
+    """The reference, with a final space only if the counterfactual has one."""
     text = pair.problem.text
     return text if pair.counterfactual.text.endswith(" ") else text.rstrip(" ")
 
@@ -316,7 +328,7 @@ def gsm8k_pairs(
     seed: int = 0,
     max_tokens: int | None = None,
 ) -> tuple[PromptPairs, Conversion]:
-    """Prompt pairs of GSM8K's questions, and how many became pairs (paper, Appendix E).
+    """Prompt pairs of GSM8K's questions (paper, Appendix E).
 
     Pairs are not filtered: `keep_correct(model, pairs)` keeps those that the model answers right.
 
@@ -324,17 +336,22 @@ def gsm8k_pairs(
         model: a model with a `.tokenizer`, or a tokenizer.
         questions: a JSONL file, a folder of `<split>.jsonl`, a Hugging Face dataset id, or records
             with the keys `question` and `answer`.
-        mode: "question": question + " The answer is ", and C the first token of the gold answer,
-            the number after "####". "equation": question and solution up to the `=` of its last
-            `<<...=...>>`, and C the first token of the result; there the operators of the last
-            line are replaced too, since they alone would give C.
-        split: of a folder or a dataset id.
-        seed: of the draw among the replacements.
-        max_tokens: longer prompts are left out; the model's context if not given.
+        mode: "question": the prompt is the question + " The answer is ", and C is the first token
+            of the gold answer, the number after "####". "equation": the prompt is the question and
+            the solution up to the `=` of its last `<<...=...>>`, and C is the first token of the
+            result. The operators of the last line are then replaced too, because they alone would
+            give C.
+        split: the split of a folder or a dataset id.
+        seed: the seed of the draw among the replacements.
+        max_tokens: longer prompts are left out; None: the model's context.
+
+    Returns:
+        The pairs, and how many questions were converted.
 
     Raises:
-        ValueError: an unknown mode, records of another schema, or no question that converts.
-        FileNotFoundError: neither a file, a folder nor a dataset id that can be loaded.
+        ValueError: the mode is unknown, records have another schema, or no question can be
+            converted.
+        FileNotFoundError: there is no such file, folder or dataset id.
     """
     if mode not in MODES:
         raise ValueError(f"mode={mode!r}: expected one of {', '.join(map(repr, MODES))}")
@@ -356,7 +373,7 @@ def _question(record: Mapping[str, str]) -> WordProblem | str:
 
 
 def _equation(record: Mapping[str, str]) -> WordProblem | str:
-    """The solution stops in its last annotation; its last line's operators are edits too."""
+    """The problem of the mode "equation". The operators of the last line are edits too."""
     match = _LAST.search(record["answer"])
     if match is None:
         return NO_EQUATION

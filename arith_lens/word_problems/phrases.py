@@ -1,9 +1,9 @@
-"""The phrases that ask for a number, and those that may stand for them without asking for one.
+"""Phrases that ask for a number, and replacements that do not.
 
-After the paper's example (Appendix E), "Calculate the number of gigabytes still available" ->
-"Describe the location of gigabytes still available": little is changed, the sentence stays a
-sentence, and nothing is left to calculate. The tokenizer decides which candidate is taken. So every
-phrase has many, of many lengths, in lists of one grammatical kind.
+The paper's example is "Calculate the number of gigabytes still available" -> "Describe the location
+of gigabytes still available" (Appendix E). Little is changed, the sentence stays a sentence, and
+nothing is left to calculate. The tokenizer decides which candidate fits. So every phrase has many
+candidates of different lengths, in lists of one grammatical kind.
 """
 
 import re
@@ -75,7 +75,7 @@ CALCULATED = (
     *("gain", "thickness", "mass", "elevation", "circumference", "earning", "saving", "radius"),
     *("diameter", "money", "year", "day", "hour", "month"),
 )
-"""Nouns of what is calculated."""
+"""Nouns for what is calculated."""
 
 
 Words = tuple[str, ...]
@@ -83,18 +83,18 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Edit:
-    """Characters of a text, and what may stand in their place."""
+    """Characters of a text, and their possible replacements."""
 
     start: int
     stop: int
     candidates: Words
     needed: bool = True
-    """False where the text asks for no number even with this one left as it is."""
+    """Whether the text still asks for a number without this edit."""
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """A pattern, and the candidates of each of its groups, or of all of it where it has none."""
+    """A pattern, and the candidates of each of its groups, or of the whole pattern."""
 
     pattern: re.Pattern[str]
     candidates: tuple[Words, ...]
@@ -207,10 +207,10 @@ _STOP = re.compile(
 
 
 def question_edits(text: str) -> tuple[Edit, ...]:
-    """The phrases of a question that ask for a number, in order; none where there is none.
+    """The phrases of a question that ask for a number, in order. May be empty.
 
-    Words that remind of a calculation in the same sentences ("in total", "altogether") come with
-    them, marked as not needed.
+    Words in the same sentences that suggest a calculation ("in total", "altogether") are included
+    and marked as not needed.
     """
     edits: list[Edit] = []
     for rule in _ASKING:
@@ -227,7 +227,7 @@ def question_edits(text: str) -> tuple[Edit, ...]:
 
 
 def _found(rule: _Rule, text: str, within: tuple[int, int], taken: list[Edit]) -> list[Edit]:
-    """What a rule matches there, unless any of it is taken."""
+    """The edits of a rule in a part of the text, without those that overlap with earlier edits."""
     busy = [(edit.start, edit.stop) for edit in taken]
     edits: list[Edit] = []
     for match in rule.pattern.finditer(text, *within):
@@ -252,7 +252,7 @@ def _capitalised(candidates: Words) -> Words:
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:
-    """Where sentences lie; a full stop inside a number or before a small letter ends none."""
+    """The spans of sentences. A full stop in a number or before a small letter ends no sentence."""
     ends = [match.end() for match in _STOP.finditer(text)]
     bounds = [0, *ends] if ends and ends[-1] >= len(text.rstrip()) else [0, *ends, len(text)]
     return list(pairwise(bounds))
