@@ -7,7 +7,7 @@ another number.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -31,17 +31,20 @@ class Readout:
 
     def unpatched(self) -> "Readout":
         """Row 0 of a sweep's readout."""
-        return self._each(lambda values: values[0])
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Readout":
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Readout(**{k: None if v is None else change(v) for k, v in values.items()})
+        others = {name: values[0] for name, values in self._optional().items()}
+        return Readout(self.answer[0], **others)
 
     @staticmethod
     def stack(rows: Sequence["Readout"]) -> "Readout":
         """Readouts of one row each as one of all rows."""
-        values = {f.name: [getattr(row, f.name) for row in rows] for f in fields(Readout)}
-        return Readout(**{k: None if v[0] is None else torch.stack(v) for k, v in values.items()})
+        optional = [row._optional() for row in rows]
+        others = {name: torch.stack([row[name] for row in optional]) for name in optional[0]}
+        return Readout(torch.stack([row.answer for row in rows]), **others)
+
+    def _optional(self) -> dict[str, Tensor]:
+        """What was read beside the answer's logit."""
+        values = {name: getattr(self, name) for name in ("foil", "log_total", "others")}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def read_logits(

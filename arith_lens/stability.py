@@ -1,4 +1,4 @@
-"""How the set of strongest components becomes stable as reference prompts are added."""
+"""How the set of strongest components becomes stable as problems are added."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -28,16 +28,16 @@ def stability_of(
     n_draws: int = 200,
     seed: int = 0,
 ) -> "DataFrame":
-    """How much samples of n distinct references agree on the strongest components.
+    """How much samples of n problems agree on the strongest components.
 
-    References are drawn without replacement, each with all its pairs. Means give the templates of a
-    draw equal weight. Sets are compared by the Jaccard index, the share of their union that is in
+    Problems are drawn without replacement, each with all its pairs (reference prompts, if problems
+    are not known). Means give the templates of a draw equal weight. Sets are compared by the Jaccard index, the share of their union that is in
     both. Two empty sets agree.
 
     Args:
         effects: one effect per component and pair.
         k: the size of the top-k set, the k most negative means.
-        sizes: the numbers of references; None: ten numbers from 4 to all, in equal ratios.
+        sizes: the numbers of problems; None: ten numbers from 2 to all, in equal ratios.
         threshold: the threshold of the key set; None: the metric's own; without one, there is no
             key set.
         n_draws: the number of samples of each size.
@@ -45,12 +45,12 @@ def stability_of(
 
     Returns:
         One row per size, set (`top 5`, `key`) and comparison. Column `with`: samples are compared
-        with `all` references, which contain them, or with `another` sample of their size without
-        common references (at most half of all). The columns `mean`, `low` and `high` (10th and 90th
+        with `all` problems, which contain them, or with `another` sample of their size without
+        common problems (at most half of all). The columns `mean`, `low` and `high` (10th and 90th
         percentile) are over the draws.
 
     Raises:
-        StabilityError: `k`, a size or `n_draws` is not valid, or there are too few references.
+        StabilityError: `k`, a size or `n_draws` is not valid, or there are too few problems.
     """
     from pandas import DataFrame
 
@@ -86,11 +86,11 @@ def _checked(
             f"and n_draws={n_draws}"
         )
     if total < 2:
-        raise StabilityError(f"expected at least 2 distinct references, found {total}; sample more")
+        raise StabilityError(f"expected at least 2 problems, found {total}; sample more")
     if sizes is None:
-        return [int(size) for size in np.unique(np.geomspace(min(4, total), total, 10).round())]
+        return [int(size) for size in np.unique(np.geomspace(2, total, 10).round())]
     if not sizes or min(sizes) < 1 or max(sizes) > total:
-        raise StabilityError(f"expected sizes from 1 to {total} distinct references, found {sizes}")
+        raise StabilityError(f"expected sizes from 1 to {total} problems, found {sizes}")
     return list(sizes)
 
 

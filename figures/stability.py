@@ -1,7 +1,7 @@
-"""How many reference prompts until the strongest heads stay the same, by operation?
+"""How many problems until the strongest heads stay the same, by operation?
 
-Reads a run of `experiments/which_heads.py`. It draws samples of n distinct references without
-replacement, and compares their top heads and their key heads with those of all references and with
+Reads a run of `experiments/which_heads.py`. It draws samples of n problems without
+replacement, and compares their top heads and their key heads with those of all problems and with
 those of another sample of the same size.
 """
 
@@ -46,8 +46,8 @@ def exhibits(options: StabilityOptions) -> list[Chart]:
     return [
         Chart(
             name="stability",
-            title="How many prompts until the strongest heads stay the same?",
-            look="Where the curves reach the top: with so many prompts another sample finds the "
+            title="How many problems until the strongest heads stay the same?",
+            look="Where the curves reach the top: with so many problems another sample finds the "
             "same heads. Below that a list of key heads is partly chance.",
             notes=notes(run, tables),
             runs=(run,),
@@ -70,7 +70,7 @@ def draw(run: Run, tables: dict[str, DataFrame]) -> plotting.Figure:
     ]
     return plotting.curve_panels(
         parts,
-        x_title="distinct reference prompts",
+        x_title="problems, each in all its wordings",
         unit="%",
         notes=notes(run, tables),
         across=min(2, len(parts)),

@@ -68,7 +68,7 @@ def test_a_share_of_the_total_is_one_where_the_whole_prompt_is_replaced(name, re
     assert torch.equal(effect(name).isnan(), small)
     assert small.any() == (name == "share_of_total_probability"), "some are left out in one case"
     readouts = [read_logits(run, ANSWER, FOIL, CANDIDATES) for run in (COUNTERFACTUAL, REFERENCE)]
-    whole = METRICS[name].effect(*readouts, readouts[0])
+    whole = METRICS[name].effect(readouts[0], readouts[1], readouts[0])
     assert_close(whole[~small], torch.ones(int((~small).sum())))
     nothing = METRICS[name].effect(readouts[1], readouts[1], readouts[0])
     assert not nothing[~small].any()
