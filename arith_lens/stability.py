@@ -31,8 +31,8 @@ def stability_of(
     """How much samples of n problems agree on the strongest components.
 
     Problems are drawn without replacement, each with all its pairs (reference prompts, if problems
-    are not known). Means give the templates of a draw equal weight. Sets are compared by the Jaccard index, the share of their union that is in
-    both. Two empty sets agree.
+    are not known). Means give the templates of a draw equal weight. Sets are compared by the
+    Jaccard index, the share of their union that is in both. Two empty sets agree.
 
     Args:
         effects: one effect per component and pair.
