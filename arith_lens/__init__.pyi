@@ -32,8 +32,11 @@ from .hooks import patch_heads as patch_heads
 from .hooks import patch_mlps as patch_mlps
 from .hooks import scale_heads as scale_heads
 from .hooks import scale_mlps as scale_mlps
+from .knockout import CircuitCurve as CircuitCurve
 from .knockout import KnockoutCurve as KnockoutCurve
 from .knockout import Outcomes as Outcomes
+from .knockout import circuit_curve as circuit_curve
+from .knockout import keep_only as keep_only
 from .knockout import knock_out as knock_out
 from .knockout import knockout_curve as knockout_curve
 from .mediation import Mediation as Mediation

@@ -150,8 +150,15 @@ it. A share of the total is 0 for no change and 1 for as much as the whole count
 changes, NaN where that is less than `SMALL_TOTAL`."""
 
 
-def get_metric(name: str, foil: Int[Tensor, "pair"] | None = None) -> Metric:
-    """The metric called `name`. Raises ValueError for an unknown one, or a foil amiss."""
+def get_metric(
+    name: str, foil: Int[Tensor, "pair"] | None = None, candidates: Sequence[int] | None = None
+) -> Metric:
+    """The metric called `name`.
+
+    Raises:
+        ValueError: an unknown name; a foil that is missing, or a foil or candidates that the metric
+            does not read.
+    """
     if name not in METRICS:
         raise ValueError(f"expected a metric among {', '.join(METRICS)}, found {name!r}")
     if (METRICS[name].reads == "foil") != (foil is not None):
@@ -159,6 +166,11 @@ def get_metric(name: str, foil: Int[Tensor, "pair"] | None = None) -> Metric:
             f"expected a foil with logit_difference and with no other metric, found {name!r} "
             f"{'without one' if foil is None else 'with one'}; give foil=, one token a pair, or "
             "choose the metric that fits"
+        )
+    if candidates is not None and METRICS[name].reads != "candidates":
+        raise ValueError(
+            f"expected candidates with a metric that reads them, found the metric {name!r}; leave "
+            "candidates out, or choose digit_contrast"
         )
     return METRICS[name]
 

@@ -5,6 +5,13 @@ chosen heads and MLPs is replaced by its mean over counterfactual prompts, and t
 counted. Choices and limits are in `docs/knockout.md`.
 """
 
+from arith_lens.knockout.circuits import CircuitCurve as CircuitCurve
+from arith_lens.knockout.circuits import circuit_curve as circuit_curve
+from arith_lens.knockout.circuits import completed as completed
+from arith_lens.knockout.circuits import grow_greedily as grow_greedily
+from arith_lens.knockout.circuits import halves as halves
+from arith_lens.knockout.circuits import keep_only as keep_only
+from arith_lens.knockout.circuits import weight_norm_order as weight_norm_order
 from arith_lens.knockout.curves import KnockoutCurve as KnockoutCurve
 from arith_lens.knockout.curves import KnockoutCurves as KnockoutCurves
 from arith_lens.knockout.curves import range_line as range_line

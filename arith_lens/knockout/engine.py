@@ -197,14 +197,17 @@ class KnockoutEngine:
         *,
         slot: ResultSlot | None = None,
         progress: bool = True,
+        read: Callable[[Tensor, Tensor], Tensor] | None = None,
         **part: Any,
     ) -> Float[Tensor, "what variant pair"]:
-        """The `reading` of every variant and pair.
+        """What is read of every variant and pair.
 
         Args:
             variants: the sets of components that are knocked out.
             slot: stores finished shards; None: nothing is stored.
             progress: whether to show a progress bar.
+            read: from the logits [state pair d_vocab] and the numbers of the pairs, what is read
+                [what state pair]; None: `reading`.
             part: names the part of the slot's result that these variants are.
 
         Raises:
@@ -217,7 +220,7 @@ class KnockoutEngine:
         def one(index: int) -> Arrays:
             rows = shards[index]
             chunk = min(len(rows), fitting)
-            values, _ = in_chunks(self._compute(variants, rows), len(rows), chunk)
+            values, _ = in_chunks(self._compute(variants, rows, read), len(rows), chunk)
             if not bool(values.isfinite().all()):
                 self._refuse(rows[(~values.isfinite()).any(0).any(0)][:1])
             return Arrays({"values": values}, {})
@@ -243,7 +246,10 @@ class KnockoutEngine:
         )
 
     def _compute(
-        self, variants: Sequence[Variant], rows: Tensor
+        self,
+        variants: Sequence[Variant],
+        rows: Tensor,
+        read: Callable[[Tensor, Tensor], Tensor] | None,
     ) -> Callable[[slice], Float[Tensor, "what variant row"]]:
         device = torch.device(self.model.cfg.device)
         budget = TOKENS_AT_ONCE.get(device.type, TOKENS_AT_ONCE["cuda"])
@@ -254,7 +260,8 @@ class KnockoutEngine:
             n_rows = shard.n_rows * len(rows) / len(shard.pairs)
             states_at_once = max(1, int(budget / n_rows))
             settings = (shard.values, shard.chosen, states_at_once, shard.walk)
-            return run_variants(self.model, shard.pairs, variants, *settings)
+            of_shard = None if read is None else partial(read, rows=rows[part])
+            return run_variants(self.model, shard.pairs, variants, *settings, of_shard)
 
         return compute
 

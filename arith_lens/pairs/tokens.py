@@ -131,6 +131,32 @@ def answer_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) 
     return after[0] if len(after) == 1 and said(tokenizer, after)[after[0]] == answer else None
 
 
+def candidate_tokens(
+    model: Any, answers: Sequence[int], chosen: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """The tokens that are compared with the answers: the chosen ones, else the ten digits.
+
+    Raises:
+        ValueError: a token that the model does not have, no token beside an answer, or answers that
+            are no digits.
+    """
+    if chosen is None:
+        return digit_tokens(model.tokenizer, answers)
+    tokens = tuple(dict.fromkeys(int(token) for token in chosen))
+    if not all(0 <= token < int(model.cfg.d_vocab) for token in tokens):
+        raise ValueError(
+            f"expected candidates from 0 to {int(model.cfg.d_vocab) - 1}, found {tokens}; give "
+            "token ids of this model"
+        )
+    alone = [answer for answer in answers if not {*tokens} - {answer}]
+    if alone:
+        raise ValueError(
+            f"expected a candidate beside each answer, found {tokens} and the answer {alone[0]}; "
+            "give two tokens or more"
+        )
+    return tokens
+
+
 def digit_tokens(tokenizer: Any, answers: Sequence[int]) -> tuple[int, ...]:
     """The tokens of the ten digits, written as the answers are: `5` or `Ġ5`.
 

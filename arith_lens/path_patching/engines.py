@@ -26,7 +26,7 @@ from arith_lens.memory import fitting_pairs, in_chunks
 from arith_lens.metrics import METRICS, Readout, get_metric
 from arith_lens.model import HookedLike, active_hooks
 from arith_lens.pairs import PromptPairs, check_pairs
-from arith_lens.pairs.tokens import digit_tokens
+from arith_lens.pairs.tokens import candidate_tokens
 from arith_lens.path_patching.certificate import (
     Certificate,
     certificate_of,
@@ -133,7 +133,7 @@ def ask(
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if paths not in get_args(Paths):
         raise ValueError(f"expected paths among {', '.join(get_args(Paths))}, found {paths!r}")
-    get_metric(metric, foil)
+    reads = get_metric(metric, foil, candidates).reads
     if not len(pairs):
         raise ValueError("expected at least one pair, found none; sample more, or filter less")
     if foil is not None and len(foil) != len(pairs):
@@ -145,37 +145,11 @@ def ask(
         metric=metric,
         n_layers=n_layers,
         n_heads=n_heads,
-        candidates=_candidates(model, pairs, metric, candidates),
+        candidates=candidate_tokens(model, pairs.answer.tolist(), candidates)
+        if reads == "candidates"
+        else None,
         own_tokens=own_tokens(model, pairs),
     )
-
-
-def _candidates(
-    model: HookedLike, pairs: PromptPairs, metric: str, chosen: Sequence[int] | None
-) -> tuple[int, ...] | None:
-    """The tokens that are set against the answers: those chosen, else the ten digits."""
-    if METRICS[metric].reads != "candidates":
-        if chosen is not None:
-            raise ValueError(
-                f"expected candidates with a metric that reads them, found the metric {metric!r}; "
-                "leave candidates out, or choose digit_contrast"
-            )
-        return None
-    if chosen is None:
-        return digit_tokens(model.tokenizer, pairs.answer.tolist())
-    tokens = tuple(dict.fromkeys(int(token) for token in chosen))
-    if not all(0 <= token < int(model.cfg.d_vocab) for token in tokens):
-        raise ValueError(
-            f"expected candidates from 0 to {int(model.cfg.d_vocab) - 1}, found {tokens}; give "
-            "token ids of this model"
-        )
-    alone = [answer for answer in pairs.answer.tolist() if not {*tokens} - {answer}]
-    if alone:
-        raise ValueError(
-            f"expected a candidate beside each answer, found {tokens} and the answer {alone[0]}; "
-            "give two tokens or more"
-        )
-    return tokens
 
 
 def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:

@@ -1,0 +1,455 @@
+"""Do chosen components suffice? Keep only them, and compare with knocking them out.
+
+A set of components is needed if the model fails without it (`knock_out`). It suffices if the model
+still answers when everything else is replaced (`keep_only`). `circuit_curve` asks either question
+for the first k components of an order, and sums the curve up as the MIB benchmark does: CPR and
+CMD (Mueller et al., 2025).
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from arith_lens.arrays import Arrays, joined
+from arith_lens.components import (
+    Component,
+    Components,
+    Head,
+    every_head,
+    every_mlp,
+    parse_component,
+)
+from arith_lens.effects import Effects
+from arith_lens.knockout.engine import checked_components, engine_of
+from arith_lens.knockout.knock_out import knock_out, knockout_slot
+from arith_lens.knockout.means import Means
+from arith_lens.knockout.outcomes import SETTING, Outcomes, listed, setting_of
+from arith_lens.metrics import METRICS, Readout, get_metric, read_logits
+from arith_lens.model import HookedLike
+from arith_lens.pairs import PromptPairs
+from arith_lens.pairs.tokens import candidate_tokens
+from arith_lens.runs import Run
+from arith_lens.statistics import HasUnits, resampled_means
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from arith_lens.plotting import Line
+
+Among = Literal["heads", "mlps", "all"]
+Kind = Literal["keep_only", "knock_out"]
+
+FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""The shares of all components at which the MIB benchmark reads a curve."""
+N_RESAMPLES = 1000
+
+
+def keep_only(
+    model: HookedLike,
+    pairs: PromptPairs,
+    components: Components,
+    *,
+    among: str = "heads",
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Outcomes:
+    """What the model answers when all components but the chosen ones are replaced.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        components: the heads and MLPs that stay as they are.
+        among: what is replaced if it is not chosen: all other `"heads"`, `"mlps"`, or both
+            (`"all"`).
+        ablation, positions, means, seed, progress: as in `knock_out`.
+
+    Returns:
+        The outcomes; their `components` are those that were replaced.
+
+    Raises:
+        ValueError: a chosen component is not one of `among`; else as `knock_out`.
+    """
+    others = _complement(model, components, among)
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
+    return knock_out(model, pairs, others, **settings, seed=seed, progress=progress)
+
+
+@dataclass(frozen=True)
+class CircuitCurve(HasUnits):
+    """A metric as more and more components of an order are kept, or knocked out."""
+
+    value: Float[Tensor, "size pair"]
+    """The metric, read at END."""
+    correct: Bool[Tensor, "size pair"]
+    """Whether the most likely token of the vocabulary is C."""
+    sizes: tuple[int, ...]
+    """How many components are kept (or out), from 0 to all."""
+    order: tuple[Component, ...]
+    """All components, the first one first."""
+    kind: str
+    """`keep_only` or `knock_out`."""
+    metric: str
+    ablation: str
+    positions: str
+    means: str
+    template: tuple[str, ...] | None = None
+    cluster: Int[Tensor, "pair"] | None = None
+    problem: tuple[str, ...] | None = None
+    n_forwards: float = field(default=float("nan"))
+    """The cost, in whole forwards of the pairs."""
+
+    def effects(self) -> Effects:
+        """Both measures as Effects, [measure size pair]."""
+        labels = {"measure": ("correct", self.metric), "size": tuple(map(str, self.sizes))}
+        values = torch.stack([self.correct.float(), self.value])
+        return Effects(values, ("measure", "size"), "circuit", **self.units, labels=labels)
+
+    def accuracy(self) -> Float[Tensor, "size"]:
+        """The share of pairs answered with C at each size. Templates have equal weight."""
+        return self.effects().mean()[0]
+
+    def faithfulness(self) -> Float[np.ndarray, " size"]:
+        """f at each size: 0 where all components are replaced, 1 where none is.
+
+        It is (m(size) - m(all replaced)) / (m(none replaced) - m(all replaced)) of mean metrics.
+        """
+        return self._faithfulness(self.effects().mean()[1].double().numpy())
+
+    @property
+    def cpr(self) -> float:
+        """The area under f over the share of components, by trapezoids.
+
+        With `keep_only` a better order has a larger area. An area above 1 only says that harmful
+        components were left out.
+        """
+        return self._area(self.faithfulness())
+
+    @property
+    def cmd(self) -> float:
+        """The area between f and 1 over the share of components, by trapezoids.
+
+        With `keep_only` a better order has a smaller area; with `knock_out`, a larger one.
+        """
+        return self._area(np.abs(1 - self.faithfulness()))
+
+    def intervals(self, *, seed: int = 0) -> dict[str, tuple[float, float]]:
+        """The 95% intervals of `cpr` and `cmd`; problems are drawn as in `Effects.ci`."""
+        areas = {"cpr": [], "cmd": []}
+        for values in self._draws(seed):
+            f = self._faithfulness(values)
+            areas["cpr"].append(self._area(f))
+            areas["cmd"].append(self._area(np.abs(1 - f)))
+        ends = {name: np.nanquantile(drawn, [0.025, 0.975]) for name, drawn in areas.items()}
+        return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row per size: share of the components, f and accuracy with 95% intervals."""
+        from pandas import DataFrame
+
+        drawn = np.stack([self._faithfulness(values) for values in self._draws(0)])
+        low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
+        effects = self.effects()
+        ends = effects.ci()[:, 0].numpy()
+        return DataFrame(
+            {
+                "size": list(self.sizes),
+                "share": self._shares(),
+                "faithfulness": self.faithfulness(),
+                "faithfulness_low": low,
+                "faithfulness_high": high,
+                "accuracy": effects.mean()[0].numpy(),
+                "accuracy_low": ends[0],
+                "accuracy_high": ends[1],
+            }
+        )
+
+    def line(self, name: str, colour: str) -> "Line":
+        """The accuracy in percent over the number of components, with its 95% interval, to draw.
+
+        Args:
+            name, colour: of the line (`#rrggbb`).
+        """
+        from arith_lens.plotting import Line
+
+        effects = self.effects()
+        low, high = 100 * effects.ci()[:, 0].numpy()
+        return Line(np.array(self.sizes), 100 * effects.mean()[0].numpy(), name, colour, low, high)
+
+    def to_arrays(self) -> Arrays:
+        """The arrays for a file; `from_arrays` reads them."""
+        names = ("metric", "n_forwards", *SETTING)
+        header = {"curve": self.kind, **{name: getattr(self, name) for name in names}}
+        header |= {"sizes": list(self.sizes), "order": [*map(str, self.order)]}
+        return joined("circuit_curve", {"measures": self.effects().to_arrays()}, {}, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "CircuitCurve":
+        """Read `to_arrays` back. Raises ValueError for another kind of result."""
+        arrays.require("circuit_curve")
+        measures, header = Effects.from_arrays(arrays.part("measures")), arrays.header
+        return cls(
+            value=measures.per_pair[1],
+            correct=measures.per_pair[0].bool(),
+            sizes=tuple(header["sizes"]),
+            order=tuple(map(parse_component, header["order"])),
+            kind=header["curve"],
+            metric=header["metric"],
+            n_forwards=header["n_forwards"],
+            **measures.units,
+            **setting_of(header),
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"CircuitCurve({self.kind}, {listed(self.order)}; {self.metric}: "
+            f"CPR {self.cpr:.2f}, CMD {self.cmd:.2f})"
+        )
+
+    def _draws(self, seed: int) -> Float[np.ndarray, "resample size"]:
+        """The mean metric at each size in resamples of the problems."""
+        sample = Effects(self.value, ("size",), self.metric, **self.units).sample()
+        return resampled_means(sample, slice(None), N_RESAMPLES, seed).numpy().T
+
+    def _faithfulness(self, values: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"]:
+        first, last = values[0], values[-1]
+        replaced, whole = (first, last) if self.kind == "keep_only" else (last, first)
+        return (values - replaced) / (whole - replaced)
+
+    def _shares(self) -> Float[np.ndarray, " size"]:
+        return np.array(self.sizes) / len(self.order)
+
+    def _area(self, values: Float[np.ndarray, " size"]) -> float:
+        return float(np.trapezoid(values, self._shares()))
+
+
+def circuit_curve(
+    model: HookedLike,
+    pairs: PromptPairs,
+    order: Components,
+    *,
+    kind: str = "keep_only",
+    among: str = "heads",
+    metric: str = "probability",
+    candidates: Sequence[int] | None = None,
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    fractions: Sequence[int | float] = FRACTIONS,
+    run: Run | None = None,
+    name: str = "circuit_curve",
+    progress: bool = True,
+) -> CircuitCurve:
+    """How a metric depends on how many components of an order are kept, or knocked out.
+
+    All sizes are computed together: what they share below the first layer in which they differ is
+    computed once. Choose the order on other problems than those of `pairs` (`halves`); else the
+    curve shows how well an order can be fitted.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        order: every component of `among`, the most important one first.
+        kind: `"keep_only"` replaces all but the first k, `"knock_out"` replaces the first k.
+        among: the components that the order is of: `"heads"`, `"mlps"` or `"all"`.
+        metric: one of `metrics.METRICS` that is no share and needs no foil.
+        candidates: as in `path_patch`, for metrics that read them.
+        ablation, positions, means, seed: as in `knock_out`.
+        fractions: the shares of all components at which the curve is read; 0 and 1 are added.
+        run: an open run, which keeps shards as they finish, and then the result as `name`.
+        name: the name of the result in the run.
+        progress: whether to show a progress bar.
+
+    Raises:
+        ValueError: the order is not of exactly the components of `among`; a fraction outside 0 to
+            1; a metric that is a share or needs a foil; else as `knock_out`.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"expected kind among {', '.join(get_args(Kind))}, found {kind!r}")
+    components = _among(model, among)
+    chosen = checked_components(model, order)
+    if {*chosen} != {*components}:
+        raise ValueError(
+            f"expected an order of all {len(components)} components ({among}), found "
+            f"{len(chosen)}: {listed(chosen)}; append the others, or change among="
+        )
+    sizes = _sizes(fractions, len(components))
+    tokens = _candidates(model, pairs, metric, candidates)
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
+    slot = knockout_slot(
+        run,
+        name,
+        model,
+        pairs,
+        means,
+        method="circuit_curve",
+        order=[*map(str, chosen)],
+        kind=kind,
+        sizes=sizes,
+        metric=metric,
+        candidates=tokens,
+        seed=seed,
+        **settings,
+    )
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return CircuitCurve.from_arrays(arrays)
+    engine = engine_of(model, pairs, components, means=means, seed=seed, **settings)
+    out = (lambda k: chosen[k:]) if kind == "keep_only" else (lambda k: chosen[:k])
+    variants = [frozenset(out(k)) for k in sizes]
+    read = partial(_read, metric=metric, answer=pairs.answer, candidates=tokens)
+    values = engine(variants, slot=slot, progress=progress, read=read)
+    curve = CircuitCurve(
+        value=values[1].float(),
+        correct=values[0].bool(),
+        sizes=sizes,
+        order=chosen,
+        kind=kind,
+        metric=metric,
+        means=engine.replacements.kind,
+        n_forwards=engine.forwards(variants),
+        **settings,
+        **pairs.units,
+    )
+    return slot.save(curve)
+
+
+def grow_greedily(
+    model: HookedLike,
+    pairs: PromptPairs,
+    candidates: Components,
+    *,
+    n: int,
+    among: str = "heads",
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> list[Component]:
+    """A circuit that grows: add, one at a time, the candidate that raises mean p(C) most.
+
+    All other components of `among` are replaced. It costs one `keep_only` per step and candidate.
+
+    Args:
+        model, pairs: as in `keep_only`.
+        candidates: the components to choose from.
+        n: how many are chosen.
+        among, ablation, positions, means, seed, progress: as in `keep_only`.
+
+    Raises:
+        ValueError: `n` is not between 1 and the number of candidates; else as `keep_only`.
+    """
+    choice = checked_components(model, candidates)
+    if not 1 <= n <= len(choice):
+        raise ValueError(f"expected n from 1 to the {len(choice)} candidates, found {n}")
+    _complement(model, choice, among)
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
+    components = frozenset(_among(model, among))
+    engine = engine_of(model, pairs, [*components], seed=seed, **settings)
+    order: list[Component] = []
+    for _ in range(n):
+        left = [candidate for candidate in choice if candidate not in order]
+        variants = [components - {*order, candidate} for candidate in left]
+        probability = engine(variants, progress=progress)[1].float()
+        means_of = Effects(probability, ("candidate",), "probability", **pairs.units).mean()
+        order.append(left[int(means_of.argmax())])
+    return order
+
+
+def completed(order: Components, others: Components) -> list[Component]:
+    """An order with the components of `others` that it lacks after it."""
+    return list(dict.fromkeys([*order, *others]))  # pyright: ignore[reportArgumentType]
+
+
+def halves(pairs: PromptPairs, seed: int = 0) -> tuple[PromptPairs, PromptPairs]:
+    """Two sets of pairs without a problem in common, each with half of the problems.
+
+    The order of components is chosen on one half, and its curve is drawn on the other.
+    """
+    problems = sorted({*(pairs.problem or ())})
+    random.Random(seed).shuffle(problems)
+    first = {*problems[: (len(problems) + 1) // 2]}
+    inside = torch.tensor([problem in first for problem in pairs.problem or ()])
+    return pairs[inside], pairs[~inside]
+
+
+@torch.no_grad()
+def weight_norm_order(model: HookedLike) -> list[Head]:
+    """All heads, the one with the largest |W_V| |W_O| first: an order that asks no data."""
+    from arith_lens.model import layers_with_weights
+
+    norms: dict[Head, float] = {}
+    for layer in layers_with_weights([*model.blocks]):
+        attention = model.blocks[layer].attn
+        w_o, w_v = attention.W_O.float(), attention.W_V.float()
+        for index in range(len(w_o)):
+            v = w_v[index * len(w_v) // len(w_o)]  # grouped queries share values
+            norms[Head(layer, index)] = float(v.norm() * w_o[index].norm())
+    return sorted(norms, key=lambda head: -norms[head])
+
+
+def _among(model: HookedLike, among: str) -> list[Component]:
+    if among not in get_args(Among):
+        raise ValueError(f"expected among one of {', '.join(get_args(Among))}, found {among!r}")
+    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+    heads = every_head(n_layers, n_heads) if among != "mlps" else []
+    return [*heads, *(every_mlp(n_layers) if among != "heads" else [])]
+
+
+def _complement(model: HookedLike, components: Components, among: str) -> list[Component]:
+    """The components of `among` that are not chosen."""
+    everything, kept = _among(model, among), {*checked_components(model, components)}
+    strange = kept - {*everything}
+    if strange:
+        raise ValueError(
+            f"expected components to keep among the {among}, found {', '.join(map(str, strange))}; "
+            "choose among='all' to keep heads and MLPs"
+        )
+    return [component for component in everything if component not in kept]
+
+
+def _sizes(fractions: Sequence[int | float], total: int) -> tuple[int, ...]:
+    if not all(0 <= fraction <= 1 for fraction in fractions):
+        raise ValueError(f"expected fractions from 0 to 1, found {list(fractions)}")
+    return tuple(sorted({0, total, *(round(fraction * total) for fraction in fractions)}))
+
+
+def _candidates(
+    model: HookedLike, pairs: PromptPairs, metric: str, candidates: Sequence[int] | None
+) -> tuple[int, ...] | None:
+    description = get_metric(metric, None, candidates)
+    if description.share_of is not None:
+        names = [name for name, one in METRICS.items() if one.share_of is None]
+        raise ValueError(
+            f"expected a metric that is no share among {', '.join(names)}, found {metric!r}; "
+            "faithfulness is a share already"
+        )
+    if description.reads != "candidates":
+        return None
+    return candidate_tokens(model, pairs.answer.tolist(), candidates)
+
+
+def _read(
+    logits: Float[Tensor, "state pair d_vocab"],
+    rows: Int[Tensor, "pair"],
+    *,
+    metric: str,
+    answer: Int[Tensor, "all_pairs"],
+    candidates: tuple[int, ...] | None,
+) -> Float[Tensor, "what=2 state pair"]:
+    """Whether the answer is right, and the metric, on the CPU."""
+    target = answer[rows].to(logits.device)
+    others = None if candidates is None else torch.tensor(candidates)
+    readout = Readout.stack([read_logits(state, target, None, others) for state in logits])
+    correct = logits.argmax(-1) == target
+    return torch.stack([correct.double(), METRICS[metric].value(readout).double()]).cpu()
