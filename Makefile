@@ -88,6 +88,7 @@ START_fig3 = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distribu
 
 $(eval $(call exhibit,fig2,which_heads,ASK,SHOW)) ## which heads write the answer? compute, then draw figures/<model>/fig2.html
 $(eval $(call exhibit,fig3,are_they_needed,KNOCK_EACH,SHOW)) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
+$(eval $(call exhibit,sufficiency,do_they_suffice,KNOCK_EACH,SHOW)) ## do they suffice? accuracy with only the first k heads, beside that without them
 $(eval $(call exhibit,fig4,what_comes_instead,KNOCK,SHOW_N)) ## what does the model say without them? next tokens before and after
 $(eval $(call exhibit,fig5,where_do_they_look,KNOCK_EACH,SHOW)) ## where do the key heads look? attention from END by role
 $(eval $(call exhibit,fig6,what_do_mlps_add,KNOCK_EACH,SHOW)) ## what do MLPs read and add? cosines with the numbers, one prompt in full

@@ -18,7 +18,7 @@ from arith_lens.arrays import Arrays, Storable
 from arith_lens.attention import Patterns
 from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
 from arith_lens.evaluation import EvaluationResult
-from arith_lens.knockout import GreedyMask, KnockoutCurve, KnockoutCurves, Outcomes
+from arith_lens.knockout import CircuitCurve, GreedyMask, KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.mediation import Mediation
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
@@ -249,6 +249,11 @@ CONTROLS = Stored("controls-{}", KnockoutCurves, Sample)
 """The control orders among them; by operation."""
 MASK = Stored("mask-{}", GreedyMask, Sample)
 """Iterative masking; by operation."""
+SEARCH_MAP = Stored("search-{}", ComponentEffects, Sample)
+"""The effects on the half of the problems on which orders are chosen; by operation."""
+CIRCUIT = Stored("circuit-{}-{}-{}-{}-{}", CircuitCurve, Sample)
+"""Accuracy with or without the first k components; by operation, heads or MLPs, positions,
+"keep_only" or "knock_out", and order."""
 NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
 """Next tokens; by kind of prompt, and by "before" or "after" the knockout."""
 LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)

@@ -18,6 +18,7 @@ from arith_lens.runs.files import plain
 from experiments import (
     are_they_needed,
     do_powers_use_them,
+    do_they_suffice,
     do_word_problems_use_them,
     like_a_computer,
     what_comes_instead,
@@ -36,6 +37,7 @@ STUDY: tuple[Experiment[Any], ...] = (
     which_heads.EXPERIMENT,
     which_paths.EXPERIMENT,
     are_they_needed.EXPERIMENT,
+    do_they_suffice.EXPERIMENT,
     what_comes_instead.EXPERIMENT,
     what_else_breaks.EXPERIMENT,
     do_powers_use_them.EXPERIMENT,

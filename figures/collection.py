@@ -30,6 +30,7 @@ from figures import (
     paths,
     probes,
     stability,
+    sufficiency,
     table1,
     table2,
     table3,
@@ -77,7 +78,7 @@ QUESTIONS = (
         "knocked out, the strongest first, each replaced by its mean over prompts without a "
         "calculation, and questions are asked: calculations, word problems, and tasks that are no "
         "mathematics. As many random heads, knocked out the same way, are the control.",
-        (fig3, fig4, transfer, table3, table4, benchmarks),
+        (fig3, sufficiency, fig4, transfer, table3, table4, benchmarks),
     ),
     Question(
         "look",

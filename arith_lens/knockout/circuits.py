@@ -22,6 +22,7 @@ from arith_lens.components import (
     Component,
     Components,
     Head,
+    as_components,
     every_head,
     every_mlp,
     parse_component,
@@ -368,7 +369,7 @@ def grow_greedily(
 
 def completed(order: Components, others: Components) -> list[Component]:
     """An order with the components of `others` that it lacks after it."""
-    return list(dict.fromkeys([*order, *others]))  # pyright: ignore[reportArgumentType]
+    return list(dict.fromkeys([*as_components(order), *as_components(others)]))
 
 
 def halves(pairs: PromptPairs, seed: int = 0) -> tuple[PromptPairs, PromptPairs]:
@@ -376,10 +377,10 @@ def halves(pairs: PromptPairs, seed: int = 0) -> tuple[PromptPairs, PromptPairs]
 
     The order of components is chosen on one half, and its curve is drawn on the other.
     """
-    problems = sorted({*(pairs.problem or ())})
+    problems = sorted({*pairs.problem})
     random.Random(seed).shuffle(problems)
     first = {*problems[: (len(problems) + 1) // 2]}
-    inside = torch.tensor([problem in first for problem in pairs.problem or ()])
+    inside = torch.tensor([problem in first for problem in pairs.problem])
     return pairs[inside], pairs[~inside]
 
 

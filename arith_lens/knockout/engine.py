@@ -260,7 +260,12 @@ class KnockoutEngine:
             n_rows = shard.n_rows * len(rows) / len(shard.pairs)
             states_at_once = max(1, int(budget / n_rows))
             settings = (shard.values, shard.chosen, states_at_once, shard.walk)
-            of_shard = None if read is None else partial(read, rows=rows[part])
+
+            def of_shard(logits: Float[Tensor, "state pair d_vocab"]) -> Tensor:
+                if read is None:
+                    return reading(logits, shard.pairs.answer)
+                return read(logits, rows[part])
+
             return run_variants(self.model, shard.pairs, variants, *settings, of_shard)
 
         return compute

@@ -202,11 +202,11 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
     }
 
 
-def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | None:
-    """The column `problem`, the reference prompt where it is empty; None where no row has it."""
+def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The column `problem`, the reference prompt where it is empty; () if no row has it."""
     labels = [row.get("problem") for row in rows]
     if all(label in (None, "") for label in labels):
-        return None
+        return ()
     return tuple(
         str(row["reference"] if label in (None, "") else label)
         for row, label in zip(rows, labels, strict=True)

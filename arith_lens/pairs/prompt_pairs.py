@@ -110,9 +110,9 @@ class PromptPairs(HasUnits):
     attention_mask: Bool[Tensor, "pair pos"]  # False: padding
     spans: Spans | None = None  # half-open columns; start == stop where a role is absent
     template: tuple[str, ...] | None = None  # "addition/2"
-    problem: tuple[str, ...] | None = None
-    """What each pair asks, in whatever wording: `3 + 5`, the unit of all statistics. If None, it is
-    made of the operands; else it is the reference prompt."""
+    problem: tuple[str, ...] = ()
+    """What each pair asks, in whatever wording: `3 + 5`, the unit of all statistics. If it is not
+    given, it is made of the operands, or else of the reference prompt."""
     operation: tuple[str, ...] | None = None
     operands: Int[Tensor, "pair a_b=2"] | None = None
     computed: Bool[Tensor, "pair"] | None = None  # C is neither A nor B: copying cannot give it
@@ -124,7 +124,7 @@ class PromptPairs(HasUnits):
     explicit_mask: bool = True  # False: from_tokens had no mask, and took all tokens as read
 
     def __post_init__(self) -> None:
-        if self.problem is None:
+        if not self.problem:
             object.__setattr__(self, "problem", _problems(self))
 
     @classmethod
@@ -258,7 +258,7 @@ class PromptPairs(HasUnits):
 
     def summary(self) -> str:
         """What a reader must know of these pairs, in a few lines."""
-        counts = f"{len({*(self.problem or ())})} problems, {self.n_distinct} distinct reference"
+        counts = f"{len({*self.problem})} problems, {self.n_distinct} distinct reference"
         lines = [f"{len(self)} pairs, {counts} prompts"]
         if len(self):
             shortest, longest = int(self.lengths.min()), int(self.lengths.max())

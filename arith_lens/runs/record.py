@@ -177,6 +177,7 @@ CLASSES = {
     "answers": ("answers", "Answers"),
     "attention_patterns": ("attention", "Patterns"),
     "before_after": ("effects", "BeforeAfter"),
+    "circuit_curve": ("knockout", "CircuitCurve"),
     "component_effects": ("effects", "ComponentEffects"),
     "effects": ("effects", "Effects"),
     "evaluation": ("evaluation", "EvaluationResult"),

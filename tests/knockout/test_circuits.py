@@ -45,7 +45,7 @@ def test_what_is_not_kept_is_replaced(
     heads, mlps = every_head(model.n_layers, model.n_heads), every_mlp(model.n_layers)
     everything: list[Any] = [*heads * (among != "mlps"), *mlps * (among != "heads")]
     kept = [one for one in KEPT if one in everything]
-    settings = {"ablation": ablation, "positions": positions}
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
     found = keep_only(model, pairs, kept, among=among, **settings)
     others = [one for one in everything if one not in kept]
     assert {*found.components} == {*others}
@@ -174,7 +174,7 @@ def test_the_order_by_weights_is_that_of_the_norms(model: Any) -> None:
         kv = head // (model.n_heads // groups)
         v = attention.v_proj.weight[kv * d_head : (kv + 1) * d_head]
         o = attention.o_proj.weight[:, head * d_head : (head + 1) * d_head]
-        norms.append(float(v.norm() * o.norm()))
+        norms.append((v.norm() * o.norm()).item())
     of_layer = [head.index for head in order if head.layer == 0]
     assert of_layer == sorted(range(model.n_heads), key=lambda head: -norms[head])
 

@@ -1,0 +1,149 @@
+"""Do the strongest heads suffice? Accuracy with only the first k heads, beside that without them.
+
+Reads a run of `experiments/do_they_suffice.py`. The orders were chosen on half of the problems; the
+curves are drawn on the other half.
+"""
+
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.knockout import CircuitCurve
+from arith_lens.runs import Run
+from experiments import results
+from experiments.do_they_suffice import KINDS, enough
+from figures.command import command
+from figures.common import Options, chosen_run
+from figures.exhibit import Chart, command_for
+
+TITLES = {"keep_only": "Only the first k kept", "knock_out": "The first k knocked out"}
+STYLES = {  # order: (name, colour, dash)
+    "weights": ("by weight norm", plotting.NOTE, "dot"),
+    "growing": ("growing", plotting.DARK, "dash"),
+    "iterative": ("iterative masking", plotting.RUST, "dot"),
+    "effect": ("by effect", plotting.RED, "solid"),
+}
+RANDOM = "random-"
+
+
+def exhibits(options: Options) -> list[Chart]:
+    """The curves of a run. Raises RunError if there is no run."""
+    run = chosen_run(options, "do_they_suffice")
+    numbers = table(run)
+    return [
+        Chart(
+            name="sufficiency",
+            title="Do the strongest heads suffice?",
+            look=_look(run),
+            notes=notes(run),
+            runs=(run,),
+            numbers=numbers,
+            figure=draw(run),
+        )
+    ]
+
+
+def table(run: Run) -> DataFrame:
+    """One row per curve and size: faithfulness and accuracy with intervals, CPR and CMD."""
+    parts = []
+    for operation in run.config["operations"]:
+        for among in ("heads", "mlps"):
+            for positions in ("all", "end"):
+                for kind in KINDS:
+                    keys = (operation, among, positions, kind)
+                    for label in results.CIRCUIT.labels(run, *keys, None):
+                        curve = results.CIRCUIT.load(run, *keys, label)
+                        names = ("operation", "among", "positions", "kind")
+                        columns: dict[str, object] = {
+                            **dict(zip(names, keys, strict=True)),
+                            "order": label,
+                            "cpr": curve.cpr,
+                            "cmd": curve.cmd,
+                        }
+                        parts.append(curve.to_dataframe().assign(**columns))
+    return concat(parts, ignore_index=True)
+
+
+def draw(run: Run) -> plotting.Figure:
+    """Kept above, knocked out below; one column per operation."""
+    operations = run.config["operations"]
+    return plotting.curve_panels(
+        [
+            plotting.CurvePanel(
+                title=plotting.plain(operation.capitalize()) if kind == KINDS[0] else "",
+                lines=_lines(run, operation, kind),
+                y_title=TITLES[kind] if operation == operations[0] else "",
+                y_range=(0, 104),
+            )
+            for kind in KINDS
+            for operation in operations
+        ],
+        x_title="k heads",
+        unit="%",
+        notes=notes(run),
+        across=len(operations),
+        panel=(250, 190),
+    )
+
+
+def _lines(run: Run, operation: str, kind: str) -> tuple[plotting.Line, ...]:
+    keys = (operation, "heads", "all", kind)
+    labels = results.CIRCUIT.labels(run, *keys, None)
+    controls = [_curve(run, *keys, label) for label in labels if label.startswith(RANDOM)]
+    lines = [_band(controls)] if controls else []
+    for label, (name, colour, dash) in STYLES.items():
+        if label in labels:
+            line = _curve(run, *keys, label).line(name, colour)
+            band = {"low": line.low, "high": line.high} if label == "effect" else {}
+            lines.append(plotting.Line(line.x, line.y, name, colour, dash=dash, **band))
+    return tuple(lines)
+
+
+def _curve(run: Run, *keys: str) -> CircuitCurve:
+    return results.CIRCUIT.load(run, *keys)
+
+
+def _band(curves: list[CircuitCurve]) -> plotting.Line:
+    """The mean of several curves; the band holds all of them."""
+    import numpy as np
+
+    percent = np.stack([100 * curve.accuracy().numpy() for curve in curves])
+    sizes = np.array(curves[0].sizes)
+    low, high = percent.min(0), percent.max(0)
+    return plotting.Line(sizes, percent.mean(0), "random", plotting.NOTE, low, high)
+
+
+def _look(run: Run) -> str:
+    """What the run's own numbers say."""
+    parts = []
+    for operation in run.config["operations"]:
+        kept = _curve(run, operation, "heads", "all", "keep_only", "effect")
+        row = min(range(len(kept.sizes)), key=lambda i: abs(kept.sizes[i] - 5))
+        parts.append(
+            f"{operation} {100 * float(kept.accuracy()[row]):.0f}% with {kept.sizes[row]} heads, "
+            f"90% from {enough(kept)} of {kept.sizes[-1]} on"
+        )
+    return (
+        "How many heads answer as the whole model does, with all other heads replaced by their "
+        f"mean. By effect: {'; '.join(parts)}."
+    )
+
+
+def notes(run: Run) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    config = run.config
+    return [
+        f"Model: {config['model']}. Orders are chosen on half of the problems, curves are drawn on "
+        f"the other half (seed {config['seed']}). A head that is out gives its "
+        f"{config['ablation']} over counterfactuals at every position but BOS; MLPs stay.",
+        "Red: heads in the order of their effect (band: 95% interval over problems). Dashed: each "
+        "next head is the one that raises p(C) most when added; dotted, dark: the one whose "
+        "knockout costs most.",
+        f"Grey: mean and range of {config['controls']} random orders; grey dots: by the norm of "
+        "the weights.",
+    ]
+
+
+main = command_for(exhibits)
+
+if __name__ == "__main__":
+    command(main, "sufficiency", __doc__)
