@@ -104,6 +104,7 @@ $(eval $(call exhibit,table4,do_word_problems_use_them,KNOCK_DATA,SHOW_N)) ## do
 $(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE,SHOW_N)) ## how many MLPs beside them? (half an hour; stopped, it goes on)
 $(eval $(call exhibit,paths,which_paths,ASK,SHOW)) ## the strongest heads' effects: direct, via MLPs, total
 $(eval $(call exhibit,carriers,which_mlps_carry_them,ASK,SHOW)) ## which MLPs carry the strongest heads' effects? compute, then draw
+$(eval $(call exhibit,counterfactuals,which_counterfactual,KNOCK_EACH,SHOW)) ## do the strongest heads depend on the counterfactual? three kinds side by side
 $(eval $(call exhibit,stability,which_heads,ASK,SHOW)) ## how many problems until the strongest heads stay the same?
 $(eval $(call exhibit,templates,which_heads,ASK,SHOW)) ## the strongest heads in each wording
 $(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA,SHOW_N)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets

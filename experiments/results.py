@@ -254,6 +254,8 @@ SEARCH_MAP = Stored("search-{}", ComponentEffects, Sample)
 CIRCUIT = Stored("circuit-{}-{}-{}-{}-{}", CircuitCurve, Sample)
 """Accuracy with or without the first k components; by operation, heads or MLPs, positions,
 "keep_only" or "knock_out", and order."""
+COUNTERFACTUAL_MAP = Stored("counterfactual-{}-{}", ComponentEffects, Sample)
+"""The effects of every head and MLP; by operation and kind of counterfactual."""
 NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
 """Next tokens; by kind of prompt, and by "before" or "after" the knockout."""
 LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)

@@ -26,6 +26,7 @@ from experiments import (
     what_else_breaks,
     what_the_calculation_does,
     where_do_they_look,
+    which_counterfactual,
     which_heads,
     which_mlps_carry_them,
     which_paths,
@@ -36,6 +37,7 @@ from experiments.settings import Experiment, PooledSample, loaded_model
 STUDY: tuple[Experiment[Any], ...] = (
     which_heads.EXPERIMENT,
     which_paths.EXPERIMENT,
+    which_counterfactual.EXPERIMENT,
     are_they_needed.EXPERIMENT,
     do_they_suffice.EXPERIMENT,
     what_comes_instead.EXPERIMENT,

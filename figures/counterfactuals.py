@@ -1,0 +1,167 @@
+"""The maps of three kinds of counterfactual side by side, with how far they agree.
+
+Reads a run of `experiments/which_counterfactual.py` and draws it without loading a model: one row
+per kind, one column per operation, on one colour scale. The table has the rank correlation of the
+heads' effects and the share of the ten strongest heads that two kinds have in common, with 95%
+intervals over problems.
+"""
+
+from collections.abc import Mapping
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+from pandas import DataFrame
+from scipy.stats import spearmanr
+
+from arith_lens import plotting
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.runs import Run
+from arith_lens.statistics import resampled_means
+from experiments import results
+from experiments.which_counterfactual import KINDS
+from figures import maps
+from figures.command import command
+from figures.common import Options, chosen_run
+from figures.exhibit import Chart, command_for
+
+TOP = 10
+N_RESAMPLES = 500
+LIMIT = 15.0
+HEADINGS = {
+    "word": "operator → a word without meaning",
+    "operator": "operator → another operator",
+    "operands": "operands → other operands",
+}
+
+
+def exhibits(options: Options) -> list[Chart]:
+    """The maps of a run. Raises RunError if there is no run."""
+    run = chosen_run(options, "which_counterfactual")
+    effects = loaded(run)
+    numbers = agreement_table(effects)
+    return [
+        Chart(
+            name="counterfactuals",
+            title="The same problems under three counterfactuals",
+            look=_look(numbers),
+            notes=notes(run),
+            runs=(run,),
+            numbers=numbers,
+            figure=draw(run, effects),
+            vector=draw(run, effects, vector=True),
+        )
+    ]
+
+
+def loaded(run: Run) -> dict[str, dict[str, ComponentEffects]]:
+    """The maps by operation and kind."""
+    return {
+        operation: {kind: results.COUNTERFACTUAL_MAP.load(run, operation, kind) for kind in KINDS}
+        for operation in run.config["operations"]
+    }
+
+
+def agreement_table(effects: Mapping[str, Mapping[str, ComponentEffects]]) -> DataFrame:
+    """One row per operation and two kinds: rank correlation and overlap, with intervals."""
+    rows = []
+    for operation, kinds in effects.items():
+        for a, b in combinations(kinds, 2):
+            of_a, of_b = kinds[a].heads, kinds[b].heads
+            correlation, overlap = _agreement(_means(of_a), _means(of_b))
+            drawn = [_drawn(of_a, seed=0), _drawn(of_b, seed=0)]
+            resampled = np.array([_agreement(*both) for both in zip(*drawn, strict=True)])
+            low, high = np.nanquantile(resampled, [0.025, 0.975], axis=0)
+            rows.append(
+                {
+                    "operation": operation,
+                    "a": a,
+                    "b": b,
+                    "rank_correlation": correlation,
+                    "rank_correlation_low": low[0],
+                    "rank_correlation_high": high[0],
+                    f"top_{TOP}_in_common": overlap,
+                    f"top_{TOP}_in_common_low": low[1],
+                    f"top_{TOP}_in_common_high": high[1],
+                }
+            )
+    return DataFrame(rows)
+
+
+def _means(heads: Effects) -> Float[np.ndarray, " head"]:
+    return heads.mean().flatten().double().numpy()
+
+
+def _drawn(heads: Effects, *, seed: int) -> Float[np.ndarray, "resample head"]:
+    return resampled_means(heads.sample(), slice(None), N_RESAMPLES, seed).numpy().T
+
+
+def _agreement(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> tuple[float, float]:
+    """The rank correlation, and the share of the strongest heads in common."""
+    correlation = float(np.asarray(spearmanr(a, b))[0])
+    strongest = [{*np.argsort(values)[:TOP].tolist()} for values in (a, b)]
+    return correlation, len(strongest[0] & strongest[1]) / TOP
+
+
+def draw(
+    run: Run,
+    effects: Mapping[str, Mapping[str, ComponentEffects]],
+    *,
+    vector: bool = False,
+) -> plotting.Figure:
+    """The figure; `vector` for SVG and PDF."""
+    reading = maps.Reading.of(run.config)
+    return plotting.panels(
+        [
+            maps.panel(_measured(run, operation, kind, kinds[kind]), reading, n_labels=6)
+            for kind in KINDS
+            for operation, kinds in effects.items()
+        ],
+        headings=[HEADINGS[kind] for kind in KINDS],
+        limit=LIMIT if reading.relative else None,
+        axes=("layer", "head"),
+        bar_name="MLP",
+        colour_title=reading.colour_title,
+        hover=maps.hover(reading),
+        notes=notes(run),
+        unit=reading.unit,
+        across=len(effects),
+        span=320,
+        vector=vector,
+    )
+
+
+def _measured(run: Run, operation: str, kind: str, effects: ComponentEffects) -> maps.Measured:
+    stored = results.COUNTERFACTUAL_MAP
+    computed = stored.computed(run, operation, kind)
+    return maps.Measured(
+        name=operation,
+        distinct=stored.facts(run, operation, kind)["distinct"],
+        heads=maps.statistics(effects.heads, computed),
+        mlps=maps.statistics(effects.mlps, computed),
+    )
+
+
+def _look(numbers: DataFrame) -> str:
+    """What the run's own numbers say."""
+    ends = []
+    for (a, b), part in numbers.groupby(["a", "b"], sort=False):
+        low, high = part["rank_correlation"].min(), part["rank_correlation"].max()
+        ends.append(f"{a} and {b} {low:.2f} to {high:.2f}")
+    return (
+        "Whether the same heads are red in each row: a key head is one for a counterfactual. Rank "
+        f"correlation of the heads' effects over operations: {'; '.join(ends)}."
+    )
+
+
+def notes(run: Run) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    return [maps.reading_note(maps.Reading.of(run.config)), maps.data_note(run.config | PATHS)]
+
+
+PATHS = {"paths": "via_mlps"}
+
+main = command_for(exhibits)
+
+if __name__ == "__main__":
+    command(main, "counterfactuals", __doc__)
