@@ -1,0 +1,93 @@
+"""Keeping the strongest heads alone: from the experiment's configuration to its figure."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pandas import read_csv
+from support.drawings import written
+
+import arith_lens as al
+from arith_lens.knockout import halves
+from arith_lens.runs import Run, find_runs
+from experiments import do_they_suffice, results
+from figures import sufficiency
+from figures.common import Options
+
+SMALL = do_they_suffice.Config(
+    operations=("addition",), n=27, controls=2, candidates=3, searched=2, search_every=4
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    root = tmp_path_factory.mktemp("results")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few prompts that some means are of one
+        do_they_suffice.main(SMALL, root=root)
+    (run,) = find_runs("do_they_suffice", root=root)
+    return run
+
+
+def curve(run: Run, *keys: str) -> al.CircuitCurve:
+    return results.CIRCUIT.load(run, "addition", *keys)
+
+
+def test_orders_are_chosen_on_one_half_and_drawn_on_the_other(run: Run) -> None:
+    drawn = curve(run, "heads", "all", "keep_only", "effect")
+    searched = results.SEARCH_MAP.load(run, "addition")
+    assert not {*(drawn.problem or ())} & {*(searched.heads.problem or ())}
+    model = al.load_model("reference")
+    first, second = halves(al.sample_pairs(model, "addition", n=27))
+    assert drawn.problem == second.problem and searched.heads.problem == first.problem
+    assert [*drawn.order] == searched.heads.top(96)
+    other = curve(run, "heads", "all", "keep_only", "growing")
+    assert {*other.order[:2]} <= {*drawn.order[:3]} and {*other.order} == {*drawn.order}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        alone = al.keep_only(model, second, drawn.order[:5], progress=False)
+    assert torch_equal(drawn, 5, alone)
+
+
+def torch_equal(drawn: al.CircuitCurve, size: int, outcomes: al.Outcomes) -> bool:
+    """Whether a curve has these outcomes at a size."""
+    row = drawn.sizes.index(size)
+    return bool((drawn.correct[row] == outcomes.correct).all())
+
+
+def test_the_figure_and_the_table_show_the_run(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sufficiency.main(Options(run=run.path, out=tmp_path, formats=()))
+    table: Any = read_csv(written(tmp_path, "sufficiency.csv"))
+    assert set(table["order"]) == {
+        "effect", "weights", "growing", "iterative", "random-0", "random-1"
+    }  # fmt: skip
+    assert set(table["among"]) == {"heads", "mlps"} and set(table["positions"]) == {"all", "end"}
+    ends = table.groupby(["among", "positions", "kind", "order"])["faithfulness"].agg(
+        ["min", "max"]
+    )
+    assert len(ends) == 6 + 6 + 4 + 2
+    kept = table[(table["kind"] == "keep_only") & (table["size"] == 0)]
+    assert np.allclose(kept["faithfulness"], 0)
+    drawn = curve(run, "heads", "all", "keep_only", "effect")
+    row: Any = table[
+        (table["among"] == "heads") & (table["positions"] == "all")
+        & (table["kind"] == "keep_only") & (table["order"] == "effect")
+    ]  # fmt: skip
+    assert np.allclose(row["accuracy"], drawn.accuracy())
+    assert row["cmd"].iloc[0] == pytest.approx(drawn.cmd)
+    page = written(tmp_path, "sufficiency.html").read_text("utf-8")
+    assert "Only the first k kept" in page and "by effect" in page
+    do_they_suffice.report(run)
+    assert f"effect     CPR {drawn.cpr:.2f}" in capsys.readouterr().out
+
+
+def test_enough_is_the_first_size_from_which_on_it_stays_right(run: Run) -> None:
+    drawn = curve(run, "heads", "all", "keep_only", "effect")
+    accuracy = drawn.accuracy()
+    size = do_they_suffice.enough(drawn)
+    row = drawn.sizes.index(size)
+    assert (accuracy[row:] >= 0.9).all() and (row == 0 or accuracy[row - 1] < 0.9)
