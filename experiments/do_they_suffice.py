@@ -50,8 +50,8 @@ class Config(Sample):
     """Heads that each search chooses; the others follow by effect."""
     search_every: int = 3
     """The searches use every third pair."""
-    metric: Metric = "probability"
-    """What faithfulness is made of."""
+    measure: Metric = "probability"
+    """The metric that faithfulness is made of."""
     ablation: Literal["mean", "resample"] = "mean"
     """What replaces a component's output."""
 
@@ -74,7 +74,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                             order,
                             kind=kind,
                             among=among,
-                            metric=config.metric,
+                            metric=config.measure,
                             ablation=config.ablation,
                             positions=positions,
                             seed=config.seed,
@@ -125,14 +125,15 @@ def report(run: Run) -> None:
     for operation in run.config["operations"]:
         facts = CIRCUIT.facts(run, operation, "heads", "all", "keep_only", "effect")
         print(f"\n{operation}: {facts['distinct']} references of the half that is drawn")
-        for label in CIRCUIT.labels(run, operation, "heads", "all", "keep_only", None):
-            curve = CIRCUIT.load(run, operation, "heads", "all", "keep_only", label)
-            ends = curve.intervals()
-            print(
-                f"  {label:<10} CPR {curve.cpr:.2f} [{ends['cpr'][0]:.2f}, {ends['cpr'][1]:.2f}], "
-                f"CMD {curve.cmd:.2f} [{ends['cmd'][0]:.2f}, {ends['cmd'][1]:.2f}], 90% right with "
-                f"{enough(curve)} heads"
-            )
+        for positions in ("all", "end"):
+            for label in CIRCUIT.labels(run, operation, "heads", positions, "keep_only", None):
+                curve = CIRCUIT.load(run, operation, "heads", positions, "keep_only", label)
+                ends = curve.intervals()
+                cpr, cmd = (f"[{low:.2f}, {high:.2f}]" for low, high in ends.values())
+                print(
+                    f"  {label:<10} positions {positions}: CPR {curve.cpr:.2f} {cpr}, CMD "
+                    f"{curve.cmd:.2f} {cmd}, 90% right with {enough(curve)} heads"
+                )
 
 
 def enough(curve: al.CircuitCurve, share: float = 0.9) -> int:

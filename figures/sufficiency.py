@@ -15,7 +15,7 @@ from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
-TITLES = {"keep_only": "Only the first k kept", "knock_out": "The first k knocked out"}
+TITLES = {"keep_only": "only the first k kept", "knock_out": "the first k knocked out"}
 STYLES = {  # order: (name, colour, dash)
     "weights": ("by weight norm", plotting.NOTE, "dot"),
     "growing": ("growing", plotting.DARK, "dash"),
@@ -64,24 +64,23 @@ def table(run: Run) -> DataFrame:
 
 
 def draw(run: Run) -> plotting.Figure:
-    """Kept above, knocked out below; one column per operation."""
-    operations = run.config["operations"]
+    """Kept on the left, knocked out on the right; one row per operation."""
     return plotting.curve_panels(
         [
             plotting.CurvePanel(
-                title=plotting.plain(operation.capitalize()) if kind == KINDS[0] else "",
+                title=plotting.plain(f"{operation.capitalize()}: {TITLES[kind]}"),
                 lines=_lines(run, operation, kind),
-                y_title=TITLES[kind] if operation == operations[0] else "",
+                y_title="right" if kind == KINDS[0] else "",
                 y_range=(0, 104),
             )
+            for operation in run.config["operations"]
             for kind in KINDS
-            for operation in operations
         ],
         x_title="k heads",
         unit="%",
         notes=notes(run),
-        across=len(operations),
-        panel=(250, 190),
+        across=len(KINDS),
+        panel=(300, 170),
     )
 
 
@@ -95,7 +94,8 @@ def _lines(run: Run, operation: str, kind: str) -> tuple[plotting.Line, ...]:
             line = _curve(run, *keys, label).line(name, colour)
             band = {"low": line.low, "high": line.high} if label == "effect" else {}
             lines.append(plotting.Line(line.x, line.y, name, colour, dash=dash, **band))
-    return tuple(lines)
+    at_end = _curve(run, operation, "heads", "end", kind, "effect")
+    return (*lines, at_end.line("by effect, END only", plotting.BLUE))
 
 
 def _curve(run: Run, *keys: str) -> CircuitCurve:
@@ -116,15 +116,19 @@ def _look(run: Run) -> str:
     """What the run's own numbers say."""
     parts = []
     for operation in run.config["operations"]:
-        kept = _curve(run, operation, "heads", "all", "keep_only", "effect")
-        row = min(range(len(kept.sizes)), key=lambda i: abs(kept.sizes[i] - 5))
+        ends, everywhere = (
+            _curve(run, operation, "heads", positions, "keep_only", "effect")
+            for positions in ("end", "all")
+        )
+        row = min(range(len(ends.sizes)), key=lambda i: abs(ends.sizes[i] - 5))
         parts.append(
-            f"{operation} {100 * float(kept.accuracy()[row]):.0f}% with {kept.sizes[row]} heads, "
-            f"90% from {enough(kept)} of {kept.sizes[-1]} on"
+            f"{operation} {100 * float(ends.accuracy()[row]):.0f}% with {ends.sizes[row]} heads, "
+            f"90% from {enough(ends)} heads on (from {enough(everywhere)} if the others are "
+            "replaced at every position)"
         )
     return (
-        "How many heads answer as the whole model does, with all other heads replaced by their "
-        f"mean. By effect: {'; '.join(parts)}."
+        "How many heads answer as the whole model does. With the others replaced at END: "
+        f"{'; '.join(parts)}."
     )
 
 
@@ -134,7 +138,8 @@ def notes(run: Run) -> list[str]:
     return [
         f"Model: {config['model']}. Orders are chosen on half of the problems, curves are drawn on "
         f"the other half (seed {config['seed']}). A head that is out gives its "
-        f"{config['ablation']} over counterfactuals at every position but BOS; MLPs stay.",
+        f"{config['ablation']} over counterfactuals, at every position but BOS or (blue) at END "
+        "alone; MLPs stay.",
         "Red: heads in the order of their effect (band: 95% interval over problems). Dashed: each "
         "next head is the one that raises p(C) most when added; dotted, dark: the one whose "
         "knockout costs most.",

@@ -80,7 +80,7 @@ def test_the_figure_and_the_table_show_the_run(
     assert np.allclose(row["accuracy"], drawn.accuracy())
     assert row["cmd"].iloc[0] == pytest.approx(drawn.cmd)
     page = written(tmp_path, "sufficiency.html").read_text("utf-8")
-    assert "Only the first k kept" in page and "by effect" in page
+    assert "only the first k kept" in page and "by effect" in page
     do_they_suffice.report(run)
     assert f"effect     CPR {drawn.cpr:.2f}" in capsys.readouterr().out
 
