@@ -36,6 +36,8 @@ class Sample(TypedDict):
     pairs: int
     distinct: int
     """Distinct reference prompts."""
+    problems: NotRequired[int | None]
+    """What is asked, in whatever wording; None, or missing in older runs, if it is not known."""
     tokens: int
     selection: Mapping[str, Any] | None
     """How the filter chose; None without a filter."""

@@ -17,7 +17,7 @@ from arith_lens.knockout import KnockoutCurve, KnockoutCurves, range_line
 from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 
 MEASURES = ("Accuracy", "Mean p(C)")
@@ -120,9 +120,9 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config = run.config
     effect = next(iter(curves.values()))["effect"]
-    distinct = ", ".join(str(results.CURVES.facts(run, name)["distinct"]) for name in curves)
+    sizes = ", ".join(sample_size(results.CURVES.facts(run, name)) for name in curves)
     return [
-        f"Model: {config['model']}. Prompts: {distinct} distinct references, all answered right "
+        f"Model: {config['model']}. Prompts: {sizes}, all answered right "
         f"with every head in place, seed {config['seed']}. Knockout: {config['ablation']} over "
         f"counterfactuals ({effect.means}), every position but BOS.",
         "Red: heads in the order of their effect on the answer's logit (band: 95% interval). Grey: "

@@ -15,7 +15,7 @@ from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments import results
 from figures.command import command
-from figures.common import TableOptions, chosen_run
+from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Table, command_for
 
 WORDINGS = {
@@ -69,7 +69,7 @@ def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:
     }
     text = {
         "X_r": WORDINGS[name],
-        "references": str(facts["distinct"]),
+        "prompts": sample_size(facts),
         "key heads (effect)": ", ".join(f"{h} ({means[h.layer, h.index]:+.1%})" for h in key)
         or "none",
         "key in + − × ÷ too": ", ".join(map(str, shared)) or "none",
@@ -91,7 +91,7 @@ def notes(run: Run) -> list[str]:
     lines = [
         "Key heads: mean effect of path patching below -5% of the answer's logit. Knockout: mean "
         "over the counterfactuals of the same wording and position, every position but BOS. "
-        "Accuracy before is 100% by the filter. Intervals: bootstrap over reference prompts.",
+        "Accuracy before is 100% by the filter. Intervals: bootstrap over problems.",
         f"Random heads: {run.config['controls']} orders, as many heads.",
     ]
     paper = paper_model(run.config["model"])

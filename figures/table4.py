@@ -13,7 +13,7 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
-from figures.common import TableOptions, chosen_run
+from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Table, command_for
 
 SETS = {
@@ -150,8 +150,8 @@ def notes(run: Run) -> list[str]:
         source = "the closed world's word problems, which stand in for GSM8K here"
     ours, theirs = (results.OUTCOMES.facts(run, name, "generated")["heads"] for name in DATA)
     lines = [
-        f"Generated prompts: the four operations, {facts['generated']['distinct']} references. "
-        f"Word problems: {source}, {facts['word_problems']['distinct']} references. All are "
+        f"Generated prompts: the four operations, {sample_size(facts['generated'])}. "
+        f"Word problems: {source}, {sample_size(facts['word_problems'])}. All are "
         "answered right with every head in place, so that accuracy before is 100% by the filter; "
         "word problems whose counterfactual is answered with C as well are left out.",
         f"Strongest: the {run.config['heads']} heads with the most negative mean effect; "

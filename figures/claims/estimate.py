@@ -24,7 +24,8 @@ def estimate(
 ) -> Number | None:
     """A statistic of mean effects with its 95% percentile interval; None if it is NaN.
 
-    Reference prompts are drawn within templates, each with all its pairs. What the statistic
+    Problems are drawn, each in all its wordings, and wordings are drawn too; where the effects do
+    not know their problems, reference prompts are drawn within wordings. What the statistic
     chooses, such as the key heads, it chooses again in every resample. Resamples in which it is
     NaN are left out.
 
@@ -52,7 +53,7 @@ def resampled(
         .reshape(*effect.per_pair.shape[:-1], N_RESAMPLES)
         for seed, effect in enumerate(effects)
     ]
-    if any(np.isnan(effect).all() for effect in drawn):  # a single reference prompt has no interval
+    if any(np.isnan(effect).all() for effect in drawn):  # a single problem has no interval
         return []
     return [float(statistic(*(effect[..., i] for effect in drawn))) for i in range(N_RESAMPLES)]
 
