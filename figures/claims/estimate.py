@@ -11,6 +11,7 @@ from figures.claims.claim import Measurement, Number, Unit, Within
 from figures.claims.evidence import NotMeasured
 
 N_RESAMPLES = 1000
+"""A p-value is at least 1 / 1001, so that one of up to 50 numbers can refute a claim."""
 TAIL = 0.025
 
 
@@ -39,8 +40,8 @@ def estimate(
     value = float(statistic(*(effect.mean().double().numpy() for effect in effects)))
     if isnan(value):
         return None
-    low, high = interval(resampled(statistic, *effects, together=together))
-    return Number(of, value, low, high, unit, rule)
+    drawn = [draw for draw in resampled(statistic, *effects, together=together) if not isnan(draw)]
+    return Number(of, value, *interval(drawn), unit, rule, tuple(drawn))
 
 
 def resampled(
@@ -59,12 +60,10 @@ def resampled(
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The middle 95% of the values that are not NaN; None if all are NaN."""
-    finite = np.array(values, dtype=float)
-    finite = finite[~np.isnan(finite)]
-    if not len(finite):
+    """The middle 95% of the values; None if there are none."""
+    if not values:
         return None, None
-    low, high = np.quantile(finite, [TAIL, 1 - TAIL])
+    low, high = np.quantile(values, [TAIL, 1 - TAIL])
     return float(low), float(high)
 
 
