@@ -61,8 +61,18 @@ class Problem:
 
     @property
     def computed(self) -> bool:
-        """Whether C is neither A nor B: a head that copies an operand cannot give this answer."""
-        return self.answer not in (self.a, self.b)
+        """Whether C needs a calculation: it is neither A nor B, nor does it follow from A = B.
+
+        A head that copies an operand, or one that sees that A and B are equal (9 - 9 = 0,
+        9 / 9 = 1), cannot give this answer.
+        """
+        return self.answer not in (self.a, self.b) and not self._follows_from_equality
+
+    @property
+    def _follows_from_equality(self) -> bool:
+        """Whether A = B, and the operation has one result for all equal numbers."""
+        value = OPERATIONS[self.operation].value
+        return self.a == self.b and value(2, 2) == value(3, 3)
 
 
 def check_operands(operands: Iterable[int]) -> set[int] | range:

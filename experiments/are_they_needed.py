@@ -1,10 +1,11 @@
 """Are the key heads needed? Accuracy as more and more heads are knocked out (the paper's Figure 3).
 
 For each operation, heads are knocked out in the order of their effect on the answer's logit, which
-path patching measures on the same prompts. There are two kinds of control orders: random heads, and
-other heads of the same layers. Two further curves are a knockout at END alone, and iterative
-masking, which picks each next head by what its knockout costs. Saves a run under
-results/are_they_needed/, which `figures/fig3.py` draws.
+path patching measures on the same prompts. There are two kinds of control: heads drawn from all
+heads, and for the strongest k heads other heads of the same layers, drawn from all heads but these
+k. Two further curves are a knockout at END alone, and iterative masking, which picks each next head
+by what its knockout costs. Saves a run under results/are_they_needed/, which `figures/fig3.py`
+draws.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.runs import Run
 from experiments.command import command, continue_after_part
-from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK
+from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK, controls_at
 from experiments.settings import Experiment, Sample, operation_maps, samples, strongest_heads
 
 
@@ -31,8 +32,8 @@ class Config(Sample):
 
     most: int | None = None
     """Knock out up to so many heads; a quarter of all if not given."""
-    controls: int = 10
-    """Control orders of each kind."""
+    controls: int = 20
+    """Draws of each kind of control."""
     candidates: int = 24
     """Heads that iterative masking chooses from, the strongest by effect; 0 leaves it out."""
     masked: int = 12
@@ -53,15 +54,11 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 def compute_curves(
     run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
 ) -> None:
-    """A curve for each order, by name: `effect`, `random 0`, `matched 0`, `END`, `iterative`."""
+    """A curve for each order, by name: `effect`, `END`, `iterative`, and the controls' names."""
     (effects,) = operation_maps(run, model, {operation: pairs}).values()
     shape = (model.n_layers, model.n_heads)
     order = strongest_heads(effects, shape[0] * shape[1])
     most = most_heads(config, *shape)
-    controls: dict[str, Sequence[al.Head]] = {}
-    for seed in range(config.seed, config.seed + config.controls):
-        controls[f"random {seed}"] = random_order(*shape, seed)
-        controls[f"matched {seed}"] = matched_order(order[:most], *shape, seed)
     settings: dict[str, Any] = {"run": run, "ablation": config.ablation, "seed": config.seed}
     ks = range(most + 1)
 
@@ -72,7 +69,9 @@ def compute_curves(
     curves = {"effect": curve("effect", order, ks=ks)}
     curves["END"] = curve("END", order, ks=ks, positions="end")
     name = CONTROLS.name(operation)
-    ks_of_controls = control_ks(most)
+    controls, ks_of_controls = control_orders(
+        order, control_ks(most, len(al.key_heads(effects))), *shape, config
+    )
     curves |= knockout_curves(model, pairs, controls, ks=ks_of_controls, name=name, **settings)
     if candidates := order[: config.candidates]:
         n = min(most, len(candidates), config.masked)
@@ -85,9 +84,34 @@ def compute_curves(
     CURVES.save(run, KnockoutCurves(curves), operation, pairs=pairs)
 
 
-def control_ks(most: int) -> tuple[int, ...]:
-    """The numbers of heads at which the twenty control curves, which are smooth, are computed."""
-    return tuple(k for k in range(most + 1) if k <= 2 or k % 4 == 0 or k == most)
+def control_ks(most: int, n_key: int = 0) -> tuple[int, ...]:
+    """The numbers of heads at which controls are computed: few, because their curves are smooth.
+
+    The number of key heads is one of them, and 10, the number of heads in the paper's Table 4.
+    """
+    chosen = {1, 2, 4, 6, 10, *range(16, most, 8), n_key, most}
+    return tuple(sorted(k for k in chosen if 0 < k <= most))
+
+
+def control_orders(
+    order: Sequence[al.Head], ks: Sequence[int], n_layers: int, n_heads: int, config: Config
+) -> tuple[dict[str, Sequence[al.Head]], dict[str, Sequence[int]]]:
+    """The control orders by name, and the numbers of heads of each.
+
+    `random 0` is an order of all heads. `matched 4 0` is a set: four heads of the same layers as
+    the strongest four, drawn from all heads but these four. Each number of heads has sets of its
+    own, because each leaves other heads to draw from.
+    """
+    orders: dict[str, Sequence[al.Head]] = {}
+    of_orders: dict[str, Sequence[int]] = {}
+    for seed in range(config.seed, config.seed + config.controls):
+        orders[f"random {seed}"] = random_order(n_layers, n_heads, seed)
+        of_orders[f"random {seed}"] = ks
+        for k in ks:
+            if 2 * k <= n_layers * n_heads:  # else there are fewer other heads than these
+                orders[f"matched {k} {seed}"] = matched_order(order[:k], n_layers, n_heads, seed)
+                of_orders[f"matched {k} {seed}"] = (k,)
+    return orders, of_orders
 
 
 def most_heads(config: Config, n_layers: int, n_heads: int) -> int:
@@ -100,11 +124,11 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     most = most_heads(config, model.n_layers, model.n_heads)
     left = max(config.candidates - min(most, config.masked), 0)
     tried = sum(range(config.candidates, left, -1))
-    controls = 2 * config.controls * (len(control_ks(most)) - 1)
+    controls = 2 * config.controls * len(control_ks(most))
     return (
         f"{len(config.operations)} operations, each: a path patching of every head; {2 * most} "
         f"knockouts of 1 to {most} of {model.n_layers * model.n_heads} heads by effect, {controls} "
-        f"in control orders, {tried} for iterative masking. A knockout costs at most one forward "
+        f"of control heads, {tried} for iterative masking. A knockout costs at most one forward "
         "of the pairs; layers below its lowest head are not computed."
     )
 
@@ -115,13 +139,13 @@ def report(run: Run) -> None:
         curves = CURVES.load(run, operation)
         key = al.key_heads(MAP.load(run, operation))
         effect, facts = curves["effect"], CURVES.facts(run, operation)
-        print(f"\n{operation}: {facts['distinct']} references, right at k=0 by the filter")
+        size = f"{facts['distinct']} references of {facts.get('problems')} problems"
+        print(f"\n{operation}: {size}, right at k=0 by the filter")
         for k in sorted({len(key), 4, 8, 12, effect.ks[-1]} & {*effect.ks} - {0}):
             named = " (the key heads)" if k == len(key) else ""
             print(f"  {k} head{'s' * (k > 1)} out{named}: {effect.drop(k).accuracy}")
-            for control in ("random", "matched") if k in control_ks(effect.ks[-1]) else ():
-                others = [curve.drop(k).accuracy.after for curve in curves.starting(control)]
-                print(f"    {control:>8}: {_spread(others)}")
+            for control, others in controls_at(curves, k).items():
+                print(f"    {control:>8}: {_spread([float(one.accuracy()) for one in others])}")
         print(f"  END alone, {effect.ks[-1]} out: {curves['END'].drop(effect.ks[-1]).accuracy}")
         if "iterative" in curves:
             _print_iterative(curves["iterative"], effect)
@@ -130,7 +154,7 @@ def report(run: Run) -> None:
 def _spread(shares: Sequence[float]) -> str:
     return (
         f"{sum(shares) / len(shares):.1%} right on average, {min(shares):.1%} to {max(shares):.1%} "
-        f"over {len(shares)} orders"
+        f"over {len(shares)} draws"
     )
 
 

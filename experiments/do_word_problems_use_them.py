@@ -1,10 +1,10 @@
 """Do word problems use the same heads? Key heads of both kinds of prompt, crosswise (Table 4).
 
 The ten strongest heads on the generated prompts (four operations) and on word problems; what a
-knockout of each set, of their overlap and of the rest costs on both kinds of prompt; and where each
-head looks from END. With `--data-dir`, the word problems are rewritten ones of GSM8K; else they are
-the closed world's. Saves a run under results/do_word_problems_use_them/, which `figures/table4.py`
-prints.
+knockout of each set, of their overlap and of the rest costs on both kinds of prompt; what as many
+control heads cost; and where each head looks from END. With `--data-dir`, the word problems are
+rewritten ones of GSM8K; else they are the closed world's. Saves a run under
+results/do_word_problems_use_them/, which `figures/table4.py` prints.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from torch import Tensor
 
 import arith_lens as al
 from arith_lens.attention import attention_to
-from arith_lens.knockout import random_order
+from arith_lens.knockout import knockout_curves
 from arith_lens.pairs import Role, keep_correct
 from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import world_pairs
@@ -30,6 +30,7 @@ from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
     PooledSample,
+    control_sets,
     fitting_engine,
     operation_maps,
     pooled,
@@ -55,8 +56,8 @@ class Config(PooledSample):
     """Holds gsm8k/test.jsonl; the closed world's word problems if not given."""
     heads: int = 10
     """Heads per set."""
-    controls: int = 10
-    """Random sets to compare with."""
+    controls: int = 20
+    """Control sets of each kind to compare with."""
     most: int = 400
     """Pairs of each kind for knockouts, at most; effects use all pairs."""
 
@@ -71,14 +72,19 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     settings = {"run": run, "name": MAP.name("word_problems"), "engine": fitting_engine(model)}
     maps["word_problems"] = al.path_patch(model, problems, **settings)
     strongest = {name: strongest_heads(effects, config.heads) for name, effects in maps.items()}
-    sets = head_sets(strongest, model, config)
+    sets = head_sets(strongest)
     every = sorted({*strongest["generated"], *strongest["word_problems"]})
     for name, pairs in both.items():
         some = pairs[
             :: -(-len(pairs) // config.most)
         ]  # evenly spread, so that every template is in
-        for label, heads in sets.items():
-            out = al.knock_out(model, some, heads, means=MEANS[name], progress=False)
+        of_data = sets | control_sets(strongest[name], model, config)
+        curves = knockout_curves(
+            model, some, of_data, ks={label: (len(heads),) for label, heads in of_data.items()},
+            means=MEANS[name],
+        )  # fmt: skip
+        for label, heads in of_data.items():
+            out = curves[label].at(len(heads))
             OUTCOMES.save(run, out, label, name, heads=[str(head) for head in heads])
         looks = attention_to(model, pairs, every, classes, axis="class")
         CLASS_ATTENTION.save(run, looks, name)
@@ -92,7 +98,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
         }
     return "\n".join(
         f"{name}: {al.plan(model, pairs, engine=fitting_engine(model))}; then "
-        f"{5 + config.controls} knockouts{BEFORE_FILTER}"
+        f"{5 + 2 * config.controls} knockouts{BEFORE_FILTER}"
         for name, pairs in both.items()
     )
 
@@ -123,12 +129,10 @@ def _answered(model: al.HookedModel, pairs: al.PromptPairs) -> al.PromptPairs:
     return answered.filter(~still)
 
 
-def head_sets(
-    strongest: Mapping[str, tuple[al.Head, ...]], model: al.HookedModel, config: Config
-) -> dict[str, tuple[al.Head, ...]]:
-    """By name: no heads, both sets, their overlap, the rest of each, and random sets."""
+def head_sets(strongest: Mapping[str, tuple[al.Head, ...]]) -> dict[str, tuple[al.Head, ...]]:
+    """By name: no heads, both sets, their overlap, and the rest of each."""
     ours, theirs = strongest["generated"], strongest["word_problems"]
-    sets = {
+    return {
         "none": (),
         "generated": ours,
         "word_problems": theirs,
@@ -136,10 +140,6 @@ def head_sets(
         "generated_only": tuple(head for head in ours if head not in theirs),
         "word_problems_only": tuple(head for head in theirs if head not in ours),
     }
-    for seed in range(config.seed, config.seed + config.controls):
-        order = random_order(model.n_layers, model.n_heads, seed)
-        sets[f"random-{seed}"] = tuple(order[: config.heads])
-    return sets
 
 
 def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:

@@ -36,6 +36,8 @@ class Sample(TypedDict):
     pairs: int
     distinct: int
     """Distinct reference prompts."""
+    problems: NotRequired[int | None]
+    """What is asked, in whatever wording; None, or missing in older runs, if it is not known."""
     tokens: int
     selection: Mapping[str, Any] | None
     """How the filter chose; None without a filter."""
@@ -45,6 +47,8 @@ class HeadSet(TypedDict):
     """Which heads are knocked out, as text."""
 
     heads: list[str]
+    questions: NotRequired[list[int]]
+    """Which questions of the run were answered, by index; missing in older runs: all."""
 
 
 class NextTokenFacts(HeadSet):
@@ -316,3 +320,41 @@ def trainings(run: Run) -> tuple[str, ...]:
 def tuned_by(facts: TrainingFacts) -> Tuned:
     """What a training tunes."""
     return Tuned(facts["method"], facts["heads"], facts["mlps"])
+
+
+def controls_at(curves: KnockoutCurves, k: int) -> dict[str, list[Outcomes]]:
+    """The outcomes without k control heads, one per draw: `random` of all heads, and `matched`.
+
+    A kind of control that was not computed for k heads is left out.
+    """
+    kinds = {"random": curves.starting("random "), "matched": curves.starting(f"matched {k} ")}
+    outcomes = {
+        kind: [curve.at(k) for curve in drawn if k in curve.ks] for kind, drawn in kinds.items()
+    }
+    return {kind: drawn for kind, drawn in outcomes.items() if drawn}
+
+
+def control_answers(run: Run) -> dict[str, tuple[Answers, list[Answers]]]:
+    """The answers to the same questions before, and without each draw of control heads, by kind.
+
+    The kinds are `random` and `matched`; one that was not computed is left out.
+    """
+    before, answers = ANSWERS.load(run, "none"), {}
+    for kind in ("random", "matched"):
+        names = [name for name in ANSWERS.labels(run) if name.startswith(f"{kind}-")]
+        if names:
+            asked = {*ANSWERS.facts(run, names[0]).get("questions", range(len(before)))}
+            same = before.select([i in asked for i in range(len(before))])
+            answers[kind] = same, [ANSWERS.load(run, name) for name in names]
+    return answers
+
+
+def control_outcomes(run: Run, prompts: str) -> dict[str, list[Outcomes]]:
+    """The outcomes on some prompts without each draw of control heads, by kind of control."""
+    labels = OUTCOMES.labels(run, None, prompts)
+    names = {kind: [n for n in labels if n.startswith(kind)] for kind in ("random", "matched")}
+    return {
+        kind: [OUTCOMES.load(run, name, prompts) for name in of_kind]
+        for kind, of_kind in names.items()
+        if of_kind
+    }

@@ -1,6 +1,6 @@
 """What experiments share: their settings, how they run, and their model, prompts and engine."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -11,6 +11,7 @@ import torch
 import tyro
 
 import arith_lens as al
+from arith_lens.knockout import matched_order, random_order
 from arith_lens.model import empty_model
 from arith_lens.operations import FOUR, OPERATIONS, OperationName
 from arith_lens.path_patching import UnsupportedTrunk
@@ -247,3 +248,23 @@ def pooled_map(
 def strongest_heads(effects: al.ComponentEffects, k: int) -> tuple[al.Head, ...]:
     """The k heads with the most negative mean effect."""
     return tuple(head for head in effects.heads.top(k) if isinstance(head, al.Head))
+
+
+CONTROL_SETS = ("random-", "matched-")
+"""How the names of control sets begin."""
+
+
+def control_sets(
+    heads: Sequence[al.Head], model: al.HookedModel, config: Any
+) -> dict[str, tuple[al.Head, ...]]:
+    """As many heads as these, `config.controls` draws of each kind, by name.
+
+    `random-0` is drawn from all heads. `matched-0` has heads of the same layers, drawn from all
+    heads but these; a model where these are more than half of all heads has no such sets.
+    """
+    shape, sets = (model.n_layers, model.n_heads), {}
+    for seed in range(config.seed, config.seed + config.controls):
+        sets[f"random-{seed}"] = tuple(random_order(*shape, seed)[: len(heads)])
+        if 2 * len(heads) <= shape[0] * shape[1]:
+            sets[f"matched-{seed}"] = tuple(matched_order(heads, *shape, seed))
+    return sets

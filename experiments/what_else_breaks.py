@@ -4,26 +4,31 @@ The paper's transfer (section 5.1: SVAMP) and control (Appendix E: MMLU humaniti
 `--data-dir`, the questions are the closed world's: unseen word problems and generic tasks. Heads
 are chosen by their mean effect over the four operations and replaced by one vector, their mean over
 the counterfactuals, at every token but BOS, generated ones too. Other sets are every head that is
-key in some operation, and random heads. Saves a run under results/what_else_breaks/, which
-`figures/transfer.py` prints.
+key in some operation, and two kinds of control: heads drawn from all heads, and heads of the same
+layers as the strongest ones, drawn from all heads but these. Saves a run under
+results/what_else_breaks/, which `figures/transfer.py` prints.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 import arith_lens as al
 from arith_lens.answers import Question
-from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
+from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.results import ANSWERS
 from experiments.settings import (
+    CONTROL_SETS,
     Experiment,
     PooledSample,
+    control_sets,
     operation_maps,
     pooled,
     pooled_map,
@@ -31,6 +36,7 @@ from experiments.settings import (
     strongest_heads,
 )
 
+T = TypeVar("T")
 MATH, GENERIC = ("gsm8k", "svamp"), "mmlu"
 
 
@@ -42,10 +48,12 @@ class Config(PooledSample):
     """Holds gsm8k/, svamp/ and mmlu/; the closed world's sets if not given."""
     heads: int = 10
     """How many of the strongest heads are knocked out."""
-    controls: int = 3
-    """Random sets of as many heads."""
+    controls: int = 20
+    """Control sets of each kind, of as many heads."""
     limit: int = 150
     """Questions of each task, drawn at random; 0 takes all."""
+    control_limit: int = 30
+    """As many of these questions of each task are answered without control heads; 0 takes all."""
     shots: int = 5
     """Examples in front of a question of MMLU."""
 
@@ -57,18 +65,25 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         pairs = pooled_samples(model, n=config.n, seed=config.seed)
     sets = head_sets(run, model, pairs, config)
     means = counterfactual_means(model, pooled(pairs))
+    asked = range(len(tasks)), control_questions(tasks, config)
     for name, heads in sets.items():
+        chosen = asked[name.startswith(CONTROL_SETS)]
         hooks = knockout_hooks(model, heads, means) if heads else []
         settings = {"hooks": hooks, "whole_words": False, "run": run, "name": ANSWERS.name(name)}
-        facts = {"heads": [str(head) for head in heads]}
-        al.answer_questions(model, tasks, facts=facts, progress=True, **settings)
+        facts = {"heads": [str(head) for head in heads], "questions": [*chosen]}
+        some = [tasks[i] for i in chosen]
+        al.answer_questions(model, some, facts=facts, progress=True, **settings)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     with exit_on_user_error():
         tasks = questions(config)
     counts = {task: len(some) for task, some in _by_task(tasks).items()}
-    return f"{len(tasks)} questions ({counts}), each answered {4 + config.controls} times"
+    n_controls = len(control_questions(tasks, config))
+    return (
+        f"{len(tasks)} questions ({counts}), each answered 4 times; {n_controls} of them another "
+        f"{2 * config.controls} times"
+    )
 
 
 def questions(config: Config) -> list[Question]:
@@ -93,7 +108,19 @@ def _by_task(questions: list[Question]) -> dict[str, list[Question]]:
     return tasks
 
 
-def _some(questions: list[Question], limit: int, seed: int) -> list[Question]:
+def control_questions(questions: Sequence[Question], config: Config) -> list[int]:
+    """Which questions are answered without control heads: at most `control_limit` of each task."""
+    tasks: dict[str, list[int]] = defaultdict(list)
+    for index, question in enumerate(questions):
+        tasks[question.task].append(index)
+    return sorted(
+        index
+        for of_task in tasks.values()
+        for index in _some(of_task, config.control_limit, config.seed)
+    )
+
+
+def _some(questions: list[T], limit: int, seed: int) -> list[T]:
     """`limit` random questions in their order; all if there are no more, or if `limit` is 0."""
     if not limit or len(questions) <= limit:
         return questions
@@ -105,7 +132,7 @@ def _some(questions: list[Question], limit: int, seed: int) -> list[Question]:
 def head_sets(
     run: Run, model: al.HookedModel, pairs: dict[str, al.PromptPairs], config: Config
 ) -> dict[str, tuple[al.Head, ...]]:
-    """By name: none, key by mean effect, key in some operation, strongest, random."""
+    """By name: none, key by mean effect, key in some operation, strongest, and the controls."""
     maps = operation_maps(run, model, pairs)
     effects = pooled_map(run, pairs, maps)
     in_some = dict.fromkeys(
@@ -119,10 +146,7 @@ def head_sets(
         "key-in-some": tuple(in_some),
         "strongest": strongest_heads(effects, config.heads),
     }
-    for seed in range(config.seed, config.seed + config.controls):
-        order = random_order(model.n_layers, model.n_heads, seed)
-        sets[f"random-{seed}"] = tuple(order[: config.heads])
-    return sets
+    return sets | control_sets(sets["strongest"], model, config)
 
 
 def report(run: Run) -> None:

@@ -101,9 +101,7 @@ def row(model: Tuned, reading: maps.Reading) -> list[plotting.Panel]:
     panels = []
     for title, parts in sides.items():
         heads, mlps = (maps.statistics(part, model.computed) for part in parts)
-        panel = maps.panel(
-            maps.Measured(title, None, heads, mlps), plain_reading, n_labels=N_LABELS
-        )
+        panel = maps.panel(maps.Measured(title, "", heads, mlps), plain_reading, n_labels=N_LABELS)
         dots = tuple((head.layer, head.index) for head in model.heads)
         panels.append(replace(panel, dots=dots))
     outlined = changes(both.heads, CLEAR if reading.relative else 0.0)

@@ -18,7 +18,7 @@ from arith_lens.probes import ROLES, curve_of
 from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 from figures.maps import KEY, Reading, title
 
@@ -31,7 +31,7 @@ class OperationResult:
     """One operation's results."""
 
     name: str
-    distinct: int | None
+    size: str
     mediation: Mediation
     effects: ComponentEffects
     writes: Effects
@@ -61,7 +61,7 @@ def read(run: Run, name: str) -> OperationResult:
     """The results of one operation in a run."""
     return OperationResult(
         name=name,
-        distinct=results.MEDIATION.facts(run, name).get("distinct"),
+        size=sample_size(results.MEDIATION.facts(run, name)),
         mediation=results.MEDIATION.load(run, name),
         effects=results.MAP.load(run, name),
         writes=results.WRITES.load(run, name),
@@ -107,7 +107,7 @@ def _matrix(operation: OperationResult, reading: Reading) -> plotting.Matrix:
     cosines = curve_of(operation.writes, "C").mean()
     effects = part.via_mlps.mean()
     return plotting.Matrix(
-        title=title(operation.name, operation.distinct),
+        title=title(operation.name, operation.size),
         rows=tuple(map(str, part.heads)),
         groups=(
             plotting.Columns(

@@ -1,9 +1,10 @@
 """What every figure and table shares: which run it shows, and where its files go."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import tyro
 
@@ -138,6 +139,21 @@ def newest_run(experiment: str, options: TableOptions) -> Run:
         f"{' with these settings' * bool(others)}, found none{seen}",
         f"python -m experiments {experiment} --model {shlex.quote(options.model)}",
     )
+
+
+def sample_size(facts: Mapping[str, Any]) -> str:
+    """`324 references of 36 problems`, as far as the facts beside a result know it."""
+    references, problems = facts.get("distinct"), facts.get("problems")
+    if references is None:
+        return ""
+    of_problems = f" of {problems} problem{'s' * (problems != 1)}" if problems else ""
+    return f"{references} reference{'s' * (references != 1)}{of_problems}"
+
+
+def counts_prompts(run: Run) -> bool:
+    """Whether a result of the run does not know its problems, so that its errors count prompts."""
+    sizes = [run.facts(name) for name in run.names]
+    return any("distinct" in facts and facts.get("problems") is None for facts in sizes)
 
 
 def shipped(run: Run) -> bool:

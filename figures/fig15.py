@@ -72,7 +72,7 @@ def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
 
     return maps.Measured(
         name=MEAN,
-        distinct=None,
+        size="",
         heads=mean([part.heads for part in measured]),
         mlps=mean([part.mlps for part in measured]),
     )
@@ -148,7 +148,7 @@ def _number(value: float, digits: int) -> str:
 
 def _title(measured: Sequence[maps.Measured]) -> str:
     if len(measured) == 1:
-        return maps.title(measured[0].name, measured[0].distinct)
+        return maps.title(measured[0].name, measured[0].size)
     names = ", ".join(part.name for part in measured)
     return f"Mean over {plotting.plain(names)}"
 
@@ -183,8 +183,8 @@ def notes(run: Run, measured: Sequence[maps.Measured]) -> list[str]:
         maps.data_note(run.config),
     ]
     if len(measured) > 1:
-        counts = ", ".join(f"{part.name} {part.distinct}" for part in measured)
-        lines[1] += f" Each operation counts the same; references: {counts}."
+        counts = ", ".join(f"{part.name} {part.size}" for part in measured)
+        lines[1] += f" Each operation counts the same: {counts}."
     return lines + maps.paper_notes(reading.paper, [part.name for part in measured])
 
 

@@ -13,11 +13,11 @@ from pandas import concat
 
 from arith_lens import plotting
 from arith_lens.effects import Effects, key_heads
-from arith_lens.knockout import KnockoutCurve, KnockoutCurves, range_line
+from arith_lens.knockout import KnockoutCurve, KnockoutCurves
 from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 
 MEASURES = ("Accuracy", "Mean p(C)")
@@ -84,16 +84,35 @@ def _panel(
 
 def _lines(curves: KnockoutCurves, row: int) -> tuple[plotting.Line, ...]:
     """The curves of one measure. The controls come first, so that the effect order is on top."""
-    lines = [
-        range_line(curves.starting(f"{prefix} "), *style, measure=row)
-        for prefix, style in CONTROLS.items()
-    ]
+    lines = control_lines(curves, row)
     lines += [
         plotting.Line(_ks(curves[key]), _percent(curves[key], row), name, colour, dash=dash)
         for key, (name, colour, dash) in ALONE.items()
         if key in curves
     ]
     return (*lines, curves["effect"].line("by effect", plotting.RED, measure=row))
+
+
+def control_lines(curves: KnockoutCurves, row: int) -> list[plotting.Line]:
+    """The mean of each kind of control over its draws. The band contains all draws."""
+    percent: dict[str, dict[int, np.ndarray]] = {kind: {} for kind in CONTROLS}
+    for k in sorted({k for curve in curves.values() for k in curve.ks}):
+        draws = results.controls_at(curves, k) if k else {}
+        for kind, outcomes in draws.items():
+            percent[kind][k] = np.array(
+                [100 * float(one.effects().mean()[row]) for one in outcomes]
+            )
+    before = 100 * curves["effect"].effects().mean()[row, :1].numpy()
+    lines = []
+    for kind, (name, colour) in CONTROLS.items():
+        if percent[kind]:
+            by_k = {0: before, **percent[kind]}
+            mean, low, high = (
+                np.array([of(values) for values in by_k.values()])
+                for of in (np.mean, np.min, np.max)
+            )
+            lines.append(plotting.Line(np.array([*by_k]), mean, name, colour, low=low, high=high))
+    return lines
 
 
 def _ks(curve: KnockoutCurve) -> np.ndarray:
@@ -120,14 +139,14 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config = run.config
     effect = next(iter(curves.values()))["effect"]
-    distinct = ", ".join(str(results.CURVES.facts(run, name)["distinct"]) for name in curves)
+    sizes = ", ".join(sample_size(results.CURVES.facts(run, name)) for name in curves)
     return [
-        f"Model: {config['model']}. Prompts: {distinct} distinct references, all answered right "
+        f"Model: {config['model']}. Prompts: {sizes}, all answered right "
         f"with every head in place, seed {config['seed']}. Knockout: {config['ablation']} over "
         f"counterfactuals ({effect.means}), every position but BOS.",
         "Red: heads in the order of their effect on the answer's logit (band: 95% interval). Grey: "
-        f"any heads at random; blue: random heads of the same layers (mean and range of "
-        f"{config['controls']} orders).",
+        "heads drawn from all heads; blue: for the strongest k heads, others of the same layers, "
+        f"drawn from all heads but these k (mean and range of {config['controls']} draws).",
         "Dotted: by effect, at END alone. Dashed: iterative masking, each next head by what its "
         "knockout costs. Marked: the key heads (effect below −5%), and nine tenths of the drop.",
     ]

@@ -15,7 +15,7 @@ from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
 from figures.command import command
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 
 GROUPS = {
@@ -97,8 +97,7 @@ def over_heads(source: Effects, heads: list[str]) -> Effects:
         source.per_pair[rows].mean(0),
         ("role",),
         source.metric,
-        template=source.template,
-        cluster=source.cluster,
+        **source.units,
         labels={"role": source.labels["role"]},
     )
 
@@ -162,13 +161,13 @@ def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) ->
 def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config = run.config
-    distinct = ", ".join(str(results.ROLE_ATTENTION.facts(run, name)["distinct"]) for name in looks)
+    sizes = ", ".join(sample_size(results.ROLE_ATTENTION.facts(run, name)) for name in looks)
     without = ", ".join(
         name for name in looks if not results.ROLE_ATTENTION.facts(run, name)["key"]
     )
     none = f" No key heads: {without}." if without else ""
     return [
-        f"Model: {config['model']}. Prompts: {distinct} distinct references, all answered right, "
+        f"Model: {config['model']}. Prompts: {sizes}, all answered right, "
         f"seed {config['seed']}. Mean attention weight from END over heads and prompts, summed "
         "within a role, nothing renormalised; bars: 95% intervals.",
         f"The {config['top']} heads with the strongest effect on the answer's logit, key heads "

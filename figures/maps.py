@@ -16,6 +16,7 @@ from arith_lens.operations import OPERATIONS
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 from experiments import results
+from figures.common import sample_size
 
 KEY, N_LABELS = 0.05, 9
 PAPER_LIMIT = 15.0  # end of the colour scale for the paper's models, in percent
@@ -49,7 +50,7 @@ class Measured:
     """One operation's numbers."""
 
     name: str
-    distinct: int | None
+    size: str
     heads: Statistics
     mlps: Statistics
 
@@ -90,7 +91,7 @@ def measure(run: Run, name: str) -> Measured:
     computed = results.MAP.computed(run, name)
     return Measured(
         name=name,
-        distinct=results.MAP.facts(run, name).get("distinct"),
+        size=sample_size(results.MAP.facts(run, name)),
         heads=statistics(effects.heads, computed),
         mlps=statistics(effects.mlps, computed),
     )
@@ -121,11 +122,10 @@ def numbers(measured: Sequence[Measured]) -> DataFrame:
     return concat(tables, ignore_index=True)
 
 
-def title(name: str, distinct: int | None) -> str:
-    """An operation's name with its sign and its number of reference prompts."""
+def title(name: str, size: str) -> str:
+    """An operation's name with its sign, and the size of its sample (see `sample_size`)."""
     small = f" ({OPERATIONS[name].sign})" if name in OPERATIONS else ""
-    if distinct is not None:
-        small += f"&nbsp; {distinct} references"
+    small += f"&nbsp; {size}" * bool(size)
     grey = f'<span style="color:{plotting.NOTE}">{small}</span>'
     return plotting.plain(name.capitalize()) + grey
 
@@ -135,7 +135,7 @@ def panel(part: Measured, reading: Reading, *, n_labels: int = N_LABELS) -> plot
     paper_heads = () if reading.paper is None else reading.paper.reported(part.name)[1]
     n_layers, n_heads = part.heads.mean.shape
     return plotting.Panel(
-        title=title(part.name, part.distinct),
+        title=title(part.name, part.size),
         values=reading.scale * part.heads.mean,
         bar=reading.scale * part.mlps.mean,
         hover=reading.scale * part.heads.values,

@@ -17,7 +17,7 @@ from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
 
 NOTES = (
-    "In brackets: 95% bootstrap intervals over reference prompts, within templates.",
+    "In brackets: 95% bootstrap intervals over problems and wordings.",
     "Shares are of the total effect, and may exceed 100% where parts have opposite signs.",
 )
 PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")

@@ -10,7 +10,7 @@ from arith_lens.effects import Effects
 from arith_lens.probes import curve_of, turning_layers
 from arith_lens.runs import Run, RunError
 from experiments import results
-from figures.common import ModelOptions, chosen_runs
+from figures.common import ModelOptions, chosen_runs, sample_size
 from figures.exhibit import Chart
 
 EXPERIMENT = "what_do_mlps_add"
@@ -105,11 +105,11 @@ def prompts_note(runs: Sequence[Run], operations: Sequence[str]) -> str:
     counts_by_model = []
     for run in runs:
         counts = ", ".join(
-            str(results.PROBE.facts(run, name, "mlp_in")["distinct"]) for name in operations
+            sample_size(results.PROBE.facts(run, name, "mlp_in")) for name in operations
         )
         counts_by_model.append(f"{run.config['model']} ({counts})")
     return (
-        f"Distinct references, all answered right: {'; '.join(counts_by_model)}; seed "
+        f"Distinct prompts, all answered right: {'; '.join(counts_by_model)}; seed "
         f"{runs[0].config['seed']}. Bands: 95% intervals."
     )
 

@@ -60,7 +60,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     print(
         f"{options.model}: {len(results.exhibits)} figures and tables from {len(results.runs)} runs"
     )
-    print(f"the paper's claims: {counted(results.verdicts)}")
+    print(f"the paper's claims, in this model: {counted(results.verdicts)}")
     for missing in results.missing:
         print(f"missing: {missing.title}. {missing.reason}")
     print(page)

@@ -39,10 +39,10 @@ GROUPS = {
     "tuning": "Tuning",
 }
 """The titles of the groups of claims, in the page's order."""
-SIGNS = {"holds": "✓", "does not hold": "✗", "not decided": "?", "not measured": "–"}
+SIGNS = {"holds here": "✓", "does not hold here": "✗", "not decided": "?", "not measured": "–"}
 PHRASES = {
-    "holds": ("holds", "hold"),
-    "does not hold": ("does not hold", "do not hold"),
+    "holds here": ("holds here", "hold here"),
+    "does not hold here": ("does not hold here", "do not hold here"),
     "not decided": ("is not decided", "are not decided"),
     "not measured": ("is not measured", "are not measured"),
 }
@@ -99,7 +99,7 @@ def report_page(study: Study) -> str:
 
 
 def counted(verdicts: Sequence[Verdict]) -> str:
-    """`12 hold, 3 do not hold, 2 are not decided, 1 is not measured`."""
+    """`12 hold here, 3 do not hold here, 2 are not decided, 1 is not measured`."""
     counts = Counter(verdict.holds for verdict in verdicts)
     return ", ".join(
         f"{counts[name]} {phrases[counts[name] > 1]}"

@@ -9,15 +9,17 @@ from typing import Any
 from pandas import DataFrame
 
 from arith_lens.effects import key_heads
+from arith_lens.knockout import drop
 from arith_lens.operations import FOUR
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments import results
 from figures.command import command
-from figures.common import TableOptions, chosen_run
+from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Table, command_for
 
+CONTROLS = {"random": "as many random heads", "matched": "random heads, same layers"}
 WORDINGS = {
     template.name.replace("/", "-"): template.text.replace("{op}", template.word)
     for template in TEMPLATES["exponentiation"]
@@ -51,7 +53,11 @@ def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:
     shared = [head for head in key if head in of_four_operations(run)]
     k = len(key)
     change = curves["effect"].drop(k).accuracy
-    others = [curve.drop(k).accuracy.relative for curve in curves.starting("random ")]
+    before, draws = curves["effect"].at(0), results.controls_at(curves, k)
+    others = {
+        kind: [drop(before, one).accuracy.relative for one in after]
+        for kind, after in draws.items()
+    }
     low, high = change.relative_ci
     numbers = {
         "wording": WORDINGS[name],
@@ -64,20 +70,20 @@ def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:
         "relative": change.relative,
         "relative_low": low,
         "relative_high": high,
-        "random_mean": sum(others) / len(others),
-        "random_worst": min(others),
     }
     text = {
         "X_r": WORDINGS[name],
-        "references": str(facts["distinct"]),
+        "prompts": sample_size(facts),
         "key heads (effect)": ", ".join(f"{h} ({means[h.layer, h.index]:+.1%})" for h in key)
         or "none",
         "key in + − × ÷ too": ", ".join(map(str, shared)) or "none",
         "accuracy": f"{change.before:.0%} to {change.after:.0%}",
         "relative [95%]": f"{change.relative:+.0%} [{low:+.0%}, {high:+.0%}]",
-        "as many random heads": f"{numbers['random_mean']:+.0%} "
-        f"(worst {numbers['random_worst']:+.0%})",
     }
+    for kind, losses in others.items():
+        mean, worst = sum(losses) / len(losses), min(losses)
+        numbers |= {f"{kind}_mean": mean, f"{kind}_worst": worst}
+        text[CONTROLS[kind]] = f"{mean:+.0%} (worst {worst:+.0%})"
     return text, numbers
 
 
@@ -91,8 +97,9 @@ def notes(run: Run) -> list[str]:
     lines = [
         "Key heads: mean effect of path patching below -5% of the answer's logit. Knockout: mean "
         "over the counterfactuals of the same wording and position, every position but BOS. "
-        "Accuracy before is 100% by the filter. Intervals: bootstrap over reference prompts.",
-        f"Random heads: {run.config['controls']} orders, as many heads.",
+        "Accuracy before is 100% by the filter. Intervals: bootstrap over problems.",
+        f"Random heads: {run.config['controls']} draws of as many heads, from all heads, and from "
+        "the other heads of the same layers.",
     ]
     paper = paper_model(run.config["model"])
     if paper is not None and paper.exponent_heads:

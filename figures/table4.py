@@ -4,16 +4,17 @@ Reads a run of `experiments/do_word_problems_use_them.py`, without loading a mod
 tables, of sets of heads and of heads, and writes them as HTML and their numbers as CSV.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.knockout import Change, drop
+from arith_lens.knockout import Change, Outcomes, drop
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
 from figures.command import command
-from figures.common import TableOptions, chosen_run
+from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Table, command_for
 
 SETS = {
@@ -31,6 +32,10 @@ HEADS_LOOK = "Whether a head looks at the same kind of token in both."
 HEAD_NOTES = (
     "Looks at: share of the attention weight from END, on reference prompts; a tenth or more.",
 )
+CONTROLS = {
+    "random": "{} heads drawn from all",
+    "matched": "{} others in the layers of the strongest on the same prompts",
+}
 DATA = {"generated": "generated prompts", "word_problems": "word problems"}
 
 
@@ -67,17 +72,20 @@ def set_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
             text[f"accuracy, {name}"] = _change_text(change)
             numbers |= {f"{data}_{key}": value for key, value in _numbers(change).items()}
         rows.append((text, numbers))
-    rows.append(_random_row(run))
-    return rows
+    controls = {data: results.control_outcomes(run, data) for data in DATA}
+    return rows + [_control_row(run, controls, kind) for kind in controls["generated"]]
 
 
-def _random_row(run: Run) -> tuple[dict[str, str], dict[str, Any]]:
-    """As many random heads, over all seeds."""
-    seeds = range(run.config["seed"], run.config["seed"] + run.config["controls"])
-    text = {"heads": f"{run.config['heads']} random heads", "which": f"{len(seeds)} draws"}
-    numbers: dict[str, Any] = {"set": "random", "heads": ""}
+def _control_row(
+    run: Run, controls: Mapping[str, Mapping[str, Sequence[Outcomes]]], kind: str
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """As many control heads: the mean and the range over draws."""
+    n_draws = len(controls["generated"][kind])
+    text = {"heads": CONTROLS[kind].format(run.config["heads"]), "which": f"{n_draws} draws"}
+    numbers: dict[str, Any] = {"set": kind, "heads": ""}
     for data, name in DATA.items():
-        losses = [_change(run, f"random-{seed}", data).relative for seed in seeds]
+        before = results.OUTCOMES.load(run, "none", data)
+        losses = [drop(before, after).accuracy.relative for after in controls[data][kind]]
         mean = sum(losses) / len(losses)
         text[f"accuracy, {name}"] = f"{mean:+.0%} ({min(losses):+.0%} to {max(losses):+.0%})"
         numbers |= {f"{data}_relative": mean, f"{data}_relative_low": min(losses)}
@@ -150,8 +158,8 @@ def notes(run: Run) -> list[str]:
         source = "the closed world's word problems, which stand in for GSM8K here"
     ours, theirs = (results.OUTCOMES.facts(run, name, "generated")["heads"] for name in DATA)
     lines = [
-        f"Generated prompts: the four operations, {facts['generated']['distinct']} references. "
-        f"Word problems: {source}, {facts['word_problems']['distinct']} references. All are "
+        f"Generated prompts: the four operations, {sample_size(facts['generated'])}. "
+        f"Word problems: {source}, {sample_size(facts['word_problems'])}. All are "
         "answered right with every head in place, so that accuracy before is 100% by the filter; "
         "word problems whose counterfactual is answered with C as well are left out.",
         f"Strongest: the {run.config['heads']} heads with the most negative mean effect; "

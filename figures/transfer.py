@@ -26,13 +26,15 @@ SETS = {
     "key-in-some": "key in any operation",
     "strongest": "strongest",
 }
+CONTROLS = {"random": "random heads", "matched": "random heads, same layers"}
 
 
 def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "what_else_breaks")
-    answers = {name: results.ANSWERS.load(run, name) for name in results.ANSWERS.labels(run)}
-    rows = [row(task, answers, run) for task in tasks(answers["none"])]
+    answers = {name: results.ANSWERS.load(run, name) for name in ("none", *SETS)}
+    controls = results.control_answers(run)
+    rows = [row(task, answers, controls, run) for task in tasks(answers["none"])]
     cells, numbers = (DataFrame([row_parts[i] for row_parts in rows]) for i in (0, 1))
     return [
         Table(
@@ -62,7 +64,10 @@ def tasks(answers: Answers) -> dict[str, list[bool]]:
 
 
 def row(
-    task: str, answers: Mapping[str, Answers], run: Run
+    task: str,
+    answers: Mapping[str, Answers],
+    controls: Mapping[str, tuple[Answers, list[Answers]]],
+    run: Run,
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """One task under every knockout: as text and as numbers."""
     chosen = tasks(answers["none"])[task]
@@ -81,17 +86,13 @@ def row(
         ends = dict(zip(("low", "high"), change.ci(), strict=True))
         numbers |= {name: change.after, **{f"{name}_{end}": v for end, v in ends.items()}}
         numbers |= {f"{name}_relative": change.relative, f"{name}_p": change.p_value}
-    others = [
-        before.change_to(answer.select(chosen)).difference
-        for name, answer in answers.items()
-        if name.startswith("random-")
-    ]
-    if others:
-        mean = sum(others) / len(others)
-        text["random sets"] = (
-            f"{100 * mean:+.1f} ({100 * min(others):+.1f} to {100 * max(others):+.1f})"
-        )
-        numbers |= {"random_mean": mean, "random_low": min(others), "random_high": max(others)}
+    for kind, (before, after) in controls.items():
+        chosen = tasks(before)[task]
+        asked = before.select(chosen)
+        others = [asked.change_to(answer.select(chosen)).difference for answer in after]
+        mean, low, high = sum(others) / len(others), min(others), max(others)
+        text[CONTROLS[kind]] = f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        numbers |= {f"{kind}_mean": mean, f"{kind}_low": low, f"{kind}_high": high}
     return text, numbers
 
 
@@ -112,8 +113,10 @@ def notes(run: Run) -> list[str]:
     world = run.config["data_dir"] is None
     lines = [
         "Accuracy after: difference in points [95% interval, questions paired], and the relative "
-        f"change. Random sets: {run.config['controls']} of {run.config['heads']} heads, difference "
-        "in points, mean (range).",
+        f"change. Random heads: {run.config['controls']} draws of {run.config['heads']} from all "
+        "heads; same layers: as many draws, each with the layers of the strongest heads, from all "
+        "heads but these. Difference in points, mean (range), on "
+        f"{run.config.get('control_limit') or 'all'} questions of each task.",
         f"{named}. Each replaced by one vector, its mean over the counterfactuals of the four "
         "operations, at every token but BOS.",
     ]

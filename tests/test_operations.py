@@ -154,12 +154,12 @@ def test_modulo_needs_a_positive_divisor_and_no_negative_number() -> None:
 
 
 def test_modulo_is_sampled_from_the_shipped_tokenizer() -> None:
-    """81 problems, of which 36 (A < B) have the answer A; nine sentences for each problem."""
+    """81 problems; 36 (A < B) have the answer A, 9 (A = B) have 0; nine sentences for each."""
     tokenizer = shipped_tokenizer("reference")
     pairs = sample_pairs(tokenizer, "modulo", keep="all")
     assert len(pairs) == pairs.n_distinct == 9 * 81
     assert pairs.computed is not None and pairs.operands is not None
-    assert int(pairs.computed.sum()) == 9 * (81 - 36)
+    assert int(pairs.computed.sum()) == 9 * (81 - 36 - 9)
     digits = tokenizer.convert_ids_to_tokens(pairs.answer.tolist())
     assert digits == [str(a - b * (a // b)) for a, b in pairs.operands.tolist()]
     assert pairs.reference_text is not None and pairs.counterfactual_text is not None

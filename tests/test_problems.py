@@ -34,10 +34,25 @@ def test_there_are_as_many_one_digit_problems_as_counted_by_hand(operation):
     assert all(0 <= problem.answer <= 9 for problem in problems)
 
 
+# A = B decides the answer of nine differences (0) and of nine quotients (1); of these, 1/1 is a copy.
+EQUAL = {"subtraction": 9, "division": 8}
+
+
 @pytest.mark.parametrize("operation", COPIES)
-def test_copies_are_as_many_as_counted_by_hand(operation):
+def test_what_needs_no_calculation_is_as_much_as_counted_by_hand(operation):
     problems = all_problems(operation, answer_digits=1)
-    assert sum(not problem.computed for problem in problems) == COPIES[operation]
+    copies = [problem for problem in problems if problem.answer in (problem.a, problem.b)]
+    assert len(copies) == COPIES[operation]
+    computed = [problem for problem in problems if problem.computed]
+    assert len(computed) == COUNTS[operation] - COPIES[operation] - EQUAL.get(operation, 0)
+    assert not {*copies} & {*computed}
+
+
+def test_equal_operands_decide_a_difference_and_a_quotient_but_no_sum_product_or_power():
+    assert not Problem("subtraction", 9, 9).computed and not Problem("division", 9, 9).computed
+    assert Problem("addition", 4, 4).computed and Problem("multiplication", 3, 3).computed
+    assert Problem("exponentiation", 2, 2).computed and Problem("division", 8, 2).computed
+    assert not Problem("modulo", 9, 9).computed and Problem("modulo", 9, 4).computed
 
 
 @pytest.mark.parametrize(

@@ -195,20 +195,24 @@ class OverSeeds:
             return 0.0
         return sqrt(sum((value - self.mean) ** 2 for value in self.per_seed) / (n - 1) / n)
 
-    def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """The interval of the mean over questions and seeds.
+    @property
+    def freedom(self) -> float:
+        """Satterthwaite's degrees of freedom; few if most of the error comes from a few seeds."""
+        questions, seeds = self.question_error**2, self.seed_error**2
+        if not seeds:
+            return inf
+        return (questions + seeds) ** 2 / (seeds**2 / (len(self.per_seed) - 1))
 
-        The variance is the sum of both variances. Student's t has Satterthwaite's degrees of
-        freedom, which are few if most of the error comes from a few seeds. With one seed, the
-        interval is over questions alone.
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """The interval of the mean over questions and seeds, by Student's t.
+
+        The variance is the sum of both variances. With one seed, the interval is over questions
+        alone.
         """
         from scipy.stats import t
 
-        questions, seeds = self.question_error**2, self.seed_error**2
-        freedom = inf
-        if seeds:
-            freedom = (questions + seeds) ** 2 / (seeds**2 / (len(self.per_seed) - 1))
-        half = float(t.ppf((1 + level) / 2, freedom)) * sqrt(questions + seeds)
+        error = sqrt(self.question_error**2 + self.seed_error**2)
+        half = float(t.ppf((1 + level) / 2, self.freedom)) * error
         return self.mean - half, self.mean + half
 
 

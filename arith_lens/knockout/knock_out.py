@@ -106,7 +106,7 @@ def knockout_curves(
     pairs: PromptPairs,
     orders: Mapping[str, Components],
     *,
-    ks: Iterable[int],
+    ks: Iterable[int] | Mapping[str, Iterable[int]],
     ablation: str = "mean",
     positions: str = "all",
     means: Means = None,
@@ -119,14 +119,18 @@ def knockout_curves(
 
     What the orders have in common, the baseline and the means, is computed once; each curve's
     `n_forwards` is that of all of them together. `run` and `name` as there.
+
+    Args:
+        ks: of all orders, or by the order's name
     """
-    counts = _checked_ks(ks)
+    shared = None if isinstance(ks, Mapping) else _checked_ks(ks)
+    counts = {name: shared or _checked_ks(ks[name]) for name in orders}  # pyright: ignore
     checked = {label: checked_components(model, order) for label, order in orders.items()}
     for label, order in checked.items():
-        if counts[-1] > len(order):
+        if counts[label][-1] > len(order):
             raise ValueError(
-                f"expected ks up to the {len(order)} components of {label}, found {counts[-1]}; "
-                "give a longer order, or smaller ks"
+                f"expected ks up to the {len(order)} components of {label}, found "
+                f"{counts[label][-1]}; give a longer order, or smaller ks"
             )
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
     slot = knockout_slot(
@@ -137,22 +141,24 @@ def knockout_curves(
         means,
         method="knockout_curves",
         orders={label: [*map(str, order)] for label, order in checked.items()},
-        ks=counts,
+        ks=shared or counts,
         seed=seed,
         **settings,
     )
     if (arrays := slot.stored(progress=progress)) is not None:
         return KnockoutCurves.from_arrays(arrays)
-    used = sorted({one for order in checked.values() for one in order[: counts[-1]]}, key=str)
+    used = sorted(
+        {one for label, order in checked.items() for one in order[: counts[label][-1]]}, key=str
+    )
     engine = engine_of(model, pairs, used, means=means, seed=seed, **settings)
-    variants = [frozenset(order[:k]) for order in checked.values() for k in counts]
+    variants = [frozenset(order[:k]) for label, order in checked.items() for k in counts[label]]
     values = engine(variants, slot=slot, progress=progress)
     cost = engine.forwards(variants)
-    parts = values.split(len(counts), dim=1)
+    parts = values.split([len(of_order) for of_order in counts.values()], dim=1)
     settings["means"] = engine.replacements.kind
     curves = KnockoutCurves(
         {
-            label: curve_of(part, pairs, order, counts, n_forwards=cost, **settings)
+            label: curve_of(part, pairs, order, counts[label], n_forwards=cost, **settings)
             for (label, order), part in zip(checked.items(), parts, strict=True)
         }
     )

@@ -45,7 +45,7 @@ class Outcomes(HasUnits):
     problem: tuple[str, ...] | None = None
     """The problem of each pair. Errors and intervals count problems."""
     computed: Bool[Tensor, "pair"] | None = None
-    """Whether C is neither operand, so that copying cannot give it; None if unknown."""
+    """Whether C needs a calculation (`Problem.computed`); None if unknown."""
 
     @property
     def n_pairs(self) -> int:

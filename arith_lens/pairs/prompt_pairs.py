@@ -115,7 +115,7 @@ class PromptPairs(HasUnits):
     given, it is made of the operands, or else of the reference prompt."""
     operation: tuple[str, ...] | None = None
     operands: Int[Tensor, "pair a_b=2"] | None = None
-    computed: Bool[Tensor, "pair"] | None = None  # C is neither A nor B: copying cannot give it
+    computed: Bool[Tensor, "pair"] | None = None  # neither copying nor A = B gives C
     reference_text: tuple[str, ...] | None = None
     counterfactual_text: tuple[str, ...] | None = None
     answer_text: tuple[str, ...] | None = None
@@ -269,8 +269,8 @@ class PromptPairs(HasUnits):
         if self.computed is not None:
             n_computed = int(self.computed.sum())
             lines.append(
-                f"{n_computed} computed (C is neither A nor B), {len(self) - n_computed} that "
-                "copying an operand would answer"
+                f"{n_computed} computed (C is neither A nor B, nor follows from A = B), "
+                f"{len(self) - n_computed} that need no calculation"
             )
         lines.append(str(self.selection or "not filtered by any model's answers"))
         return "\n".join(lines)

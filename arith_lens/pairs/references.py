@@ -99,7 +99,7 @@ class Reference:
     spans: Mapping[str, Span]
     """The tokens of "A", "B" and, if there is an operator, "op"."""
     computed: bool
-    """Whether copying cannot give the answer's token; see `is_computed`."""
+    """Whether the answer's token needs a calculation; see `is_computed`."""
 
 
 def usable_wordings(
@@ -186,10 +186,11 @@ def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
 def is_computed(
     tokenizer: Any, wording: Wording, text: str, prompt: Prompt, spans: Mapping[str, Span]
 ) -> bool:
-    """Whether copying cannot give the answer's token.
+    """Whether the answer's token needs a calculation: copying cannot give it, nor A = B alone.
 
-    For whole answers: C is neither A nor B. For a part of an answer: no token of A, of B or of the
-    digits of C in the prompt has the same text.
+    For whole answers: C is neither A nor B, and it does not follow from A = B, as 0 does in a
+    difference and 1 in a quotient. For a part of an answer: no token of A, of B or of the digits of
+    C in the prompt has the same text.
     """
     if wording.rest == wording.answer and not wording.prefix:
         return wording.problem.computed

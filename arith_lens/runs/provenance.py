@@ -102,8 +102,8 @@ def _version(package: str) -> str | None:
 
 
 def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
-    """The number of pairs, of distinct references and of tokens; a digest of all tokens; what the
-    filter did."""
+    """The number of pairs, of distinct references, of problems (None if not known) and of tokens; a
+    digest of all tokens; what the filter did."""
     digest = hashlib.sha256()
     for tensor in (pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask):
         digest.update(f"{tuple(tensor.shape)}".encode())
@@ -113,6 +113,7 @@ def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
     return {
         "pairs": len(pairs.answer),
         "distinct": pairs.n_distinct,
+        "problems": None if pairs.units["problem"] is None else len({*pairs.units["problem"]}),
         "tokens": list(pairs.reference.shape)[1],
         "data_sha256": digest.hexdigest(),
         "selection": pairs.selection,

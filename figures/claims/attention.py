@@ -37,8 +37,7 @@ def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
                 looks.per_pair[torch.tensor(rows)],
                 looks.axes,
                 looks.metric,
-                template=looks.template,
-                cluster=looks.cluster,
+                **looks.units,
                 labels={**labels, "head": tuple(key)},
             )
             if key

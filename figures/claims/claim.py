@@ -1,10 +1,25 @@
-"""What a claim is, the numbers that are measured for it, and the verdict on it."""
+"""What a claim is, the numbers that are measured for it, and the verdict on it.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+The verdict has one rule in both directions. Each number with bounds is tested twice, one-sidedly at
+5%: does it lie within its bounds, and does it lie outside them?
+
+- "holds here": every number lies significantly within its bounds. Each is tested at 5% without a
+  correction: this is an intersection-union test, and if one number is truly outside, its own test
+  alone lets the claim pass in 5% of the cases at most (Berger, 1982).
+- "does not hold here": at least one number lies significantly outside its bounds. Any of them can
+  do so by chance, so that Holm's correction (1979) is made over the claim's numbers.
+- "not decided": neither.
+
+A verdict is about the model that was measured, and about no other.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from math import inf, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -14,7 +29,7 @@ if TYPE_CHECKING:
 Group: TypeAlias = Literal[
     "heads", "sharing", "knockout", "attention", "probes", "tuning", "models"
 ]
-Holds: TypeAlias = Literal["holds", "does not hold", "not decided", "not measured"]
+Holds: TypeAlias = Literal["holds here", "does not hold here", "not decided", "not measured"]
 Unit: TypeAlias = Literal["%", "points", "layers", "count", "ratio"]
 
 _FORMATS: dict[Unit, tuple[float, str, str]] = {  # factor, format, what follows
@@ -26,6 +41,10 @@ _FORMATS: dict[Unit, tuple[float, str, str]] = {  # factor, format, what follows
 }
 
 
+LEVEL = 0.05
+"""The level of each of the two tests."""
+
+
 @dataclass(frozen=True)
 class Within:
     """The bounds of a number if its claim holds; the number lies strictly between them."""
@@ -33,16 +52,11 @@ class Within:
     above: int | float = -inf
     below: int | float = inf
 
-    def decide(self, value: int | float, low: float | None, high: float | None) -> Holds:
-        """The verdict on a number and its 95% interval.
-
-        If the interval contains a bound, the verdict is "not decided". Without an interval the
-        number decides alone.
-        """
-        low, high = (value, value) if low is None or high is None else (low, high)
-        if self.above < low and high < self.below:
-            return "holds"
-        return "does not hold" if high <= self.above or low >= self.below else "not decided"
+    @property
+    def bounds(self) -> tuple[tuple[float, int], ...]:
+        """The finite bounds, each with the side of it that is within: 1 above it, -1 below it."""
+        sides = ((self.above, 1), (self.below, -1))
+        return tuple((bound, side) for bound, side in sides if abs(bound) < inf)
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,10 @@ class Number:
     unit: Unit = "%"
     rule: Within | None = None
     """None: the number is reported, but decides nothing."""
+    resamples: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    """The number in each resample that its interval is made of; empty if it has none."""
+    freedom: float = inf
+    """Of Student's t, if the interval is one of t; infinite for the normal distribution."""
 
     def __post_init__(self) -> None:
         if isnan(self.value):
@@ -67,9 +85,50 @@ class Number:
             )
 
     @property
-    def holds(self) -> Holds | None:
-        """The verdict on this number alone; None if it has no rule."""
-        return None if self.rule is None else self.rule.decide(self.value, self.low, self.high)
+    def p_within(self) -> float:
+        """The p-value of "it lies outside its bounds": a small one says that it lies within.
+
+        With two bounds, the larger p-value counts, because it must be on the right side of both.
+        """
+        return max(self._p(bound, side, closed=False) for bound, side in self._bounds)
+
+    @property
+    def p_outside(self) -> float:
+        """The p-value of "it lies within its bounds": a small one says that it lies outside.
+
+        With two bounds, the smaller p-value counts, twice, because it can be beyond either.
+        """
+        bounds = self._bounds
+        smallest = min(self._p(bound, -side, closed=True) for bound, side in bounds)
+        return min(1.0, len(bounds) * smallest)
+
+    @property
+    def _bounds(self) -> tuple[tuple[float, int], ...]:
+        assert self.rule is not None, f"{self.of!r} has no rule, so there is nothing to test"
+        return self.rule.bounds
+
+    def _p(self, bound: float, side: int, *, closed: bool) -> float:
+        """The p-value of "it is not on this side of the bound" (1: above, -1: below).
+
+        It is the share of resamples that are not on this side, and at least 1 / (n + 1). Without
+        resamples, the half of the interval that is towards the bound gives the standard error. A
+        number without an interval is exact.
+
+        Args:
+            bound, side: the side of the bound that is tested.
+            closed: whether the bound itself belongs to this side.
+        """
+        if self.resamples:
+            beyond = side * (np.array(self.resamples) - bound)
+            wrong = int((beyond < 0).sum() if closed else (beyond <= 0).sum())
+            return (1 + wrong) / (1 + len(self.resamples))
+        beyond, end = side * (self.value - bound), self.low if bound < self.value else self.high
+        half = 0.0 if end is None else abs(self.value - end)
+        if half == 0:
+            return 0.0 if beyond > 0 or (closed and beyond == 0) else 1.0
+        from scipy.stats import t
+
+        return float(t.sf(beyond / half * t.ppf(0.975, self.freedom), self.freedom))
 
     def __str__(self) -> str:
         factor, form, after = _FORMATS[self.unit]
@@ -96,13 +155,41 @@ class Measurement:
 
     @property
     def holds(self) -> Holds:
-        """ "holds" if every number with a rule does; "does not hold" if one does not."""
-        if self.decided is not None:
-            return self.decided
-        decided = {number.holds for number in self.numbers}
-        if "does not hold" in decided:
-            return "does not hold"
-        return "not decided" if "not decided" in decided else "holds"
+        """The verdict on the claim, by the rule at the top of this file."""
+        return self.decided or decide(self.numbers)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values after Holm's correction (1979): those of at most 5% are significant at 5%."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, (len(p_values) - rank) * p_values[index])
+        adjusted[index] = min(1.0, largest)
+    return adjusted
+
+
+def each_decided(numbers: Iterable[Number]) -> list[Holds | None]:
+    """The verdict on each of a claim's numbers; None for a number without a rule."""
+    numbers = list(numbers)
+    adjusted = iter(holm([number.p_outside for number in numbers if number.rule]))
+    return [
+        None
+        if not number.rule
+        else "does not hold here"
+        if next(adjusted) <= LEVEL
+        else "holds here"
+        if number.p_within <= LEVEL
+        else "not decided"
+        for number in numbers
+    ]
+
+
+def decide(numbers: Iterable[Number]) -> Holds:
+    """The verdict that the numbers with a rule give together."""
+    decided = {*each_decided(numbers)} - {None}
+    if "does not hold here" in decided:
+        return "does not hold here"
+    return "holds here" if decided == {"holds here"} else "not decided"
 
 
 @dataclass(frozen=True)
@@ -142,6 +229,16 @@ class Verdict:
     """The folders of the runs that were read."""
 
     @property
+    def text(self) -> str:
+        """The verdict in words, with what it is limited to."""
+        return f"{self.holds} (in this model)"
+
+    @property
+    def each(self) -> list[tuple[Number, Holds | None]]:
+        """Each number with the verdict on it alone; None if it has no rule."""
+        return [*zip(self.numbers, each_decided(self.numbers), strict=True)]
+
+    @property
     def measured(self) -> str:
         """The numbers with their 95% intervals and the note, as text; empty if not measured."""
         text = "; ".join(map(str, self.numbers))
@@ -150,7 +247,8 @@ class Verdict:
     def to_dataframe(self) -> "DataFrame":
         """One row per number; a single row without numbers if the claim was not measured.
 
-        Columns: group, claim, holds, runs, of, value, low, high, unit, above, below, number_holds.
+        Columns: group, claim, holds, runs, of, value, low, high, unit, above, below, p_within,
+        p_outside (before Holm's correction), number_holds (after it).
         """
         from pandas import DataFrame
 
@@ -162,9 +260,11 @@ class Verdict:
                 **{name: getattr(n, name) for name in ("of", "value", "low", "high", "unit")},
                 "above": n.rule.above if n.rule else None,
                 "below": n.rule.below if n.rule else None,
-                "number_holds": n.holds,
+                "p_within": n.p_within if n.rule else None,
+                "p_outside": n.p_outside if n.rule else None,
+                "number_holds": holds,
             }
-            for n in self.numbers
+            for n, holds in self.each
         ]
         return DataFrame(rows or [{**shared, "why": self.why, "command": self.command}])
 

@@ -11,6 +11,7 @@ from figures.claims.claim import Measurement, Number, Unit, Within
 from figures.claims.evidence import NotMeasured
 
 N_RESAMPLES = 1000
+"""A p-value is at least 1 / 1001, so that one of up to 50 numbers can refute a claim."""
 TAIL = 0.025
 
 
@@ -24,7 +25,8 @@ def estimate(
 ) -> Number | None:
     """A statistic of mean effects with its 95% percentile interval; None if it is NaN.
 
-    Reference prompts are drawn within templates, each with all its pairs. What the statistic
+    Problems are drawn, each in all its wordings, and wordings are drawn too; where the effects do
+    not know their problems, reference prompts are drawn within wordings. What the statistic
     chooses, such as the key heads, it chooses again in every resample. Resamples in which it is
     NaN are left out.
 
@@ -38,8 +40,8 @@ def estimate(
     value = float(statistic(*(effect.mean().double().numpy() for effect in effects)))
     if isnan(value):
         return None
-    low, high = interval(resampled(statistic, *effects, together=together))
-    return Number(of, value, low, high, unit, rule)
+    drawn = [draw for draw in resampled(statistic, *effects, together=together) if not isnan(draw)]
+    return Number(of, value, *interval(drawn), unit, rule, tuple(drawn))
 
 
 def resampled(
@@ -52,18 +54,16 @@ def resampled(
         .reshape(*effect.per_pair.shape[:-1], N_RESAMPLES)
         for seed, effect in enumerate(effects)
     ]
-    if any(np.isnan(effect).all() for effect in drawn):  # a single reference prompt has no interval
+    if any(np.isnan(effect).all() for effect in drawn):  # a single problem has no interval
         return []
     return [float(statistic(*(effect[..., i] for effect in drawn))) for i in range(N_RESAMPLES)]
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The middle 95% of the values that are not NaN; None if all are NaN."""
-    finite = np.array(values, dtype=float)
-    finite = finite[~np.isnan(finite)]
-    if not len(finite):
+    """The middle 95% of the values; None if there are none."""
+    if not values:
         return None, None
-    low, high = np.quantile(finite, [TAIL, 1 - TAIL])
+    low, high = np.quantile(values, [TAIL, 1 - TAIL])
     return float(low), float(high)
 
 

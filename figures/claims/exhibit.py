@@ -1,4 +1,4 @@
-"""The paper's claims, one row each: the paper's value, this model's, and whether it holds.
+"""The paper's claims, one row each: the paper's value, this model's, and the verdict on it.
 
 Reads the newest finished run of every experiment that the claims need, without loading a model;
 prints the list and writes it as HTML and its numbers as CSV. If a claim's run is missing, the list
@@ -16,7 +16,7 @@ from arith_lens.runs import load_run
 from experiments.selection import Settings
 from figures.claims.checking import check_claims
 from figures.claims.claim import Verdict, verdict_table
-from figures.common import SHIPPED, NotComputed, slug
+from figures.common import SHIPPED, NotComputed, counts_prompts, slug
 from figures.exhibit import Table, show
 
 
@@ -68,7 +68,7 @@ def paragraph(verdict: Verdict) -> str:
     """One claim for a terminal."""
     cells = row(verdict)
     return (
-        f"{verdict.claim.key}: {cells['verdict'].upper()}\n  {cells['claim']}\n"
+        f"{verdict.claim.key}: {verdict.holds.upper()} in this model\n  {cells['claim']}\n"
         f"  the paper: {cells['the paper']}\n  found: {cells['found']}"
     )
 
@@ -82,7 +82,7 @@ def row(verdict: Verdict) -> dict[str, str]:
         "the paper": f"{claim.paper} ({claim.section})",
         "rule": claim.rule,
         "found": verdict.measured or missing,
-        "verdict": verdict.holds,
+        "verdict": verdict.text,
     }
 
 
@@ -93,9 +93,23 @@ def notes(verdicts: list[Verdict]) -> list[str]:
         for name in dict.fromkeys(verdict.holds for verdict in verdicts)
     }
     return [
-        "; ".join(f"{name}: {count}" for name, count in counts.items()) + ".",
-        "In brackets: 95% intervals, bootstrapped over reference prompts unless said otherwise. A "
-        "claim holds where each of its numbers does with its whole interval, and is not decided "
-        "where an interval straddles the threshold. docs/claims.md says how the rules were "
+        "In this model: " + "; ".join(f"{name}: {n}" for name, n in counts.items()) + ".",
+        "In brackets: 95% intervals, bootstrapped over problems unless said otherwise. A claim "
+        "holds here if each of its numbers lies within its bounds (one-sided test, 5% each). It "
+        "does not hold here if one lies outside (one-sided tests, 5% after Holm's correction over "
+        "the claim's numbers). Else it is not decided. docs/claims.md says how the rules were "
         "chosen.",
+        *prompts_note(verdicts),
+    ]
+
+
+def prompts_note(verdicts: list[Verdict]) -> list[str]:
+    """Which runs were stored without their problems, so that their intervals are over prompts."""
+    paths = dict.fromkeys(path for verdict in verdicts for path in verdict.runs)
+    names = [run.experiment for run in map(load_run, paths) if counts_prompts(run)]
+    if not names:
+        return []
+    return [
+        f"The intervals of {', '.join(names)} are over prompts, not problems, and so too narrow: "
+        "these runs do not know which problem a prompt asks. Compute them again."
     ]

@@ -66,8 +66,9 @@ def _via_mlps(evidence: Evidence) -> Measurement:
             results.PATHS.load(run, name, paths).heads for paths in ("direct", "via_mlps")
         )
         measured = ~direct.per_pair.isnan().all(-1)
-        chosen = (Effects(e.per_pair[measured], ("sender",), e.metric, template=e.template,
-                          cluster=e.cluster) for e in (direct, via))  # fmt: skip
+        chosen = (
+            Effects(e.per_pair[measured], ("sender",), e.metric, **e.units) for e in (direct, via)
+        )
         return estimate(
             f"{name} ({int(measured.sum())} heads)",
             lambda direct, via: 1 - direct.sum() / via.sum(),

@@ -1,8 +1,8 @@
 """Claims about what a knockout of the key heads changes (section 5.1, Appendix E)."""
 
-import torch
+from collections.abc import Callable
 
-from arith_lens.answers import Answers, over_seeds
+from arith_lens.answers import Answers
 from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves
 from arith_lens.operations import FOUR
@@ -10,6 +10,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.claims.answered import change, generic, relative_change, word_problems
 from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.controls import answers_over_draws, change_over_draws, control_numbers
 from figures.claims.estimate import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import NO_KEY
@@ -49,26 +50,40 @@ def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = No
 
 def _spared(evidence: Evidence) -> Measurement:
     run = evidence.run(CURVES)
-    changes = {name: _random(name, *_curves(run, name)) for name in FOUR}
-    return per_operation(changes, missing=NO_KEY)
+    beside: list[Number] = []
+    changes: dict[str, Number | None] = {}
+    for name in FOUR:
+        numbers = _controls(name, *_curves(run, name))
+        changes[name] = numbers[0] if numbers else None
+        beside += numbers[1:]
+    measurement = per_operation(changes, missing=NO_KEY)
+    return Measurement((*measurement.numbers, *beside), measurement.note)
 
 
-def _random(operation: str, n_key: int, curves: KnockoutCurves) -> Number | None:
-    """The change of accuracy without random heads, as many as there are key heads.
+def _controls(operation: str, n_key: int, curves: KnockoutCurves) -> list[Number]:
+    """The change of accuracy without control heads, as many as there are key heads.
 
-    If this number was not tried, the next larger one is taken. The value is the mean over orders;
-    the interval is over orders and prompts together.
+    The first number is of heads drawn from all heads, and decides. The others are reported beside
+    it: heads of the same layers, and the key heads themselves. If this number of heads was not
+    tried, the next larger one is taken. A number is the mean over draws; its interval is over draws
+    and problems together.
     """
-    orders = curves.starting("random ")
     if not n_key:
-        return None
-    ks = [k for k in orders[0].ks if k >= n_key] if orders else []
-    if not ks:
+        return []
+    tried = sorted({k for order in curves.starting("random ") for k in order.ks if k >= n_key})
+    if not tried:
         raise NotMeasured(f"{operation}: no random order goes as far as {n_key} heads")
-    after = torch.stack([order.at(ks[0]).correct.float() for order in orders])
-    lost = over_seeds(after - orders[0].at(0).correct.float())
-    title = f"{operation} ({ks[0]} head{'s' * (ks[0] > 1)})"
-    return Number(title, lost.mean, *lost.ci(), "points", MINOR)
+    k, effect = tried[0], curves["effect"]
+    draws = results.controls_at(curves, k)
+    changes = {kind: change_over_draws(effect.at(0), after) for kind, after in draws.items()}
+    heads = f"head{'s' * (k > 1)}"
+    numbers = control_numbers(f"{operation} ({k} {heads})", changes, {"random": MINOR})
+    if k in effect.ks:
+        lost = effect.drop(k).accuracy
+        own = Number(f"{operation} ({k} strongest {heads})", lost.absolute, *lost.absolute_ci,
+                     "points")  # fmt: skip
+        numbers.append(own)
+    return numbers
 
 
 def _elsewhere(run: Run, name: str) -> tuple[Answers, Answers]:
@@ -91,6 +106,7 @@ def _word_problems(evidence: Evidence) -> Measurement:
         both = before.select(chosen), after.select(chosen)
         numbers.append(relative_change(_titled(run, name), *both, rule))
     before = _elsewhere(run, "strongest")[0]
+    numbers += _controls_elsewhere(run, word_problems)
     right = before.select(word_problems(before)).accuracy
     return Measurement(tuple(numbers), f"Before: {right:.1%} right.")
 
@@ -103,7 +119,18 @@ def _generic(evidence: Evidence) -> Measurement:
         numbers.append(
             change(_titled(run, name), before.select(chosen), after.select(chosen), rule)
         )
-    return Measurement(tuple(numbers))
+    return Measurement((*numbers, *_controls_elsewhere(run, generic)))
+
+
+def _controls_elsewhere(run: Run, questions: Callable[[Answers], list[bool]]) -> list[Number]:
+    """The change without control heads, as many as the strongest ones, in points."""
+    changes = {}
+    for kind, (before, after) in results.control_answers(run).items():
+        chosen = questions(before)
+        after_chosen = [answers.select(chosen) for answers in after]
+        changes[kind] = answers_over_draws(before.select(chosen), after_chosen)
+    n = len(results.ANSWERS.facts(run, "strongest")["heads"])
+    return control_numbers(f"{n} control heads", changes)
 
 
 CLAIMS = (
@@ -125,7 +152,8 @@ CLAIMS = (
         section="5.1, Figure 3",
         paper="a relatively minor effect, within 2%",
         rule="In each operation that has key heads, knocking out as many random heads (or the next "
-        "number that was tried) changes accuracy by less than 2 points, mean over the orders.",
+        "number that was tried), drawn from all heads, changes accuracy by less than 2 points, "
+        "mean over the draws. Heads of the same layers, and the strongest heads, are given beside.",
         experiments=(CURVES,),
         measure=_spared,
     ),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from figures.claims import heads, probes
-from figures.claims.claim import Claim, Holds, Measurement, Number, Within
+from figures.claims.claim import Claim, Holds, Measurement, Number, Within, decide
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.verdicts import verdict_on
 
@@ -25,6 +25,7 @@ def _repeats(evidence: Evidence) -> Measurement:
     claims = {claim.key: claim for claim in (*heads.CLAIMS, *probes.CLAIMS)}
     pairs: dict[str, tuple[Holds, Holds]] = {}
     used: list[Path] = []
+    numbers: list[Number] = []
     for key in REPEATED:
         own, others = (
             verdict_on(claims[key], model_evidence) for model_evidence in (evidence, other)
@@ -33,15 +34,14 @@ def _repeats(evidence: Evidence) -> Measurement:
             if verdict.holds == "not measured":
                 raise NotMeasured(f"{key}: {verdict.why}", verdict.command)
             used += verdict.runs
+            numbers += verdict.numbers
         pairs[key] = own.holds, others.holds
     evidence.note(used)
-    agreed = Number("claims that hold in both", _count(pairs, "holds"), unit="count",
+    agreed = Number("claims that hold in both", _count(pairs, "holds here"), unit="count",
                     rule=Within(above=len(pairs) - 1))  # fmt: skip
     verdicts = "; ".join(f"{key}: {own}, {others}" for key, (own, others) in pairs.items())
     note = f"Of {len(pairs)}, in {evidence.model} and {other.model}: {verdicts}."
-    open_ = not any("does not hold" in pair for pair in pairs.values())
-    undecided = open_ and any("not decided" in pair for pair in pairs.values())
-    return Measurement((agreed,), note, decided="not decided" if undecided else None)
+    return Measurement((agreed,), note, decided=decide(numbers))
 
 
 def _count(pairs: Mapping[str, tuple[Holds, Holds]], holds: Holds) -> int:
@@ -56,7 +56,8 @@ CLAIMS = (
         section="C, Figures 12 to 14",
         paper="similar in LLaMA2-7B, LLaMA2-13B and Mistral-7B",
         rule="What Appendix C says of all its models holds in this one and in the other model "
-        f"whose heads were looked at last: {', '.join(REPEATED)}.",
+        f"whose heads were looked at last: {', '.join(REPEATED)}. One test is made over "
+        "the numbers of all these claims in both models.",
         experiments=(heads.EXPERIMENT, probes.EXPERIMENT),
         measure=_repeats,
     ),

@@ -7,6 +7,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.claims import maps
 from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.controls import change_over_draws, control_numbers
 from figures.claims.estimate import estimate, per_operation, required
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
@@ -86,15 +87,21 @@ def _powers_share(evidence: Evidence) -> Measurement:
 def _powers_need(evidence: Evidence) -> Measurement:
     run = evidence.run(POWERS)
     numbers: dict[str, Number | None] = {}
+    beside: list[Number] = []
     for name in _wordings(run):
-        curve = results.CURVES.load(run, name)["effect"]
+        curves = results.CURVES.load(run, name)
+        curve = curves["effect"]
         k = curve.ks[-1]
         change = curve.drop(k).accuracy if k else None
         title = _title(name)
         numbers[title] = change and Number(
             f"{title} ({k} heads)", change.relative, *change.relative_ci, "%", Within(below=-0.6)
         )
-    return per_operation(numbers, missing=NO_KEY)
+        draws = results.controls_at(curves, k) if k else {}
+        changes = {kind: change_over_draws(curve.at(0), after) for kind, after in draws.items()}
+        beside += control_numbers(f"{title}, without {k} heads", changes)
+    measurement = per_operation(numbers, missing=NO_KEY)
+    return Measurement((*measurement.numbers, *beside), measurement.note)
 
 
 def _words_share(evidence: Evidence) -> Measurement:
@@ -119,9 +126,21 @@ def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
     return Number(title, change.relative, *change.relative_ci, "%", rule)
 
 
+def _controls(run: Run, prompts: str) -> list[Number]:
+    """The change of accuracy on some prompts without control heads, in points."""
+    before = results.OUTCOMES.load(run, "none", prompts)
+    changes = {
+        kind: change_over_draws(before, after)
+        for kind, after in results.control_outcomes(run, prompts).items()
+    }
+    return control_numbers(
+        f"{prompts.replace('_', ' ')}, without {run.config['heads']} heads", changes
+    )
+
+
 def _words_need(evidence: Evidence) -> Measurement:
-    run = evidence.run(WORDS)
-    return Measurement((_knocked(run, "word_problems", "word_problems", Within(below=-0.6)),))
+    run, on = evidence.run(WORDS), "word_problems"
+    return Measurement((_knocked(run, on, on, Within(below=-0.6)), *_controls(run, on)))
 
 
 def _overlap_needed(evidence: Evidence) -> Measurement:
@@ -129,9 +148,9 @@ def _overlap_needed(evidence: Evidence) -> Measurement:
     rule = Within(below=-0.5)
     if not results.OUTCOMES.facts(run, "overlap", "generated")["heads"]:
         raise NotMeasured("the two kinds of prompt have no strongest head in common")
-    return Measurement(
-        tuple(_knocked(run, "overlap", on, rule) for on in ("generated", "word_problems"))
-    )
+    kinds = ("generated", "word_problems")
+    numbers = [_knocked(run, "overlap", on, rule) for on in kinds]
+    return Measurement((*numbers, *(number for on in kinds for number in _controls(run, on))))
 
 
 CLAIMS = (

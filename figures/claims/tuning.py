@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from math import exp
+from math import exp, inf
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ def gain(
 
 
 def _number(of: str, change: OverSeeds, rule: Within | None = None) -> Number:
-    return Number(of, change.mean, *change.ci(), "points", rule)
+    return Number(of, change.mean, *change.ci(), "points", rule, freedom=change.freedom)
 
 
 def _table(evidence: Evidence, table: int) -> tuple[Run, Answers]:
@@ -122,8 +122,11 @@ def _full_loses(evidence: Evidence) -> Measurement:
 def _faster(evidence: Evidence) -> Measurement:
     run, _ = _table(evidence, 1)
     precise, full = (Tuned.of(run, 1, method).speeds for method in ("precise", "full"))
-    value, low, high = ratio(precise, full)
-    number = Number("examples a second, precise / full", value, low, high, "ratio", Within(above=3))
+    value, low, high, freedom = ratio(precise, full)
+    number = Number(
+        "examples a second, precise / full", value, low, high, "ratio", Within(above=3),
+        freedom=freedom,
+    )  # fmt: skip
     return Measurement(
         (number,), "Trainings ran side by side; make bench-finetune times them alone."
     )
@@ -131,8 +134,8 @@ def _faster(evidence: Evidence) -> Measurement:
 
 def ratio(
     over: Sequence[float], under: Sequence[float]
-) -> tuple[float, float | None, float | None]:
-    """The ratio of geometric means, with Welch's interval of its logarithm.
+) -> tuple[float, float | None, float | None, float]:
+    """The ratio of geometric means, Welch's interval of its logarithm, and its degrees of freedom.
 
     There is no interval if either side has a single number.
     """
@@ -141,16 +144,17 @@ def ratio(
     logs = [np.log(np.array(values)) for values in (over, under)]
     middle = float(logs[0].mean() - logs[1].mean())
     if min(map(len, logs)) < 2:
-        return exp(middle), None, None
+        return exp(middle), None, None, inf
     errors = [float(values.var(ddof=1)) / len(values) for values in logs]
     error = sum(errors)
     if not error:
-        return exp(middle), exp(middle), exp(middle)
+        return exp(middle), exp(middle), exp(middle), inf
     squares = (
         variance**2 / (len(values) - 1) for variance, values in zip(errors, logs, strict=True)
     )
-    half = float(t.ppf(0.975, error**2 / sum(squares))) * error**0.5
-    return exp(middle), exp(middle - half), exp(middle + half)
+    freedom = error**2 / sum(squares)
+    half = float(t.ppf(0.975, freedom)) * error**0.5
+    return exp(middle), exp(middle - half), exp(middle + half), freedom
 
 
 def _more_mlps(evidence: Evidence) -> Measurement:

@@ -78,13 +78,20 @@ def test_figure_3_from_its_experiment(
     assert "iterative masking takes" in report
     (run,) = find_runs("are_they_needed", root=study.root)
     curves = results.CURVES.load(run, "addition")
-    assert [*curves] == ["effect", "END", "random 0", "matched 0", "random 1", "matched 1",
-                         "iterative"]  # fmt: skip
+    ks = (1, 2, 4, 6)
+    controls = [[f"random {s}", *(f"matched {k} {s}" for k in ks)] for s in range(2)]
+    assert [*curves] == ["effect", "END", *controls[0], *controls[1], "iterative"]
     effect = curves["effect"]
     assert effect.accuracy()[0] == 1.0
     assert effect.accuracy()[-1] < 0.5 < min(c.accuracy()[-1] for c in curves.starting("matched"))
-    keys = {*effect.order[:6]}
-    assert all(not keys & {*curve.order[:6]} for curve in curves.starting("matched"))
+    for k in ks:
+        strongest, matched = effect.order[:k], curves.starting(f"matched {k} ")
+        draws = results.controls_at(curves, k)
+        assert (len(draws["random"]), len(draws["matched"])) == (2, 2) == (len(matched),) * 2
+        for outcomes in draws["matched"]:
+            heads = outcomes.components
+            assert not {*strongest} & {*heads} and len({*heads}) == k
+            assert [head.layer for head in heads] == [head.layer for head in strongest]
     fig3.main(Options(root=study.root, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig3.csv"))
     shown = table[(table["curve"] == "effect") & (table["operation"] == "addition")]
@@ -147,6 +154,7 @@ def test_table_3_from_its_experiment(
     assert "{A} to the power of {B} equals" in printed
     table = rows(tmp_path / "table3.csv", "wording")
     assert [row["references"] for row in table.values()] == ["20", "20"]
+    assert all(float(row["matched_mean"]) <= 0 for row in table.values())
     assert [float(row["accuracy_before"]) for row in table.values()] == [1, 1]
     (run,) = find_runs("do_powers_use_them", root=study.root)
     key = al.key_heads(results.MAP.load(run, "exponentiation-0"))
@@ -178,14 +186,31 @@ def test_table_4_from_its_experiment(
     heads = {name: {*row["heads"].split()} for name, row in table.items()}
     assert heads["overlap"] == heads["generated"] & heads["word_problems"]
     assert float(table["generated"]["generated_before"]) == 1
+    draws = {data: results.control_outcomes(run, data) for data in ("generated", "word_problems")}
+    for data, kinds in draws.items():
+        ours = {*map(str, kinds["matched"][0].components)}
+        assert len(ours) == 4 and not ours & heads[data], "outside the strongest on these prompts"
+        assert float(table["matched"][f"{data}_relative"]) <= 0
     assert len(rows(written(tmp_path, "table4_heads.csv"), "head")) == len(looks.mean())
 
 
 def test_transfer_from_its_experiment(
     study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = what_else_breaks.Config(n=18, controls=1, limit=12)
+    config = what_else_breaks.Config(n=18, controls=1, limit=12, control_limit=5)
     what_else_breaks.main(config, root=study.root)
+    (run,) = find_runs("what_else_breaks", root=study.root)
+    before = results.ANSWERS.load(run, "none")
+    for kind, (same, (after,)) in results.control_answers(run).items():
+        assert Counter(same.task) == {task: 5 for task in before.task}, kind
+        assert same.expected == after.expected
+        heads = results.ANSWERS.facts(run, f"{kind}-0")["heads"]
+        strongest = results.ANSWERS.facts(run, "strongest")["heads"]
+        assert len({*heads}) == len(strongest) == 10
+        if kind == "matched":
+            assert not {*heads} & {*strongest}
+            layers = [[name.split(".")[0] for name in names] for names in (heads, strongest)]
+            assert layers[0] == layers[1]
     transfer.main(TableOptions(root=study.root, out=tmp_path))
     table = rows(written(tmp_path, "transfer.csv"), "task")
     assert table["all word problems"]["questions"] == "48"

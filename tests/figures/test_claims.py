@@ -7,16 +7,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.made_claims import N_HEADS, N_LAYERS, Verdicts, which_heads, which_paths
+import torch
+from support.made_claims import N_HEADS, N_LAYERS, Verdicts, effects, which_heads, which_paths
 
+from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.runs.record import write_record
 from experiments import results
 from figures.claims import CLAIMS, Number, check_claims
 from figures.claims import exhibit as figure
-from figures.claims.claim import Measurement, Within
+from figures.claims.claim import Measurement, Within, decide, holm
+from figures.claims.estimate import estimate
 from figures.claims.evidence import Evidence
 from figures.claims.verdicts import verdict_on
+from figures.common import sample_size
 
 ROOT = Path(__file__).parents[2]
 MIDDLE = {(4, 6): -0.15, (5, 1): -0.08}
@@ -45,7 +49,7 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
     run = which_heads(tmp_path, MIDDLE)
     found = Verdicts(tmp_path)
     for key in ("strongest_head", "few_key_heads", "middle_layers"):
-        assert found[key].holds == "holds", found[key]
+        assert found[key].holds == "holds here", found[key]
         assert found[key].runs == (run.path,)
     by_hand = results.MAP.load(run, "addition").heads.per_pair.double().numpy()
     strata = np.arange(by_hand.shape[-1]) % 3
@@ -60,14 +64,14 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
 def test_many_heads_at_the_ends_do_not_hold(tmp_path: Path) -> None:
     which_heads(tmp_path, {(layer, head): -0.1 for layer in (0, 11) for head in range(4)})
     found = Verdicts(tmp_path)
-    assert found["few_key_heads"].holds == found["middle_layers"].holds == "does not hold"
+    assert found["few_key_heads"].holds == found["middle_layers"].holds == "does not hold here"
     assert found["middle_layers"].numbers[0].value == 0
 
 
 def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) -> None:
     run = which_heads(tmp_path, {(4, 6): -0.03})
     found = Verdicts(tmp_path)
-    assert found["strongest_head"].holds == "does not hold"
+    assert found["strongest_head"].holds == "does not hold here"
     for key in ("few_key_heads", "middle_layers"):
         assert found[key].holds == "not measured"
         assert "none of addition," in found[key].why and "has key heads" in found[key].why
@@ -77,13 +81,50 @@ def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) ->
 def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
     which_heads(tmp_path, {name: MIDDLE if name != "division" else {} for name in FOUR})
     few = Verdicts(tmp_path)["few_key_heads"]
-    assert few.holds == "holds" and few.measured.endswith("(an effect below -5%): division.")
+    assert few.holds == "holds here" and few.measured.endswith("(an effect below -5%): division.")
     assert [number.of for number in few.numbers] == [*FOUR[:3]]
 
 
 def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> None:
     which_heads(tmp_path, {(4, 6): -0.051}, noise=0.02)
     assert Verdicts(tmp_path)["strongest_head"].holds == "not decided"
+
+
+def test_one_operation_that_is_far_outside_refutes_a_claim(tmp_path: Path) -> None:
+    ends = {(layer, head): -0.1 for layer in (0, 11) for head in range(4)}
+    which_heads(tmp_path, {name: MIDDLE if name != "division" else ends for name in FOUR})
+    found = Verdicts(tmp_path)["middle_layers"]
+    assert found.holds == "does not hold here"
+    assert [decided for _, decided in found.each] == ["holds here"] * 3 + ["does not hold here"]
+    table = found.to_dataframe()
+    assert (table.p_within[:3] <= 0.05).all() and table.p_outside[3] <= 0.05 / 4
+
+
+def test_errors_count_problems_and_not_their_wordings() -> None:
+    """Six problems in three wordings, with one value per problem: six numbers, not eighteen."""
+    prompts = effects({(4, 6): -0.1}, noise=0.0).heads
+    problem = torch.arange(18) // 3
+    prompts.per_pair[4, 6] += torch.linspace(-0.05, 0.05, 6)[problem]
+    problems = replace(prompts, problem=tuple(f"{i} + 1" for i in problem.tolist()))
+    narrow, wide = (
+        estimate("x", lambda heads: float(heads[4, 6]), one, rule=Within(below=-0.08))
+        for one in (prompts, problems)
+    )
+    assert narrow and wide and wide.p_within > narrow.p_within
+    assert wide.high - wide.low > 1.4 * (narrow.high - narrow.low)  # pyright: ignore
+
+
+def test_a_run_that_does_not_know_its_problems_is_named(tmp_path: Path) -> None:
+    which_heads(tmp_path, MIDDLE)
+    (note,) = figure.prompts_note([Verdicts(tmp_path)["few_key_heads"]])
+    assert note.startswith("The intervals of which_heads are over prompts, not problems")
+
+
+def test_the_size_of_a_sample_in_words() -> None:
+    assert sample_size({"distinct": 324, "problems": 36}) == "324 references of 36 problems"
+    assert sample_size({"distinct": 1, "problems": 1}) == "1 reference of 1 problem"
+    assert sample_size({"distinct": 20, "problems": None}) == sample_size({"distinct": 20})
+    assert sample_size({"distinct": 20}) == "20 references" and sample_size({}) == ""
 
 
 def test_a_damaged_run_is_not_measured_and_says_why(tmp_path: Path) -> None:
@@ -131,7 +172,7 @@ def test_the_first_root_that_has_a_run_wins(tmp_path: Path) -> None:
     second = which_heads(tmp_path / "b", MIDDLE)
     roots = [tmp_path / "none", tmp_path / "b", tmp_path / "a"]
     found = check_claims("made", roots=roots)
-    assert found[0].holds == "holds" and found[0].runs == (second.path,)
+    assert found[0].holds == "holds here" and found[0].runs == (second.path,)
 
 
 def test_no_root_is_an_error() -> None:
@@ -139,21 +180,90 @@ def test_no_root_is_an_error() -> None:
         check_claims("made", roots=())
 
 
-def test_a_rule_decides_by_the_whole_interval() -> None:
-    rule = Within(above=-0.02, below=0.02)
-    assert rule.decide(0.0, -0.01, 0.01) == "holds"
-    assert rule.decide(0.0, -0.03, 0.01) == "not decided"
-    assert rule.decide(0.05, 0.02, 0.09) == "does not hold"
-    assert rule.decide(0.01, None, None) == "holds"
-    assert rule.decide(0.02, None, None) == "does not hold"
+def decided_between(value: float, low: float | None, high: float | None) -> str:
+    """The verdict on one number between -0.02 and 0.02 if its claim holds."""
+    return decide([Number("x", value, low, high, rule=Within(above=-0.02, below=0.02))])
+
+
+def test_a_number_is_tested_in_both_directions() -> None:
+    assert decided_between(0.0, -0.01, 0.01) == "holds here"
+    assert decided_between(0.0, -0.03, 0.01) == "not decided"
+    assert decided_between(0.05, 0.021, 0.09) == "does not hold here"
+    assert decided_between(0.01, None, None) == "holds here"
+    assert decided_between(0.02, None, None) == "does not hold here"
+    assert decided_between(-0.03, None, None) == "does not hold here"
+
+
+def test_the_p_value_of_an_interval_is_that_of_its_normal_or_t_distribution() -> None:
+    half = 1.959964
+    number = Number("x", 2.0, 2 - half, 2 + half, rule=Within(above=0))
+    assert number.p_within == pytest.approx(0.02275, abs=1e-5)  # two standard errors
+    assert number.p_outside == pytest.approx(1 - 0.02275, abs=1e-5)
+    few = Number("x", 2.0, 2 - 4.302653, 2 + 4.302653, rule=Within(above=0), freedom=2)
+    assert few.p_within == pytest.approx(0.09175, abs=1e-5)  # of t with 2 degrees of freedom
+    lopsided = Number("x", 2.0, 2 - half, 2 + 3 * half, rule=Within(below=5))
+    assert lopsided.p_within == pytest.approx(0.15866, abs=1e-5)  # one standard error upwards
+    twice = Number("x", 2.0, 2 - half, 2 + half, rule=Within(above=-0.0, below=4))
+    assert twice.p_within == pytest.approx(0.02275, abs=1e-5)  # the larger of two, equal here
+    beyond = Number("x", 6.0, 6 - half, 6 + half, rule=Within(above=0, below=4))
+    assert beyond.p_outside == pytest.approx(2 * 0.02275, abs=1e-5)  # either side counts
+
+
+def test_the_p_value_of_resamples_is_their_share_on_the_wrong_side() -> None:
+    draws = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+    number = Number("x", 3.0, -1.0, 7.0, rule=Within(above=0), resamples=draws)
+    assert number.p_within == 3 / 10  # -1, the bound itself, and one more
+    assert number.p_outside == 8 / 10
+    sure = Number("x", 3.0, 1.0, 7.0, rule=Within(above=0), resamples=draws[2:])
+    assert (sure.p_within, sure.p_outside) == (1 / 8, 1.0), "never below 1 / (n + 1)"
+
+
+def test_holms_correction_is_the_textbooks() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.5]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_a_claim_that_is_false_in_one_of_four_operations_by_much_does_not_hold() -> None:
+    good = Number("x", 0.9, 0.8, 1.0, rule=Within(above=0.5))
+    bad = Number("x", 0.2, 0.1, 0.3, rule=Within(above=0.5))
+    borderline = Number("x", 0.55, 0.45, 0.65, rule=Within(above=0.5))
+    slightly = Number("x", 0.4, 0.31, 0.49, rule=Within(above=0.5))
+    assert decide([good] * 4) == "holds here"
+    assert decide([good, bad, good, good]) == "does not hold here"
+    assert decide([borderline] * 4) == decide([good, borderline, good, good]) == "not decided"
+    assert decide([slightly]) == "does not hold here", "alone, without a correction"
+    assert decide([slightly, good, good, good]) == "not decided", "one of four, by little"
+
+
+def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four operations, each number truly at its bound, of 30 problems each."""
+    monkeypatch.setattr("figures.claims.estimate.N_RESAMPLES", 400)
+    rng, n_cases, n_pairs = np.random.default_rng(0), 300, 30
+    verdicts, uncorrected = [], 0
+    for _ in range(n_cases):
+        numbers = []
+        for name in FOUR:
+            values = torch.as_tensor(rng.normal(0.5, 0.2, n_pairs))[None]
+            problems = tuple(f"{i} + 1" for i in range(n_pairs))
+            made = Effects(values, ("x",), "share", problem=problems)
+            rule = Within(above=0.5)
+            numbers.append(estimate(name, lambda means: float(means[0]), made, rule=rule))
+        verdicts.append(decide(numbers))
+        uncorrected += min(number.p_outside for number in numbers) <= 0.05
+    by_chance = 0.05 * n_cases + 2 * (0.05 * 0.95 * n_cases) ** 0.5  # two errors of a simulation
+    assert verdicts.count("does not hold here") <= by_chance
+    assert verdicts.count("holds here") <= by_chance
+    assert uncorrected > 0.15 * n_cases > by_chance, "without the correction it would be more"
 
 
 def test_one_number_that_fails_fails_the_claim() -> None:
     good, bad = (Number("x", value, rule=Within(above=0)) for value in (1.0, -1.0))
     open_ = Number("x", 1.0, -1.0, 2.0, rule=Within(above=0))
-    assert Measurement((good, good)).holds == "holds"
+    assert Measurement((good, good)).holds == "holds here"
     assert Measurement((good, open_)).holds == "not decided"
-    assert Measurement((good, open_, bad)).holds == "does not hold"
+    assert Measurement((good, open_, bad)).holds == "does not hold here"
     with pytest.raises(ValueError, match="a number with a rule"):
         Measurement((Number("x", 1.0),))
     with pytest.raises(ValueError, match="found NaN"):
@@ -169,7 +279,9 @@ def test_the_list_is_printed_and_written(
     page = (tmp_path / "out" / "claims.html").read_text()
     assert "<b>made" not in page and "fewer than 5% of the heads" in page
     printed = capsys.readouterr().out
-    assert "few_key_heads: HOLDS" in printed and "via_mlps: NOT MEASURED" in printed
+    assert "few_key_heads: HOLDS HERE in this model" in printed
+    assert "via_mlps: NOT MEASURED in this model" in printed
+    assert "holds here (in this model)" in page
     assert max(map(len, printed.split("\n"))) < 1000
     assert "few_key_heads" in (tmp_path / "out" / "claims.csv").read_text()
 
@@ -188,14 +300,14 @@ def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
     few, strongest = found["few_key_heads"], found["strongest_head"]
     by_hand = {name: sum(m < -0.05 for m in means.values()) / 96 for name, means in planted.items()}
     assert {n.of: n.value for n in few.numbers} == {k: v for k, v in by_hand.items() if v}
-    assert few.holds == "holds" and "division" in few.measured
+    assert few.holds == "holds here" and "division" in few.measured
     assert [number.of for number in strongest.numbers] == [
         "addition (head 5.5)",
         "subtraction (head 5.2)",
         "multiplication (head 5.5)",
         "division (head 5.5)",
     ]
-    assert strongest.holds == "does not hold"  # division's is weaker than 5%
+    assert strongest.holds == "does not hold here"  # division's is weaker than 5%
     assert strongest.numbers[1].value == pytest.approx(min(planted["subtraction"].values()))
 
 
@@ -207,9 +319,9 @@ def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path
         run.record["provenance"]["model"] = {"weights_sha256": weights}
         write_record(run.path, run.record)
     found = Verdicts(tmp_path)
-    assert found["few_key_heads"].holds == "holds"
+    assert found["few_key_heads"].holds == "holds here"
     assert found["via_mlps"].holds == "not measured" and "other weights" in found["via_mlps"].why
-    assert Verdicts(tmp_path)["via_mlps"].holds == "holds"  # the first that is asked for
+    assert Verdicts(tmp_path)["via_mlps"].holds == "holds here"  # the first that is asked for
 
 
 def test_the_documented_verdicts_are_those_of_the_gallery() -> None:

@@ -110,13 +110,16 @@ def outcomes(right: float, heads: list[Head]) -> Outcomes:
     return curve([*heads, Head(11, 7)], {0: 1.0, len(heads): right}).at(len(heads))
 
 
-def are_they_needed(root: Path, heads: Places, without: float, without_random: float) -> Run:
-    """So many are right without the key heads, and without as many random ones."""
+def are_they_needed(
+    root: Path, heads: Places, without: float, without_random: float, without_matched: float = 1.0
+) -> Run:
+    """So many are right without the key heads, and without as many control heads."""
     order = [Head(*place) for place in sorted(heads, key=heads.__getitem__)]
     order += [Head(11, index) for index in range(4)]
     curves = {"effect": curve(order, {0: 1.0, 1: 1.0, 2: without, 4: 0.0})}
     for seed in range(4):
         curves[f"random {seed}"] = curve(order, {0: 1.0, 1: 1.0, 2: without_random, 4: 0.5})
+        curves[f"matched 2 {seed}"] = curve(order, {0: 1.0, 2: without_matched})
     with open_run("are_they_needed", {"model": "made", "ablation": "mean"}, root=root) as run:
         for name in FOUR:
             results.MAP.save(run, effects(heads), name, pairs=Pairs())
@@ -175,6 +178,12 @@ def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.
         results.ANSWERS.save(run, answers(0.6, 0.95), "none", heads=[])
         results.ANSWERS.save(run, without, "key-in-some", heads=list(heads))
         results.ANSWERS.save(run, without, "strongest", heads=list(heads))
+        asked = [0, 1, *range(2, 4002, 2)]  # every other question
+        for seed, words in enumerate((0.6, 0.5)):
+            control = answers(words, 0.95).select([i in {*asked} for i in range(4002)])
+            for kind in ("random", "matched"):
+                name, facts = f"{kind}-{seed}", {"heads": ["0.0"], "questions": asked}
+                results.ANSWERS.save(run, control, name, **facts)
     return run
 
 
