@@ -10,7 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported, so 
 os.environ["TQDM_DISABLE"] = "1"
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ type_checks.install()  # before the package is imported
 
 from support.fresh import FreshPython, take_steps  # noqa: E402
 
+import arith_lens  # noqa: E402
 from arith_lens.model import HookedModel, load_model  # noqa: E402
 
 DRAWING_IMPORT = re.compile(
@@ -183,6 +184,65 @@ def deep(make_model: Callable[..., HookedModel]) -> HookedModel:
 def model(request: pytest.FixtureRequest) -> HookedModel:
     """Each of the two families in turn. Hooks leave no trace, so that tests share them."""
     return request.getfixturevalue(request.param)
+
+
+SHIPPED = ("reference", "reference-mistral")
+
+
+class SharedModels:
+    """`load_model`, which loads each shipped model once, and the weights that nothing may change.
+
+    Loading takes half a second, most of it in TransformerLens.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[Any, HookedModel] = {}
+        self._weights: dict[Any, tuple[list[torch.Tensor], list[int]]] = {}
+
+    def load(self, source: Any, **options: Any) -> HookedModel:
+        told = {name: option for name, option in options.items() if option is not None}
+        if not isinstance(source, str) or source not in SHIPPED or told not in ({}, ON_CPU):
+            return load_model(source, **options)
+        key = source, *told
+        if key not in self._loaded:
+            model = self._loaded[key] = load_model(source, **options)
+            weights = [*model.bridge.original_model.parameters()]
+            self._weights[key] = weights, [weight._version for weight in weights]
+        return self._loaded[key]
+
+    def changed(self) -> list[Any]:
+        """The models whose weights were written to; these are loaded anew."""
+        changed = [
+            key
+            for key, (weights, versions) in self._weights.items()
+            if any(was != weight._version for was, weight in zip(versions, weights, strict=True))
+        ]
+        for key in changed:
+            del self._loaded[key], self._weights[key]
+        return changed
+
+
+ON_CPU = {"device": "cpu"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_models() -> Iterator[SharedModels]:
+    """What `al.load_model` is in all tests; `arith_lens.model.load_model` is the real one."""
+    shared = SharedModels()
+
+    @functools.wraps(load_model)
+    def load(source: Any, **options: Any) -> HookedModel:
+        return shared.load(source, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(arith_lens, "load_model", load)
+        yield shared
+
+
+@pytest.fixture(autouse=True)
+def shared_models_stay_as_they_are(shared_models: SharedModels) -> Iterator[None]:
+    yield
+    assert shared_models.changed() == [], "load a model of your own to change it"
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,9 @@ from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
 from experiments import which_heads
 from experiments.__main__ import TOOLS
+from experiments.speed import path_patching
+from experiments.speed.fine_tuning_plan import STEP_SHAPES
+from experiments.speed.shapes import SHAPES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -42,15 +45,17 @@ PYTHON = re.compile(
 # What an example takes too long over, and what it is shortened to.
 SHORTER = {
     'load_set("word_problems_tuning")': 'load_set("word_problems_tuning")[:16]',
-    'sample_pairs(model, "addition")': 'sample_pairs(model, "addition", n=36)',
+    'sample_pairs(model, "addition")': 'sample_pairs(model, "addition", n=18)',
+    'sample_pairs(model, "addition", 36)': 'sample_pairs(model, "addition", 18)',
     '["gsm8k", "svamp", "mmlu_humanities"]': '["svamp"]',
     "limit=50": "limit=1, max_new_tokens=8",
     # The shipped model answers none of GSM8K's questions.
     "keep_correct(model, pairs)": "keep_correct(model, al.sample_pairs(model, n=8))",
-    "n=10_000": "n=100",
-    'sample_pairs(model, "multiplication", ': 'sample_pairs(model, "multiplication", 36, ',
-    'sample_pairs(model, "division", ': 'sample_pairs(model, "division", 36, ',
-    "n=500": "n=36",
+    "n=10_000": "n=36",
+    'sample_pairs(model, "addition", 100)': 'sample_pairs(model, "addition", 18)',
+    'sample_pairs(model, "multiplication", ': 'sample_pairs(model, "multiplication", 18, ',
+    'sample_pairs(model, "division", ': 'sample_pairs(model, "division", 18, ',
+    "n=500": "n=18",
     "sample_pairs(model, operands=range(10, 100)": "sample_pairs(model, operands=range(10, 20)",
 }
 # What a reader puts in place of a name in an example.
@@ -244,6 +249,10 @@ def test_commands_are_understood_and_plan(
     for names in (vars(which_heads), call.__globals__):  # of the command, run as a script
         if names.get("empty_model") is empty_model:
             monkeypatch.setitem(names, "empty_model", empty_models)
+    for known in (SHAPES, STEP_SHAPES):
+        for name, shape in known.items():
+            monkeypatch.setitem(known, name, replace(shape, n_layers=min(4, shape.n_layers)))
+    monkeypatch.setattr(path_patching, "FULL", path_patching.QUICK)
     refused = pytest.raises(SystemExit, match=LACKS[command]) if command in LACKS else nullcontext()
     with refused:
         call(**arguments | {"dry_run": True})
