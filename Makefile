@@ -86,7 +86,7 @@ endef
 # On a CPU several processes of one thread share the work of small models better than threads do.
 START_fig3 = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc_per_node $(PROCESSES) -m,$(BIN)/python -m)
 
-$(eval $(call exhibit,fig2,which_heads,ASK,SHOW)) ## which heads write the answer? compute, then draw figures/<model>/fig2.html
+$(eval $(call exhibit,fig2,which_heads,ASK,SHOW)) ## which heads does the answer depend on? compute, then draw figures/<model>/fig2.html
 $(eval $(call exhibit,fig3,are_they_needed,KNOCK_EACH,SHOW)) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
 $(eval $(call exhibit,sufficiency,do_they_suffice,KNOCK_EACH,SHOW)) ## do they suffice? accuracy with only the first k heads, beside that without them
 $(eval $(call exhibit,fig4,what_comes_instead,KNOCK,SHOW_N)) ## what does the model say without them? next tokens before and after

@@ -1,4 +1,4 @@
-"""Which heads write the answer? Path patching from every head and MLP to the logits.
+"""Which heads does the answer depend on? Path patching from every head and MLP to the logits.
 
 For each operation, there are prompts with a calculation and the same prompts without it. One
 component at a time gets its output on the latter; the effect is the change of the right answer's
@@ -37,7 +37,7 @@ N_ROWS = 12
 
 @dataclass(frozen=True)
 class Config(Sample):
-    """Which heads write the answer? Path patching from every head and MLP to the logits."""
+    """Which heads does the answer depend on? Path patching from every head and MLP to the logits."""
 
     templates: tuple[str, ...] = ("operation",)
     """The operation's own (Figure 8), "all" (with the stories of addition, Figure 10), or names."""

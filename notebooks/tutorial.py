@@ -2,7 +2,7 @@
 # # Which parts of a language model calculate?
 #
 # This notebook takes a small language model that can do arithmetic and asks, one question after
-# the other: which attention heads and MLPs write the answer to `3 plus 5 equals to `? Would the
+# the other: which attention heads and MLPs determine the answer to `3 plus 5 equals to `? Would the
 # answer survive without them? What do these heads look at, and in which layer does the answer
 # appear? The method is that of *Interpreting and Improving Large Language Models in Arithmetic
 # Calculation* (Zhang et al., ICML 2024).
@@ -65,7 +65,7 @@ pairs
 # what one wants in order to ask *how* it calculates, and it is a choice: it says nothing about
 # the prompts that it gets wrong.
 #
-# ## Path patching: who writes the answer?
+# ## Path patching: what does the answer depend on?
 #
 # Run the model on the reference. Now let a single head put out what it put out on the
 # counterfactual, with all other heads held as they were, and see what becomes of the logit of C.

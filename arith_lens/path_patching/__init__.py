@@ -1,4 +1,4 @@
-"""Path patching from every component to the logits: who writes the answer?
+"""Path patching from every component to the logits: which does the answer depend on?
 
 `sweep` is the exact engine that computes all senders in one pass, `hook_engine` the same experiment
 in composable hooks, `certificate` the proof that the first computes this model, `cost` what it will

@@ -1,4 +1,4 @@
-"""Claims about which heads and MLPs write the answer, and where they are (section 5.1)."""
+"""Claims about which heads and MLPs the answer depends on, and where they are (section 5.1)."""
 
 from collections.abc import Callable
 
