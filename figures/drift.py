@@ -33,7 +33,8 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="drift",
             title="Does a tuned model's accuracy drift over thousands of answers?",
-            look="Flat lines: what was gained by tuning is still there after thousands of answers.",
+            look="Flat lines. A greedy model keeps nothing from one prompt to the next, so a drift "
+            "would be a fault of the computation; nothing follows about other problems.",
             notes=notes(run, answers),
             runs=(run,),
             numbers=table,

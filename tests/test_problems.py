@@ -34,7 +34,7 @@ def test_there_are_as_many_one_digit_problems_as_counted_by_hand(operation):
     assert all(0 <= problem.answer <= 9 for problem in problems)
 
 
-# A = B decides the answer of nine differences (0) and of nine quotients (1); of these, 1/1 is a copy.
+# A = B decides nine differences (0) and nine quotients (1); of these, 1/1 is a copy.
 EQUAL = {"subtraction": 9, "division": 8}
 
 

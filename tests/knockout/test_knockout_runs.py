@@ -84,3 +84,18 @@ def test_several_orders_are_one_result(llama: HookedModel, tmp_path: Path) -> No
     assert len(curves.to_dataframe()) == 4
     assert repr(curves) == "KnockoutCurves(random 0, random 1)"
     assert len(curves.starting("random")) == 2
+
+
+def test_orders_may_have_numbers_of_their_own(llama: HookedModel, tmp_path: Path) -> None:
+    pairs = al.sample_pairs(llama, "addition", n=6, keep="all", templates=["addition/0"])
+    orders = {f"random {seed}": random_order(3, 4, seed)[: 5 - seed] for seed in range(2)}
+    ks = {"random 0": (1, 5), "random 1": (3,)}
+    with al.open_run("knockout", {}, model=llama, root=tmp_path) as run:
+        curves = knockout_curves(llama, pairs, orders, ks=ks, run=run, name="controls")
+    assert [curve.ks for curve in curves.values()] == [(0, 1, 5), (0, 3)]
+    for name, order in orders.items():
+        alone = al.knockout_curve(llama, pairs, order, ks=ks[name])
+        torch.testing.assert_close(curves[name].probability, alone.probability)
+        assert torch.equal(curves[name].top, alone.top)
+    with pytest.raises(ValueError, match="up to the 4 components of random 1, found 5"):
+        knockout_curves(llama, pairs, orders, ks={**ks, "random 1": (5,)})
