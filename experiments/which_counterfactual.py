@@ -33,8 +33,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         with continue_after_part():
             for kind, pairs in _pairs(model, operation, config).items():
                 name = COUNTERFACTUAL_MAP.name(operation, kind)
-                settings = {"metric": config.metric, "engine": engine}
-                al.path_patch(model, pairs, run=run, name=name, **settings)
+                al.path_patch(model, pairs, metric=config.metric, engine=engine, run=run, name=name)
 
 
 def _pairs(

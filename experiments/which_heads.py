@@ -37,7 +37,7 @@ N_ROWS = 12
 
 @dataclass(frozen=True)
 class Config(Sample):
-    """Which heads does the answer depend on? Path patching from all heads and MLPs to the logits."""
+    """Which heads does the answer depend on? Path patching from every head and MLP."""
 
     templates: tuple[str, ...] = ("operation",)
     """The operation's own (Figure 8), "all" (with the stories of addition, Figure 10), or names."""

@@ -22,12 +22,13 @@ from experiments import results
 from experiments.which_counterfactual import KINDS
 from figures import maps
 from figures.command import command
-from figures.common import Options, chosen_run
+from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 
 TOP = 10
 N_RESAMPLES = 500
 LIMIT = 15.0
+PATHS = {"paths": "via_mlps"}
 HEADINGS = {
     "word": "operator → a word without meaning",
     "operator": "operator → another operator",
@@ -136,7 +137,7 @@ def _measured(run: Run, operation: str, kind: str, effects: ComponentEffects) ->
     computed = stored.computed(run, operation, kind)
     return maps.Measured(
         name=operation,
-        distinct=stored.facts(run, operation, kind)["distinct"],
+        size=sample_size(stored.facts(run, operation, kind)),
         heads=maps.statistics(effects.heads, computed),
         mlps=maps.statistics(effects.mlps, computed),
     )
@@ -145,9 +146,9 @@ def _measured(run: Run, operation: str, kind: str, effects: ComponentEffects) ->
 def _look(numbers: DataFrame) -> str:
     """What the run's own numbers say."""
     ends = []
-    for (a, b), part in numbers.groupby(["a", "b"], sort=False):
-        low, high = part["rank_correlation"].min(), part["rank_correlation"].max()
-        ends.append(f"{a} and {b} {low:.2f} to {high:.2f}")
+    for a, b in combinations(KINDS, 2):
+        part = numbers[(numbers["a"] == a) & (numbers["b"] == b)]["rank_correlation"]
+        ends.append(f"{a} and {b} {part.min():.2f} to {part.max():.2f}")
     return (
         "Whether the same heads are red in each row: a key head is one for a counterfactual. Rank "
         f"correlation of the heads' effects over operations: {'; '.join(ends)}."
@@ -156,10 +157,8 @@ def _look(numbers: DataFrame) -> str:
 
 def notes(run: Run) -> list[str]:
     """How to read the figure, and what it was made from."""
-    return [maps.reading_note(maps.Reading.of(run.config)), maps.data_note(run.config | PATHS)]
+    return [maps.reading_note(maps.Reading.of(run.config)), maps.data_note({**run.config, **PATHS})]
 
-
-PATHS = {"paths": "via_mlps"}
 
 main = command_for(exhibits)
 
