@@ -13,8 +13,6 @@ from experiments import results
 from figures import fig12, maps
 from figures.common import ModelOptions
 
-pytestmark = pytest.mark.usefixtures("rough_intervals")
-
 SIZES = {"small": (12, 8), "meta-llama/Llama-2-7b-hf": (32, 32), "wide": (8, 40)}
 
 
