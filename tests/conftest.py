@@ -245,6 +245,19 @@ def shared_models_stay_as_they_are(shared_models: SharedModels) -> Iterator[None
     assert shared_models.changed() == [], "load a model of your own to change it"
 
 
+@pytest.fixture
+def rough_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few resamples, for figures and tables whose intervals are drawn and not judged."""
+    from arith_lens.effects import effects
+
+    precise = effects.bootstrap_interval
+
+    def rough(*sample: Any, **options: Any) -> Any:
+        return precise(*sample, **options | {"n_resamples": 50})
+
+    monkeypatch.setattr(effects, "bootstrap_interval", rough)
+
+
 @pytest.fixture(scope="session")
 def empty_models() -> Callable[..., HookedModel]:
     """`empty_model`, which makes each model once: dry runs leave it as it is."""

@@ -34,7 +34,7 @@ def raw_row(hf: Any, tokens: Tensor, layer: int, head: int) -> Tensor:
     return out.attentions[layer][0, head, -1].float()
 
 
-@pytest.fixture(params=["llama", "mistral", "deep", "bf16"])
+@pytest.fixture(scope="module", params=["llama", "mistral", "deep", "bf16"])
 def both(request: pytest.FixtureRequest, make_hf: Callable[..., Any], tokenizer: Any) -> Any:
     """A Transformers model and the same one loaded: grouped queries in a sliding window, layer
     >= 10, bfloat16."""

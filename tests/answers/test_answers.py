@@ -87,7 +87,7 @@ def plain() -> tuple[Any, Any]:
     return measure.load_plain(Path(al.__file__).parent / "reference" / "reference")
 
 
-@pytest.mark.parametrize(("name", "every"), [("generic_test", 2), ("word_problems_test", 16)])
+@pytest.mark.parametrize(("name", "every"), [("generic_test", 7), ("word_problems_test", 40)])
 def test_the_reference_model_answers_as_its_card_counts(trained, plain, name, every):
     """Question by question as reference/models.py counts, by plain teacher-forced Transformers."""
     questions = world_questions(name)[::every]
@@ -98,7 +98,7 @@ def test_the_reference_model_answers_as_its_card_counts(trained, plain, name, ev
 
 
 def test_a_knockout_is_compared_in_pairs(trained):
-    questions = world_questions("word_problems_test")[::40]
+    questions = world_questions("word_problems_test")[::80]
     before = answer_questions(trained, questions)
     heads = [al.Head(5, index) for index in range(8)]
     after = answer_questions(trained, questions, hooks=al.ablate_heads(heads, ablation="zero"))

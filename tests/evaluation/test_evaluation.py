@@ -83,14 +83,14 @@ def rows(path: Path) -> list[dict[str, Any]]:
         ]
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(scope="module", params=FAMILIES)
 def both(request: pytest.FixtureRequest, make_hf: Any, make_model: Any) -> tuple[Any, HookedModel]:
     """The same random model in plain Transformers and loaded."""
     sizes = {"max_position_embeddings": 4096}
     return make_hf(request.param, **sizes), make_model(request.param, **sizes)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def means(both: tuple[Any, HookedModel]) -> dict[str, torch.Tensor]:
     pairs = al.sample_pairs(both[1], "addition", n=12, keep="all")
     return counterfactual_means(both[1], pairs, OUT)

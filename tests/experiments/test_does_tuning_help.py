@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
+from support import children
 from support.drawings import written
 from support.squares import square
 
@@ -82,9 +83,10 @@ def test_a_seed_draws_its_own_examples_and_the_end_of_an_answer_is_learned() -> 
     assert len({line["task"] for line in first}) == 4
 
 
-def test_work_side_by_side_gives_each_job_its_result() -> None:
+def test_work_side_by_side_gives_each_job_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     for processes in (1, 2):
         assert dict(side_by_side(square, [1, 2, 3], processes)) == {1: 1, 2: 4, 3: 9}
+    monkeypatch.setattr(training, "get_context", lambda _: children.context)  # begins sooner
     with pytest.raises(ValueError, match="unlucky"):
         dict(side_by_side(square, [13, 14], 2))
 

@@ -114,7 +114,7 @@ def test_a_saved_operation_is_not_computed_twice(study: Study) -> None:
 def test_figure_4_from_its_experiment(
     study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = what_comes_instead.Config(prompts=20, n=18, heads=10)
+    config = what_comes_instead.Config(prompts=10, n=18, heads=10)
     what_comes_instead.main(config, root=study.root)
     (run,) = find_runs("what_comes_instead", root=study.root)
     before, after = (
@@ -123,7 +123,7 @@ def test_figure_4_from_its_experiment(
     assert before > 0.8 > 0.5 > after
     fig4.main(Options(root=study.root, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig4.csv"), keep_default_na=False)
-    assert len(table) == 4 * 2 * 20 * 5
+    assert len(table) == 4 * 2 * 10 * 5
     assert "10 heads knocked out" in written(tmp_path, "fig4.html").read_text()
 
 
@@ -172,7 +172,7 @@ def test_table_4_from_its_experiment(
 
     def some(model: al.HookedModel, *, seed: int) -> tuple:
         pairs, report = whole(model, "groups", split="validation", seed=seed)
-        return pairs[:60], report
+        return pairs[:24], report
 
     monkeypatch.setattr(do_word_problems_use_them, "world_pairs", some)
     config = do_word_problems_use_them.Config(n=18, controls=1, heads=4, most=72)
@@ -197,7 +197,7 @@ def test_table_4_from_its_experiment(
 def test_transfer_from_its_experiment(
     study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = what_else_breaks.Config(n=18, controls=1, limit=12, control_limit=5)
+    config = what_else_breaks.Config(n=18, controls=1, limit=6, control_limit=5)
     what_else_breaks.main(config, root=study.root)
     (run,) = find_runs("what_else_breaks", root=study.root)
     before = results.ANSWERS.load(run, "none")
@@ -213,8 +213,8 @@ def test_transfer_from_its_experiment(
             assert layers[0] == layers[1]
     transfer.main(TableOptions(root=study.root, out=tmp_path))
     table = rows(written(tmp_path, "transfer.csv"), "task")
-    assert table["all word problems"]["questions"] == "48"
-    assert table["all generic tasks"]["questions"] == "60"
+    assert table["all word problems"]["questions"] == "24"
+    assert table["all generic tasks"]["questions"] == "30"
     assert float(table["all generic tasks"]["before"]) > 0.8
     assert "stand in for SVAMP, GSM8K and MMLU" in capsys.readouterr().out
 

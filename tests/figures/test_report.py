@@ -313,6 +313,7 @@ def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
     assert len(shown) > 20 and all((root / file).is_file() for file in shown)
 
 
+@pytest.mark.usefixtures("rough_intervals")
 def test_a_gallery_is_drawn_from_runs_the_same_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

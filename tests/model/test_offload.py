@@ -6,7 +6,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -21,13 +23,23 @@ from arith_lens.runs import open_run
 N_LAYERS = 4
 
 
-@pytest.fixture(params=["llama", "mistral"])
+@pytest.fixture(scope="module", params=["llama", "mistral"])
 def folder(
-    request: pytest.FixtureRequest, make_hf: Callable[..., Any], tokenizer: Any, tmp_path: Path
+    request: pytest.FixtureRequest,
+    make_hf: Callable[..., Any],
+    tokenizer: Any,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    make_hf(request.param, num_hidden_layers=N_LAYERS).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
+    folder = tmp_path_factory.mktemp(request.param) / "model"
+    make_hf(request.param, num_hidden_layers=N_LAYERS).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def in_memory(folder: Path) -> Callable[[torch.dtype], HookedModel]:
+    """The same model with all of its weights in memory, loaded once in each dtype."""
+    return cache(lambda dtype: load_model(folder, dtype=dtype, device="cpu"))
 
 
 def offloaded(folder: Path, *parts: str, **options: Any) -> HookedModel:
@@ -35,7 +47,8 @@ def offloaded(folder: Path, *parts: str, **options: Any) -> HookedModel:
     names = ["model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head"]
     names += [f"model.layers.{layer}" for layer in range(N_LAYERS)]
     places = {name: "disk" if name in parts else "cpu" for name in names}
-    return load_model(folder, device_map=places, offload_folder=folder.parent / "disk", **options)
+    disk = mkdtemp(dir=folder.parent)
+    return load_model(folder, device_map=places, offload_folder=disk, **options)
 
 
 MIDDLE = ("model.layers.1", "model.layers.2")
@@ -45,8 +58,14 @@ ALL = ("model.norm", "lm_head", *(f"model.layers.{layer}" for layer in range(N_L
 @pytest.mark.parametrize("parts", [MIDDLE, ALL], ids=["two layers", "everything but the embedding"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("paths", ["via_mlps", "direct"])
-def test_effects_are_those_of_the_model_in_memory(folder, parts, dtype, paths) -> None:
-    whole = load_model(folder, dtype=dtype, device="cpu")
+def test_effects_are_those_of_the_model_in_memory(
+    folder: Path,
+    in_memory: Callable[[torch.dtype], HookedModel],
+    parts: tuple[str, ...],
+    dtype: torch.dtype,
+    paths: str,
+) -> None:
+    whole = in_memory(dtype)
     pairs = make_pairs(whole)
     asked: dict[str, Any] = {"paths": paths, "metric": "logprob", "progress": False}
     expected = path_patch(whole, pairs, **asked)
@@ -76,8 +95,10 @@ def test_two_layers_weights_at_most_are_in_memory(
     assert len(in_memory) >= N_LAYERS and min(in_memory) >= 1 and max(in_memory) <= 2
 
 
-def test_an_offloaded_model_is_known_by_its_weights(folder: Path, tmp_path: Path) -> None:
-    whole, model = load_model(folder, device="cpu"), offloaded(folder, *ALL)
+def test_an_offloaded_model_is_known_by_its_weights(
+    folder: Path, in_memory: Callable[[torch.dtype], HookedModel], tmp_path: Path
+) -> None:
+    whole, model = in_memory(torch.float32), offloaded(folder, *ALL)
     assert weights_hash(model) == weights_hash(whole)
     pairs = make_pairs(whole)
     effects = []

@@ -14,7 +14,7 @@ import arith_lens as al
 from arith_lens.pairs import Role
 from arith_lens.probes import ROLES, digit_tokens
 
-GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 40}
+GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 24}
 
 
 @torch.no_grad()
@@ -41,14 +41,13 @@ def raw_states(hf: Any, pairs: al.PromptPairs, read: str) -> Tensor:
 
 
 def raw_cosines(hf: Any, pairs: al.PromptPairs, read: str, tokens: Tensor) -> Tensor:
-    """[layer token pair], a cosine at a time."""
+    """[layer token pair], a state at a time."""
     states, w_u = raw_states(hf, pairs, read), hf.lm_head.weight.float()
     values = torch.empty(len(states), tokens.shape[1], len(pairs))
     for layer, rows in enumerate(states):
         for pair, x in enumerate(rows):
-            for column, token in enumerate(tokens[pair].tolist()):
-                u = w_u[token]
-                values[layer, column, pair] = (x @ u) / (x.norm() * u.norm())
+            u = w_u[tokens[pair]]
+            values[layer, :, pair] = (u @ x) / (x.norm() * u.norm(dim=-1))
     return values
 
 
@@ -61,7 +60,7 @@ FLOAT32 = ["llama", "mistral", "deep"]
 EVERY = pytest.mark.parametrize("both", [*FLOAT32, "bf16"], indirect=True)
 
 
-@pytest.fixture(params=FLOAT32)
+@pytest.fixture(scope="module", params=FLOAT32)
 def both(request: pytest.FixtureRequest, make_hf: Callable[..., Any], tokenizer: Any) -> Any:
     """A Transformers model and the same one loaded: grouped queries, layer >= 10, bfloat16."""
     options: dict[str, dict[str, Any]] = {

@@ -25,20 +25,20 @@ PRELOADED = [
     "arith_lens.path_patching",
 ]
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(PRELOADED)
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(PRELOADED)
 
 
 def start(call: Callable[..., Any], *arguments: Any) -> Any:
     """A process that calls the function; both must be of modules that it can import."""
     with chdir(ROOT):
         forkserver.ensure_running()
-    process = _context.Process(target=call, args=arguments)
+    process = context.Process(target=call, args=arguments)
     process.start()
     return process
 
 
-pipe = _context.Pipe
+pipe = context.Pipe
 
 
 class Script:
