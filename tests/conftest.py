@@ -200,10 +200,10 @@ class SharedModels:
         self._weights: dict[Any, tuple[list[torch.Tensor], list[int]]] = {}
 
     def load(self, source: Any, **options: Any) -> HookedModel:
-        told = {name: option for name, option in options.items() if option is not None}
-        if not isinstance(source, str) or source not in SHIPPED or told not in ({}, ON_CPU):
+        settings = {name: option for name, option in options.items() if option is not None}
+        if not isinstance(source, str) or source not in SHIPPED or settings not in ({}, ON_CPU):
             return load_model(source, **options)
-        key = source, *told
+        key = source, *settings
         if key not in self._loaded:
             model = self._loaded[key] = load_model(source, **options)
             weights = [*model.bridge.original_model.parameters()]

@@ -113,12 +113,16 @@ def _hooks(model: HookedLike, question: Question, shard: PromptPairs) -> tuple[i
     )
 
 
-def rows_flops(model: HookedLike, question: Question) -> int:
-    """FLOPs of the sweep of one pair, or of its closed form if no MLP is computed again."""
+def rows_flops(model: HookedLike, question: Question, *, readings: int = 2) -> int:
+    """FLOPs of the sweep of one pair, or of its closed form if no MLP is computed again.
+
+    `readings` is how often the logits of a row are read: the sweep reads each row with its own
+    scale of the final norm, and with the reference run's.
+    """
     senders = question.senders
     recomputed = question.paths == "via_mlps"
     passing = senders.rows_through_mlps() if recomputed else [0] * question.n_layers
-    n_read = 2 * senders.n_rows + question.reads_total  # with the norm's own scale, and held
+    n_read = readings * senders.n_rows + question.reads_total
     return flops_of_rows(model, question, passing, n_read)
 
 

@@ -82,7 +82,7 @@ def test_the_figure_and_the_table_show_the_run(
     page = written(tmp_path, "sufficiency.html").read_text("utf-8")
     assert "only the first k kept" in page and "by effect" in page
     do_they_suffice.report(run)
-    assert f"effect     CPR {drawn.cpr:.2f}" in capsys.readouterr().out
+    assert f"effect     positions all: CPR {drawn.cpr:.2f}" in capsys.readouterr().out
 
 
 def test_enough_is_the_first_size_from_which_on_it_stays_right(run: Run) -> None:
