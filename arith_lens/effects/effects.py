@@ -177,7 +177,7 @@ class Effects(HasUnits):
             **chosen_units(self.units, rows),
         )
 
-    def beside_norm_scale(self) -> "Effects":
+    def without_norm_scale(self) -> "Effects":
         """The part of each effect that does not act through the final norm's scale.
 
         It is the effect when the norm divides each patched run by the scale of the reference run:
@@ -196,8 +196,8 @@ class Effects(HasUnits):
 
     def by_norm_scale(self) -> "Effects":
         """The part of each effect that acts through the final norm's scale; see
-        `beside_norm_scale`."""
-        beside = self.beside_norm_scale()
+        `without_norm_scale`."""
+        beside = self.without_norm_scale()
         return replace(beside, per_pair=self.per_pair - beside.per_pair)
 
     def __add__(self, other: "Effects") -> "Effects":

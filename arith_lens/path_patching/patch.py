@@ -86,7 +86,7 @@ def path_patch(
         One effect per pair, for heads [layer head pair] and for MLPs [layer pair], on the CPU. The
         unit depends on the metric: for `relative_logit`, -0.14 means that the logit falls by 14%.
         The sweep also splits each effect into the part through the final norm's scale and the rest
-        (`Effects.by_norm_scale`, `Effects.beside_norm_scale`).
+        (`Effects.by_norm_scale`, `Effects.without_norm_scale`).
 
     Raises:
         UnsupportedTrunk: the sweep cannot compute this model (post-norm, parallel blocks, ...).

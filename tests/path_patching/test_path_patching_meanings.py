@@ -128,7 +128,7 @@ def test_the_norms_scale_is_a_part_of_the_effect(model: Any, raw: Any, paths: st
     handle.remove()
     result = path_patch(model, pairs, senders=senders, paths=paths, metric="logit")
     beside = ComponentEffects(
-        result.heads.beside_norm_scale(), result.mlps.beside_norm_scale(), result.logit
+        result.heads.without_norm_scale(), result.mlps.without_norm_scale(), result.logit
     )
     by = ComponentEffects(result.heads.by_norm_scale(), result.mlps.by_norm_scale(), result.logit)
     sizes = []
