@@ -1,6 +1,7 @@
 """What `python -m experiments` and `python -m figures` share: the list of a package's commands."""
 
 import ast
+import os
 import runpy
 import sys
 from collections.abc import Mapping
@@ -45,8 +46,11 @@ def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | 
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         width = max(map(len, sentences))
-        print(f"{usage}\n")
-        print("\n".join(f"{entry:{width}}  {sentence}" for entry, sentence in sentences.items()))
+        lines = [f"{entry:{width}}  {sentence}" for entry, sentence in sentences.items()]
+        try:
+            print("\n".join([usage, "", *lines]), flush=True)
+        except BrokenPipeError:  # a reader such as `head` has stopped early
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return None
     if name not in sentences:
         sys.exit(f"expected {kind} among {', '.join(sentences)}, found {name!r}")
