@@ -4,6 +4,10 @@ Reads a run of `experiments/do_they_suffice.py`. The orders were chosen on half 
 curves are drawn on the other half.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
@@ -43,24 +47,47 @@ def exhibits(options: Options) -> list[Chart]:
 
 
 def table(run: Run) -> DataFrame:
-    """One row per curve and size: faithfulness and accuracy with intervals, CPR and CMD."""
+    """One row per curve and size: faithfulness and accuracy with intervals, CPR and CMD.
+
+    The random orders are one curve, their mean; its "intervals" are the range over the orders.
+    """
     parts = []
     for operation in run.config["operations"]:
         for among in ("heads", "mlps"):
             for positions in ("all", "end"):
                 for kind in KINDS:
                     keys = (operation, among, positions, kind)
-                    for label in results.CIRCUIT.labels(run, *keys, None):
-                        curve = results.CIRCUIT.load(run, *keys, label)
-                        names = ("operation", "among", "positions", "kind")
-                        columns: dict[str, object] = {
-                            **dict(zip(names, keys, strict=True)),
-                            "order": label,
-                            "cpr": curve.cpr,
-                            "cmd": curve.cmd,
-                        }
-                        parts.append(curve.to_dataframe().assign(**columns))
-    return concat(parts, ignore_index=True)
+                    names = ("operation", "among", "positions", "kind")
+                    setting: dict[str, Any] = dict(zip(names, keys, strict=True))
+                    labels = results.CIRCUIT.labels(run, *keys, None)
+                    parts += [
+                        _numbers(_curve(run, *keys, label)).assign(**setting, order=label)
+                        for label in labels
+                        if not label.startswith(RANDOM)
+                    ]
+                    controls = [
+                        _numbers(_curve(run, *keys, label))
+                        for label in labels
+                        if label.startswith(RANDOM)
+                    ]
+                    if controls:
+                        parts.append(_mean(controls).assign(**setting, order="random"))
+    return concat(parts, ignore_index=True).round(4)
+
+
+def _numbers(curve: CircuitCurve) -> DataFrame:
+    """A curve's table with its two areas."""
+    return curve.to_dataframe().drop(columns="share").assign(cpr=curve.cpr, cmd=curve.cmd)
+
+
+def _mean(curves: Sequence[DataFrame]) -> DataFrame:
+    """The mean of several curves, with their range."""
+    sizes = concat(curves).groupby("size")
+    mean = sizes.mean()
+    for measure in ("faithfulness", "accuracy"):
+        mean[f"{measure}_low"] = sizes[measure].min()
+        mean[f"{measure}_high"] = sizes[measure].max()
+    return mean.reset_index()
 
 
 def draw(run: Run) -> plotting.Figure:
@@ -104,8 +131,6 @@ def _curve(run: Run, *keys: str) -> CircuitCurve:
 
 def _band(curves: list[CircuitCurve]) -> plotting.Line:
     """The mean of several curves; the band holds all of them."""
-    import numpy as np
-
     percent = np.stack([100 * curve.accuracy().numpy() for curve in curves])
     sizes = np.array(curves[0].sizes)
     low, high = percent.min(0), percent.max(0)

@@ -44,18 +44,39 @@ def words_of(text: str) -> str:
     return " ".join(text.split())
 
 
+def _row(task: str, row: Any) -> str:
+    """A task's row of the table of controls."""
+    change, low, high, random, matched = (
+        f"{100 * value:+.1f}".replace("-", "−")
+        for value in (row.strongest - row.before, row.strongest_low, row.strongest_high,
+                      row.random_mean, row.matched_mean)
+    )  # fmt: skip
+    return f"| {task} ({row.before:.1%} before) | {change} [{low}, {high}] | {random} | {matched} |"
+
+
 def test_the_numbers_are_those_of_the_gallery() -> None:
     """Each sentence that holds a number, made anew from the committed tables."""
     gallery = ROOT / "figures" / "gallery"
-    maps, fig3, transfer, table1, table5 = (
+    maps, fig3, sufficiency, transfer, table1, table5 = (
         pd.read_csv(gallery / f"{name}.csv")
-        for name in ("fig2", "fig3", "transfer", "table1", "table5")
+        for name in ("fig2", "fig3", "sufficiency", "transfer", "table1", "table5")
     )
     heads: Any = maps[maps.component == "head"]
     key: Any = heads[heads["mean"] < -0.05]
     addition = fig3[fig3.operation == "addition"].set_index(["curve", "k"]).accuracy
-    matched = addition[addition.index.get_level_values("curve").str.startswith("matched")]
+    controls = addition[addition.index.get_level_values("k") == 4]
+    names = controls.index.get_level_values("curve")
+    lost = [100 * (1 - controls[names.str.startswith(k)].mean()) for k in ("random", "matched 4")]
     tasks = transfer.set_index("task")
+    columns = ["among", "positions", "kind", "order"]
+    circuits = sufficiency[(sufficiency[columns] == ["heads", "end", "keep_only", "effect"]).all(1)]
+    low = circuits[circuits.accuracy < 0.9].groupby("operation")["size"].max()
+    enough = [circuits[(circuits.operation == name) & (circuits["size"] > size)]["size"].min()
+              for name, size in low.items()]  # fmt: skip
+
+    def kept(size: int) -> Any:
+        return circuits[circuits["size"] == size].accuracy
+
     problems, generic = tasks.loc["all word problems"], tasks.loc["all generic tasks"]
     full, three = (table1[table1.method == name].iloc[0] for name in ("full", "precise"))
     both = table5[table5.mlps == 3].iloc[0]
@@ -67,16 +88,19 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     sentences = [
         f"Five of its {len(heads.groupby(['layer', 'head']))} heads are beyond -5% in some "
         f"operation, all in layers {int(key.layer.min())} to {int(key.layer.max())}",
-        f"Without six of 96 heads the accuracy in addition falls from "
-        f"{addition['effect', 0]:.0%} to {addition['effect', 6]:.0%}",
-        f"Without ten heads the accuracy in unseen word problems falls from "
-        f"{problems.before:.0%} to {problems.strongest:.0%}, and in generic tasks only from "
-        f"{generic.before:.1%} to {generic.strongest:.1%}",
+        f"Without eight of 96 heads the accuracy in addition falls from "
+        f"{addition['effect', 0]:.0%} to {addition['effect', 8]:.0%}; without four it falls by "
+        f"{100 - 100 * addition['effect', 4]:.0f} points",
+        f"four others of the same layers, cost {max(lost):.1f} points at most",
+        _row("unseen word problems", problems),
+        _row("generic tasks", generic),
+        f"the model answers {100 * kept(5).min():.0f} to {kept(5).max():.0%} correctly",
+        f"with no head kept, {100 * kept(0).min():.0f} to {kept(0).max():.0%}",
         f"three heads gain {points[2]} points in word problems and full tuning gains "
         f"{points[0]}. Both lose {points[3]} points on generic tasks",
         f"gain {points[4]} points and lose {points[5]}",
     ]
     assert points[1] == points[3], "both lose as much"
     assert len(key.groupby(["layer", "head"])) == 5
-    assert (matched[matched.index.get_level_values("k") == 6] > 0.995).all(), "stays above 99.5%"
+    assert [min(enough), max(enough)] == [10, 19], "ten to nineteen heads"
     assert [one for one in sentences if one not in words_of(README)] == []
