@@ -82,8 +82,8 @@ def _numbers(curve: CircuitCurve) -> DataFrame:
 
 def _mean(curves: Sequence[DataFrame]) -> DataFrame:
     """The mean of several curves, with their range."""
-    sizes = concat(curves).groupby("size")
-    mean = sizes.mean()
+    sizes: Any = concat(curves).groupby("size")
+    mean: Any = sizes.mean()
     for measure in ("faithfulness", "accuracy"):
         mean[f"{measure}_low"] = sizes[measure].min()
         mean[f"{measure}_high"] = sizes[measure].max()

@@ -57,10 +57,11 @@ def _row(task: str, row: Any) -> str:
 def test_the_numbers_are_those_of_the_gallery() -> None:
     """Each sentence that holds a number, made anew from the committed tables."""
     gallery = ROOT / "figures" / "gallery"
-    maps, fig3, sufficiency, transfer, table1, table5 = (
+    tables: Any = (
         pd.read_csv(gallery / f"{name}.csv")
         for name in ("fig2", "fig3", "sufficiency", "transfer", "table1", "table5")
     )
+    maps, fig3, sufficiency, transfer, table1, table5 = tables
     heads: Any = maps[maps.component == "head"]
     key: Any = heads[heads["mean"] < -0.05]
     addition = fig3[fig3.operation == "addition"].set_index(["curve", "k"]).accuracy
