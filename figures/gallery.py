@@ -29,7 +29,7 @@ VECTOR = ("fig2", "fig3")
 """Of the first model they are saved as SVG too."""
 SEVERAL = ("fig12", "fig13", "fig14")
 """They show all models, and are not drawn again for the second one."""
-MOST_NUMBERS = 100_000
+MOST_NUMBERS = 200_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
 

@@ -70,7 +70,9 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     lost = [100 * (1 - controls[names.str.startswith(k)].mean()) for k in ("random", "matched 4")]
     tasks = transfer.set_index("task")
     columns = ["among", "positions", "kind", "order"]
-    circuits = sufficiency[(sufficiency[columns] == ["heads", "end", "keep_only", "effect"]).all(1)]
+    circuits = sufficiency[
+        (sufficiency[columns] == ["heads", "end", "keep_only", "effect"]).all(axis=1)
+    ]
     low = circuits[circuits.accuracy < 0.9].groupby("operation")["size"].max()
     enough = [circuits[(circuits.operation == name) & (circuits["size"] > size)]["size"].min()
               for name, size in low.items()]  # fmt: skip
