@@ -25,6 +25,8 @@ from figures.exhibit import Chart, Exhibit, Table
 MODELS = ("reference", "reference-mistral")
 SHARP = ("fig2", "fig5")
 """Narrow figures of the README, drawn with two dots per pixel."""
+LARGE = ("sufficiency",)
+"""Large pictures, which are shown of the first model alone."""
 VECTOR = ("fig2", "fig3")
 """Of the first model they are saved as SVG too."""
 SEVERAL = ("fig12", "fig13", "fig14")
@@ -96,7 +98,7 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | 
     for question in QUESTIONS:
         parts: list[Exhibit | Missing] = []
         for module in question.modules:
-            if model != MODELS[0] and module.__name__.rpartition(".")[2] in SEVERAL:
+            if model != MODELS[0] and module.__name__.rpartition(".")[2] in (*SEVERAL, *LARGE):
                 continue
             exhibits = collected(module, model, root, MODELS)
             parts += [exhibits] if isinstance(exhibits, Missing) else exhibits

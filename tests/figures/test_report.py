@@ -307,7 +307,7 @@ def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
 def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
     root = Path(gallery.__file__).parents[1]
     pictures = [*(root / "figures" / "gallery").rglob("*.[ps][nv]g")]
-    assert 0 < sum(file.stat().st_size for file in pictures) < 5e6
+    assert 0 < sum(file.stat().st_size for file in pictures) < 6e6
     page = (root / "docs" / "gallery.md").read_text(encoding="utf-8")
     shown = re.findall(r"\]\(\.\./(figures/gallery/[^)]*)\)", page)
     assert len(shown) > 20 and all((root / file).is_file() for file in shown)
