@@ -122,13 +122,13 @@ class Sample:
         if over not in ("problem", "prompt"):
             raise ValueError(f"expected over='problem' or over='prompt', found {over!r}")
         n_pairs = values.shape[-1]
-        strata = blocks = _numbers(units["template"] or ("",) * n_pairs)
+        strata = strata_of(units["template"], n_pairs)
         if over == "prompt" or units["problem"] is None:
             cluster = units["cluster"]
             if cluster is None:
                 return cls(values, strata, torch.arange(n_pairs), strata)
             return cls(values, strata, _together(strata, cluster.cpu().long()), strata)
-        problems = _numbers(units["problem"])
+        problems, blocks = _numbers(units["problem"]), strata
         if units["template"] is not None:
             kinds = _numbers([name.partition("/")[0] for name in units["template"]])
             crossed = _crossed(_together(kinds, problems), strata)
@@ -137,6 +137,11 @@ class Sample:
             first = torch.where(is_crossed[kinds], 0, 1 + strata)
             blocks = _together(kinds, first)
         return cls(values, strata, _together(blocks, problems), blocks)
+
+
+def strata_of(template: tuple[str, ...] | None, n_pairs: int) -> Int[Tensor, "pair"]:
+    """The template of each pair as a number; all 0 where templates are not known."""
+    return _numbers(template or ("",) * n_pairs)
 
 
 def _numbers(names: Sequence[str]) -> Int[Tensor, "pair"]:

@@ -26,6 +26,7 @@ from arith_lens.statistics import (
     joined_units,
     mean_over_strata,
     sign_test,
+    strata_of,
     t_test,
 )
 
@@ -85,7 +86,8 @@ class Effects(HasUnits):
 
     def mean(self) -> Float[Tensor, "*component"]:
         """Mean over the pairs of each template, then over templates; NaN pairs are left out."""
-        return mean_over_strata(self.per_pair.double(), self._strata()).float()
+        strata = strata_of(self.template, self.n_pairs)
+        return mean_over_strata(self.per_pair.double(), strata).float()
 
     def stderr(self, *, over: str = "problem") -> Float[Tensor, "*component"]:
         """Standard error of `mean`; see `arith_lens.statistics.clustered_stderr`.
@@ -376,7 +378,3 @@ class Effects(HasUnits):
         """The numbers with their templates and problems, for `arith_lens.statistics`."""
         flat = self.per_pair.flatten(0, -2) if self.axes else self.per_pair[None]
         return Sample.of(flat, self.units, over)
-
-    def _strata(self) -> Int[Tensor, "pair"]:
-        """The template of each pair as a number; all 0 where templates are not known."""
-        return self.sample(over="prompt").strata

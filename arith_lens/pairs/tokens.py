@@ -141,7 +141,7 @@ def candidate_tokens(
             are no digits.
     """
     if chosen is None:
-        return digit_tokens(model.tokenizer, answers)
+        return _digits_written_like(answers, model.tokenizer)
     tokens = tuple(dict.fromkeys(int(token) for token in chosen))
     if not all(0 <= token < int(model.cfg.d_vocab) for token in tokens):
         raise ValueError(
@@ -157,7 +157,7 @@ def candidate_tokens(
     return tokens
 
 
-def digit_tokens(tokenizer: Any, answers: Sequence[int]) -> tuple[int, ...]:
+def _digits_written_like(answers: Sequence[int], tokenizer: Any) -> tuple[int, ...]:
     """The tokens of the ten digits, written as the answers are: `5` or `Ġ5`.
 
     Raises:
