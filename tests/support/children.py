@@ -9,6 +9,7 @@ import gc
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -101,7 +102,15 @@ def _agent(n: int, source: str, arguments: tuple[str, ...]) -> None:
         max_restarts=0,
         start_method="fork",
     )
-    elastic_launch(config, _run)(source, arguments)
+    elastic_launch(config, _worker)(source, arguments)
+
+
+def _worker(source: str, arguments: tuple[str, ...]) -> None:
+    """Run the script as torchrun's workers do: a signal of the agent ends it at once."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)  # a fork inherits the agent's handlers
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _run(source, arguments)
 
 
 def _run(source: str, arguments: tuple[str, ...]) -> None:
