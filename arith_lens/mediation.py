@@ -204,50 +204,59 @@ def mediated_rows(
     rows[0] = recording.stream[0]
     live, joined, done = 1, 0, 0
     own: list[int] = []
-    for layer, heads in zip(trunk.layers(), senders.heads, strict=True):
-        rows[:live] += recording.attn_out[0, layer]
+    for layer, heads in zip(trunk.each_layer(), senders.heads, strict=True):
         earlier, joined = joined, joined + len(heads)
+        sent = None
         if heads:
-            changes[earlier:joined] = head_changes(trunk, recording, layer, heads)
+            sent = head_changes(trunk, recording, layer, heads)
+            attention = recording.attn_out[0, layer]
+            changes[earlier:joined] = trunk.layers[layer].written_change(attention, sent)
             own += range(live, live + len(heads))
-            live += len(heads)
-            torch.add(changes[earlier:joined], rows[0], out=rows[live - len(heads) : live])
-        after_mlp = _through_mlp(trunk, layer, rows, own, (live, earlier), changes)
+        after_mlp = _through_layer(trunk, recording, layer, rows, own, (live, earlier), sent)
+        live += len(heads)
         rows[live : live + joined], alone[done : done + joined] = after_mlp
         live, done = live + joined, done + joined
     rows[first_direct:] += rows[0]
     return rows
 
 
-def _through_mlp(
+def _through_layer(
     trunk: Trunk,
+    recording: Recording,
     layer: int,
     rows: Float[Tensor, "row pair d_model"],
     own: Sequence[int],
     counts: tuple[int, int],
-    changes: Float[Tensor, "head pair d_model"],
+    sent: Float[Tensor, "sent pair d_model"] | None,
 ) -> tuple[Float[Tensor, "joined pair d_model"], Float[Tensor, "joined pair d_model"]]:
-    """Let the live rows pass the MLP of a layer.
+    """Let the live rows pass a layer.
 
     Args:
         trunk: the model's trunk.
+        recording: both runs.
         layer: the layer.
         rows: all rows; the live ones are changed in place.
         own: for each head, the index of its own row in `rows`.
         counts: the number of live rows, and of heads of earlier layers. No MLP has reacted to a
             head of this layer yet, so its own row is also the row of this MLP alone.
-        changes: what each head adds to END's residual stream.
+        sent: the changes of the attention's output by the heads of this layer; None: it has none.
 
     Returns:
         For each head up to this layer: its row with this MLP frozen, and the difference of its row
         from the unpatched one if only this MLP reacts.
     """
     live, earlier = counts
-    before = rows[[0, *own]]
-    torch.add(changes[:earlier], rows[0], out=rows[live : live + earlier])
-    trunk.add_mlp(layer, rows[: live + earlier].view(-1, rows.shape[-1]))
-    held = before[1:] + (rows[0] - before[0])
-    answered = torch.cat([rows[live : live + earlier], rows[list(own[earlier:])]])
+    n_sent = 0 if sent is None else len(sent)
+    first_direct = 1 + (len(rows) - 1) // 2
+    changes = rows[first_direct : first_direct + earlier + n_sent]
+    before = rows[[0, *own[:earlier]]]
+    new = slice(live, live + n_sent)
+    alone = rows[new.stop : new.stop + earlier]
+    torch.add(changes[:earlier], rows[0], out=alone)
+    through = rows[: new.stop + earlier]
+    trunk.layers[layer].advance(through, recording.attn_out[0, layer], new, sent)
+    held = torch.cat([before[1:] - before[0], changes[earlier:]]) + rows[0]
+    answered = torch.cat([alone, rows[new]])
     return held, answered - rows[0]
 
 

@@ -1,13 +1,14 @@
 """Which MLPs carry a head's effect: against raw Transformers hooks, identities, cost, files."""
 
+import itertools
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from oracles import Raw, make_pairs
-from support.families import REFUSED
+from oracles import LLAMA, Places, Raw, make_pairs
+from support.families import EVERY
 from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,30 +20,33 @@ from arith_lens.model import load_model
 from arith_lens.path_patching import UnsupportedTrunk, patch, path_patch
 from arith_lens.path_patching.certificate import Certificate
 from arith_lens.path_patching.engines import effects_of
+from arith_lens.path_patching.layers import AdditiveLayer
 from arith_lens.path_patching.recording import record_end
-from arith_lens.path_patching.trunk import Trunk
 from arith_lens.runs import open_run
 
 
 def change(raw: Raw, head: Head, frozen: list[int]) -> Tensor:
     """Of the answer's logit, by torch's own hooks: other heads and the MLPs of `frozen` held."""
     handles = []
-    for layer, block in enumerate(raw.layers):
+    for layer in range(len(raw.layers)):
         heads = [head.index] if head.layer == layer else []
         hook = partial(raw._put_z, layer=layer, heads=heads, frozen=True)
-        handles.append(block.self_attn.o_proj.register_forward_pre_hook(hook))
+        handles.append(raw._reads_z(layer).register_forward_pre_hook(hook))
         if layer in frozen:
             held = partial(raw._put_mlp, layer=layer, run=0)
-            handles.append(block.mlp.register_forward_hook(held))
+            handles.append(raw._mlp(layer).register_forward_hook(held))
     logits = raw.run(raw.pairs.reference, handles)
     return (logits - raw.logits[0])[torch.arange(len(logits)), raw.pairs.answer]
 
 
-def assert_as_raw(model: Any, heads: list[Head]) -> None:
+def assert_as_raw(
+    model: Any, heads: list[Head], places: Places = LLAMA, first: int | None = None
+) -> None:
+    """`first` is the first layer whose MLP a head reaches; None: that of the first head."""
     hf = model.bridge.original_model
     pairs = make_pairs(hf)
     found = mediators(model, pairs, heads, metric="logit")
-    raw, layers = Raw(hf, pairs), range(hf.config.num_hidden_layers)
+    raw, layers = Raw(hf, pairs, places), range(hf.config.num_hidden_layers)
     close = partial(assert_close, atol=raw.tolerance, rtol=1e-4)
     for index, head in enumerate(heads):
         for layer in layers:
@@ -52,8 +56,9 @@ def assert_as_raw(model: Any, heads: list[Head]) -> None:
             close(found.only.per_pair[index, layer], expected[1])
         close(found.via_mlps.per_pair[index], change(raw, head, []))
         close(found.direct.per_pair[index], change(raw, head, [*layers]))
+    first = heads[0].layer if first is None else first
     for view in (found.carried, found.conveyed):
-        assert (view.per_pair.abs().amax((0, 2))[heads[0].layer :] > 20 * raw.tolerance).all(), (
+        assert (view.per_pair.abs().amax((0, 2))[first:] > 20 * raw.tolerance).all(), (
             "the test must be able to fail in every layer"
         )
 
@@ -65,6 +70,14 @@ def test_each_number_is_that_of_raw_hooks(model: Any) -> None:
 
 def test_layers_of_two_digits_are_right(deep: Any) -> None:
     assert_as_raw(deep, [Head(10, 1), Head(11, 0)])
+
+
+@pytest.mark.parametrize(("name", "first"), [("Gemma 3", 0), ("Pythia", 1)])
+def test_layers_that_are_no_plain_sum_are_right(name: str, first: int, tokenizer: Any) -> None:
+    """In a parallel block the MLP of a head's own layer does not see the head."""
+    family = EVERY[name]
+    model = load_model((family.make(len(tokenizer)), tokenizer))
+    assert_as_raw(model, [Head(0, 2), Head(0, 0)], family.places, first)
 
 
 def test_half_precision_is_close_to_its_own_raw_hooks(make_model: Any) -> None:
@@ -80,13 +93,13 @@ def test_half_precision_is_close_to_its_own_raw_hooks(make_model: Any) -> None:
 
 def test_a_wrong_row_would_be_seen(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One pair of one row that misses one MLP."""
-    right = Trunk.add_mlp
+    right, layers = AdditiveLayer.advance, itertools.cycle(range(llama.cfg.n_layers))
 
-    def skipping(self: Trunk, layer: int, rows: Tensor) -> None:
-        right(self, layer, rows[:-1] if layer == 1 else rows)
+    def skipping(self: AdditiveLayer, rows: Tensor, *others: Any) -> None:
+        right(self, rows[:-1] if next(layers) == 1 else rows, *others)
 
     assert_as_raw(llama, [Head(0, 1)])
-    monkeypatch.setattr(Trunk, "add_mlp", skipping)
+    monkeypatch.setattr(AdditiveLayer, "advance", skipping)
     monkeypatch.setattr(Certificate, "require", lambda self: None)
     with pytest.raises(AssertionError, match="not close"):
         assert_as_raw(llama, [Head(0, 1)])
@@ -178,7 +191,7 @@ def test_what_cannot_be_is_refused(llama: Any) -> None:
 
 
 def test_a_model_that_is_not_swept_is_refused_and_hooks_do_it(tokenizer: Any) -> None:
-    model = load_model((REFUSED["Gemma-2"][0].make(len(tokenizer)), tokenizer))
+    model = load_model((EVERY["BLOOM"].make(len(tokenizer)), tokenizer))
     pairs, heads = make_pairs(model), [Head(0, 1)]
     with pytest.raises(UnsupportedTrunk, match="engine='hooks'"):
         mediators(model, pairs, heads)

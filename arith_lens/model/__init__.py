@@ -15,13 +15,16 @@ from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.hooked import Tokens as Tokens
 from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
+from arith_lens.model.logits import LogitScale as LogitScale
 from arith_lens.model.own_modules import LayerInputs as LayerInputs
 from arith_lens.model.own_modules import PlainLayer as PlainLayer
 from arith_lens.model.own_modules import end_logits as end_logits
 from arith_lens.model.own_modules import in_float32 as in_float32
 from arith_lens.model.own_modules import layer_inputs as layer_inputs
+from arith_lens.model.own_modules import mlp_exit as mlp_exit
 from arith_lens.model.own_modules import own_module as own_module
 from arith_lens.model.own_modules import plain_layers as plain_layers
+from arith_lens.model.own_modules import with_parts as with_parts
 from arith_lens.model.own_modules import without_bridge as without_bridge
 from arith_lens.model.placement import compute_device as compute_device
 from arith_lens.model.placement import default_device as default_device

@@ -251,17 +251,21 @@ def end_logits(
     return logits[:, -1]
 
 
-def _plain_layer(block: Any, config: Any) -> PlainLayer:
-    copies: dict[int, Any] = {}
-    layer = _plain_copy(block, config, copies)
-    point = block.hook_mlp_out  # an alias of the MLP's exit, or of a norm after it
-    (mlp,) = (part for part in block.modules() if vars(part)["_modules"].get("hook_out") is point)
-    parts = (block.attn, block.attn.o, mlp)
-    return PlainLayer(layer, *(copies[id(part.original_component)] for part in parts))
+def mlp_exit(block: Any) -> Any:
+    """The bridge's module whose output the MLP adds: the MLP, a part of it, or a norm after it."""
+    point = getattr(block, "hook_mlp_out", None)
+    parts = (part for part in block.modules() if part is not block)
+    exits = [part for part in parts if vars(part)["_modules"].get("hook_out") is point]
+    return exits[0] if point is not None and exits else block.mlp
 
 
-def _plain_copy(module: Any, config: Any, copies: dict[int, Any]) -> Any:
-    """A copy without wrappers and hooks. `copies` has the copy of each part, by the part's id."""
+def with_parts(module: Any, parts: Callable[[Any], Any]) -> Any:
+    """A copy of a module without wrappers and hooks, which shares its weights.
+
+    Args:
+        module: the module, or the bridge's module around it.
+        parts: the function from each of its direct parts to the part of the copy.
+    """
     inner = own_module(module)
     plain = object.__new__(type(inner))
     plain.__dict__.update(inner.__dict__)  # both share one dictionary of parameters
@@ -269,13 +273,25 @@ def _plain_copy(module: Any, config: Any, copies: dict[int, Any]) -> Any:
         plain.__dict__.pop(name, None)
     hooks = {name: type(hooks)() for name, hooks in vars(inner).items() if name.endswith("_hooks")}
     plain.__dict__.update(hooks)
+    plain.__dict__["_modules"] = {
+        name: None if part is None else parts(part) for name, part in inner._modules.items()
+    }
+    return plain
+
+
+def _plain_layer(block: Any, config: Any) -> PlainLayer:
+    copies: dict[int, Any] = {}
+    layer = _plain_copy(block, config, copies)
+    parts = (block.attn, block.attn.o, mlp_exit(block))
+    return PlainLayer(layer, *(copies[id(part.original_component)] for part in parts))
+
+
+def _plain_copy(module: Any, config: Any, copies: dict[int, Any]) -> Any:
+    """A copy with copies of all parts. `copies` has the copy of each part, by the part's id."""
+    plain = with_parts(module, lambda part: _plain_copy(part, config, copies))
     if "config" in plain.__dict__:
         plain.__dict__["config"] = config
-    plain.__dict__["_modules"] = {
-        name: None if part is None else _plain_copy(part, config, copies)
-        for name, part in inner._modules.items()
-    }
-    copies[id(inner)] = plain
+    copies[id(own_module(module))] = plain
     return plain
 
 

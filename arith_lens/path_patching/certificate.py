@@ -116,7 +116,7 @@ def certificate_of(
     return Certificate(
         found={
             "sum of the heads' writes and the bias = attn_out": attention_error,
-            "unpatched row = the model's residual stream": _error(ends, recording.end(0)),
+            "unpatched row = the model's residual stream": _error(ends, recording.end[0]),
             "unpatched row = the model's logit": _error(values[0, with_logits], own[0], scale),
             "z = z of another run of the prompt": _repetition_error(recording, repeated, "z"),
             "mlp_out = mlp_out of another run of the prompt": _repetition_error(
@@ -217,16 +217,17 @@ def _all_heads(trunk: Trunk, recording: Recording) -> tuple[float, Float[Tensor,
     recorded = recording.attn_out.float()
     written = torch.empty_like(recorded)
     every_head = range(recording.z.shape[-2])
-    for layer in trunk.layers():
+    row = recording.stream[1].float()
+    for layer in trunk.each_layer():
         z = recording.z[:, layer].flatten(0, 1)
         sums = trunk.head_writes(layer, z, every_head).sum(0)
         bias = trunk.b_o(layer)
         sums = sums if bias is None else sums + bias.float().to(sums.device)
         written[:, layer] = sums.view(2, *recorded.shape[2:])
+        attention = recorded[0, layer] + written[1, layer] - written[0, layer]
+        row = row + trunk.layers[layer].written(attention, recording.mlp_out[1, layer])
     differences = (written - recorded).abs().amax((-2, -1))
     errors = differences / recorded.abs().amax((-2, -1)).clamp(min=TINY)
-    row = recording.stream[1].float() + recording.mlp_out[1].float().sum(0)
-    row = row + (recorded[0] + written[1] - written[0]).sum(0)
     return float(errors.max()), row  # the maximum is NaN if any value is
 
 

@@ -337,7 +337,7 @@ class SweepEngine:
 
         readout, total = read(rows), None
         if question.reads_total:
-            counterfactual = recording.end(1)[None]
+            counterfactual = recording.end[1:].float()
             total = read(counterfactual).unpatched()
         values = effects_of(readout, question.metric, names, total)
         if not self.propagation.splits_norm:

@@ -11,11 +11,12 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.components import attn_out_name, mlp_out_name, resid_pre_name, z_name
+from arith_lens.components import resid_post_name, resid_pre_name, z_name
 from arith_lens.model import (
     HookedLike,
     accepted_options,
     compute_device,
+    mlp_exit,
     require_finite,
     without_bridge,
 )
@@ -31,17 +32,14 @@ class Recording:
     z: Float[Tensor, "run layer pair n_heads d_head"]
     """The heads' outputs before W_O."""
     attn_out: Float[Tensor, "run layer pair d_model"]
-    """What attention adds to the residual stream."""
+    """The output of the attention: `z @ W_O` and the bias, before a norm or a factor."""
     mlp_out: Float[Tensor, "run layer pair d_model"]
-    """What the MLP adds to the residual stream."""
+    """The output of the MLP, and of the norm after it if there is one."""
+    end: Float[Tensor, "run pair d_model"]
+    """The residual stream before the final norm."""
     logits: Float[Tensor, "run returned d_vocab"] | None = None
     """The logits that the model returned, for all pairs or for the pairs whose logits were
     requested; None if none were."""
-
-    def end(self, run: int) -> Float[Tensor, "pair d_model"]:
-        """The residual stream before the final norm."""
-        written = self.attn_out[run].float() + self.mlp_out[run].float()
-        return self.stream[run].float() + written.sum(0)
 
     def pairs(self, chosen: slice | list[int]) -> "Recording":
         """The recording of some of the pairs, without logits."""
@@ -50,6 +48,7 @@ class Recording:
             z=self.z[:, :, chosen],
             attn_out=self.attn_out[:, :, chosen],
             mlp_out=self.mlp_out[:, :, chosen],
+            end=self.end[:, chosen],
         )
 
 
@@ -60,6 +59,7 @@ def joined_runs(runs: Sequence[Recording]) -> Recording:
         z=torch.cat([run.z for run in runs]),
         attn_out=torch.cat([run.attn_out for run in runs]),
         mlp_out=torch.cat([run.mlp_out for run in runs]),
+        end=torch.cat([run.end for run in runs]),
     )
 
 
@@ -206,24 +206,25 @@ def record_batch(
         seen, returned = _record_by_own_modules(model, batch, logits, own_tokens)
     home, layers = compute_device(model.unembed), range(len(model.blocks))
 
-    def by_layer(name: Callable[[int], str]) -> Tensor:
-        return torch.stack([seen[name(layer)].to(home) for layer in layers])[None]
+    def by_layer(part: str) -> Tensor:
+        return torch.stack([seen[part, layer].to(home) for layer in layers])[None]
 
     recording = Recording(
-        stream=seen[resid_pre_name(0)].to(home)[None],
+        stream=seen["stream", 0].to(home)[None],
         z=rearrange(
-            by_layer(z_name), "... (head d_head) -> ... head d_head", head=int(model.cfg.n_heads)
+            by_layer("z"), "... (head d_head) -> ... head d_head", head=int(model.cfg.n_heads)
         ),
-        attn_out=by_layer(attn_out_name),
-        mlp_out=by_layer(mlp_out_name),
+        attn_out=by_layer("attn_out"),
+        mlp_out=by_layer("mlp_out"),
+        end=seen["end", 0].to(home)[None],
         logits=None if returned is None else returned.to(home)[None],
     )
     _require_finite(model, batch, recording)
     return recording
 
 
-Seen = dict[str, Tensor]
-"""END's activations by hook name [run_pair ...], heads of z side by side."""
+Seen = dict[tuple[str, int], Tensor]
+"""END's activations by field of `Recording` and layer [run_pair ...], heads of z side by side."""
 
 
 def _record_by_own_modules(
@@ -236,6 +237,7 @@ def _record_by_own_modules(
     """
     seen: Seen = {}
     blocks = list(model.blocks)  # the bridge's blocks, which `without_bridge` removes
+    exits = [mlp_exit(block) for block in blocks]
     with ExitStack() as stack:
         stack.enter_context(without_bridge(model))
         before: dict[str, Any] = {}
@@ -247,14 +249,15 @@ def _record_by_own_modules(
         def watch(register: Callable[..., Any], function: Callable[..., Any], *args: Any) -> None:
             stack.callback(register(partial(function, batch, *args), with_kwargs=True).remove)
 
-        first = blocks[0].original_component
-        watch(first.register_forward_pre_hook, _keep_input, seen, resid_pre_name(0))
+        first, final = blocks[0].original_component, model.ln_final.original_component
+        for module, part in ((first, "stream"), (final, "end")):
+            watch(module.register_forward_pre_hook, _keep_input, seen, (part, 0))
         for layer, block in enumerate(blocks):
-            attention, mlp = (part.original_component for part in (block.attn, block.mlp))
             reads_z = block.attn.o.original_component
-            watch(reads_z.register_forward_pre_hook, _keep_input, seen, z_name(layer))
-            for module, name in ((attention, attn_out_name), (mlp, mlp_out_name)):
-                watch(module.register_forward_hook, _keep_output, seen, name(layer))
+            watch(reads_z.register_forward_pre_hook, _keep_input, seen, ("z", layer))
+            for module, part in ((block.attn, "attn_out"), (exits[layer], "mlp_out")):
+                register = module.original_component.register_forward_hook
+                watch(register, _keep_output, seen, (part, layer))
         stack.enter_context(_end_alone_in_last_layer(blocks[-1], batch))
         if logits is not None:
             watch(model.unembed.original_component.register_forward_pre_hook, _rows_alone, logits)
@@ -299,14 +302,17 @@ def _record_by_hook_points(
 ) -> tuple[Seen, Tensor | None]:
     """Record with the bridge's hook points, after the active hooks."""
     seen: Seen = {}
-    names = [resid_pre_name(0)]
-    for layer in range(len(model.blocks)):
-        names += [z_name(layer), attn_out_name(layer), mlp_out_name(layer)]
+    blocks = list(model.blocks)
+    names = {("stream", 0): resid_pre_name(0), ("end", 0): resid_post_name(len(blocks) - 1)}
+    for layer, block in enumerate(blocks):
+        names["z", layer] = z_name(layer)
+        names["attn_out", layer] = block.attn.hook_out.name
+        names["mlp_out", layer] = mlp_exit(block).hook_out.name
 
-    def keep(value: Tensor, hook: Any = None, *, name: str) -> None:
-        seen[name] = batch.at_end(value).flatten(1)
+    def keep(value: Tensor, hook: Any = None, *, part: tuple[str, int]) -> None:
+        seen[part] = batch.at_end(value).flatten(1)
 
-    with model.hooks(fwd_hooks=[(name, partial(keep, name=name)) for name in names]):
+    with model.hooks(fwd_hooks=[(name, partial(keep, part=part)) for part, name in names.items()]):
         returned = _run(model, batch, logits)
     return seen, returned
 
@@ -348,14 +354,22 @@ def _ends_of(
     return value[rows, columns[rows]][:, None]
 
 
-def _keep_input(batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any) -> None:
-    seen[name] = batch.at_end(args[0] if args else kwargs["hidden_states"])
+def _keep_input(
+    batch: Batch, seen: Seen, part: tuple[str, int], module: Any, args: Any, kwargs: Any
+) -> None:
+    seen[part] = batch.at_end(args[0] if args else kwargs["hidden_states"])
 
 
 def _keep_output(
-    batch: Batch, seen: Seen, name: str, module: Any, args: Any, kwargs: Any, output: Any
+    batch: Batch,
+    seen: Seen,
+    part: tuple[str, int],
+    module: Any,
+    args: Any,
+    kwargs: Any,
+    output: Any,
 ) -> None:
-    seen[name] = batch.at_end(output[0] if isinstance(output, tuple) else output)
+    seen[part] = batch.at_end(output[0] if isinstance(output, tuple) else output)
 
 
 def _rows_alone(
@@ -376,7 +390,7 @@ def _as_wide(batch: Batch, module: Any, args: Any, kwargs: Any, output: Any) -> 
 
 
 def _require_finite(model: HookedLike, batch: Batch, recording: Recording) -> None:
-    parts = (recording.stream, recording.z, recording.attn_out, recording.mlp_out)
+    parts = (recording.stream, recording.z, recording.attn_out, recording.mlp_out, recording.end)
     if all(bool(part.isfinite().all()) for part in parts):
         return
     require_finite(model, batch.tokens, attention_mask=batch.mask)

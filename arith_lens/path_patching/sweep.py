@@ -87,16 +87,19 @@ def sweep(
     rows = torch.empty(senders.n_rows, n_pairs, d_model, device=recording.stream.device)
     rows[0] = recording.stream[0]
     live = 1
-    for layer, heads in zip(trunk.layers(), senders.heads, strict=True):
-        rows[:live] += recording.attn_out[0, layer]
-        if heads:
-            sent = rows[live : live + len(heads)]
-            torch.add(head_changes(trunk, recording, layer, heads), rows[0], out=sent)
-            live += len(heads)
+    for layer, heads in zip(trunk.each_layer(), senders.heads, strict=True):
+        attention = recording.attn_out[0, layer]
+        after_mlp = None
         if layer in senders.mlps:  # this row begins after the MLP and must not enter it
-            rows[live] = rows[0] + recording.mlp_out[1, layer]
-        trunk.add_mlp(layer, rows[:live].view(-1, d_model))
-        live += layer in senders.mlps
+            mlp_out = recording.mlp_out[1, layer]
+            after_mlp = rows[0] + trunk.layers[layer].written(attention, mlp_out)
+        sent = slice(live, live + len(heads))
+        changes = head_changes(trunk, recording, layer, heads) if heads else None
+        trunk.layers[layer].advance(rows[: sent.stop], attention, sent, changes)
+        live = sent.stop
+        if after_mlp is not None:
+            rows[live] = after_mlp
+            live += 1
     return rows
 
 
@@ -109,21 +112,23 @@ def direct_rows(
     1 to the letter. The final norm is computed again by the caller.
     """
     run = recording.stream[0].float()
-    run = run + recording.attn_out[0].float().sum(0) + recording.mlp_out[0].float().sum(0)
     changes = [torch.zeros_like(run)[None]]
-    for layer, heads in zip(trunk.layers(), senders.heads, strict=True):
+    for index, heads in zip(trunk.each_layer(), senders.heads, strict=True):
+        layer, attention = trunk.layers[index], recording.attn_out[0, index]
+        written, other = (layer.written(attention, out) for out in recording.mlp_out[:, index])
+        run = run + written
         if heads:
-            changes.append(head_changes(trunk, recording, layer, heads))
-        if layer in senders.mlps:
-            written = recording.mlp_out[:, layer].float()
-            changes.append((written[1] - written[0])[None])
+            sent = head_changes(trunk, recording, index, heads)
+            changes.append(layer.written_change(attention, sent))
+        if index in senders.mlps:
+            changes.append((other - written)[None])
     return run + torch.cat(changes)
 
 
 def head_changes(
     trunk: Trunk, recording: Recording, layer: int, heads: Sequence[int]
 ) -> Float[Tensor, "chosen pair d_model"]:
-    """What each head writes at END in the counterfactual run, minus what it writes in X_r."""
+    """The change of the attention's output at END if a head has its z of the counterfactual run."""
     reference, counterfactual = recording.z[:, layer].float()
     return trunk.head_writes(layer, counterfactual - reference, heads)
 

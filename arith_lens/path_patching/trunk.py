@@ -1,13 +1,13 @@
 """The part of a model that the sweep computes: from a head's z at END to the logits.
 
-The trunk must be additive and pre-norm: `x += attn_out; x += mlp(norm(x))`, then a final norm and
-W_U. All rows are float32; only the input of an MLP is cast to the model's dtype.
+These are the layers with their attention given (`layers.py`), a final norm and W_U. All rows are
+float32; only the input of an MLP is cast to the model's dtype.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,14 +19,17 @@ from arith_lens.components import NamedHook
 from arith_lens.metrics import Readout, mean_of_others
 from arith_lens.model import (
     HookedLike,
+    LogitScale,
     compute_device,
     in_float32,
     is_offloaded,
     lacks_weights,
     layers_with_weights,
+    mlp_exit,
     own_module,
     weights_loaded,
 )
+from arith_lens.path_patching.layers import Layer, OwnLayer, UnsupportedTrunk, additive_layer
 
 VOCABULARY_CHUNK = 4096
 
@@ -35,19 +38,12 @@ MLP_BYTES = {"cpu": 2**21, "cuda": 2**28}
 LEAST_MLP_ROWS = 512
 """The smallest number of rows that enter an MLP at once; fewer would read the weights too often."""
 
-FACTORS = ("residual_multiplier", "logits_scaling", "logit_scale", "lm_head_multiplier")
-"""Settings by which some families multiply the residual stream's additions, or the logits."""
-
 
 _RECORDED = re.compile(
     r"(hook_embed|hook_pos_embed|embed\b|pos_embed\b|rotary|blocks\.0\.hook_(in|resid_pre)$|"
     r"blocks\.\d+\.(attn\b|ln1\b|hook_(attn|q_|k_|v_)))"
 )
 """Hook points whose values are recorded with hooks active, and not computed again by the sweep."""
-
-
-class UnsupportedTrunk(ValueError):
-    """The sweep cannot compute this model. `engine="hooks"` can."""
 
 
 def refuse_uneven_hooks(hooks: Iterable[NamedHook]) -> None:
@@ -72,15 +68,15 @@ def refuse_uneven_hooks(hooks: Iterable[NamedHook]) -> None:
 
 @dataclass(frozen=True)
 class Trunk:
-    """One model's additive trunk. Every function takes and returns float32 rows.
+    """One model's trunk. Every function takes and returns float32 rows.
 
-    The weights of an offloaded layer are in memory only while `layers` is at this layer.
+    The weights of an offloaded layer are in memory only while `each_layer` is at this layer.
     """
 
     blocks: Sequence[Any]
     """The bridge's blocks, one per layer."""
-    mlps: Sequence[Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]]
-    """For each layer, a function that returns what the MLP adds: `mlp(norm(x))`."""
+    layers: Sequence[Layer]
+    """Each layer with its attention given."""
     attentions: Sequence[Any]
     """For each layer, the module with W_O [n_heads d_head d_model] and, in some models, b_O
     [d_model]."""
@@ -92,23 +88,18 @@ class Trunk:
     """The module with W_U [d_model d_vocab] and, in some models, b_U [d_vocab]."""
     last: tuple[Any, ...]
     """The modules after the last layer."""
-    mlp_rows: int
-    """The number of rows that enter an MLP at once."""
+    logit_scale: LogitScale = field(default_factory=LogitScale)
+    """What the model does to the logits after the unembedding."""
     offloaded: bool = True
     """Whether the weights of some layers may be offloaded."""
 
     @property
     def n_layers(self) -> int:
-        return len(self.mlps)
+        return len(self.layers)
 
-    def layers(self) -> Iterator[int]:
-        """Each layer in order, with its weights loaded."""
+    def each_layer(self) -> Iterator[int]:
+        """The index of each layer in order, with its weights loaded."""
         return layers_with_weights(self.blocks) if self.offloaded else iter(range(self.n_layers))
-
-    def add_mlp(self, layer: int, rows: Float[Tensor, "row d_model"]) -> None:
-        """`rows += mlp(norm(rows))`, in place, a few rows at a time."""
-        for some in rows.split(self.mlp_rows):
-            some += self.mlps[layer](some)
 
     def b_o(self, layer: int) -> Float[Tensor, "d_model"] | None:
         """The bias of a layer's attention; None if it has none."""
@@ -150,7 +141,7 @@ class Trunk:
             scale_of: rows whose scale the final norm divides by, instead of each row's own.
         """
         with weights_loaded(*self.last):
-            ends = _Unembedding.of(self.unembed)
+            ends = _Unembedding.of(self.unembed, self.logit_scale)
             final = self.final_norm(rows)
             if scale_of is not None:
                 final = self.final_scale.exchanged(final, rows, scale_of)
@@ -214,11 +205,12 @@ class NormScale:
 class _Unembedding:
     w_u: Float[Tensor, "d_model d_vocab"]
     b_u: Float[Tensor, "d_vocab"] | None
+    scale: LogitScale
 
     @classmethod
-    def of(cls, module: Any) -> "_Unembedding":
+    def of(cls, module: Any, scale: LogitScale) -> "_Unembedding":
         bias = getattr(module, "b_U", None)
-        return cls(module.W_U, bias if bias is not None and bool(bias.any()) else None)
+        return cls(module.W_U, bias if bias is not None and bool(bias.any()) else None, scale)
 
     def logit_of(
         self, final: Float[Tensor, "row pair d_model"], token: Int[Tensor, "pair"]
@@ -227,14 +219,14 @@ class _Unembedding:
         logits = einsum(
             final, self.w_u[:, token].float(), "row pair d_model, d_model pair -> row pair"
         )
-        return logits if self.b_u is None else logits + self.b_u[token].float()
+        return self.scale(logits if self.b_u is None else logits + self.b_u[token].float())
 
     def logits_of(
         self, final: Float[Tensor, "row pair d_model"], tokens: Int[Tensor, "token"]
     ) -> Float[Tensor, "row pair token"]:
         tokens = tokens.to(self.w_u.device)
         logits = final @ self.w_u[:, tokens].float()
-        return logits if self.b_u is None else logits + self.b_u[tokens].float()
+        return self.scale(logits if self.b_u is None else logits + self.b_u[tokens].float())
 
     def log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
         flat = final.flatten(0, 1)
@@ -244,7 +236,7 @@ class _Unembedding:
             logits = flat @ self.w_u[:, part].float()
             if self.b_u is not None:
                 logits += self.b_u[part].float()
-            total = torch.logaddexp(total, logits.logsumexp(-1))
+            total = torch.logaddexp(total, self.scale(logits).logsumexp(-1))
         return total.reshape(final.shape[:2])
 
 
@@ -255,55 +247,69 @@ def trunk_of(model: HookedLike) -> Trunk:
         UnsupportedTrunk: the sweep cannot compute the model. The message names the reason.
     """
     blocks = list(model.blocks)
-    reason = unsupported_reason(model, blocks)
+    reason = _unsupported_model(model)
+    layers: list[Layer] = []
+    for index, block in enumerate(blocks if reason is None else ()):
+        reason = _unsupported_block(block, model.cfg)
+        try:
+            layers += [_layer(block, model)] if reason is None else []
+        except UnsupportedTrunk as error:
+            reason = str(error)
+        if reason is not None:
+            reason = f"{reason} in layer {index}"
+            break
     if reason is not None:
         raise UnsupportedTrunk(
-            "expected an additive pre-norm trunk (x += attention; x += MLP(norm(x))), found "
+            "expected layers that compute END's row from their attention's output alone, found "
             f"{reason} in {_name_of(model)}; use engine='hooks', which is general and slower"
         )
     return Trunk(
         blocks=blocks,
-        mlps=[_mlp_path(block) for block in blocks],
+        layers=layers,
         attentions=[block.attn for block in blocks],
         final_norm=in_float32(model.ln_final),
         final_scale=NormScale(own_module(model.ln_final), in_float32(model.ln_final)),
         unembed=model.unembed,
         last=(model.ln_final, model.unembed),
-        mlp_rows=mlp_rows(model),
+        logit_scale=LogitScale.of(model.cfg),
         offloaded=any(map(is_offloaded, blocks)),
     )
 
 
-def unsupported_reason(model: HookedLike, blocks: Sequence[Any]) -> str | None:
-    """Why the sweep cannot compute this model, in words; None if no reason is visible.
+def _layer(block: Any, model: HookedLike) -> Layer:
+    """The layer of a block; its own code where it is not the usual sum."""
+    if is_additive(block, model.cfg):
+        return additive_layer(block, mlp_rows(model))
+    return OwnLayer.of(block, mlp_rows(model))
 
-    This looks at the configuration and the modules. The certificate finds other reasons. It could
-    not find all of these: a factor near 1 is within the tolerance of a model in half precision.
+
+def is_additive(block: Any, cfg: Any) -> bool:
+    """Whether a block computes `x += attention; x += mlp(norm(x))`, with nothing else.
+
+    This looks at the configuration and the modules. What they do not show, the certificate finds.
     """
-    if getattr(model.cfg, "parallel_attn_mlp", False):
-        return "blocks whose attention and MLP run in parallel"
-    if (getattr(model.cfg, "output_logits_soft_cap", None) or 0) > 0:  # -1 is none
-        return "soft-capped logits"
-    for factor in FACTORS:
-        if getattr(model.cfg, factor, None) not in (None, 1):
-            return f"a factor on the trunk or the logits ({factor}={getattr(model.cfg, factor)})"
+    return (
+        not getattr(cfg, "parallel_attn_mlp", False)
+        and getattr(cfg, "residual_multiplier", None) in (None, 1)
+        and not any(hasattr(block, name) for name in ("ln1_post", "ln2_post"))
+        and hasattr(block, "ln2")
+        and mlp_exit(block) is block.mlp
+    )
+
+
+def _unsupported_model(model: HookedLike) -> str | None:
+    """Why the sweep cannot compute what comes after the layers; None if no reason is visible."""
     if getattr(model, "ln_final", None) is None:
         return "no final norm"
-    for layer, block in enumerate(blocks):
-        reason = _unsupported_in_block(block, model.cfg)
-        if reason is not None:
-            return f"{reason} in layer {layer}"
     if lacks_weights(model.ln_final) or lacks_weights(model.unembed):
         return "a final norm or unembedding without weights (on the meta device)"
     return None
 
 
-def _unsupported_in_block(block: Any, cfg: Any) -> str | None:
-    if hasattr(block, "ln1_post") or hasattr(block, "ln2_post"):
-        return "a norm after the attention or the MLP"
-    missing = [part for part in ("ln2", "mlp", "attn") if not hasattr(block, part)]
+def _unsupported_block(block: Any, cfg: Any) -> str | None:
     if lacks_weights(block):
         return "no weights (they are on the meta device)"
+    missing = [part for part in ("mlp", "attn") if not hasattr(block, part)]
     if missing:
         return f"no {', '.join(missing)}"
     try:
@@ -318,7 +324,7 @@ def _unsupported_in_block(block: Any, cfg: Any) -> str | None:
 
 
 def _unsupported_mlp(mlp: Any) -> str | None:
-    """Why the sweep cannot call this MLP: it is part of the block, or needs a second input."""
+    """Why the sweep cannot call this MLP: it is part of the layer, or needs a second input."""
     if getattr(mlp, "name", "mlp") is None:
         return "an MLP that is no module of its own"
     forward = getattr(mlp, "original_component", mlp).forward
@@ -346,15 +352,3 @@ def _name_of(model: HookedLike) -> str:
     name = getattr(model, "name", None) or getattr(cfg, "model_name", None) or "this model"
     architecture = getattr(cfg, "architecture", None)
     return f"{name} ({architecture})" if architecture and architecture != name else str(name)
-
-
-def _mlp_path(block: Any) -> Callable[[Float[Tensor, "row d_model"]], Float[Tensor, "row d_model"]]:
-    norm, mlp = in_float32(block.ln2), block.mlp
-
-    def path(rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
-        # each row is a prompt of one token, so that a hook at END acts on every row
-        out = mlp(norm(rows).to(next(mlp.parameters()))[:, None])
-        out = out[0] if isinstance(out, tuple) else out  # experts also return their routing
-        return out[:, 0].to(rows.device)
-
-    return path

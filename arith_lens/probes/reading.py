@@ -15,7 +15,7 @@ from arith_lens.activations import keep_activation
 from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name, resid_pre_name
 from arith_lens.effects import Effects
 from arith_lens.memory import free_bytes
-from arith_lens.model import HookedLike, in_float32, record, weights_loaded
+from arith_lens.model import HookedLike, LogitScale, in_float32, record, weights_loaded
 from arith_lens.model.loading import HALF_TOLERANCE, TOLERANCE
 from arith_lens.pairs import PromptPairs, Role, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
@@ -370,36 +370,23 @@ class LogitHead:
     norm: Callable[[Tensor], Tensor]
     w_u: Float[Tensor, "d_model d_vocab"]
     b_u: Float[Tensor, "d_vocab"] | None
-    factor: float
-    cap: float | None
+    scale: LogitScale
 
     @classmethod
     def of(cls, model: HookedLike) -> "LogitHead":
         """The head of a model whose unembedding has its weights loaded."""
-        cfg, bias = model.cfg, getattr(model.unembed, "b_U", None)
-        cap = getattr(cfg, "output_logits_soft_cap", None)
+        bias = getattr(model.unembed, "b_U", None)
         return cls(
             in_float32(model.ln_final),
             model.W_U.float(),
             None if bias is None else bias.float(),
-            _factor(cfg),
-            cap if cap and cap > 0 else None,  # -1 is none
+            LogitScale.of(model.cfg),
         )
 
     def logits(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab"]:
         """The logits that the model computes from this stream."""
         logits = self.norm(stream).to(self.w_u.device) @ self.w_u
-        logits = (logits if self.b_u is None else logits + self.b_u) * self.factor
-        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
-
-
-def _factor(cfg: Any) -> float:
-    """The factor of the logits: Cohere's `logit_scale`, Falcon-H1's `lm_head_multiplier`, or 1
-    divided by Granite's `logits_scaling`."""
-    scale, multiplier, divisor = (
-        getattr(cfg, name, None) for name in ("logit_scale", "lm_head_multiplier", "logits_scaling")
-    )
-    return float(scale or 1) * float(multiplier or 1) / float(divisor or 1)
+        return self.scale(logits if self.b_u is None else logits + self.b_u)
 
 
 def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:

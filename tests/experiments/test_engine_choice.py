@@ -5,25 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.families import REFUSED
+from support.families import EVERY
 
 from arith_lens.runs import find_runs
 from experiments import results, which_heads, which_mlps_carry_them
 
 
 @pytest.fixture(scope="module")
-def gemma(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "gemma"
-    REFUSED["Gemma-2"][0].make(len(tokenizer)).save_pretrained(folder)
+def bloom(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "bloom"
+    EVERY["BLOOM"].make(len(tokenizer)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
 def test_which_heads_goes_on_with_hooks(
-    gemma: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bloom: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = which_heads.Config(
-        model=str(gemma),
+        model=str(bloom),
         operations=("addition",),
         n=3,
         keep="all",
@@ -34,14 +34,14 @@ def test_which_heads_goes_on_with_hooks(
     assert "to run once for each sender" in capsys.readouterr().out
     which_heads.main(config, root=tmp_path)
     said = capsys.readouterr().out
-    assert "The fast sweep does not fit this model: soft-capped logits" in said
-    run = find_runs("which_heads", model=str(gemma), root=tmp_path)[0]
+    assert "The fast sweep does not fit this model: an MLP that takes more than its input" in said
+    run = find_runs("which_heads", model=str(bloom), root=tmp_path)[0]
     assert results.MAP.load(run, "addition").computation["engine"] == "hooks"
-    with pytest.raises(ValueError, match="soft-capped logits"):
+    with pytest.raises(ValueError, match="an MLP that takes more than its input"):
         which_heads.main(replace(config, engine="sweep"), root=tmp_path / "other")
 
 
-def test_what_needs_the_sweep_says_so_in_a_sentence(gemma: Path, tmp_path: Path) -> None:
-    config = which_mlps_carry_them.Config(model=str(gemma), operations=("addition",), n=3)
-    with pytest.raises(SystemExit, match="found soft-capped logits in"):
+def test_what_needs_the_sweep_says_so_in_a_sentence(bloom: Path, tmp_path: Path) -> None:
+    config = which_mlps_carry_them.Config(model=str(bloom), operations=("addition",), n=3)
+    with pytest.raises(SystemExit, match=r"found an MLP that takes .* \(residual\) in"):
         which_mlps_carry_them.main(config, root=tmp_path)

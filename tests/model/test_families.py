@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from oracles import Raw, components, effect, logits_at_end, make_pairs
-from support.families import GROUPED, LATENT, REFUSED, SWEPT, UNFAITHFUL, Family
+from support.families import EVERY, GROUPED, LATENT, OWN_LAYERS, REFUSED, SWEPT, UNFAITHFUL, Family
 from torch.testing import assert_close
 
 from arith_lens.components import Component, Head, Mlp
@@ -55,7 +55,7 @@ def test_a_swept_family_equals_raw_transformers_hooks(name: str, tokenizer: Any)
         assert_equals_raw_hooks(model, raw, engine="sweep", paths=paths, senders=senders)
 
 
-@pytest.mark.parametrize("name", ["Qwen3", "GPT-2", "Mixtral"])
+@pytest.mark.parametrize("name", ["Qwen3", "GPT-2", "Mixtral", "Gemma 3", "Pythia"])
 def test_a_batch_of_one_equals_raw_transformers_hooks(name: str, tokenizer: Any) -> None:
     model, hf = loaded(SWEPT[name], tokenizer, seed=1)
     raw = Raw(hf, make_pairs(hf, (7,)), SWEPT[name].places)
@@ -80,7 +80,7 @@ def test_knockout_in_two_layers_equals_raw_transformers_hooks(
     name: str, tokenizer: Any, tmp_path: Path
 ) -> None:
     """Some blocks return a tuple, which the forward that is resumed between layers must see."""
-    family = REFUSED[name][0]
+    family = EVERY[name]
     hf = family.make(len(tokenizer))
     hf.save_pretrained(tmp_path)  # a model from a folder returns its attentions, too
     tokenizer.save_pretrained(tmp_path)
@@ -109,32 +109,47 @@ def without(_: Any, given: Any, *, part: slice) -> Any:
     return (z, *given[1:])
 
 
-@pytest.mark.parametrize("name", ["Gemma-2, uncapped", "Granite", "Pythia"])
-def test_the_certificate_alone_would_refuse_too(
+@pytest.mark.parametrize("name", ["Gemma 2, uncapped", "OLMo 2", "Granite", "Pythia"])
+def test_the_certificate_refuses_a_layer_that_is_taken_for_another(
     name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    family, _ = REFUSED[name]
-    model, hf = loaded(family, tokenizer)
+    model, hf = loaded(OWN_LAYERS[name], tokenizer)
     pairs = make_pairs(hf, (8, 6))
-    monkeypatch.setattr(trunk, "unsupported_reason", lambda *_: None)
+    right = path_patch(model, pairs, metric="logit")
+    monkeypatch.setattr(trunk, "is_additive", lambda *_: True)
+    for block in model.blocks:  # OLMo 2 has no norm before its MLP
+        if not hasattr(block, "ln2"):
+            object.__setattr__(block, "ln2", block.ln2_post)
     with pytest.raises(CertificateError, match="FAILED"):
         path_patch(model, pairs, metric="logit")
     wrong = path_patch(model, pairs, metric="logit", certify=False)
-    right = path_patch(model, pairs, metric="logit", engine="hooks")
     assert (wrong.heads.per_pair - right.heads.per_pair).abs().max() > 1e-3, "and it would be right"
 
 
-def test_a_small_factor_is_named_where_half_precision_would_not_notice(
+def test_the_layers_own_code_computes_what_the_sum_computes(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Why factors are looked up: 0.99 on the trunk is within bfloat16's tolerance."""
-    model, hf = loaded(REFUSED["Granite"][0], tokenizer, residual_multiplier=0.99, logits_scaling=1)
+    model, hf = loaded(SWEPT["Qwen3"], tokenizer)
     pairs = make_pairs(hf, (8, 6))
+    by_sum = path_patch(model, pairs, metric="logit")
+    monkeypatch.setattr(trunk, "is_additive", lambda *_: False)
+    by_own_code = path_patch(model, pairs, metric="logit")
+    for part in ("heads", "mlps"):
+        one, other = (getattr(effects, part).per_pair for effects in (by_sum, by_own_code))
+        assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_a_small_factor_is_looked_up_where_half_precision_would_not_notice(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.99 on the stream's additions is within bfloat16's tolerance of the certificate."""
+    family = OWN_LAYERS["Granite"]
+    model, hf = loaded(family, tokenizer, residual_multiplier=0.99, logits_scaling=1)
+    raw = Raw(hf, make_pairs(hf, (8, 6)), family.places)
+    assert_equals_raw_hooks(model, raw, engine="sweep", paths="via_mlps", senders=SOME)
     model.bridge.original_model.to(torch.bfloat16)
-    with pytest.raises(UnsupportedTrunk, match=r"residual_multiplier=0\.99"):
-        path_patch(model, pairs)
-    monkeypatch.setattr(trunk, "unsupported_reason", lambda *_: None)
-    path_patch(model, pairs, metric="logit")  # no CertificateError
+    monkeypatch.setattr(trunk, "is_additive", lambda *_: True)
+    path_patch(model, raw.pairs, metric="logit")  # no CertificateError
 
 
 def test_biases_of_the_unembedding_are_counted(tokenizer: Any) -> None:
@@ -187,7 +202,7 @@ def test_a_model_that_upstream_cannot_bridge_is_refused_at_once(
     name: str, config: dict[str, Any], said: str, tokenizer: Any
 ) -> None:
     with pytest.raises(ValueError, match=rf"can bridge, found {name}ForCausalLM.*{said}"):
-        loaded(REFUSED[name][0], tokenizer, **config)
+        loaded(EVERY[name], tokenizer, **config)
 
 
 NO_HEADS = {

@@ -15,6 +15,7 @@ import arith_lens as al
 from arith_lens.hooks import Edit
 from arith_lens.model import HookedModel, load_model
 from arith_lens.path_patching import engines, path_patch
+from arith_lens.path_patching.layers import AdditiveLayer
 from arith_lens.path_patching.trunk import Trunk
 from arith_lens.runs import find_runs
 from experiments import how_precise, results
@@ -40,11 +41,11 @@ def test_rows_and_readout_are_float32_whatever_the_model(
     pairs = make_pairs(hf, (8, 6))
     model = load_model((copy.deepcopy(hf), tokenizer), dtype=dtype)
     seen: dict[str, set[torch.dtype]] = {"mlp": set(), "rows": set(), "logits": set()}
-    read, add_mlp = Trunk.read, Trunk.add_mlp
+    read, advance = Trunk.read, AdditiveLayer.advance
 
-    def watched_add(trunk: Trunk, layer: int, rows: Tensor) -> None:
+    def watched_advance(layer: AdditiveLayer, rows: Tensor, *others: Any) -> None:
         seen["rows"].add(rows.dtype)
-        add_mlp(trunk, layer, rows)
+        advance(layer, rows, *others)
 
     def watched_read(trunk: Trunk, rows: Tensor, *given: Any, **options: Any) -> Any:
         readout = read(trunk, rows, *given, **options)
@@ -52,7 +53,7 @@ def test_rows_and_readout_are_float32_whatever_the_model(
         seen["logits"].add(readout.answer.dtype)
         return readout
 
-    monkeypatch.setattr(Trunk, "add_mlp", watched_add)
+    monkeypatch.setattr(AdditiveLayer, "advance", watched_advance)
     monkeypatch.setattr(Trunk, "read", watched_read)
 
     def noted(value: Tensor) -> Tensor:
@@ -64,13 +65,17 @@ def test_rows_and_readout_are_float32_whatever_the_model(
     assert seen == {"mlp": {dtype}, "rows": {torch.float32}, "logits": {torch.float32}}
 
 
-class NarrowTrunk(Trunk):
-    """The same trunk with rows, final norm and logits rounded to bfloat16 wherever they change."""
+class NarrowLayer(AdditiveLayer):
+    """The same layer with rows rounded to bfloat16 wherever they change."""
 
-    def add_mlp(self, layer: int, rows: Tensor) -> None:
+    def advance(self, rows: Tensor, *others: Any) -> None:
         rows.copy_(rows.bfloat16())
-        super().add_mlp(layer, rows)
+        super().advance(rows, *others)
         rows.copy_(rows.bfloat16())
+
+
+class NarrowTrunk(Trunk):
+    """The same trunk with final norm and logits rounded to bfloat16."""
 
     def read(self, rows: Tensor, *given: Any, **options: Any) -> Any:
         readout = super().read(rows.bfloat16().float(), *given, **options)
@@ -86,7 +91,13 @@ def test_rows_in_bfloat16_would_be_worse(
     right = path_patch(wide, pairs, metric="logit").heads.per_pair
     ours = path_patch(model, pairs, metric="logit").heads.per_pair
     trunk_of = engines.trunk_of
-    monkeypatch.setattr(engines, "trunk_of", lambda model: NarrowTrunk(**vars(trunk_of(model))))
+
+    def narrow_trunk(model: HookedModel) -> NarrowTrunk:
+        parts = vars(trunk_of(model))
+        layers = [NarrowLayer(layer.mlp, layer.mlp_rows) for layer in parts["layers"]]
+        return NarrowTrunk(**parts | {"layers": layers})
+
+    monkeypatch.setattr(engines, "trunk_of", narrow_trunk)
     narrow = path_patch(model, pairs, metric="logit", certify=False).heads.per_pair
     error, narrow_error = ((found - right).square().mean().sqrt() for found in (ours, narrow))
     assert 0 < error < narrow_error

@@ -310,7 +310,7 @@ def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str
     good = certified(right)
     assert not good.failed and max(good.found.values()) < 1e-5
     wrong = {
-        "layers": replace(right, mlps=[right.mlps[1], right.mlps[0], *right.mlps[2:]]),
+        "layers": replace(right, layers=[right.layers[1], right.layers[0], *right.layers[2:]]),
         "norm": replace(right, final_norm=lambda rows: rows),
         "writes": replace(right, attentions=list(reversed(right.attentions))),
         "column": replace(right, unembed=SimpleNamespace(W_U=right.unembed.W_U.flip(1))),

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 from oracles import make_pairs
+from support.families import EVERY
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens.components import Head, Mlp
+from arith_lens.model import load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import UnsupportedTrunk, path_patch, plan
 
@@ -133,7 +135,7 @@ def test_it_prints_in_a_line(llama: Any) -> None:
     assert "once for each sender" in str(total)
 
 
-def test_what_cannot_be_computed_cannot_be_planned(llama: Any, monkeypatch: Any) -> None:
+def test_what_cannot_be_computed_cannot_be_planned(llama: Any, tokenizer: Any) -> None:
     pairs = make_pairs(llama)
     refused: list[tuple[dict[str, Any], str]] = [
         ({"paths": "total"}, "engine='hooks'"),
@@ -144,6 +146,6 @@ def test_what_cannot_be_computed_cannot_be_planned(llama: Any, monkeypatch: Any)
     for options, message in refused:
         with pytest.raises(ValueError, match=message):
             plan(llama, pairs, **options)
-    monkeypatch.setattr(llama.cfg, "parallel_attn_mlp", True, raising=False)
-    with pytest.raises(UnsupportedTrunk, match="in parallel"):
-        plan(llama, pairs)
+    bloom = load_model((EVERY["BLOOM"].make(len(tokenizer)), tokenizer))
+    with pytest.raises(UnsupportedTrunk, match="residual"):
+        plan(bloom, make_pairs(bloom))

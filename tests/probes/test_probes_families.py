@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 import torch
 from oracles import logits_at_end
-from support.families import REFUSED, Family
+from support.families import EVERY, Family
 from torch import Tensor
 from torch.testing import assert_close
 
 import arith_lens as al
+from arith_lens.model import LogitScale
 
 SAMPLE: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 12}
 LOGITS: dict[str, dict[str, Any]] = {
     "Cohere": {},  # logits times 0.25
     "Granite": {},  # logits over 4
-    "Gemma-2": {"final_logit_softcapping": 2.0},
+    "Gemma 2": {"final_logit_softcapping": 2.0},
     "Phi": {},  # lm_head has a bias
     "GPT-J": {},  # so has this one
 }
@@ -41,7 +42,7 @@ def loaded(family: Family, tokenizer: Any, **config: Any) -> tuple[al.HookedMode
 
 @pytest.mark.parametrize("name", LOGITS)
 def test_the_last_layers_lens_is_the_models_own_prediction(name: str, tokenizer: Any) -> None:
-    model, hf = loaded(REFUSED[name][0], tokenizer, **LOGITS[name])
+    model, hf = loaded(EVERY[name], tokenizer, **LOGITS[name])
     pairs = al.sample_pairs(model, **SAMPLE)
     logits = logits_at_end(hf, pairs.reference, pairs.attention_mask)
     index = pairs.answer[:, None]
@@ -54,8 +55,8 @@ def test_the_last_layers_lens_is_the_models_own_prediction(name: str, tokenizer:
 def test_logits_that_are_made_otherwise_are_refused(
     name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, _ = loaded(REFUSED[name][0], tokenizer)
-    monkeypatch.setattr("arith_lens.probes.reading._factor", lambda _: 1.5)
+    model, _ = loaded(EVERY[name], tokenizer)
+    monkeypatch.setattr(LogitScale, "of", lambda _: LogitScale(factor=1.5))
     with pytest.raises(ValueError, match=rf"W_U after the final norm.* found that {name}For.* mak"):
         al.logit_lens(model, al.sample_pairs(model, **SAMPLE))
 
@@ -76,7 +77,7 @@ def raw_inputs(hf: Any, pairs: al.PromptPairs, blocks: str, norm: str) -> Tensor
 
 @pytest.mark.parametrize("name", NORMS)
 def test_a_parallel_mlp_reads_the_blocks_input(name: str, tokenizer: Any) -> None:
-    family = REFUSED[name][0]
+    family = EVERY[name]
     model, hf = loaded(family, tokenizer)
     pairs = al.sample_pairs(model, **SAMPLE)
     states = raw_inputs(hf, pairs, family.places.blocks, NORMS[name])
@@ -91,7 +92,7 @@ def test_a_parallel_mlp_reads_the_blocks_input(name: str, tokenizer: Any) -> Non
 
 
 def test_a_model_without_a_final_norm_is_refused(tokenizer: Any) -> None:
-    model, _ = loaded(REFUSED["OPT, projected"][0], tokenizer)
+    model, _ = loaded(EVERY["OPT, projected"], tokenizer)
     pairs = al.sample_pairs(model, **SAMPLE)
     for probe in (al.mlp_probe, al.logit_lens):
         with pytest.raises(ValueError, match="expected a final norm before W_U, found none in OPT"):

@@ -33,6 +33,31 @@ OPT_SIZES = {
     "init_std": 0.15,
     "word_embed_proj_dim": 32,
 }
+XGLM_SIZES = {
+    "d_model": 32,
+    "ffn_dim": 48,
+    "num_layers": 2,
+    "attention_heads": 4,
+    "max_position_embeddings": 128,
+    "init_std": 0.15,
+}
+MPT_SIZES = {
+    "d_model": 32,
+    "n_heads": 4,
+    "n_layers": 2,
+    "max_seq_len": 128,
+    "initializer_range": 0.15,
+}
+GPT_NEO_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+    "attention_types": [[["global", "local"], 1]],
+    "max_position_embeddings": 128,
+    "initializer_range": 0.15,
+}
+LOCAL_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 LLAMA_3 = {
     "rope_type": "llama3",
@@ -50,6 +75,9 @@ NEO_X = Places("gpt_neox.layers", "attention.dense", "mlp")
 FALCON = Places("transformer.h", "self_attention.dense", "mlp")
 PHI = Places("model.layers", "self_attn.dense", "mlp")
 BLOOM = Places("transformer.h", "self_attention.dense", "mlp.dense_4h_to_h")
+MPT = Places("transformer.blocks", "attn.out_proj", "ffn.down_proj")
+GPT_NEO = Places("transformer.h", "attn.attention.out_proj", "mlp")
+XGLM = Places("model.layers", "self_attn.out_proj", "fc2")
 OPT = Places("model.decoder.layers", "self_attn.out_proj", "fc2")
 
 
@@ -88,7 +116,7 @@ class Family:
         return model
 
 
-SWEPT = {
+ADDITIVE = {
     "Qwen2": Family("Qwen2", GROUPED),
     "Qwen3": Family("Qwen3", GROUPED | {"head_dim": 16}),
     "Qwen3, 12 layers": Family("Qwen3", GROUPED | {"head_dim": 8, "num_hidden_layers": 12}),
@@ -116,29 +144,76 @@ SWEPT = {
         FALCON_SIZES | {"parallel_attn": False, "multi_query": False, "bias": True, "alibi": True},
         FALCON,
     ),
+    "Ministral 3": Family("Ministral3", GROUPED),
+    "Arcee": Family("Arcee", GROUPED),
+    "Apertus": Family("Apertus", GROUPED),
+    "Ernie 4.5": Family("Ernie4_5", GROUPED | {"head_dim": 8}),
+    "GLM": Family("Glm", GROUPED | {"head_dim": 8}),
+    "GPT-Neo": Family("GPTNeo", GPT_NEO_SIZES, GPT_NEO),
+    "GPT-BigCode": Family("GPTBigCode", GPT_SIZES, GPT_2),
+    "gpt-oss": Family("GptOss", GROUPED | LOCAL_EXPERTS | {"head_dim": 8}),
+    "HunYuan": Family("HunYuanDenseV1", GROUPED | {"head_dim": 8}),
+    "Jais 2": Family("Jais2", GROUPED | {"head_dim": 8}),
+    "MiniMax-M2": Family("MiniMaxM2", GROUPED | LOCAL_EXPERTS | {"head_dim": 8}),
+    "NanoChat": Family("NanoChat", GROUPED),
+    "Nemotron": Family("Nemotron", GROUPED | {"head_dim": 8}),
+    "OLMoE": Family("Olmoe", GROUPED | {"num_experts": 4, "num_experts_per_tok": 2}),
+    "Seed-OSS": Family("SeedOss", GROUPED | {"head_dim": 8}),
+    "StableLM": Family(
+        "StableLm", LLAMA_SIZES | {"num_key_value_heads": 4, "partial_rotary_factor": 0.5}
+    ),
+    "VaultGemma": Family("VaultGemma", GROUPED | {"head_dim": 16}),
 }
+"""Families whose layers add attention and MLP to the stream, each with a norm before it."""
+
+OWN_LAYERS = {
+    "Gemma 2": Family("Gemma2", GROUPED | {"head_dim": 16}),
+    "Gemma 2, uncapped": Family(
+        "Gemma2", GROUPED | {"head_dim": 16, "final_logit_softcapping": None}
+    ),
+    "Gemma 3": Family("Gemma3Text", GROUPED | {"head_dim": 16}),
+    "Gemma 3, 12 layers": Family(
+        "Gemma3Text", GROUPED | {"head_dim": 8, "num_hidden_layers": 12, "sliding_window": 6}
+    ),
+    "OLMo 2": Family("Olmo2", GROUPED),
+    "OLMo 3": Family("Olmo3", GROUPED),
+    "FlexOlmo": Family("FlexOlmo", GROUPED | {"num_experts": 4, "num_experts_per_tok": 2}),
+    "EXAONE 4": Family(
+        "Exaone4", GROUPED | {"sliding_window": None, "layer_types": ["full_attention"] * 2}
+    ),
+    "GLM-4": Family("Glm4", GROUPED | {"head_dim": 8}),
+    "Granite": Family(
+        "Granite", GROUPED | GRANITE | {"residual_multiplier": 0.22, "logits_scaling": 4.0}
+    ),
+    "Granite MoE": Family(
+        "GraniteMoe",
+        GROUPED | GRANITE | LOCAL_EXPERTS | {"residual_multiplier": 0.22, "logits_scaling": 4.0},
+        Places(mlp="block_sparse_moe"),
+    ),
+    "Pythia": Family("GPTNeoX", LLAMA_SIZES, NEO_X),
+    "GPT-J": Family("GPTJ", GPT_SIZES | {"rotary_dim": 4}, GPT_J),
+    "CodeGen": Family("CodeGen", GPT_SIZES | {"rotary_dim": 4}, GPT_J),
+    "Falcon": Family("Falcon", FALCON_SIZES, FALCON),
+    "Phi": Family("Phi", LLAMA_SIZES, PHI),
+    "StableLM, parallel": Family(
+        "StableLm",
+        LLAMA_SIZES
+        | {"num_key_value_heads": 4, "partial_rotary_factor": 0.5, "use_parallel_residual": True},
+    ),
+    "Cohere": Family("Cohere", GROUPED | {"logit_scale": 0.25}),
+    "Cohere 2": Family("Cohere2", GROUPED | {"logit_scale": 0.25}),
+}
+"""Families with other layers (norms after attention or MLP, parallel blocks, factors), whose own
+code the sweep runs."""
+
+SWEPT = ADDITIVE | OWN_LAYERS
 """Families that the sweep computes."""
 
 REFUSED = {
-    "Gemma-2": (Family("Gemma2", GROUPED | {"head_dim": 16}), "soft-capped logits"),
-    "Gemma-2, uncapped": (
-        Family("Gemma2", GROUPED | {"head_dim": 16, "final_logit_softcapping": None}),
-        "a norm after the attention or the MLP",
-    ),
-    "Gemma-3": (Family("Gemma3Text", GROUPED | {"head_dim": 16}), "a norm after the attention"),
-    "OLMo-2": (Family("Olmo2", GROUPED), "a norm after the attention or the MLP"),
-    "GLM-4": (Family("Glm4", GROUPED | {"head_dim": 8}), "a norm after the attention or the MLP"),
-    "Granite": (
-        Family("Granite", GROUPED | GRANITE | {"residual_multiplier": 0.22, "logits_scaling": 4.0}),
-        "residual_multiplier=0.22",
-    ),
-    "Pythia": (Family("GPTNeoX", LLAMA_SIZES, NEO_X), "in parallel"),
-    "GPT-J": (Family("GPTJ", GPT_SIZES | {"rotary_dim": 4}, GPT_J), "in parallel"),
-    "Falcon": (Family("Falcon", FALCON_SIZES, FALCON), "in parallel"),
-    "Phi": (Family("Phi", LLAMA_SIZES, PHI), "in parallel"),
-    "Cohere": (Family("Cohere", GROUPED | {"logit_scale": 0.25}), "in parallel"),
     "BLOOM": (Family("Bloom", BLOOM_SIZES, BLOOM), r"takes more than its input \(residual\)"),
+    "MPT": (Family("Mpt", MPT_SIZES, MPT), r"takes more than its input \(residual\)"),
     "OPT": (Family("OPT", OPT_SIZES, OPT), "an MLP that is no module of its own"),
+    "XGLM": (Family("XGLM", XGLM_SIZES, XGLM), "an MLP that is no module of its own"),
     "OPT, projected": (
         Family("OPT", OPT_SIZES | {"word_embed_proj_dim": 16}, OPT),
         "no final norm",
@@ -164,3 +239,6 @@ LATENT = Family(
     | {"v_head_dim": 8},
 )
 """Multi-head latent attention."""
+
+EVERY = SWEPT | {name: family for name, (family, _) in REFUSED.items()}
+"""Families whose bridge computes what Transformers computes."""

@@ -1,0 +1,241 @@
+"""One layer at END, with its attention given: from the stream at its entry to that at its exit.
+
+In a path patching all heads but the sender keep their output, so that END's rows need no attention.
+Most families add attention and MLP to the stream, with a norm before each (`AdditiveLayer`). The
+others run their own code with a constant in the place of the attention (`OwnLayer`): norms after
+attention or MLP, blocks in which both run in parallel, and factors on the additions need no code of
+their own here.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from arith_lens.model import in_float32, mlp_exit, own_module, with_parts
+
+
+class UnsupportedTrunk(ValueError):
+    """The sweep cannot compute this model. `engine="hooks"` can."""
+
+
+Rows = Float[Tensor, "row d_model"]
+
+
+@runtime_checkable
+class Layer(Protocol):
+    """One layer. Rows are END's residual stream in float32, one per sender and pair."""
+
+    def advance(
+        self,
+        rows: Float[Tensor, "row pair d_model"],
+        attention: Float[Tensor, "pair d_model"],
+        sent: slice,
+        changes: Float[Tensor, "sent pair d_model"] | None,
+    ) -> None:
+        """Take rows from the layer's entry to its exit, in place.
+
+        Args:
+            rows: the rows; row 0 is unpatched, and those of `sent` are written here.
+            attention: the attention's output in the reference run.
+            sent: the rows whose sender is a head of this layer. They begin as row 0.
+            changes: what is added to the attention's output in these rows; None: there are none.
+        """
+        ...
+
+    def written(
+        self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
+    ) -> Float[Tensor, "*row d_model"]:
+        """What the layer adds to the stream if the outputs of attention and MLP are given."""
+        ...
+
+    def written_change(
+        self, attention: Float[Tensor, "pair d_model"], changes: Float[Tensor, "sent pair d_model"]
+    ) -> Float[Tensor, "sent pair d_model"]:
+        """What `changes` of the attention's output add to the stream, the MLP's output given."""
+        ...
+
+
+@dataclass(frozen=True)
+class AdditiveLayer:
+    """`x += attention; x += mlp(norm(x))`."""
+
+    mlp: Callable[[Rows], Rows]
+    """What the MLP adds: `mlp(norm(x))`."""
+    mlp_rows: int
+    """The number of rows that enter the MLP at once."""
+
+    def advance(
+        self,
+        rows: Float[Tensor, "row pair d_model"],
+        attention: Float[Tensor, "pair d_model"],
+        sent: slice,
+        changes: Float[Tensor, "sent pair d_model"] | None,
+    ) -> None:
+        """See `Layer`."""
+        rows[: sent.start] += attention
+        rows[sent.stop :] += attention
+        if changes is not None:
+            torch.add(changes, rows[0], out=rows[sent])
+        for some in rows.view(-1, rows.shape[-1]).split(self.mlp_rows):
+            some += self.mlp(some)
+
+    def written(
+        self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
+    ) -> Float[Tensor, "*row d_model"]:
+        """See `Layer`."""
+        return attention.float() + mlp_out.float()
+
+    def written_change(
+        self, attention: Float[Tensor, "pair d_model"], changes: Float[Tensor, "sent pair d_model"]
+    ) -> Float[Tensor, "sent pair d_model"]:
+        """See `Layer`."""
+        return changes
+
+
+def additive_layer(block: Any, mlp_rows: int) -> AdditiveLayer:
+    """The layer of one of the bridge's blocks. Its MLP passes the bridge's hook points."""
+    norm, mlp = in_float32(block.ln2), block.mlp
+
+    def added(rows: Rows) -> Rows:
+        # each row is a prompt of one token, so that a hook at END acts on every row
+        return _in_own_dtype(mlp, norm(rows)[:, None])[:, 0].to(rows.device)
+
+    return AdditiveLayer(added, mlp_rows)
+
+
+@dataclass(frozen=True)
+class OwnLayer:
+    """The model's own layer with a constant in the place of its attention, in float32.
+
+    Only the MLP computes in the model's dtype.
+    """
+
+    layer: Any
+    """A copy of the layer that shares its weights; `_given` stands for the attention."""
+    given: "_Given"
+    """What attention and MLP return."""
+    mlp_rows: int
+    """The number of rows that pass at once."""
+
+    @classmethod
+    def of(cls, block: Any, mlp_rows: int) -> "OwnLayer":
+        """The layer of one of the bridge's blocks.
+
+        Raises:
+            UnsupportedTrunk: attention or MLP are no direct parts of the layer.
+        """
+        given, exit_ = _Given(), mlp_exit(block)
+        direct = list(own_module(block)._modules.values())
+        for name, part in (("attention", block.attn), ("MLP", exit_)):
+            if not any(part is one for one in direct):
+                raise UnsupportedTrunk(f"an {name} that is no part of the layer by itself")
+
+        def part(child: Any) -> Any:
+            if child is block.attn:
+                return given.attention_out
+            if child is exit_:
+                return partial(given.mlp_out, _computed(child, block))
+            return _computed(child, block)
+
+        return cls(with_parts(block, part), given, mlp_rows)
+
+    def advance(
+        self,
+        rows: Float[Tensor, "row pair d_model"],
+        attention: Float[Tensor, "pair d_model"],
+        sent: slice,
+        changes: Float[Tensor, "sent pair d_model"] | None,
+    ) -> None:
+        """See `Layer`."""
+        rows[sent] = rows[0]
+        outputs = attention.float().repeat(len(rows), 1, 1)
+        if changes is not None:
+            outputs[sent] += changes
+        flat = (part.view(-1, rows.shape[-1]).split(self.mlp_rows) for part in (rows, outputs))
+        for some, output in zip(*flat, strict=True):
+            some.copy_(self._exit(some, output))
+
+    def written(
+        self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
+    ) -> Float[Tensor, "*row d_model"]:
+        """See `Layer`. The entry does not matter if both outputs are given, so it is 0."""
+        shape, d_model = attention.shape, attention.shape[-1]
+        attention, mlp_out = (part.float().reshape(-1, d_model) for part in (attention, mlp_out))
+        return self._exit(torch.zeros_like(attention), attention, mlp_out).view(shape)
+
+    def written_change(
+        self, attention: Float[Tensor, "pair d_model"], changes: Float[Tensor, "sent pair d_model"]
+    ) -> Float[Tensor, "sent pair d_model"]:
+        """See `Layer`."""
+        changed = attention.float() + changes
+        before = self.written(attention, torch.zeros_like(attention))
+        return self.written(changed, torch.zeros_like(changed)) - before
+
+    def _exit(self, entry: Rows, attention: Rows, mlp_out: Rows | None = None) -> Rows:
+        """The stream at the layer's exit. Each row is a prompt of one token."""
+        self.given.attention = attention[:, None]
+        self.given.mlp = None if mlp_out is None else mlp_out[:, None]
+        try:
+            out = type(self.layer).forward(self.layer, entry[:, None], **_no_values(self.layer))
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
+            raise UnsupportedTrunk(
+                "expected a layer whose code runs on END's row alone, found that "
+                f"{type(self.layer).__name__} does not ({type(error).__name__}: {error}); use "
+                "engine='hooks', which is general and slower"
+            ) from error
+        out = out[0] if isinstance(out, tuple) else out
+        return out[:, 0].to(entry.device)
+
+
+class _Given:
+    """The constants that stand for a layer's attention, and for its MLP."""
+
+    attention: Float[Tensor, "row 1 d_model"]
+    mlp: Float[Tensor, "row 1 d_model"] | None = None
+    """None: the MLP computes."""
+
+    def attention_out(self, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        """In the place of the attention; the second value stands for its weights."""
+        return self.attention, None
+
+    def mlp_out(self, compute: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """In the place of the module whose output the MLP adds."""
+        return compute(rows) if self.mlp is None else self.mlp.clone().view(rows.shape)
+
+
+def _computed(part: Any, block: Any) -> Callable[[Tensor], Tensor]:
+    """A part of a layer for rows in float32: the MLP in its own dtype, all else in float32.
+
+    The MLP, and the norm after it, pass their hook points, so that uniform hooks act.
+    """
+    if part is block.mlp:
+        return partial(_in_own_dtype, part)
+    if next(own_module(part).parameters(), None) is None:
+        return own_module(part)
+    compute = in_float32(part)
+    point = getattr(part, "hook_out", None) if part is mlp_exit(block) else None
+
+    def of_rows(rows: Tensor) -> Tensor:
+        out = compute(rows).to(rows.device)
+        return out if point is None else point(out)
+
+    return of_rows
+
+
+def _in_own_dtype(mlp: Any, rows: Tensor) -> Tensor:
+    out = mlp(rows.to(next(mlp.parameters())))
+    out = out[0] if isinstance(out, tuple) else out  # experts also return their routing
+    return out.to(rows)
+
+
+def _no_values(layer: Any) -> dict[str, None]:
+    """None for each argument that the layer needs beside the stream."""
+    parameters = list(inspect.signature(type(layer).forward).parameters.values())[2:]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {p.name: None for p in parameters if p.default is p.empty and p.kind in kinds}
