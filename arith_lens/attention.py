@@ -25,7 +25,8 @@ ROLES = tuple(
     str(role)
     for role in (Role.BOS, Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B, Role.OTHER, Role.END)
 )
-"""The roles in the order of a sum: BOS, A, the operator, B, other words, END itself."""
+"""The roles in the order of a sum: BOS, A, the operator, B, other words, END itself. Examples, if
+there are any, come after BOS."""
 
 Masks = Mapping[str, Bool[Tensor, "pair pos"]]
 """Which tokens are of each kind."""
@@ -103,7 +104,8 @@ def attention_to(
 
 
 def _roles(pairs: PromptPairs) -> Masks:
-    return {name: pairs.role_mask(Role(name)) for name in ROLES}
+    names = [*ROLES[:1], str(Role.EXAMPLES), *ROLES[1:]] if pairs.examples is not None else ROLES
+    return {name: pairs.role_mask(Role(name)) for name in names}
 
 
 KINDS = ("operand", "operator", "other")

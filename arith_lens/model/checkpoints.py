@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arith_lens.model.gguf import PACKAGED, converted, packaged
+
 REFERENCE_MODELS = ("reference", "reference-mistral")
 """The small trained models that ship with this package (see their model cards)."""
 
@@ -31,27 +33,38 @@ class Checkpoint:
 
 
 def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
-    """Find the checkpoint of a shipped model, of a directory or of a hub id, tried in this order.
+    """Find the checkpoint of a shipped model, of a directory, a GGUF file or a hub id, tried in
+    this order.
 
-    Without a network, the local cache is used if it has the model of a hub id.
+    Without a network, the local cache is used if it has the model of a hub id. A GGUF file is
+    converted on its first use (see `gguf.converted`).
 
     Args:
-        source: a shipped model's name, a directory (relative or absolute), or a hub id.
+        source: the name of a shipped or packaged model, a directory or a GGUF file (relative or
+            absolute), or a hub id.
         weights: whether weights are required; else config and tokenizer are enough.
 
     Raises:
         FileNotFoundError: the directory does not exist; or the directory or hub id has no config or
             no safetensors weights.
-        ValueError: `source` is a file, an unknown hub id, or neither a path nor a hub id.
-        PermissionError: the model is gated.
+        ValueError: `source` is a file of another kind, a GGUF file that cannot be read, an unknown
+            hub id, or neither a path nor a hub id.
+        PermissionError: the model is gated, or the cache cannot be written.
+        ImportError: the package that reads GGUF files is missing.
         ConnectionError: the hub cannot be reached.
     """
     if str(source) in REFERENCE_MODELS:
         directory = _reference_directory(str(source))
         return Checkpoint(_checked_directory(directory, weights), str(source))
+    if str(source) in PACKAGED:
+        folder = converted(packaged(str(source)))
+        return Checkpoint(_checked_directory(folder, weights), str(source))
     directory = Path(source).expanduser()
     if directory.is_dir():
         return Checkpoint(_checked_directory(directory, weights), directory.resolve().name)
+    if directory.is_file() and directory.suffix == ".gguf":
+        folder = converted(directory.resolve())
+        return Checkpoint(_checked_directory(folder, weights), directory.stem)
     if directory.is_file():
         raise ValueError(_not_a_folder(directory))
     if isinstance(source, Path) or _looks_like_a_path(source):
@@ -170,11 +183,6 @@ def _reference_directory(name: str) -> Path:
 
 def _not_a_folder(file: Path) -> str:
     folder = "a folder in Hugging Face format (config.json, model.safetensors, tokenizer.json)"
-    if file.suffix == ".gguf":
-        return (
-            f"expected {folder}, found a GGUF file at {str(file)!r}; give the folder or the hub id "
-            "of the checkpoint that it was converted from"
-        )
     if (file.parent / "config.json").is_file():
         return f"expected {folder}, found a file in one, {str(file)!r}; give {str(file.parent)!r}"
     return f"expected {folder}, found a file at {str(file)!r}; give a folder or a hub id"

@@ -11,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from arith_lens.components import NamedHook, layer_of
+from arith_lens.model.gguf import ORIGIN
 
 Tokens: TypeAlias = Tensor | Sequence[Any] | str
 """Int[Tensor, "batch pos"], or rows of equal length. Text goes to the bridge unchanged."""
@@ -113,6 +114,11 @@ class HookedModel:
     """The TransformerBridge, with all functions of TransformerLens."""
     name: str
     """The name of the model in results."""
+
+    @property
+    def quantised_from(self) -> str | None:
+        """The quantisation and the file that the weights come from; None if they are original."""
+        return getattr(self.bridge.original_model.config, ORIGIN, None)
 
     @property
     def cfg(self) -> Any:

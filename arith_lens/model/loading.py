@@ -8,7 +8,6 @@ functions.
 import copy
 import inspect
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from arith_lens.model.checkpoints import (
 )
 from arith_lens.model.hooked import HookedModel
 from arith_lens.model.placement import check_device, compute_device, default_device
+from arith_lens.model.weights import load_weights
 
 N_TOKENS = 6
 """The length of the prompts on which the bridge is compared."""
@@ -80,47 +80,6 @@ class EmptyLoader:
             return self.auto_class.from_config(
                 config, dtype=self.dtype, attn_implementation="eager", **options
             )
-
-
-def load_weights(auto_class: Any, location: str, **options: Any) -> Any:
-    """Call `auto_class.from_pretrained`, and check that the checkpoint has exactly the model's
-    weights.
-
-    Tied weights, and buffers that older versions of Transformers saved, may be missing or extra.
-    Transformers decides which of them are harmless.
-
-    Raises:
-        ValueError: weights are missing, unexpected or of another shape. The message names them.
-    """
-    model, info = auto_class.from_pretrained(
-        location, output_loading_info=True, ignore_mismatched_sizes=True, **options
-    )
-    mismatched = [
-        f"{name} {list(stored)} instead of {list(wanted)}"
-        for name, stored, wanted in sorted(info["mismatched_keys"])
-    ]
-    problems = [
-        f"{len(names)} {kind} ({_some(names)})"
-        for kind, names in (
-            ("missing", sorted(info["missing_keys"])),
-            ("unexpected", sorted(info["unexpected_keys"])),
-            ("of another shape", mismatched),
-        )
-        if names
-    ]
-    if problems:
-        layers = getattr(model.config.get_text_config(), "num_hidden_layers", None)
-        raise ValueError(
-            f"expected exactly the weights of {type(model).__name__} with num_hidden_layers="
-            f"{layers} in {location}, found {'; '.join(problems)}; the weights and config.json do "
-            "not belong together, or a file is incomplete: download or save the model again"
-        )
-    return model
-
-
-def _some(names: Iterable[str], most: int = 4) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def example(
@@ -211,8 +170,10 @@ def load_model(
     """Load a model in evaluation mode with eager attention. No weight is folded or centred.
 
     Args:
-        source: `reference` or `reference-mistral` (shipped), a directory, a hub id, or
-            `(hf_model, tokenizer)` in memory. A model in memory is wrapped in place.
+        source: `reference` or `reference-mistral` (shipped), `gemma-3-270m` (installed as
+            packages), a directory, a GGUF file, a hub id, or `(hf_model, tokenizer)` in memory. A
+            model in memory is wrapped in place. A GGUF file is converted to float32 on its first
+            use; later calls read the result from the cache.
         dtype: such as torch.bfloat16 or "bfloat16". None: the checkpoint's on a GPU; on a CPU
             float32 if it fits in memory. A model in memory keeps its dtype.
         device: the device. None: the GPU if there is one; with several processes, each uses its

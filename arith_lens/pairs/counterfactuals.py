@@ -90,7 +90,8 @@ def draw(
 def _agrees(reference: Reference, other: Prompt, chars: CharSpans, kind: str) -> bool:
     """Whether the counterfactual differs from the reference only in what its kind changes, with A,
     B, END and BOS at the same positions."""
-    ids, spans = reference.prompt.ids, reference.spans
+    ids = reference.prompt.ids
+    spans = {name: reference.spans[name] for name in FIELDS if name in reference.spans}
     if "op" in spans and kind != "operands":
         return aligned(reference.prompt, other, spans["op"])
     other_spans = token_spans(other, {name: chars[name] for name in FIELDS if name in chars})
@@ -149,9 +150,12 @@ def _other_operands(
 
 
 def _swapped(wording: Wording, others: Sequence[Wording], rng: random.Random) -> Iterator[Rendered]:
+    """Without the problems that the examples solve."""
     for other in one_by_one(others, rng):
-        if other.answer != wording.answer:
-            yield replace(other, words=wording.words).reference()
+        worded = replace(other, words=wording.words)
+        solved = worded.reference()[0] in wording.examples
+        if other.answer != wording.answer and not solved:
+            yield replace(worded, examples=wording.examples).reference()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,14 @@ from typing import Any
 
 import torch
 
-from arith_lens.pairs.references import FIELDS, AnyTemplate, Wording, is_computed, role_spans
+from arith_lens.pairs.references import (
+    FIELDS,
+    AnyTemplate,
+    Wording,
+    examples_span,
+    is_computed,
+    role_spans,
+)
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import (
     Prompt,
@@ -32,7 +39,8 @@ from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
 
 COLUMNS = ("reference", "counterfactual", "answer")
 OPTIONAL = ("template", "a", "b")
-KEYS = (*COLUMNS, *OPTIONAL, "problem")
+EXAMPLES = ("examples", "exemplar_set")
+KEYS = (*COLUMNS, *OPTIONAL, "problem", *EXAMPLES)
 
 
 def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
@@ -262,7 +270,8 @@ def _known(
     tokenizer: Any, rows: Sequence[Mapping[str, Any]], prompts: Sequence[Prompt], width: int
 ) -> dict[str, Any]:
     """The fields that rows of a known template have: roles, operands and others; else none."""
-    matched = [_matched(row, prompt) for row, prompt in zip(rows, prompts, strict=True)]
+    bos = tokenizer.bos_token_id
+    matched = [_matched(row, prompt, bos) for row, prompt in zip(rows, prompts, strict=True)]
     known = [match for match in matched if match is not None]
     if len(known) < len(rows):
         return {}
@@ -278,10 +287,17 @@ def _known(
         "operation": tuple(wording.problem.operation for wording in wordings),
         "operands": torch.tensor([(w.problem.a, w.problem.b) for w in wordings]),
         "computed": torch.tensor(computed),
+        **{name: column for name in EXAMPLES if any(column := _column(rows, name))},
     }
 
 
-def _matched(row: Mapping[str, Any], prompt: Prompt) -> tuple[Wording, Mapping[str, Span]] | None:
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[str, ...]:
+    return tuple(str(row.get(name) or "") for row in rows)
+
+
+def _matched(
+    row: Mapping[str, Any], prompt: Prompt, bos: int | None
+) -> tuple[Wording, Mapping[str, Span]] | None:
     """The row's wording and the tokens of its fields; None if its text is not its template's."""
     name = row.get("template")
     if name in (None, ""):
@@ -294,7 +310,8 @@ def _matched(row: Mapping[str, Any], prompt: Prompt) -> tuple[Wording, Mapping[s
     template = _BY_NAME[name]
     problem = Problem(template.operation, int(row["a"]), int(row["b"]))
     text, answer = str(row["reference"]), str(row["answer"]).strip()
-    match = re.fullmatch(_pattern(template, problem), text)
+    examples = str(row.get("examples") or "")
+    match = re.fullmatch(re.escape(examples) + _pattern(template, problem), text)
     if match is None or not problem.is_exact:
         return None
     if not str(problem.answer).startswith(match["given"] + answer):
@@ -302,7 +319,8 @@ def _matched(row: Mapping[str, Any], prompt: Prompt) -> tuple[Wording, Mapping[s
     spans = {
         name: prompt.token_span(match.span(name)) for name in FIELDS if name in match.re.groupindex
     }
-    wording = Wording(template, problem, answer, match["given"])
+    spans |= examples_span(prompt, len(examples), bos)
+    wording = Wording(template, problem, answer, match["given"], examples=examples)
     return (wording, spans) if disjoint(spans) else None
 
 

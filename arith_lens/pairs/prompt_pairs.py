@@ -26,7 +26,7 @@ from arith_lens.pairs.rows import (
     take,
 )
 from arith_lens.pairs.tokens import Role
-from arith_lens.statistics import HasUnits
+from arith_lens.statistics import HasUnits, Units
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,10 @@ class PromptPairs(HasUnits):
     problem: tuple[str, ...] = ()
     """What each pair asks, in whatever wording: `3 + 5`, the unit of all statistics. If it is not
     given, it is made of the operands, or else of the reference prompt."""
+    examples: tuple[str, ...] | None = None
+    """The solved examples before each prompt, one per line."""
+    exemplar_set: tuple[str, ...] | None = None
+    """The name of the draw of each pair's examples."""
     operation: tuple[str, ...] | None = None
     operands: Int[Tensor, "pair a_b=2"] | None = None
     computed: Bool[Tensor, "pair"] | None = None  # neither copying nor A = B gives C
@@ -212,6 +216,8 @@ class PromptPairs(HasUnits):
             return NotImplemented
         width = max(self.reference.shape[1], other.reference.shape[1])
         a, b = _widen(self, width), _widen(other, width)
+        if self.examples is not None or other.examples is not None:
+            a, b = _with_examples(a), _with_examples(b)
         names = [field.name for field in fields(self) if field.name != "explicit_mask"]
         joined = {name: join(getattr(a, name), getattr(b, name)) for name in names}
         return PromptPairs(**joined, explicit_mask=a.explicit_mask and b.explicit_mask)
@@ -221,6 +227,16 @@ class PromptPairs(HasUnits):
         if size < 1:
             raise ValueError(f"a batch holds at least one pair: found size {size}")
         return (self[start : start + size] for start in range(0, len(self), size))
+
+    @property
+    def units(self) -> Units:
+        """Wording, reference prompt and problem of each pair. A template with another set of
+        examples is another wording."""
+        template = self.template
+        if template is not None and self.exemplar_set is not None:
+            sets = zip(template, self.exemplar_set, strict=True)
+            template = tuple(f"{name}, {drawn}" if drawn else name for name, drawn in sets)
+        return Units(template=template, cluster=self.cluster, problem=self.problem)
 
     @property
     def cluster(self) -> Int[Tensor, "pair"]:
@@ -252,6 +268,8 @@ class PromptPairs(HasUnits):
         if role is Role.OTHER:
             named = [self.role_mask(named) for named in Role if named is not Role.OTHER]
             return self.attention_mask & ~torch.stack(named).any(0)
+        if role not in self.spans:
+            return torch.zeros_like(self.attention_mask)
         column = torch.arange(self.reference.shape[1])
         start, stop = self.spans[role].unbind(-1)
         return (start[:, None] <= column) & (column < stop[:, None])
@@ -367,6 +385,8 @@ class PromptPairs(HasUnits):
             a, b = self.operands.T.tolist()
             columns |= {"template": self.template, "a": a, "b": b}
         columns["problem"] = self.problem
+        if self.examples is not None and self.exemplar_set is not None:
+            columns |= {"examples": self.examples, "exemplar_set": self.exemplar_set}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     @staticmethod
@@ -404,7 +424,7 @@ class PromptPairs(HasUnits):
 
 
 _TEXTS = ("reference_text", "counterfactual_text", "answer_text")
-_TUPLES = ("template", "problem", "operation", *_TEXTS)
+_TUPLES = ("template", "problem", "examples", "exemplar_set", "operation", *_TEXTS)
 _TENSORS = ("operands", "computed")
 
 
@@ -459,6 +479,16 @@ def _about(description: str | None) -> dict[str, Any]:
     } | {key: bool(about[key]) for key in ("explicit_mask",) if key in about}
 
 
+def _with_examples(pairs: PromptPairs) -> PromptPairs:
+    """Pairs without examples as pairs whose examples are empty; others as they are."""
+    if pairs.examples is not None:
+        return pairs
+    none, spans = ("",) * len(pairs), pairs.spans
+    if spans is not None:
+        spans = {**spans, Role.EXAMPLES: torch.zeros(len(pairs), 2, dtype=torch.long)}
+    return replace(pairs, examples=none, exemplar_set=none, spans=spans)
+
+
 def _widen(pairs: PromptPairs, width: int) -> PromptPairs:
     extra = width - pairs.reference.shape[1]
     spans = pairs.spans
@@ -478,6 +508,7 @@ COLOURS = {
     Role.OPERAND_B: "#cdeac8",
     Role.END: "#e3d4f0",
     Role.BOS: "#e4e4e4",
+    Role.EXAMPLES: "#f3f0dc",
 }
 
 

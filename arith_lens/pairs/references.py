@@ -51,8 +51,14 @@ def one_by_one(items: Sequence[T], rng: random.Random) -> Iterator[T]:
 
 AnyTemplate: TypeAlias = Template | StoryTemplate
 ANSWER_TOKENS = ("whole", "first", "last")
-FIELD_OF_ROLE = {Role.OPERAND_A: "A", Role.OPERATOR: "op", Role.OPERAND_B: "B"}
-FIELDS = tuple(FIELD_OF_ROLE.values())
+FIELDS = ("A", "op", "B")
+EXAMPLES = "examples"
+FIELD_OF_ROLE = {
+    Role.OPERAND_A: "A",
+    Role.OPERATOR: "op",
+    Role.OPERAND_B: "B",
+    Role.EXAMPLES: EXAMPLES,
+}
 NOWHERE = (0, 0)  # the span of a role that a template does not have, such as a story's operator
 
 
@@ -69,6 +75,8 @@ class Wording:
     """The digits of C before that token, which are in the prompt."""
     words: Mapping[str, str] = field(default_factory=dict)
     """The words of a story, by slot."""
+    examples: str = ""
+    """The solved examples before the prompt, one per line."""
 
     def reference(self) -> tuple[str, CharSpans]:
         """The prompt, and the character spans of its fields."""
@@ -78,8 +86,11 @@ class Wording:
         return self.ended(*self.template.render(a, b, self.words))
 
     def ended(self, text: str, chars: CharSpans) -> tuple[str, CharSpans]:
-        """A rendering of the template, with the digits of C that are in the prompt."""
-        return (continued(text, self.prefix) if self.prefix else text), chars
+        """A rendering of the template, with the examples before it, and with the digits of C that
+        are in the prompt."""
+        n = len(self.examples)
+        moved = {name: (start + n, stop + n) for name, (start, stop) in chars.items()}
+        return self.examples + (continued(text, self.prefix) if self.prefix else text), moved
 
     @property
     def rest(self) -> str:
@@ -176,11 +187,20 @@ def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
         if not tokens or says[tokens[0]] != wording.answer or min(len(tokens), 2) != n_expected:
             continue
         spans = token_spans(prompt, {name: chars[name] for name in FIELDS if name in chars})
+        spans |= examples_span(prompt, len(wording.examples), tokenizer.bos_token_id)
         if not disjoint(spans):
             raise ValueError(_shared_token(tokenizer, wording.template, text, spans))
         computed = is_computed(tokenizer, wording, text, prompt, spans)
         references.append(Reference(wording, text, prompt, tokens[0], spans, computed))
     return references
+
+
+def examples_span(prompt: Prompt, n_chars: int, bos: int | None) -> dict[str, Span]:
+    """The tokens of the examples, which are the first characters of a prompt; {} without any."""
+    if not n_chars:
+        return {}
+    own = [i for i, (start, stop) in enumerate(prompt.offsets) if stop > n_chars]
+    return {EXAMPLES: (int(prompt.ids[0] == bos), own[0])}
 
 
 def is_computed(
@@ -202,12 +222,16 @@ def is_computed(
 def role_spans(
     tokenizer: Any, rows: Sequence[tuple[Prompt, Mapping[str, Span]]], width: int
 ) -> dict[Role, Int[Tensor, "pair start_stop=2"]]:
-    """The columns of each role after left-padding to `width`. OTHER has no span."""
+    """The columns of each role after left-padding to `width`.
+
+    OTHER has no span, nor have EXAMPLES if no prompt has any.
+    """
     starts = torch.tensor([[width - len(prompt.ids)] for prompt, _ in rows])
     has_bos = [prompt.ids[0] == tokenizer.bos_token_id for prompt, _ in rows]
     spans = {
         role: torch.tensor([fields.get(name, NOWHERE) for _, fields in rows]) + starts
         for role, name in FIELD_OF_ROLE.items()
+        if role is not Role.EXAMPLES or any(name in fields for _, fields in rows)
     }
     spans[Role.BOS] = torch.tensor([(0, int(bos)) for bos in has_bos]) + starts
     spans[Role.END] = torch.tensor([(width - 1, width)] * len(rows))

@@ -15,12 +15,14 @@ import torch
 from arith_lens.operations import operation_of
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import KINDS, NARROWED, Pair, Sources, draw
+from arith_lens.pairs.exemplars import EXEMPLARS, Exemplars
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import (
     ANSWER_TOKENS,
     AnyTemplate,
     Reference,
     Supply,
+    Wording,
     counterfactual_choices,
     piece_counts,
     role_spans,
@@ -46,6 +48,9 @@ def sample_pairs(
     counterfactual: str = "word",
     keep: str = "correct",
     draws: int = 1,
+    shots: int = 0,
+    exemplars: str = "same",
+    exemplar_set: int = 0,
     null_words: Sequence[str] = NULL_WORDS,
     null_symbols: Sequence[str] = NULL_SYMBOLS,
     batch_size: int = 128,
@@ -63,8 +68,9 @@ def sample_pairs(
             templates. None: every problem once in each template. Repeats are not evidence, so a
             larger number than exists is an error.
         seed: the seed of all draws.
-        templates: "operation" (the operation's own: Figure 8), "all" (with the stories of Figure
-            10, which are of addition), or names such as ["addition/0", "story/3"].
+        templates: "operation" (the operation's own: Figure 8), "symbols" (those of them with a
+            symbol: `3 + 5 = `), "all" (with the stories of Figure 10, which are of addition), or
+            names such as ["addition/0", "story/3"].
         operands: the values of A and B: `range(1, 10)`, or a list such as `[1, 9]`. A tuple of two
             such as `(1, 9)` is an error, because it may mean either.
         answer_token: the token after END. "whole": C, for problems where C is one token. For longer
@@ -75,6 +81,12 @@ def sample_pairs(
             answer than C.
         keep: "correct": only pairs whose reference the model answers right; "all": every pair.
         draws: the number of different counterfactuals for each reference prompt.
+        shots: the number of solved examples before each prompt. Both prompts of a pair have the
+            same. No example has the problem's operands or its answer.
+        exemplars: "same": examples of the operation, in the template's words; "mixed": of the four
+            operations in turn.
+        exemplar_set: the number of the draw of examples. Pairs of several sets can be added; in all
+            statistics a wording with another set counts as another wording.
         null_words, null_symbols: the words and symbols to draw from.
         batch_size: the number of pairs that run together in the filter.
 
@@ -82,10 +94,14 @@ def sample_pairs(
         ValueError: a choice is unknown, n is larger than the number of prompts, no problem has such
             an answer, a template does not align, or the filter keeps no pair.
     """
-    _check_choices(answer_token=answer_token, counterfactual=counterfactual, keep=keep)
+    _check_choices(
+        answer_token=answer_token, counterfactual=counterfactual, keep=keep, exemplars=exemplars
+    )
     _check_operands(operands)
     _check_count("n", n)
     _check_count("draws", draws)
+    if shots < 0:
+        raise ValueError(f"shots must be 0 or more: found {shots}")
     if keep == "correct" and not hasattr(model, "tokenizer"):
         raise ValueError("keep='correct' asks the model: give a model, or keep='all'")
     tokenizer = tokenizer_of(model)
@@ -94,18 +110,19 @@ def sample_pairs(
     chosen = choose_templates(operation, templates)
     counts = piece_counts(tokenizer, chosen)
     supplies = [supply(tokenizer, template, problems, answer_token, counts) for template in chosen]
+    examples = Exemplars.of(supplies, problems, shots, exemplars, exemplar_set) if shots else None
     if narrow := NARROWED.get(counterfactual):
         supplies = [
             part.narrowed(narrow(tokenizer, part.wordings), counterfactual) for part in supplies
         ]
-    references = _take(tokenizer, supplies, n, rng)
+    references = _take(tokenizer, supplies, n, rng, examples)
     sources = Sources(
         words={"word": null_words, "symbol": null_symbols},
         counts=counts,
         wordings={part.template.name: part.wordings for part in supplies},
     )
     drawn = draw(tokenizer, references, counterfactual, sources, draws, rng)
-    pairs = _as_prompt_pairs(tokenizer, drawn)
+    pairs = _as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
     return keep_correct(model, pairs, batch_size=batch_size) if keep == "correct" else pairs
 
 
@@ -113,6 +130,7 @@ _CHOICES = {
     "answer_token": ANSWER_TOKENS,
     "counterfactual": KINDS,
     "keep": ("correct", "all"),
+    "exemplars": EXEMPLARS,
 }
 
 
@@ -140,29 +158,36 @@ def _check_operands(operands: Iterable[int]) -> None:
 
 def choose_templates(operation: str, names: str | Sequence[str]) -> list[AnyTemplate]:
     """The templates with these names, in the same order. Raises ValueError for unknown names."""
-    if not isinstance(names, str) and list(names) in (["operation"], ["all"]):
+    if not isinstance(names, str) and list(names) in (["operation"], ["symbols"], ["all"]):
         names = names[0]
     own = list(TEMPLATES[operation_of(operation).name])
     stories = [story for story in FIGURE_10 if story.operation == operation]
     if names in ("operation", "all"):
         return [*own, *(stories if names == "all" else ())]
+    if names == "symbols":
+        return [template for template in own if template.kind == "symbol"]
     known = {template.name: template for template in (*own, *stories)}
     listed = [names] if isinstance(names, str) else list(names)
     unknown = [name for name in listed if name not in known]
     if unknown or not listed:
         raise ValueError(
-            f"templates={names!r}: expected 'operation', 'all' or names of {operation}'s "
-            f"templates, {', '.join(known)}"
+            f"templates={names!r}: expected 'operation', 'symbols', 'all' or names of "
+            f"{operation}'s templates, {', '.join(known)}"
         )
     return [known[name] for name in dict.fromkeys(listed)]
 
 
 def _take(
-    tokenizer: Any, supplies: Sequence[Supply], n: int | None, rng: random.Random
+    tokenizer: Any,
+    supplies: Sequence[Supply],
+    n: int | None,
+    rng: random.Random,
+    examples: Exemplars | None,
 ) -> list[Reference]:
     """Every problem once in each template, or n references spread evenly over the templates."""
     if n is None:
-        return tokenize(tokenizer, [w for part in supplies for w in part.once(rng)])
+        once = [w for part in supplies for w in part.once(rng)]
+        return tokenize(tokenizer, _with_examples(once, examples))
     n_distinct = sum(map(len, supplies))
     if n > n_distinct:
         raise ValueError(_too_many(n, n_distinct, len(supplies)))
@@ -170,10 +195,14 @@ def _take(
     wordings = (wording for turn in turns for wording in turn if wording is not None)
     references: list[Reference] = []
     while batch := list(islice(wordings, n - len(references))):
-        references += tokenize(tokenizer, batch)
+        references += tokenize(tokenizer, _with_examples(batch, examples))
     if len(references) < n:
         raise ValueError(_too_many(n, len(references), len(supplies)))
     return references
+
+
+def _with_examples(wordings: list[Wording], examples: Exemplars | None) -> list[Wording]:
+    return wordings if examples is None else list(map(examples.before, wordings))
 
 
 def _too_many(n: int, n_distinct: int, n_templates: int) -> str:
@@ -187,7 +216,7 @@ def _too_many(n: int, n_distinct: int, n_templates: int) -> str:
     )
 
 
-def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair]) -> PromptPairs:
+def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -> PromptPairs:
     references = [pair.reference for pair in pairs]
     wordings = [reference.wording for reference in references]
     rows = [reference.prompt.ids for reference in references]
@@ -201,6 +230,8 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair]) -> PromptPairs:
         attention_mask=mask,
         spans=role_spans(tokenizer, [(r.prompt, r.spans) for r in references], tokens.shape[1]),
         template=tuple(wording.template.name for wording in wordings),
+        examples=tuple(wording.examples for wording in wordings) if exemplar_set else None,
+        exemplar_set=(exemplar_set,) * len(wordings) if exemplar_set else None,
         operation=tuple(wording.problem.operation for wording in wordings),
         operands=torch.tensor([(w.problem.a, w.problem.b) for w in wordings]),
         computed=torch.tensor([reference.computed for reference in references]),

@@ -24,6 +24,7 @@ class Role(StrEnum):
     OPERAND_B = "operand b"
     END = "END"  # last prompt token: the logits here predict the answer
     BOS = "BOS"
+    EXAMPLES = "example tokens"  # of solved problems before the prompt's own
     OTHER = "other"
 
 

@@ -66,8 +66,8 @@ def software() -> dict[str, Any]:
 
 
 def describe_model(model: Any) -> dict[str, Any]:
-    """Name, weights, configuration, shape, dtype, device and attention kernel of a loaded model;
-    {} for None."""
+    """Name, weights, configuration, shape, dtype, device and attention kernel of a model, and the
+    file of quantised weights that it comes from; {} for None."""
     if model is None:
         return {}
     from arith_lens.model import configuration_hash
@@ -81,6 +81,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": str(model.device),
         "attn_implementation": model.attn_implementation,
+        "quantised_from": model.quantised_from,
     }
 
 

@@ -88,13 +88,11 @@ def test_what_transformers_calls_harmless_loads(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model.gguf", r"folder in Hugging Face format .*found a GGUF file at .*model\.gguf"),
         ("notes", r"folder in Hugging Face format .*found a file at .*notes"),
         ("tiny/model.safetensors", r"found a file in one, .*; give .*tiny'"),
     ],
 )
 def test_a_file_is_no_model(folder: Path, name: str, message: str) -> None:
-    (folder.parent / "model.gguf").write_bytes(b"GGUF")
     (folder.parent / "notes").write_text("hello")
     with pytest.raises(ValueError, match=message):
         load_model(folder.parent / name)

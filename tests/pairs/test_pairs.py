@@ -170,7 +170,9 @@ def test_adding_a_shorter_set_moves_it_to_the_right(pairs):
         counterfactual=torch.tensor([[1, 8]]),
         answer=torch.tensor([4]),
         attention_mask=torch.ones(1, 2, dtype=torch.bool),
-        spans={role: torch.tensor([[0, 1]]) for role in Role if role is not Role.OTHER},
+        spans={
+            role: torch.tensor([[0, 1]]) for role in Role if role not in (Role.OTHER, Role.EXAMPLES)
+        },
     )
     for both, row in ((short + pairs, 0), (pairs + short, -1)):
         assert both.reference[row].tolist()[2:] == [1, 7]

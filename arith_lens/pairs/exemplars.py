@@ -1,0 +1,103 @@
+"""Solved examples before a problem: the same before both prompts of a pair."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+
+from arith_lens.operations import FOUR
+from arith_lens.pairs.references import AnyTemplate, Supply, Wording, shuffled
+from arith_lens.pairs.tokens import continued
+from arith_lens.problems import Problem
+from arith_lens.templates import TEMPLATES, Template
+
+EXEMPLARS = ("same", "mixed")
+
+
+@dataclass(frozen=True)
+class Exemplars:
+    """The examples of each template, in the order in which they are taken."""
+
+    shots: int
+    """The number of examples before each problem."""
+    kind: str
+    """`same`: of the problem's operation; `mixed`: of the four operations in turn."""
+    set: int
+    """The number of the draw. Equal sets have the same examples in the same order, but for those
+    that a problem excludes."""
+    lines: Mapping[str, Sequence[tuple[Problem, str]]]
+    """For each template, the problems and their solved texts."""
+
+    @classmethod
+    def of(
+        cls,
+        supplies: Sequence[Supply],
+        problems: Sequence[Problem],
+        shots: int,
+        kind: str,
+        set: int,
+    ) -> "Exemplars":
+        """The examples for the templates of some supplies.
+
+        Raises:
+            ValueError: a story has no mixed examples.
+        """
+        lines = {}
+        for part in supplies:
+            rng = random.Random(f"{set} {kind}")
+            lines[part.template.name] = _solved(part, problems, kind, rng)
+        return cls(shots, kind, set, lines)
+
+    def __str__(self) -> str:
+        return f"{self.shots} {self.kind} examples, set {self.set}"
+
+    def before(self, wording: Wording) -> Wording:
+        """The wording with its examples, one per line.
+
+        No example has the problem's operands, in either order, or its answer.
+
+        Raises:
+            ValueError: too few examples are left.
+        """
+        problem = wording.problem
+        fitting = [
+            text
+            for other, text in self.lines[wording.template.name]
+            if {other.a, other.b} != {problem.a, problem.b} and other.answer != problem.answer
+        ]
+        if len(fitting) < self.shots:
+            raise ValueError(
+                f"expected {self.shots} examples without the operands and the answer of {problem}, "
+                f"found {len(fitting)}; ask for fewer shots, or widen the operands"
+            )
+        return replace(wording, examples="".join(f"{t}\n" for t in fitting[: self.shots]))
+
+
+def _solved(
+    part: Supply, problems: Sequence[Problem], kind: str, rng: random.Random
+) -> list[tuple[Problem, str]]:
+    """Problems in a random order, each in the words of the template, with its answer."""
+    if kind == "same":
+        return [(w.problem, _text(w)) for w in shuffled(part.once(rng), rng)]
+    number = part.template.name.rpartition("/")[2]
+    by_operation: list[list[tuple[Problem, str]]] = []
+    for operation in FOUR:
+        templates: dict[str, AnyTemplate] = {t.name: t for t in TEMPLATES[operation]}
+        template = templates.get(f"{operation}/{number}")
+        if template is None or not isinstance(part.template, Template):
+            raise ValueError(
+                f"template {part.template.name} has no mixed examples, since other operations "
+                "have no such wording; take exemplars='same', or leave the template out"
+            )
+        numbers = sorted({n for problem in problems for n in (problem.a, problem.b)})
+        others = [Problem(operation, a, b) for a in numbers for b in numbers]
+        ended = replace(template, text=template.text.rstrip(" "))
+        worded = [Wording(ended, other, "") for other in others if other.is_exact]
+        by_operation.append([(w.problem, _text(w)) for w in shuffled(worded, rng)])
+    turns = cycle(map(iter, shuffled(by_operation, rng)))
+    return [next(turn) for turn in islice(turns, 4 * min(map(len, by_operation)))]
+
+
+def _text(wording: Wording) -> str:
+    text, _ = replace(wording, prefix="").reference()
+    return continued(text, str(wording.problem.answer))

@@ -1,0 +1,247 @@
+"""GGUF files: converted once, exactly; refused with the reason where they cannot be read."""
+
+import copy
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.families import GROUPED, LLAMA_SIZES, Family
+from torch.testing import assert_close
+
+from arith_lens.model import checkpoints, gguf, load_model
+
+gguf_package = pytest.importorskip("gguf", reason="needs the package gguf")
+
+FAMILIES = {
+    "llama": Family("Llama", GROUPED | {"tie_word_embeddings": True}),
+    "gemma3": Family("Gemma3Text", LLAMA_SIZES | {"num_key_value_heads": 1, "head_dim": 16}),
+}
+NAMES = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+"""llama.cpp's names of Transformers' weights."""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv(gguf.CACHE, str(folder))
+    return folder
+
+
+def write(hf: Any, tokenizer: Any, file: Path, family: str, *, file_type: int = 0) -> None:
+    """The model as llama.cpp's converter writes it, in float32 or Q8_0."""
+    config = hf.config
+    writer: Any = gguf_package.GGUFWriter(file, family)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(128)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope.get("rope_theta") or rope["full_attention"]["rope_theta"])
+    writer.add_file_type(file_type)
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(pieces)
+    writer.add_token_scores([float(-index) for index in range(len(pieces))])
+    writer.add_token_types([1] * len(pieces))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    for name, weight in hf.state_dict().items():
+        if name != "lm_head.weight":
+            writer.add_tensor(*as_stored(name, weight, config, family, file_type))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def as_stored(
+    name: str, weight: torch.Tensor, config: Any, family: str, file_type: int
+) -> tuple[str, Any, Any, Any]:
+    """A weight with llama.cpp's name, order of rows, and offset of Gemma's norms."""
+    names = dict(NAMES)
+    middle = "post_attention_norm" if family == "gemma3" else "ffn_norm"
+    names["post_attention_layernorm"] = middle
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    for part, count in heads.items():
+        if family == "llama" and part in name:  # rotary pairs stand beside each other
+            rows = weight.view(count, 2, -1, weight.shape[-1])
+            weight = rows.transpose(1, 2).reshape(weight.shape)
+    if family == "gemma3" and "norm" in name:
+        weight = weight + 1
+    for own, other in names.items():
+        name = name.replace(own, other)
+    name = name.replace("model.layers.", "blk.")
+    values = weight.float().numpy()
+    if file_type and values.ndim == 2:
+        kind = gguf_package.GGMLQuantizationType.Q8_0
+        return name, gguf_package.quants.quantize(values, kind), None, kind
+    return name, values.astype(np.float32), None, None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_file_gives_the_model_that_was_written(
+    family: str, tokenizer: Any, tmp_path: Path, cache: Path
+) -> None:
+    hf = FAMILIES[family].make(len(tokenizer))
+    file = tmp_path / f"small-{family}.gguf"
+    write(hf, tokenizer, file, family)
+    model = load_model(file)
+    tokens = torch.tensor([[1, 7, 9, 30, 12]])
+    assert_close(model(tokens), hf(tokens).logits, atol=1e-5, rtol=1e-4)
+    wrong = copy.deepcopy(hf)
+    wrong.model.layers[1].self_attn.q_proj.weight.data[0] += 0.5
+    assert not torch.allclose(wrong(tokens).logits, model(tokens), atol=1e-3)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert model.name == f"small-{family}"
+    assert model.quantised_from == f"F32, {file.name}, SHA-256 {digest}"
+    assert model.tokenizer.convert_ids_to_tokens([7, 30]) == tokenizer.convert_ids_to_tokens(
+        [7, 30]
+    )
+    assert len(list(cache.glob("*/model.safetensors"))) == 1
+
+
+def test_quantised_weights_are_those_of_the_file_and_results_say_so(
+    tokenizer: Any, tmp_path: Path
+) -> None:
+    hf = Family("Llama", GROUPED | {"hidden_size": 64, "intermediate_size": 64}).make(
+        len(tokenizer), tie_word_embeddings=True
+    )
+    file = tmp_path / "small.gguf"
+    write(hf, tokenizer, file, "llama", file_type=7)
+    model = load_model(file)
+    assert (model.quantised_from or "").startswith("Q8_0, small.gguf")
+    own = model.bridge.original_model.model.layers[0].mlp
+    weight = own.down_proj.original_component.weight
+    written = hf.model.layers[0].mlp.down_proj.weight
+    kind = gguf_package.GGMLQuantizationType.Q8_0
+    stored = gguf_package.quants.quantize(written.detach().numpy(), kind)
+    by_hand = gguf_package.quants.dequantize(stored, kind)
+    assert torch.equal(weight, torch.from_numpy(by_hand))
+    assert 0 < (weight - written).abs().max() < 0.02
+
+
+def test_a_second_load_converts_nothing(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "small.gguf"
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
+    first = checkpoints.find_checkpoint(file)
+    monkeypatch.setattr(gguf, "_convert", lambda *_: pytest.fail("converted again"))
+    assert checkpoints.find_checkpoint(str(file)) == first
+
+
+def test_a_conversion_that_breaks_off_leaves_nothing(
+    tokenizer: Any, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "small.gguf"
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
+
+    def broken(file: Path, digest: str, folder: Path) -> None:
+        (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(gguf, "_convert", broken)
+        load_model(file)
+    assert not [path for path in cache.iterdir() if path.is_dir()]
+    load_model(file)
+
+
+def test_files_that_cannot_be_read_are_refused_with_the_reason(
+    tokenizer: Any, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole.gguf"
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, whole, "llama")
+    content = whole.read_bytes()
+    cases = {
+        "cut": (content[: len(content) // 2], "damaged or was cut"),
+        "beginning": (content[:200], "damaged or was cut"),
+        "other": (b"PK\x03\x04" + content, "another beginning"),
+        "empty": (b"", "another beginning"),
+        "family": (content.replace(b"llama", b"lhama"), "lhama is not supported"),
+    }
+    for name, (stored, message) in cases.items():
+        file = tmp_path / f"{name}.gguf"
+        file.write_bytes(stored)
+        with pytest.raises(ValueError, match=message):
+            load_model(file)
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "small.gguf"
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(PermissionError, match=r"ARITH_LENS_CACHE"):
+        load_model(file)
+
+
+class Packages:
+    """Packages of a model's parts."""
+
+    def __init__(self, root: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+        half = len(content) // 2
+        for number, part in enumerate((content[:half], content[half:])):
+            folder = root / f"small_part{number}"
+            folder.mkdir(parents=True)
+            (folder / "__init__.py").touch()
+            (folder / "part").write_bytes(part)
+        monkeypatch.syspath_prepend(root)
+        digest = hashlib.sha256(content).hexdigest()
+        parts = [f"small_part{number}/part" for number in (0, 1)]
+        monkeypatch.setitem(gguf.PACKAGED, "small", (digest, parts))
+
+
+def test_a_packaged_model_is_joined_and_its_hash_is_checked(
+    tokenizer: Any, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "whole.gguf"
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
+    packages = tmp_path / "packages"
+    Packages(packages, file.read_bytes(), monkeypatch)
+    part = packages / "small_part1" / "part"
+    stored = part.read_bytes()
+    part.write_bytes(stored[:-1] + bytes([stored[-1] ^ 1]))
+    with pytest.raises(ValueError, match=r"expected small with SHA-256 .* install"):
+        load_model("small")
+    part.write_bytes(stored)
+    assert load_model("small").name == "small"
+    part.unlink()
+    assert load_model("small").name == "small"  # from the cache
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gguf.PACKAGED, "gemma-3-270m", ("0", ["no_such_package/part"]))
+    with pytest.raises(FileNotFoundError, match=r"arith-lens\[gemma\].*google/gemma-3-270m"):
+        load_model("gemma-3-270m")
