@@ -58,7 +58,7 @@ def notes(run: Run) -> list[str]:
     """The small print: how to read the figure, what it was made from, what the paper found."""
     reading = maps.Reading.of(run.config)
     return [
-        maps.reading_note(reading),
+        maps.map_note(reading),
         maps.data_note(run.config),
         *maps.paper_notes(reading.paper, results.MAP.labels(run)),
     ]

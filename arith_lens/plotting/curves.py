@@ -8,11 +8,13 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from arith_lens.plotting.page import (
+    HEADING,
     LEFT,
     LINE,
     TOP,
     Box,
     Page,
+    add_headings,
     add_notes,
     add_title,
     around,
@@ -142,11 +144,15 @@ def _check(part: CurvePanel) -> None:
 
 
 def _page(
-    parts: Sequence[CurvePanel], across: int, panel: tuple[int, int], notes: Sequence[str]
+    parts: Sequence[CurvePanel],
+    across: int,
+    panel: tuple[int, int],
+    notes: Sequence[str],
+    headed: bool,
 ) -> Page:
-    """Each column of charts has room for its longest name, each row for its guides."""
+    """Each column of charts has room for its longest name, each row for guides and its heading."""
     guided = any(text for part in parts for _, text in part.guides)
-    top = TOP + (18 if guided else 0)
+    top = TOP + (18 if guided else 0) + (HEADING if headed else 0)
     names = [
         max((text_box(line.name, NAME)[0] for line in part.lines if line.name), default=0)
         for part in parts
@@ -318,6 +324,7 @@ def curve_panels(
     x_title: str,
     unit: str = "",
     notes: Sequence[str] = (),
+    headings: Sequence[str] = (),
     across: int = 2,
     panel: tuple[int, int] = (380, 290),
 ) -> Figure:
@@ -326,6 +333,7 @@ def curve_panels(
     Args:
         unit: printed after the numbers, such as `"%"`; the numbers are not changed.
         notes: lines below the panels (plain text).
+        headings: a line above each row of panels (plain text); if any, one per row.
         across: the number of panels in a row.
         panel: the width and height of a chart in pixels, without its axes and names.
 
@@ -335,7 +343,8 @@ def curve_panels(
     """
     for part in parts:
         _check(part)
-    page = _page(parts, min(across, len(parts)), panel, notes)
+    across = min(across, len(parts))
+    page = _page(parts, across, panel, notes, bool(headings))
     figure = page_figure(page)
     figure.update_layout(hovermode="x unified")
     guided = any(text for part in parts for _, text in part.guides)
@@ -350,6 +359,7 @@ def curve_panels(
         add_points(figure, part, index, scale, page)
         add_names(figure, part, scale, page)
         add_title(figure, part.title, index, page, lift=26 if guided else 8)
+    add_headings(figure, headings, across, page, lift=26 if guided else 8)
     add_notes(figure, page)
     return figure
 
