@@ -114,7 +114,9 @@ def draw(
     reading = maps.Reading.of(run.config)
     return plotting.panels(
         [
-            maps.panel(_measured(run, operation, kind, kinds[kind]), reading, n_labels=4, sized=False)
+            maps.panel(
+                _measured(run, operation, kind, kinds[kind]), reading, n_labels=4, sized=False
+            )
             for kind in KINDS
             for operation, kinds in effects.items()
         ],

@@ -25,8 +25,8 @@ from figures.exhibit import Chart, Exhibit, Table
 MODELS = ("reference", "reference-mistral")
 LARGE = ("sufficiency",)
 """Large pictures, which are shown of the first model alone."""
-SEVERAL = ("fig12", "fig13", "fig14")
-"""They show all models, and are not drawn again for the second one."""
+ONCE = ("fig1", "fig11", "fig12", "fig13", "fig14")
+"""They show no model or all models, and are not drawn again for the second one."""
 MOST_NUMBERS = 200_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
@@ -86,11 +86,11 @@ come out the same. On any model: `make report MODEL=…`."""
 
 
 def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | Missing]]]:
-    """The exhibits of each question; of the second model, without figures of all models."""
+    """The exhibits of each question; of the second model, without those that are shown once."""
     for question in QUESTIONS:
         parts: list[Exhibit | Missing] = []
         for module in question.modules:
-            if model != MODELS[0] and module.__name__.rpartition(".")[2] in (*SEVERAL, *LARGE):
+            if model != MODELS[0] and module.__name__.rpartition(".")[2] in (*ONCE, *LARGE):
                 continue
             exhibits = collected(module, model, root, MODELS)
             parts += [exhibits] if isinstance(exhibits, Missing) else exhibits

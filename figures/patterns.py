@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+from jaxtyping import Float
+
 from arith_lens import plotting
 from arith_lens.attention import Patterns
 from arith_lens.runs import Run
@@ -10,6 +13,8 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
 EXPERIMENT = "where_do_they_look"
+BLANKS = " ▁Ġ"
+"""How tokenizers write the blank before a word."""
 
 
 def chart(options: Options, result: str, *, name: str, title: str, look: str, says: str) -> Chart:
@@ -41,35 +46,59 @@ def chart(options: Options, result: str, *, name: str, title: str, look: str, sa
 
 
 def draw(patterns: Patterns, small_print: Sequence[str]) -> plotting.Figure:
-    """One panel per prompt, one row per head, one column per token."""
-    return plotting.matrix_panels(
+    """One panel per prompt, one row per head, one column per word."""
+    return plotting.sentence_panels(
         [
-            plotting.Matrix(
-                title=plotting.plain(f"“{prompt.strip()}”"),
-                rows=patterns.heads,
-                groups=(
-                    plotting.Columns(
-                        "", tuple(map(plotting.visible, tokens)), 100 * weights[:, -1].numpy()
-                    ),
-                ),
-            )
+            _sentence(prompt, tokens, patterns.heads, 100 * weights[:, -1].numpy())
             for prompt, tokens, weights in zip(
                 patterns.prompts, patterns.tokens, patterns.weights, strict=True
             )
         ],
-        colour_title="Attention",
-        unit="%",
-        limit=100,
-        upright=True,
-        rising=True,
+        legend="Attention from END",
         notes=small_print,
     )
+
+
+def _sentence(
+    prompt: str,
+    tokens: Sequence[str],
+    heads: tuple[str, ...],
+    weights: Float[np.ndarray, "head token"],
+) -> plotting.Sentence:
+    words = joined(tokens)
+    texts = ["".join(tokens[i] for i in word).strip(BLANKS) for word in words]
+    return plotting.Sentence(
+        title=f"“{prompt.strip()}”",
+        rows=heads,
+        words=(*(plotting.visible(text) if text else "␣" for text in texts[:-1]), "END"),
+        values=np.stack([weights[:, word].sum(1) for word in words], axis=1),
+        marked=tuple(text.isdecimal() for text in texts),
+    )
+
+
+def joined(tokens: Sequence[str]) -> list[list[int]]:
+    """The indices of the tokens of each word, in order.
+
+    Pieces of one word are joined. Digits, blanks, signs and special tokens stay alone, and so does
+    the last token, END.
+    """
+    words: list[list[int]] = []
+    open_word = False
+    for index, token in enumerate(tokens):
+        letters = token.strip(BLANKS).isalpha() and index < len(tokens) - 1
+        if letters and open_word and token[0] not in BLANKS:
+            words[-1].append(index)
+        else:
+            words.append([index])
+        open_word = letters
+    return words
 
 
 def notes(run: Run) -> list[str]:
     """The data of the figure."""
     return [
         f"Model: {run.config['model']}. Heads by the strength of their effect on the answer's "
-        f"logit in single-digit calculations, seed {run.config['seed']}. Blue: the weight that END "
-        "(the last token) gives to each token; a row sums to 100%."
+        f"logit in single-digit calculations, seed {run.config['seed']}. Blue and printed: the "
+        "weight in percent that END, the last token, gives to each token, from 1% on. Pieces of a "
+        "word are one cell with their sum; digits (framed) and blanks (␣) are cells of their own."
     ]

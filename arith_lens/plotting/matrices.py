@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from arith_lens.plotting.heatmap import tick_texts
 from arith_lens.plotting.page import (
     LEFT,
     LINE,
@@ -34,7 +35,6 @@ from arith_lens.plotting.style import (
     colour_scale,
     is_dark,
     rising_scale,
-    signed,
     step_texts,
     symmetric_limit,
     ticks,
@@ -128,7 +128,7 @@ def matrix_panels(
         _add_part(figure, part, index, page, (cell, end), (unit, digits), upright)
         add_title(figure, part.title, index, page, lift=24)
     add_colour_title(figure, colour_title, page)
-    add_notes(figure, page)
+    add_notes(figure, page, left=LEFT)
     return figure
 
 
@@ -368,7 +368,7 @@ def _colour_bar(figure: Figure, index: int, title: str, end: Number) -> dict[str
         "thickness": 12,
         "outlinewidth": 0,
         "tickvals": ticks(end),
-        "ticktext": [signed(value) for value in ticks(end)],
+        "ticktext": tick_texts(end, ""),
         "tickfont": {"size": 11, "color": NOTE},
         "title": {"text": plain(title), "font": {"size": 12, "color": TEXT}, "side": "right"},
     }

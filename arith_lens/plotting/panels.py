@@ -24,7 +24,6 @@ from arith_lens.plotting.page import (
     page_figure,
     place_labels,
     plain,
-    text_box,
     wrapped,
     write,
 )
@@ -208,8 +207,8 @@ def _add_labels(
 ) -> set[tuple[int, int]]:
     """Write the marks' names; the cells that have theirs inside."""
     named = [mark for mark in part.marks if mark.text]
-    clipped = {*map(tuple, np.argwhere(np.abs(part.values) > end).tolist())}
-    filled = clipped if not part.texts else set()
+    clipped = np.argwhere(np.abs(part.values) > end).tolist() if not part.texts else []
+    filled = {(row, column) for row, column in clipped}
     within: set[tuple[int, int]] = set()
     boxes = place_labels(
         [(mark.row, mark.column) for mark in named],
