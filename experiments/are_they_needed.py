@@ -79,8 +79,7 @@ def compute_curves(
 
     curves = {"effect": curve("effect", order, ks=ks)}
     curves["END"] = curve("END", order, ks=ks, positions="end")
-    if config.second_ablation:
-        kind = config.second_ablation
+    if (kind := config.second_ablation) not in (None, config.ablation):
         curves[kind] = curve(kind, order, ks=ks, ablation=kind)
     name = CONTROLS.name(operation)
     controls, ks_of_controls = control_orders(

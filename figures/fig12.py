@@ -38,9 +38,7 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
         Chart(
             name="fig12",
             title="Figure 12: the maps of several models on one colour scale",
-            look="Whether the picture repeats from model to model: few red heads, shared by "
-            "operations, and MLPs that matter after them. Which heads they are has no meaning "
-            "across models.",
+            look=look(rows),
             notes=notes(rows, operations),
             runs=tuple(row.run for row in rows),
             numbers=numbers(rows),
@@ -48,6 +46,23 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
             vector=draw(rows, vector=True),
         )
     ]
+
+
+def look(rows: Sequence[Row]) -> str:
+    """What to look for, and how many heads of each model are key heads."""
+    counts = {
+        row.run.config["model"]: maps.key_head_count(
+            list(row.measured.values()), maps.Reading.of(row.run.config)
+        )
+        for row in rows
+    }
+    texts = [f"{model}: {count}" for model, count in counts.items() if count]
+    return (
+        "Whether the picture repeats from model to model: few red heads, shared by operations, and "
+        "MLPs that matter after them. Which heads they are has no meaning across models."
+        + f" Here: {'; '.join(texts)}."
+        * bool(texts)
+    )
 
 
 def chosen_rows(options: common.ModelOptions) -> list[Row]:

@@ -93,9 +93,10 @@ def notes(run: Run) -> list[str]:
     return [
         f"Model: {run.config['model']}. Left: carries, both addends, sum; below, the number in the "
         "sum's columns after each step from the right. Right: the digit whose column of W_U has "
-        "the largest cosine with what the MLP adds at END, layers from 0. C is the digit of "
-        "the answer. Margin: its cosine less that of the second digit; a small one decides little. A "
-        "digit that is several of these counts as the first of them; A or B means any digit of theirs."
+        "the largest cosine with what the MLP adds at END, layers from 0. C is the digit of the "
+        "answer. Margin: its cosine less that of the second digit; a small one decides little.",
+        "A digit that is several of these counts as the first of them; A or B means any digit of "
+        "theirs.",
     ]
 
 

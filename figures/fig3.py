@@ -148,7 +148,7 @@ def _ends(lines: Sequence[plotting.Line]) -> list[plotting.Point]:
     """Names where lines end before the others."""
     last = max(line.x[-1] for line in lines)
     return [
-        plotting.Point(line.x[-1], line.name, line=index)
+        plotting.Point(int(line.x[-1]), line.name, line=index)
         for index, line in enumerate(lines)
         if line.x[-1] < last
     ]

@@ -168,6 +168,21 @@ def marks(means: Float[np.ndarray, "layer head"], n_labels: int) -> list[plottin
     ]
 
 
+def key_head_count(measured: Sequence[Measured], reading: Reading) -> str:
+    """How many heads are beyond the threshold in some operation, and in which layers."""
+    if not reading.relative:
+        return ""
+    key = np.any([part.heads.mean < -KEY for part in measured], axis=0)
+    layers = np.flatnonzero(key.any(axis=1))
+    if not len(layers):
+        return f"none of {key.size} heads is below −{KEY:.0%} in any operation"
+    place = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+    return (
+        f"{int(key.sum())} of {key.size} heads ({key.mean():.1%}) are below −{KEY:.0%} in some "
+        f"operation, in {place}"
+    )
+
+
 def reading_note(reading: Reading) -> str:
     """How to read the map."""
     if not reading.relative:

@@ -1,6 +1,6 @@
 """What Figures 7 and 16 share: the attention from END of some heads, on a few prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -17,13 +17,22 @@ BLANKS = " ▁Ġ"
 """How tokenizers write the blank before a word."""
 
 
-def chart(options: Options, result: str, *, name: str, title: str, look: str, says: str) -> Chart:
+def chart(
+    options: Options,
+    result: str,
+    *,
+    name: str,
+    title: str,
+    look: Callable[[Patterns], str],
+    says: str,
+) -> Chart:
     """The chart of some patterns, with interactive views.
 
     Args:
         options: which run to show.
         result: which patterns of the run.
-        name, title, look: of the chart.
+        name, title: of the chart.
+        look: what to look for, and what the patterns show.
         says: what the figure shows, for its small print.
 
     Raises:
@@ -35,7 +44,7 @@ def chart(options: Options, result: str, *, name: str, title: str, look: str, sa
     return Chart(
         name=name,
         title=title,
-        look=look,
+        look=look(patterns),
         notes=small_print,
         runs=(run,),
         numbers=patterns.to_dataframe(),
@@ -59,6 +68,30 @@ def draw(patterns: Patterns, small_print: Sequence[str]) -> plotting.Figure:
     )
 
 
+def weight_on_digits(patterns: Patterns) -> dict[str, float]:
+    """The mean share of each head's attention from END that digits have, over the prompts."""
+    shares = np.array(
+        [
+            weights[:, -1][:, [token.strip(BLANKS).isdecimal() for token in tokens]].sum(1).numpy()
+            for tokens, weights in zip(patterns.tokens, patterns.weights, strict=True)
+        ]
+    )
+    return dict(zip(patterns.heads, shares.mean(0).tolist(), strict=True))
+
+
+def strongest_word(tokens: Sequence[str], weights: Float[np.ndarray, " token"]) -> str:
+    """The word with the largest weight, as the figure writes it."""
+    words = joined(tokens)
+    best = max(range(len(words)), key=lambda place: float(weights[words[place]].sum()))
+    return _names(tokens, words)[best]
+
+
+def _names(tokens: Sequence[str], words: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """The words as the figure writes them. The last token is END."""
+    texts = ["".join(tokens[i] for i in word).strip(BLANKS) for word in words]
+    return (*(plotting.visible(text) if text else "␣" for text in texts[:-1]), "END")
+
+
 def _sentence(
     prompt: str,
     tokens: Sequence[str],
@@ -66,13 +99,13 @@ def _sentence(
     weights: Float[np.ndarray, "head token"],
 ) -> plotting.Sentence:
     words = joined(tokens)
-    texts = ["".join(tokens[i] for i in word).strip(BLANKS) for word in words]
+    names = _names(tokens, words)
     return plotting.Sentence(
         title=f"“{prompt.strip()}”",
         rows=heads,
-        words=(*(plotting.visible(text) if text else "␣" for text in texts[:-1]), "END"),
+        words=names,
         values=np.stack([weights[:, word].sum(1) for word in words], axis=1),
-        marked=tuple(text.isdecimal() for text in texts),
+        marked=tuple(name.isdecimal() for name in names),
     )
 
 

@@ -226,7 +226,7 @@ def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page:
             candidates,
             key=lambda candidate: (
                 conflict(candidate[1], taken, scale.box)
-                + sum(conflict(box, texts, box) for box in _leader(own, candidate[1]))
+                + sum(box.overlap(text) for box in _leader(own, candidate[1]) for text in texts)
             ),
         )
         if reach:

@@ -294,7 +294,7 @@ def _add_clipped(
         )
 
 
-def _number_size(text: str, width: int, height: int) -> float:
+def _number_size(text: str, width: int, height: int) -> Number:
     return max(min(9.0, (width - 1) / (0.58 * len(text)), height - 2.0), _SMALLEST)
 
 
