@@ -113,6 +113,12 @@ $(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL,SHOW_MODEL)) #
 $(eval $(call exhibit,drift,does_it_drift,OF_MODEL,SHOW_MODEL)) ## does a tuned model's accuracy drift over thousands of answers? needs table1
 $(eval $(call exhibit,before-after,what_tuning_changes,KNOCK_TUNED,SHOW_N)) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
 
+fig1: $(STAMP) ## the three steps of the method, drawn without a model
+	$(BIN)/python -m figures $@
+
+fig11: $(STAMP) ## what path patching changes, holds and recomputes, drawn without a model
+	$(BIN)/python -m figures $@
+
 fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments template_tables --figure 8 --tokenizers $(TOKENIZER)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,13 +29,18 @@ ROLES = tuple(
 """The roles in the order of a sum: BOS, A, the operator, B, other words, END itself. Examples, if
 there are any, come after BOS."""
 
+BLANK = "blank before B"
+"""A token without letters right before B. Tokenizers that split words put one before a number."""
+
 Masks = Mapping[str, Bool[Tensor, "pair pos"]]
 """Which tokens are of each kind."""
 
 BATCH = 64
 
 
-def attention_by_role(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Effects:
+def attention_by_role(
+    model: HookedLike, pairs: PromptPairs, heads: Heads, *, blank: bool = False
+) -> Effects:
     """The attention of each head from END to the tokens of each role (the paper, section 5.2).
 
     The reference prompts run. A role's weight is the sum over its tokens. The weights of all roles,
@@ -45,6 +51,8 @@ def attention_by_role(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Ef
         model: HookedModel or TransformerBridge.
         pairs: the prompts, with the roles of their tokens.
         heads: the heads to look at.
+        blank: whether the blank token before B is a role of its own, `BLANK`, and not one of the
+            other words.
 
     Returns:
         Weights between 0 and 1, [head role pair].
@@ -53,7 +61,8 @@ def attention_by_role(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Ef
         ValueError: the pairs have no roles, or no head is given.
         IndexError: the model does not have a head.
     """
-    return attention_to(model, pairs, heads, _roles, axis="role")
+    kinds = partial(_roles_and_blank, tokenizer_of(model)) if blank else _roles
+    return attention_to(model, pairs, heads, kinds, axis="role")
 
 
 @torch.no_grad()
@@ -106,6 +115,24 @@ def attention_to(
 def _roles(pairs: PromptPairs) -> Masks:
     names = [*ROLES[:1], str(Role.EXAMPLES), *ROLES[1:]] if pairs.examples is not None else ROLES
     return {name: pairs.role_mask(Role(name)) for name in names}
+
+
+def _roles_and_blank(tokenizer: Any, pairs: PromptPairs) -> Masks:
+    """The roles, with the blank token before B taken out of the other words."""
+    masks = _roles(pairs)
+    texts = pieces(tokenizer, pairs.reference.tolist())
+    blanks = [token for token, text in texts.items() if not text.strip(" ▁Ġ")]
+    is_blank = torch.isin(pairs.reference, torch.tensor(blanks, dtype=pairs.reference.dtype))
+    before_b = torch.zeros_like(masks[Role.OPERAND_B])
+    before_b[:, :-1] = masks[Role.OPERAND_B][:, 1:]
+    other = masks[Role.OTHER]
+    blank = other & before_b & is_blank
+    parts: dict[str, Bool[Tensor, "pair pos"]] = {}
+    for name, mask in masks.items():
+        if name == Role.OPERAND_B:
+            parts[BLANK] = blank
+        parts[name] = mask & ~blank
+    return parts
 
 
 KINDS = ("operand", "operator", "other")

@@ -37,7 +37,7 @@ def stability_of(
     Args:
         effects: one effect per component and pair.
         k: the size of the top-k set, the k most negative means.
-        sizes: the numbers of problems; None: ten numbers from 2 to all, in equal ratios.
+        sizes: the numbers of problems; None: ten numbers up to half of all, in equal ratios.
         threshold: the threshold of the key set; None: the metric's own; without one, there is no
             key set.
         n_draws: the number of samples of each size.
@@ -45,9 +45,10 @@ def stability_of(
 
     Returns:
         One row per size, set (`top 5`, `key`) and comparison. Column `with`: samples are compared
-        with `all` problems, which contain them, or with `another` sample of their size without
-        common problems (at most half of all). The columns `mean`, `low` and `high` (10th and 90th
-        percentile) are over the draws.
+        with the `rest`, all problems that are not in the sample, or with `another` sample of their
+        size without common problems. Neither has a problem of the sample, so that sets agree only
+        if the problems do. The columns `mean`, `low` and `high` (10th and 90th percentile) are over
+        the draws.
 
     Raises:
         StabilityError: `k`, a size or `n_draws` is not valid, or there are too few problems.
@@ -61,14 +62,14 @@ def stability_of(
     limit = KEY.get(effects.metric) if threshold is None else threshold
     if limit is not None:
         sets["key"] = lambda means: means < limit
-    full = means_of_draws(sample, torch.ones(total, 1, dtype=torch.bool))
     rng, rows = np.random.default_rng(seed), []
     for size in sizes:
         order = torch.as_tensor(rng.random((total, n_draws)).argsort(0).argsort(0))
         first = means_of_draws(sample, order < size)
-        others = {"all": full}
-        if 2 * size <= total:
-            others["another"] = means_of_draws(sample, (order >= size) & (order < 2 * size))
+        others = {
+            "rest": means_of_draws(sample, order >= size),
+            "another": means_of_draws(sample, (order >= size) & (order < 2 * size)),
+        }
         for name, members in sets.items():
             for which, means in others.items():
                 agreement = _jaccard(members(first), members(means))
@@ -87,10 +88,13 @@ def _checked(
         )
     if total < 2:
         raise StabilityError(f"expected at least 2 problems, found {total}; sample more")
+    half = total // 2
     if sizes is None:
-        return [int(size) for size in np.unique(np.geomspace(2, total, 10).round())]
-    if not sizes or min(sizes) < 1 or max(sizes) > total:
-        raise StabilityError(f"expected sizes from 1 to {total} problems, found {sizes}")
+        return [int(size) for size in np.unique(np.geomspace(min(2, half), half, 10).round())]
+    if not sizes or min(sizes) < 1 or max(sizes) > half:
+        raise StabilityError(
+            f"expected sizes from 1 to {half}, half of the problems, found {sizes}"
+        )
     return list(sizes)
 
 
@@ -100,7 +104,7 @@ def _top(means: Float[Tensor, "component draw"], k: int) -> Bool[Tensor, "compon
 
 
 def _jaccard(
-    a: Bool[Tensor, "component draw"], b: Bool[Tensor, "component #draw"]
+    a: Bool[Tensor, "component draw"], b: Bool[Tensor, "component draw"]
 ) -> Float[np.ndarray, " draw"]:
     shared, either = (a & b).sum(0).double(), (a | b).sum(0).double()
     return torch.where(either > 0, shared / either.clamp(min=1), 1.0).numpy()

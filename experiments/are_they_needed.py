@@ -3,16 +3,19 @@
 For each operation, heads are knocked out in the order of their effect on the answer's logit, which
 path patching measures on the same prompts. There are two kinds of control: heads drawn from all
 heads, and for the strongest k heads other heads of the same layers, drawn from all heads but these
-k. Two further curves are a knockout at END alone, and iterative masking, which picks each next head
-by what its knockout costs. Saves a run under results/are_they_needed/, which `figures/fig3.py`
-draws.
+k. Further curves are a knockout at END alone, one with outputs of a counterfactual in place of
+means, and iterative masking, which picks each next head by what its knockout costs. MLPs are
+knocked out too, in the order of their effect and at random. Saves a run under
+results/are_they_needed/, which `figures/fig3.py` draws.
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import arith_lens as al
+from arith_lens.components import Component, every_mlp
 from arith_lens.knockout import (
     KnockoutCurves,
     knockout_curves,
@@ -22,7 +25,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.runs import Run
 from experiments.command import command, continue_after_part
-from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK, controls_at
+from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK, MLP_CONTROLS, controls_at
 from experiments.settings import Experiment, Sample, operation_maps, samples, strongest_heads
 
 
@@ -42,6 +45,10 @@ class Config(Sample):
     """Iterative masking chooses on every third pair; its curve is over all pairs."""
     ablation: Literal["mean", "zero", "resample"] = "mean"
     """What replaces a head's output; in the paper it is the mean over counterfactuals."""
+    second_ablation: Literal["mean", "zero", "resample"] | None = "resample"
+    """What replaces it in one further curve; None leaves it out."""
+    mlps: bool = True
+    """Whether MLPs are knocked out too."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
@@ -54,7 +61,11 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 def compute_curves(
     run: Run, operation: str, model: al.HookedModel, pairs: al.PromptPairs, config: Config
 ) -> None:
-    """A curve for each order, by name: `effect`, `END`, `iterative`, and the controls' names."""
+    """A curve for each order, by name.
+
+    They are `effect`, `END`, the name of the second ablation, `iterative`, `MLPs`, and the
+    controls' names.
+    """
     (effects,) = operation_maps(run, model, {operation: pairs}).values()
     shape = (model.n_layers, model.n_heads)
     order = strongest_heads(effects, shape[0] * shape[1])
@@ -62,12 +73,14 @@ def compute_curves(
     settings: dict[str, Any] = {"run": run, "ablation": config.ablation, "seed": config.seed}
     ks = range(most + 1)
 
-    def curve(kind: str, order: Sequence[al.Head], **options: Any) -> al.KnockoutCurve:
+    def curve(kind: str, order: Sequence[Component], **options: Any) -> al.KnockoutCurve:
         name = CURVE.name(operation, kind)
-        return al.knockout_curve(model, pairs, order, name=name, **settings, **options)
+        return al.knockout_curve(model, pairs, order, name=name, **(settings | options))
 
     curves = {"effect": curve("effect", order, ks=ks)}
     curves["END"] = curve("END", order, ks=ks, positions="end")
+    if (kind := config.second_ablation) not in (None, config.ablation):
+        curves[kind] = curve(kind, order, ks=ks, ablation=kind)
     name = CONTROLS.name(operation)
     controls, ks_of_controls = control_orders(
         order, control_ks(most, len(al.key_heads(effects))), *shape, config
@@ -81,7 +94,28 @@ def compute_curves(
         along = curve("iterative", [head for head in mask.order if isinstance(head, al.Head)],
                       ks=range(n + 1))  # fmt: skip
         curves["iterative"] = replace(along, n_forwards=mask.n_forwards)
+    if config.mlps:
+        curves["MLPs"] = curve("MLPs", mlp_order(effects), ks=range(model.n_layers + 1))
+        random_mlps = random_mlp_orders(model.n_layers, config)
+        name, ks = MLP_CONTROLS.name(operation), control_ks(model.n_layers)
+        curves |= knockout_curves(model, pairs, random_mlps, ks=ks, name=name, **settings)
     CURVES.save(run, KnockoutCurves(curves), operation, pairs=pairs)
+
+
+def mlp_order(effects: al.ComponentEffects) -> list[al.Mlp]:
+    """All MLPs, the most negative effect first."""
+    means = effects.mlps.mean().tolist()
+    return sorted(every_mlp(len(means)), key=lambda mlp: means[mlp.layer])
+
+
+def random_mlp_orders(n_layers: int, config: Config) -> dict[str, Sequence[al.Mlp]]:
+    """Orders of all MLPs by name, such as `MLPs random 0`."""
+    orders: dict[str, Sequence[al.Mlp]] = {}
+    for seed in range(config.seed, config.seed + config.controls):
+        mlps = every_mlp(n_layers)
+        random.Random(seed).shuffle(mlps)
+        orders[f"MLPs random {seed}"] = mlps
+    return orders
 
 
 def control_ks(most: int, n_key: int = 0) -> tuple[int, ...]:
@@ -125,11 +159,14 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     left = max(config.candidates - min(most, config.masked), 0)
     tried = sum(range(config.candidates, left, -1))
     controls = 2 * config.controls * len(control_ks(most))
+    by_effect = (2 + bool(config.second_ablation)) * most
+    layers = model.n_layers
+    of_mlps = config.mlps * (layers + config.controls * len(control_ks(layers)))
     return (
-        f"{len(config.operations)} operations, each: a path patching of every head; {2 * most} "
-        f"knockouts of 1 to {most} of {model.n_layers * model.n_heads} heads by effect, {controls} "
-        f"of control heads, {tried} for iterative masking. A knockout costs at most one forward "
-        "of the pairs; layers below its lowest head are not computed."
+        f"{len(config.operations)} operations, each: a path patching of every head; {by_effect} "
+        f"knockouts of 1 to {most} of {layers * model.n_heads} heads by effect, {controls} "
+        f"of control heads, {tried} for iterative masking, {of_mlps} of MLPs. A knockout "
+        "costs at most one forward of the pairs; layers below its lowest head are not computed."
     )
 
 
@@ -147,8 +184,19 @@ def report(run: Run) -> None:
             for control, others in controls_at(curves, k).items():
                 print(f"    {control:>8}: {_spread([float(one.accuracy()) for one in others])}")
         print(f"  END alone, {effect.ks[-1]} out: {curves['END'].drop(effect.ks[-1]).accuracy}")
+        if (kind := run.config["second_ablation"]) in curves:
+            print(f"  {kind}, {effect.ks[-1]} out: {curves[kind].drop(effect.ks[-1]).accuracy}")
+        if "MLPs" in curves:
+            _print_mlps(curves)
         if "iterative" in curves:
             _print_iterative(curves["iterative"], effect)
+
+
+def _print_mlps(curves: KnockoutCurves) -> None:
+    mlps, controls = curves["MLPs"], curves.starting("MLPs random ")
+    for k in sorted({*mlps.ks} & {*controls[0].ks}):
+        others = _spread([float(curve.at(k).accuracy()) for curve in controls])
+        print(f"  {k} MLP{'s' * (k > 1)} out: {mlps.drop(k).accuracy}; at random {others}")
 
 
 def _spread(shares: Sequence[float]) -> str:

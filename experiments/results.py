@@ -251,6 +251,8 @@ CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)
 """One of those orders; by operation and order."""
 CONTROLS = Stored("controls-{}", KnockoutCurves, Sample)
 """The control orders among them; by operation."""
+MLP_CONTROLS = Stored("mlp-controls-{}", KnockoutCurves, Sample)
+"""The random orders of MLPs among them; by operation."""
 MASK = Stored("mask-{}", GreedyMask, Sample)
 """Iterative masking; by operation."""
 SEARCH_MAP = Stored("search-{}", ComponentEffects, Sample)

@@ -44,6 +44,8 @@ class Config(Sample):
     """Heads per operation, the strongest by effect; more if there are more key heads."""
     shown: int = 4
     """Heads of each kind whose patterns are shown."""
+    blank: bool = True
+    """Whether the blank token before B is a role of its own."""
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
@@ -73,10 +75,21 @@ def _look(
     def facts(looks: Effects) -> dict[str, Any]:
         return {"key": [str(head) for head in key], "kinds": kinds_of(looks)}
 
-    ROLE_ATTENTION.compute(run, al.attention_by_role, model, pairs, name, heads=heads, facts=facts)
+    ROLE_ATTENTION.compute(
+        run,
+        al.attention_by_role,
+        model,
+        pairs,
+        name,
+        heads=heads,
+        blank=config.blank,
+        facts=facts,
+    )
     order = random_order(model.n_layers, model.n_heads, config.seed)
     others = [head for head in order if head not in heads][: len(heads)]
-    RANDOM_ATTENTION.compute(run, al.attention_by_role, model, pairs, name, heads=others)
+    RANDOM_ATTENTION.compute(
+        run, al.attention_by_role, model, pairs, name, heads=others, blank=config.blank
+    )
 
 
 def _show(run: Run, model: al.HookedModel, config: Config) -> None:
@@ -118,7 +131,7 @@ def report(run: Run) -> None:
         roles = looks.labels["role"]
         print(f"\n{name}: {facts['distinct']} distinct references; key heads: "
               f"{', '.join(facts['key']) or 'none'}")  # fmt: skip
-        print(f"    head  effect  {''.join(f'{role:>11}' for role in roles)}  kind      most often")
+        print(f"    head  effect  {''.join(f'{role:>15}' for role in roles)}  kind      most often")
         best = most_looked_at(looks).mean()
         for i, text in enumerate(looks.labels["head"]):
             layer, index = map(int, text.split("."))
@@ -131,7 +144,7 @@ def report(run: Run) -> None:
 
 
 def _row(weights: torch.Tensor) -> str:
-    return "".join(f"{float(weight):>11.1%}" for weight in weights)
+    return "".join(f"{float(weight):>15.1%}" for weight in weights)
 
 
 EXPERIMENT = Experiment("where_do_they_look", Config, compute, _plan, report, figure="fig5")

@@ -84,8 +84,9 @@ def draw(run: Run, models: list[Tuned], *, vector: bool = False) -> plotting.Fig
         notes=notes(run, models, reading),
         headings=[heading(model) for model in models],
         unit=reading.unit,
+        limit=reading.limit,
         across=3,
-        span=300,
+        span=232,
         vector=vector,
     )
 
@@ -144,7 +145,7 @@ def notes(run: Run, models: list[Tuned], reading: maps.Reading) -> list[str]:
     """The small print: how to read the figure, and the data of each row."""
     clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
     return [
-        maps.reading_note(reading),
+        maps.map_note(reading),
         "Third column: the change within each pair; outlined where the 95% bootstrap interval of "
         f"its mean leaves out zero{clear}: dark where the component's effect fell (it supports "
         "the answer more), light where it rose. Dots: tuned heads.",

@@ -75,6 +75,7 @@ def draw(run: Run, operations: list[OperationResult]) -> plotting.Figure:
         [_matrix(operation, reading) for operation in operations],
         colour_title=reading.colour_title,
         unit=reading.unit,
+        limit=reading.limit,
         digits=1 if reading.relative else 2,
         notes=notes(run, operations),
     )

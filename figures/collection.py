@@ -14,6 +14,7 @@ from figures import (
     carrying,
     counterfactuals,
     drift,
+    fig1,
     fig2,
     fig3,
     fig4,
@@ -21,6 +22,7 @@ from figures import (
     fig6,
     fig7,
     fig9,
+    fig11,
     fig12,
     fig13,
     fig14,
@@ -43,6 +45,7 @@ from figures import (
 from figures.claims import Verdict, check_claims
 from figures.common import (
     SHIPPED,
+    DrawingOptions,
     ModelOptions,
     NotComputed,
     Options,
@@ -70,7 +73,7 @@ QUESTIONS = (
         "Every head and every MLP is patched alone: it is given what it says on the same sentence "
         "without a calculation, and the logit of the right answer is read again. A part whose "
         "effect is strongly negative is one that the answer needs.",
-        (fig2, fig15, fig12, counterfactuals, templates, stability, paths),
+        (fig1, fig11, fig2, fig15, fig12, counterfactuals, templates, stability, paths),
     ),
     Question(
         "needed",
@@ -113,6 +116,8 @@ QUESTIONS = (
 )
 EXPERIMENTS = {fig12: "which_heads", fig13: probes.EXPERIMENT, fig14: probes.EXPERIMENT}
 """The experiments of the figures that compare models."""
+DRAWINGS = (fig1, fig11)
+"""They show no run."""
 OWN_OPTIONS = {fig6: fig6.Options, fig15: fig15.Options, stability: stability.StabilityOptions}
 
 
@@ -227,6 +232,8 @@ def _named(module: Any) -> tuple[str, str]:
 def _options(
     module: Any, model: str, root: Path, beside: tuple[str, ...], settings: Settings
 ) -> Any:
+    if module in DRAWINGS:
+        return DrawingOptions()
     if module not in EXPERIMENTS:
         return OWN_OPTIONS.get(module, Options)(model=model, root=root, settings=settings)
     shared = replace(settings, weights=None)

@@ -1,7 +1,7 @@
 """What every figure and table shares: which run it shows, and where its files go."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -64,6 +64,16 @@ class TableOptions(Sample):
 class Options(TableOptions):
     """Which run to draw, and where its files go."""
 
+    formats: Formats = ("png", "svg", "pdf")
+    """Static pictures to draw as well."""
+
+
+@dataclass(frozen=True)
+class DrawingOptions:
+    """Where the files of a drawing go, which shows no run."""
+
+    out: Path | None = None
+    """Where the files go; figures/drawings if not given."""
     formats: Formats = ("png", "svg", "pdf")
     """Static pictures to draw as well."""
 
@@ -161,9 +171,9 @@ def shipped(run: Run) -> bool:
     return run.path.resolve().is_relative_to(SHIPPED)
 
 
-def folder_of(run: Run) -> Path:
-    """The folder for the files of its model."""
-    return Path("figures") / slug(run.config["model"])
+def folder_of(runs: Sequence[Run]) -> Path:
+    """The folder for the files of the first run's model, or of a drawing without a run."""
+    return Path("figures") / (slug(runs[0].config["model"]) if runs else "drawings")
 
 
 def slug(name: str) -> str:

@@ -27,7 +27,7 @@ from figures.exhibit import Chart, command_for
 
 TOP = 10
 N_RESAMPLES = 500
-LIMIT = 15.0
+SPAN = 156  # pixels of a map's longer side: four fit on a page
 PATHS = {"paths": "via_mlps"}
 HEADINGS = {
     "word": "operator → a word without meaning",
@@ -114,12 +114,14 @@ def draw(
     reading = maps.Reading.of(run.config)
     return plotting.panels(
         [
-            maps.panel(_measured(run, operation, kind, kinds[kind]), reading, n_labels=6)
+            maps.panel(
+                _measured(run, operation, kind, kinds[kind]), reading, n_labels=4, sized=False
+            )
             for kind in KINDS
             for operation, kinds in effects.items()
         ],
         headings=[HEADINGS[kind] for kind in KINDS],
-        limit=LIMIT if reading.relative else None,
+        limit=reading.limit,
         axes=("layer", "head"),
         bar_name="MLP",
         colour_title=reading.colour_title,
@@ -127,7 +129,7 @@ def draw(
         notes=notes(run),
         unit=reading.unit,
         across=len(effects),
-        span=320,
+        span=SPAN,
         vector=vector,
     )
 
@@ -157,7 +159,12 @@ def _look(numbers: DataFrame) -> str:
 
 def notes(run: Run) -> list[str]:
     """How to read the figure, and what it was made from."""
-    return [maps.reading_note(maps.Reading.of(run.config)), maps.data_note({**run.config, **PATHS})]
+    samples = [
+        f"{name}: {sample_size(results.COUNTERFACTUAL_MAP.facts(run, name, KINDS[0]))}"
+        for name in run.config["operations"]
+    ]
+    data = maps.data_note({**run.config, **PATHS})
+    return [maps.map_note(maps.Reading.of(run.config)), f"{data} {'; '.join(samples)}."]
 
 
 main = command_for(exhibits)

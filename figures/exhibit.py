@@ -34,7 +34,7 @@ class _Exhibit:
     notes: Sequence[str]
     """How to read it and how it was made: plain text."""
     runs: tuple[Run, ...]
-    """The runs that it was made from."""
+    """The runs that it was made from; none for a drawing."""
     numbers: DataFrame = field(repr=False)
     """All its numbers, for a program."""
 
@@ -87,7 +87,7 @@ def show(
     except RunError as error:
         sys.exit(str(error))
     for exhibit in map(named_by_settings, module_exhibits):
-        folder = options.out or folder_of(exhibit.runs[0])
+        folder = options.out or folder_of(exhibit.runs)
         try:
             write(exhibit, folder, formats)
         except BrokenPipeError:

@@ -1,7 +1,7 @@
-"""Figure 12: the maps of several models on one colour scale, one row per model.
+"""Figure 12: the maps of several models on one colour scale, two rows per model.
 
 Reads the newest run of `experiments/which_heads.py` of each model (or `--runs PATH PATH`) and draws
-them without loading a model, with one column per operation. Each map has its own model's layers and
+them without loading a model, with one map per operation. Each map has its own model's layers and
 heads; a colour means the same in all maps.
 """
 
@@ -17,7 +17,7 @@ from figures import common, maps
 from figures.command import command
 from figures.exhibit import Chart, command_for
 
-_SPAN = 320  # pixels of a map's longer side: four fit on a page
+_SPAN, _ACROSS = 240, 2  # pixels of a map's longer side, and maps side by side: they fit on a page
 _N_LABELS = 6
 _SHARED = ("metric", "paths", "keep")  # what must not differ between models that are compared
 
@@ -38,9 +38,7 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
         Chart(
             name="fig12",
             title="Figure 12: the maps of several models on one colour scale",
-            look="Whether the picture repeats from model to model: few red heads, shared by "
-            "operations, and MLPs that matter after them. Which heads they are has no meaning "
-            "across models.",
+            look=look(rows),
             notes=notes(rows, operations),
             runs=tuple(row.run for row in rows),
             numbers=numbers(rows),
@@ -48,6 +46,23 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
             vector=draw(rows, vector=True),
         )
     ]
+
+
+def look(rows: Sequence[Row]) -> str:
+    """What to look for, and how many heads of each model are key heads."""
+    counts = {
+        row.run.config["model"]: maps.key_head_count(
+            list(row.measured.values()), maps.Reading.of(row.run.config)
+        )
+        for row in rows
+    }
+    texts = [f"{model}: {count}" for model, count in counts.items() if count]
+    return (
+        "Whether the picture repeats from model to model: few red heads, shared by operations, and "
+        "MLPs that matter after them. Which heads they are has no meaning across models."
+        + f" Here: {'; '.join(texts)}."
+        * bool(texts)
+    )
 
 
 def chosen_rows(options: common.ModelOptions) -> list[Row]:
@@ -84,26 +99,38 @@ def draw(rows: Sequence[Row], *, vector: bool = False) -> plotting.Figure:
     """The figure; `vector` for SVG and PDF."""
     operations = list(dict.fromkeys(name for row in rows for name in row.measured))
     readings = [maps.Reading.of(row.run.config) for row in rows]
+    n_lines = -(-len(operations) // _ACROSS)
+    empty = [None] * (n_lines * _ACROSS - len(operations))
     return plotting.panels(
         [
-            maps.panel(row.measured[name], reading, n_labels=_N_LABELS)
-            if name in row.measured
-            else None
+            part
             for row, reading in zip(rows, readings, strict=True)
-            for name in operations
+            for part in (*_panels(row, reading, operations), *empty)
         ],
-        headings=[_heading(row) for row in rows],
-        limit=max((r.limit for r in readings if r.limit is not None), default=None),
+        headings=[text for row in rows for text in (_heading(row), *[""] * (n_lines - 1))],
+        limit=readings[0].limit,
         axes=("layer", "head"),
         bar_name="MLP",
         colour_title=readings[0].colour_title,
         hover=maps.hover(readings[0]),
         notes=notes(rows, operations),
         unit=readings[0].unit,
-        across=len(operations),
+        across=_ACROSS,
         span=_SPAN,
         vector=vector,
     )
+
+
+def _panels(
+    row: Row, reading: maps.Reading, operations: Sequence[str]
+) -> list[plotting.Panel | None]:
+    """The maps of one model; None for an operation that its run lacks."""
+    return [
+        maps.panel(row.measured[name], reading, n_labels=_N_LABELS, sized=False)
+        if name in row.measured
+        else None
+        for name in operations
+    ]
 
 
 def _heading(row: Row) -> str:
@@ -113,10 +140,11 @@ def _heading(row: Row) -> str:
 
 def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
     """The small print: how to read the figure, the data of each row, missing operations."""
-    lines = [maps.reading_note(maps.Reading.of(rows[0].run.config))]
+    lines = [maps.map_note(maps.Reading.of(rows[0].run.config))]
     for row in rows:
         config = row.run.config
-        lines.append(maps.data_note(config))
+        sizes = maps.sizes_note(list(row.measured.values()))
+        lines.append(f"{maps.data_note(config)} {sizes}")
         absent = [name for name in operations if name not in row.measured]
         if absent:
             lines.append(f"Not in the run of {config['model']}: {', '.join(absent)}.")

@@ -17,8 +17,8 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
             "mlp_in",
             name="fig13",
             title="Figure 13: the operands in what MLPs read, in several models",
-            look="Whether the numbers A and B rise and fall again in each model and operation, at "
-            "which share of its depth. In the paper they do in all models.",
+            look="Whether A and B rise above the other digits and fall again in each model and "
+            "operation, and in which layers. In the paper they do in all models.",
         )
     ]
 

@@ -1,8 +1,8 @@
-"""Figure 15: the large map, every head's and MLP's effect as a number in its cell.
+"""Figure 15: the large maps, every head's and MLP's effect as a number in its cell.
 
 Reads a run of `experiments/which_heads.py` (the newest one of the model, or `--run PATH`) and draws
-one operation, or the mean over all the run's operations, without loading a model. Key heads have
-their names in their cells.
+one map per operation, a single operation, or the mean over all the run's operations, without
+loading a model. Key heads have their names in their cells.
 """
 
 from collections.abc import Sequence
@@ -18,48 +18,60 @@ from figures import common, maps
 from figures.command import command
 from figures.exhibit import Chart, command_for
 
-MEAN = "mean"
+ALL, MEAN = "all", "mean"
+NEAR = 0.01  # effects that the paper's text calls close to zero
 _MANY = 16  # the most layers or heads for which cells are large
-_LARGE, _SMALL = (64, 38), (40, 26)  # pixels of a cell
+_LARGE, _BESIDE, _SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
 
 
 @dataclass(frozen=True)
 class Options(common.Options):
     """Which run to draw, and where to."""
 
-    operation: str = MEAN
-    """The operation to draw, or the mean over all in the run."""
+    operation: str = ALL
+    """The operation to draw; "all" of the run, or their "mean"."""
 
 
 def exhibits(options: Options) -> list[Chart]:
     """One large map. Raises RunError if there is no run, or if it lacks the operation."""
     run = common.chosen_run(options, "which_heads")
     measured = chosen_operations(run, options.operation)
+    mean = options.operation == MEAN
     return [
         Chart(
-            name="fig15" + ("" if options.operation == MEAN else f"_{options.operation}"),
-            title="Figure 15: the large map, every number in its cell",
-            look="The same effects to be read off one by one. In the paper's large map almost all "
-            "heads are within a percent of zero, which makes the few key heads stand out.",
-            notes=notes(run, measured),
+            name="fig15" + ("" if options.operation == ALL else f"_{options.operation}"),
+            title="Figure 15: the large maps, every number in its cell",
+            look=look(measured),
+            notes=notes(run, measured, mean=mean),
             runs=(run,),
             numbers=numbers(measured),
-            figure=draw(run, measured),
-            vector=draw(run, measured, vector=True),
+            figure=draw(run, measured, mean=mean),
+            vector=draw(run, measured, mean=mean, vector=True),
         )
     ]
+
+
+def look(measured: Sequence[maps.Measured]) -> str:
+    """What to look for, and how many heads of the run are near zero."""
+    shares = ", ".join(
+        f"{part.name} {np.mean(np.abs(part.heads.mean) < NEAR):.0%}" for part in measured
+    )
+    return (
+        "The same effects as numbers. In the paper's large map almost all heads are within a "
+        f"percent of zero. Here the share of heads within {NEAR:g} of zero is: {shares}."
+    )
 
 
 def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:
     """The operation, or all for their mean. Raises RunError if the run lacks the operation."""
     operations = results.MAP.labels(run)
-    if operation not in (MEAN, *operations):
+    if operation not in (ALL, MEAN, *operations):
         raise RunError(
-            f"expected an operation of the run, {', '.join(operations)}, or {MEAN}, found "
+            f"expected an operation of the run, {', '.join(operations)}, {ALL} or {MEAN}, found "
             f"{operation}. Compute it: python -m experiments which_heads --model "
             f"{run.config['model']} --operations {operation}"
         )
-    return [maps.measure(run, name) for name in operations if operation in (MEAN, name)]
+    return [maps.measure(run, name) for name in operations if operation in (ALL, MEAN, name)]
 
 
 def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
@@ -88,33 +100,43 @@ def numbers(measured: Sequence[maps.Measured]) -> DataFrame:
     )
 
 
-def draw(run: Run, measured: Sequence[maps.Measured], *, vector: bool = False) -> plotting.Figure:
-    """The figure; `vector` for SVG and PDF."""
+def draw(
+    run: Run,
+    measured: Sequence[maps.Measured],
+    *,
+    mean: bool = False,
+    vector: bool = False,
+) -> plotting.Figure:
+    """The figure: one map per operation, or one of their mean."""
     reading = maps.Reading.of(run.config)
-    part = measured[0] if len(measured) == 1 else averaged(measured)
-    base = maps.panel(part, reading, n_labels=0)
-    everything = np.append(base.values.ravel(), base.bar)
+    shown = [averaged(measured)] if mean else list(measured)
+    parts = [maps.panel(part, reading, n_labels=0, sized=mean) for part in shown]
+    everything = np.concatenate([np.append(part.values.ravel(), part.bar) for part in parts])
     limit = reading.limit or plotting.symmetric_limit(everything)
-    hover, templates = _hover(measured, reading)
+    digits = _digits(limit)
+    hover = maps.hover(reading)
+    if mean:
+        (further, hover), (part,) = _hover(measured, reading), parts
+        parts = [replace(part, title=_title(measured), hover=further[0], bar_hover=further[1])]
+    small = max(parts[0].values.shape) <= _MANY
     return plotting.panels(
         [
             replace(
-                base,
-                title=_title(measured),
-                hover=hover[0],
-                bar_hover=hover[1],
-                texts=_texts(base, _digits(limit)),
-                bar_texts=tuple(_number(value, _digits(limit)) for value in base.bar.tolist()),
+                part,
+                texts=_texts(part, digits),
+                bar_texts=tuple(_number(value, digits) for value in part.bar.tolist()),
             )
+            for part in parts
         ],
         limit=limit,
         axes=("layer", "head"),
         bar_name="MLP",
         colour_title=reading.colour_title,
-        hover=templates,
-        notes=notes(run, measured),
+        hover=hover,
+        notes=notes(run, measured, mean=mean),
         unit=reading.unit,
-        cell=_LARGE if max(base.values.shape) <= _MANY else _SMALL,
+        across=2 if small else 1,
+        cell=_SMALL if not small else _LARGE if len(parts) == 1 else _BESIDE,
         vector=vector,
     )
 
@@ -147,8 +169,6 @@ def _number(value: float, digits: int) -> str:
 
 
 def _title(measured: Sequence[maps.Measured]) -> str:
-    if len(measured) == 1:
-        return maps.title(measured[0].name, measured[0].size)
     names = ", ".join(part.name for part in measured)
     return f"Mean over {plotting.plain(names)}"
 
@@ -156,14 +176,7 @@ def _title(measured: Sequence[maps.Measured]) -> str:
 def _hover(
     measured: Sequence[maps.Measured], reading: maps.Reading
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, str]]:
-    """More numbers of heads and MLPs, and their hover templates.
-
-    If there are several operations, they are the mean of each.
-    """
-    if len(measured) == 1:
-        (part,) = measured
-        further = (reading.scale * part.heads.values, reading.scale * part.mlps.values)
-        return further, maps.hover(reading)
+    """The mean of each operation, for heads and for MLPs, and their hover templates."""
     rest = "".join(
         f"<br>{plotting.plain(part.name)}: {maps.number(f'customdata[{i}]', reading)}"
         for i, part in enumerate(measured)
@@ -173,18 +186,16 @@ def _hover(
     return (reading.scale * heads, reading.scale * mlps), maps.templates(rest, reading)
 
 
-def notes(run: Run, measured: Sequence[maps.Measured]) -> list[str]:
+def notes(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) -> list[str]:
     """The small print: how to read the figure, what it was made from, what the paper found."""
     reading = maps.Reading.of(run.config)
     unit = "in percent" if reading.relative else "as measured"
     lines = [
         maps.reading_note(reading),
-        f"Numbers in the cells: mean effects, {unit}; 0 where no digit is left.",
-        maps.data_note(run.config),
+        f"Numbers in the cells: mean effects, {unit}; 0 where no digit is left."
+        + " Each operation has the same weight." * mean,
+        f"{maps.data_note(run.config)} {maps.sizes_note(measured)}",
     ]
-    if len(measured) > 1:
-        counts = ", ".join(f"{part.name} {part.size}" for part in measured)
-        lines[1] += f" Each operation counts the same: {counts}."
     return lines + maps.paper_notes(reading.paper, [part.name for part in measured])
 
 

@@ -29,15 +29,36 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="fig17",
             title="Figure 17: the column addition of a computer beside the model's layers",
-            look="Whether the layers go through carries and partial sums as a computer does. In "
-            "the paper they do not: for 3 + 4 they write an operand, then a neighbour of the "
-            "answer, then the answer.",
+            look=look(run),
             notes=notes(run),
             runs=(run,),
             numbers=numbers(run),
             figure=draw(run),
         )
     ]
+
+
+def look(run: Run) -> str:
+    """What to look for, and from which layer on this run's layers write the answer."""
+    parts = []
+    for name in results.SUM.labels(run):
+        kinds = [kind for _, kind, _ in winners(run, name)]
+        first = len(kinds)
+        while first and kinds[first - 1] == "C":
+            first -= 1
+        before = sum(kind == "other" for kind in kinds[:first])
+        text = results.SUM.facts(run, name)["text"].strip()
+        parts.append(
+            f"“{text}” from layer {first} on ({before} of the {first} layers before write none of "
+            "A, B, C and C±1)"
+            if first < len(kinds)
+            else f"“{text}” not in the last layer"
+        )
+    return (
+        "Whether the layers go through carries and partial sums as a computer does. In the paper "
+        "they do not: for 3 + 4 they write an operand, then a neighbour of the answer, then the "
+        f"answer. Here the answer C stays the first digit: {'; '.join(parts)}."
+    )
 
 
 def draw(run: Run) -> plotting.Figure:
@@ -54,12 +75,14 @@ def draw(run: Run) -> plotting.Figure:
                     (f"base {base}", _table(column_addition(facts["a"], facts["b"], base)))
                     for base in (2, 10)
                 ),
-                cells=tuple((str(digit), COLOURS[kind]) for digit, kind in winners(run, name)),
+                cells=tuple((str(digit), COLOURS[kind]) for digit, kind, _ in winners(run, name)),
+                feet=tuple(f"{margin:.2f}".lstrip("0") for _, _, margin in winners(run, name)),
             )
         )
     return plotting.step_panels(
         parts,
         cells_title="digit that each layer's MLP writes most",
+        feet_title="layer; below, the digit's margin over the next one",
         legend=tuple(COLOURS.items()),
         notes=notes(run),
     )
@@ -70,17 +93,22 @@ def notes(run: Run) -> list[str]:
     return [
         f"Model: {run.config['model']}. Left: carries, both addends, sum; below, the number in the "
         "sum's columns after each step from the right. Right: the digit whose column of W_U has "
-        "the largest cosine with what the MLP adds at END, layers from 0. C is the digit asked "
-        "for. A digit that is several of these counts as the first of them; A or B means any digit "
-        "of theirs."
+        "the largest cosine with what the MLP adds at END, layers from 0. C is the digit of the "
+        "answer. Margin: its cosine less that of the second digit; a small one decides little.",
+        "A digit that is several of these counts as the first of them; A or B means any digit of "
+        "theirs.",
     ]
 
 
-def winners(run: Run, name: str) -> list[tuple[int, str]]:
-    """The digit that each layer writes most, and its class."""
+def winners(run: Run, name: str) -> list[tuple[int, str, float]]:
+    """The digit that each layer writes most, its class, and its margin over the next digit."""
     facts = results.SUM.facts(run, name)
+    first, second = results.SUM.load(run, name).per_pair[..., 0].topk(2, dim=1).values.T
     digits = results.SUM.load(run, name).per_pair[..., 0].argmax(1).tolist()
-    return [(digit, _kind(digit, facts)) for digit in digits]
+    margins = (first - second).tolist()
+    return [
+        (digit, _kind(digit, facts), margin) for digit, margin in zip(digits, margins, strict=True)
+    ]
 
 
 def _kind(digit: int, facts: results.SumFacts) -> str:
@@ -106,8 +134,8 @@ def numbers(run: Run) -> DataFrame:
     for name in results.SUM.labels(run):
         facts = results.SUM.facts(run, name)
         keys = {key: facts[key] for key in ("text", "answer", "said", "probability")}
-        for layer, (digit, kind) in enumerate(winners(run, name)):
-            rows.append({**keys, "layer": layer, "winner": digit, "class": kind})
+        for layer, (digit, kind, margin) in enumerate(winners(run, name)):
+            rows.append({**keys, "layer": layer, "winner": digit, "class": kind, "margin": margin})
     return DataFrame(rows)
 
 

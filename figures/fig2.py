@@ -25,9 +25,7 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="fig2",
             title="Figure 2: what every head and MLP does to the logit of the right answer",
-            look="A few dark red cells amid white ones: heads whose loss lowers the logit of the "
-            "answer. In the paper they stand in the middle layers, under 5% of all, and the same "
-            "ones serve several operations; MLPs matter only after the first of them.",
+            look=look(run, measured),
             notes=notes(run),
             runs=(run,),
             numbers=maps.numbers(measured),
@@ -35,6 +33,16 @@ def exhibits(options: Options) -> list[Chart]:
             vector=draw(run, measured, vector=True),
         )
     ]
+
+
+def look(run: Run, measured: Sequence[maps.Measured]) -> str:
+    """What to look for, and how many heads of this run are key heads."""
+    count = maps.key_head_count(measured, maps.Reading.of(run.config))
+    return (
+        "Red cells: heads and MLPs whose loss lowers the logit of the answer. In the paper key "
+        "heads are in the middle layers, under 5% of all, and the same ones serve several "
+        "operations; MLPs matter only after the first of them." + f" Here {count}." * bool(count)
+    )
 
 
 def draw(run: Run, measured: Sequence[maps.Measured], *, vector: bool = False) -> plotting.Figure:
@@ -58,7 +66,7 @@ def notes(run: Run) -> list[str]:
     """The small print: how to read the figure, what it was made from, what the paper found."""
     reading = maps.Reading.of(run.config)
     return [
-        maps.reading_note(reading),
+        maps.map_note(reading),
         maps.data_note(run.config),
         *maps.paper_notes(reading.paper, results.MAP.labels(run)),
     ]

@@ -31,14 +31,28 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="fig4",
             title="Figure 4: the likeliest next tokens before and after the knockout",
-            look="What the model says in place of the answer (blue). In the paper it still says "
-            "a number, but a wrong one: what is lost is the calculation, not the format.",
+            look=look(run),
             notes=notes(run),
             runs=(run,),
             numbers=numbers(run),
             figure=draw(run),
         )
     ]
+
+
+def look(run: Run) -> str:
+    """What to look for, and how often this run's model says a number at all."""
+    parts = []
+    for kind, title in KINDS.items():
+        _, after, answers = read(run, kind)
+        right = _share(after.ids[:, 0] == answers)
+        numbers = [pieces[0].strip(" ▁Ġ").isdecimal() for pieces in after.pieces]
+        parts.append(f"{title} {sum(numbers) / len(numbers):.0%} a number, {right} the right one")
+    return (
+        "What the model says in place of the answer (blue). In the paper it still says a number, "
+        "but a wrong one: what is lost is the calculation, not the format. Here the likeliest "
+        f"token after the knockout is: {'; '.join(parts)}."
+    )
 
 
 def draw(run: Run) -> plotting.Figure:

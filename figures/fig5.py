@@ -25,7 +25,14 @@ GROUPS = {
     "random": ("Random heads", plotting.NOTE, ()),
 }
 """The name and colour of each row, and the roles that define its heads."""
-NAMES = {"operand a": "A", "operand b": "B", "other": "other words"}
+NAMES = {
+    "operand a": "A",
+    "operand b": "B",
+    "blank before B": "blank before B",
+    "other": "other words",
+}
+NAMED = 4
+"""Heads whose names are in a title."""
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -37,9 +44,7 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="fig5",
             title="Figure 5: where the key heads look from END",
-            look="Operand heads look at A and B, operator heads at the word or sign of the "
-            "operation, random heads at neither. The paper finds both kinds, and little "
-            "attention elsewhere.",
+            look=look(run, looks, control),
             notes=notes(run, looks),
             runs=(run,),
             numbers=numbers(run, looks, control),
@@ -48,6 +53,31 @@ def exhibits(options: Options) -> list[Chart]:
             views_name="heads",
         )
     ]
+
+
+def look(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> str:
+    """What to look for, and what the run's own heads look at."""
+    parts = []
+    for name, source in looks.items():
+        heads = list((source.labels or {})["head"])
+        kinds = results.ROLE_ATTENTION.facts(run, name)["kinds"]
+        counts = [sum(kinds[head] == kind for head in heads) for kind in ("operand", "operator")]
+        parts.append(f"{name} {counts[0]} and {counts[1]} of {len(heads)}")
+    values = [_weight_on(source, ("operand a", "operand b", "operator"))
+              for source in control.values()]  # fmt: skip
+    return (
+        "Operand heads look at A and B, operator heads at the word or sign of the operation. The "
+        "paper finds both kinds, and little attention elsewhere. Here the strongest heads hold "
+        f"operand heads and operator heads as follows: {'; '.join(parts)}. Random heads give A, B "
+        f"and the operator {min(values):.0%} to {max(values):.0%} together."
+    )
+
+
+def _weight_on(source: Effects, roles: tuple[str, ...]) -> float:
+    """The mean weight of all heads on some roles together."""
+    names = (source.labels or {})["role"]
+    means = source.mean().mean(0)
+    return float(sum(means[names.index(role)] for role in roles))
 
 
 def every_head(run: Run) -> HeadMap:
@@ -77,7 +107,12 @@ def draw(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> pl
                 _panel(run, operation, source, kind, chosen, first=operation == next(iter(looks)))
             )
     return plotting.bar_panels(
-        panels, y_range=(0, 1.0), notes=notes(run, looks), across=len(looks), panel=(205, 130)
+        panels,
+        y_range=(0, 1.0),
+        notes=notes(run, looks),
+        across=len(looks),
+        panel=(190, 120),
+        names_below=True,
     )
 
 
@@ -135,11 +170,13 @@ def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
     key = results.ROLE_ATTENTION.facts(run, operation)["key"]
     if kind == "random":
         return f"<span style='font-size:11px'>{len(heads)} heads</span>"
-    named = ", ".join(f"<b>{head}</b>" if head in key else head for head in heads[:4])
-    more = f" +{len(heads) - 4}" if len(heads) > 4 else ""
-    heads_text = f"<span style='font-size:11px'>{named or 'none'}{more}</span>"
-    name = f"{plotting.plain(operation.capitalize())}  " if kind == next(iter(GROUPS)) else ""
-    return name + heads_text
+    names = [f"<b>{head}</b>" if head in key else head for head in heads]
+    if len(heads) > NAMED:
+        names = [*names[:NAMED], f"{len(heads) - NAMED} more"]
+    text = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])) or "none"
+    heads_text = f"<span style='font-size:11px'>{text}</span>"
+    name = plotting.plain(operation.capitalize())
+    return f"{name}<br>{heads_text}" if kind == next(iter(GROUPS)) else heads_text
 
 
 def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> DataFrame:
@@ -172,7 +209,8 @@ def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
         "within a role, nothing renormalised; bars: 95% intervals.",
         f"The {config['top']} heads with the strongest effect on the answer's logit, key heads "
         "(effect below −5%) in bold. Operand head: of its weight outside BOS at least half goes to "
-        "A and B; operator head: to the operator. Random: as many other heads." + none,
+        "A and B; operator head: to the operator. Random: as many other heads. Above each chart: "
+        "its heads, the strongest first." + none,
     ]
 
 

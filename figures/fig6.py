@@ -68,8 +68,8 @@ def draw(run: Run, operation: str) -> plotting.Figure:
         ],
         x_title="Layer",
         notes=notes(run, operation),
-        across=3,
-        panel=(300, 290),
+        across=2,
+        panel=(290, 250),
     )
     cosines, best = case_study(results.DIGITS.load(run, operation), case["pair"])
     plotting.add_grid(
@@ -82,6 +82,7 @@ def draw(run: Run, operation: str) -> plotting.Figure:
             winners=tuple(best),
             framed=case["c"],
             axes=("Layer", "Number token"),
+            colour_title="cosine (red supports the digit)",
         ),
     )
     return figure
@@ -99,7 +100,8 @@ def notes(run: Run, operation: str) -> list[str]:
         f"a. {probes.TURNING_NOTE['mlp_in']} b. {probes.TURNING_NOTE['write']}",
         f"Turning layers with 95% intervals: a {probes.turning_text(run, operation, 'mlp_in')}; b "
         f"{probes.turning_text(run, operation, 'write')}.",
-        f"c. Printed: the digit that each layer writes most (blue is along it, red against it). "
+        f"c. Printed: the digit that each layer writes most. Red: along the digit's column, so the "
+        "write supports it, as in Figure 2; blue: against it. "
         f"A = {case['a']}, B = {case['b']}; framed: the answer, {case['c']}.",
     ]
 

@@ -33,14 +33,29 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="fig9",
             title="Figure 9: the likeliest next tokens with the calculation, and without it",
-            look="The right answer (blue) leads on the left and is gone on the right: the "
-            "counterfactual prompts differ in the calculation, which is what path patching needs.",
+            look=look(run),
             notes=notes(run),
             runs=(run,),
             numbers=numbers(run),
             figure=draw(run),
         )
     ]
+
+
+def look(run: Run) -> str:
+    """What to look for, and the probability of the answer on both sides of this run."""
+    shares, stays = [], {}
+    for kind, title in KINDS.items():
+        (p, _), (p_without, right_without) = results.RIGHT.load(run, kind).mean().tolist()
+        shares.append(f"{title} {p:.0%} → {p_without:.0%}")
+        stays[right_without] = title
+    most = max(stays)
+    return (
+        "Whether the right answer (blue) leads on the left and not on the right: path patching "
+        "needs counterfactual prompts that differ in the calculation. Mean p(C) with the "
+        f"calculation → without it: {'; '.join(shares)}. Without it C stays the likeliest token in "
+        f"{min(stays):.0%} to {most:.0%} of the pairs (most: {stays[most]})."
+    )
 
 
 def draw(run: Run) -> plotting.Figure:

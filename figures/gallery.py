@@ -23,14 +23,10 @@ from figures.common import SHIPPED, TableOptions, newest_run
 from figures.exhibit import Chart, Exhibit, Table
 
 MODELS = ("reference", "reference-mistral")
-SHARP = ("fig2", "fig5")
-"""Narrow figures of the README, drawn with two dots per pixel."""
 LARGE = ("sufficiency",)
 """Large pictures, which are shown of the first model alone."""
-VECTOR = ("fig2", "fig3")
-"""Of the first model they are saved as SVG too."""
-SEVERAL = ("fig12", "fig13", "fig14")
-"""They show all models, and are not drawn again for the second one."""
+ONCE = ("fig1", "fig11", "fig12", "fig13", "fig14")
+"""They show no model or all models, and are not drawn again for the second one."""
 MOST_NUMBERS = 200_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
 
@@ -77,11 +73,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
             f"[The list](claims.md) ([numbers]({numbers}))\n"
         )
         if options.pictures:
-            _draw(
-                [exhibit for exhibit in exhibits if isinstance(exhibit, Chart)],
-                folder,
-                model == MODELS[0],
-            )
+            _draw([exhibit for exhibit in exhibits if isinstance(exhibit, Chart)], folder)
     options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
     print(options.page)
 
@@ -94,11 +86,11 @@ come out the same. On any model: `make report MODEL=…`."""
 
 
 def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | Missing]]]:
-    """The exhibits of each question; of the second model, without figures of all models."""
+    """The exhibits of each question; of the second model, without those that are shown once."""
     for question in QUESTIONS:
         parts: list[Exhibit | Missing] = []
         for module in question.modules:
-            if model != MODELS[0] and module.__name__.rpartition(".")[2] in (*SEVERAL, *LARGE):
+            if model != MODELS[0] and module.__name__.rpartition(".")[2] in (*ONCE, *LARGE):
                 continue
             exhibits = collected(module, model, root, MODELS)
             parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
@@ -157,24 +149,15 @@ def _write_numbers(exhibits: Sequence[Exhibit], folder: Path) -> None:
             exhibit.numbers.to_csv(file, index=False)
 
 
-def _draw(charts: Sequence[Chart], folder: Path, first: bool) -> None:
-    sharp = {folder / f"{c.name}.png": c.figure for c in charts if first and c.name in SHARP}
-    vector = {
-        folder / f"{c.name}.svg": c.vector or c.figure for c in charts if first and c.name in VECTOR
-    }
+def _draw(charts: Sequence[Chart], folder: Path) -> None:
+    """Draw the charts with two dots per pixel, and reduce the files' colours."""
+    pictures = {folder / f"{chart.name}.png": chart.figure for chart in charts}
     try:
-        if first:
-            plotting.save_pictures(sharp | vector)
-        plotting.save_pictures(
-            {
-                folder / f"{exhibit.name}.png": exhibit.figure
-                for exhibit in charts
-                if exhibit.name not in SHARP or not first
-            },
-            scale=1,
-        )
+        plotting.save_pictures(pictures, seconds=300)
     except plotting.ExportError as error:
         sys.exit(str(error))
+    for path in pictures:
+        plotting.reduce_colours(path)
 
 
 if __name__ == "__main__":

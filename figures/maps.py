@@ -19,7 +19,7 @@ from experiments import results
 from figures.common import sample_size
 
 KEY, N_LABELS = 0.05, 9
-PAPER_LIMIT = 15.0  # end of the colour scale for the paper's models, in percent
+LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
 PATHS = {
     "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
     "direct": "paths: direct, every other component frozen (Algorithm 1)",
@@ -82,7 +82,7 @@ class Reading:
     @property
     def limit(self) -> float | None:
         """The end of the colour scale; None: the data decide."""
-        return PAPER_LIMIT if self.paper is not None and self.relative else None
+        return LIMIT if self.relative else None
 
 
 def measure(run: Run, name: str) -> Measured:
@@ -130,12 +130,17 @@ def title(name: str, size: str) -> str:
     return plotting.plain(name.capitalize()) + grey
 
 
-def panel(part: Measured, reading: Reading, *, n_labels: int = N_LABELS) -> plotting.Panel:
-    """One operation's map. Key and opposing heads are outlined; the strongest have names."""
+def panel(
+    part: Measured, reading: Reading, *, n_labels: int = N_LABELS, sized: bool = True
+) -> plotting.Panel:
+    """One operation's map. Key and opposing heads are outlined; the strongest have names.
+
+    If `sized`, the title has the size of the sample.
+    """
     paper_heads = () if reading.paper is None else reading.paper.reported(part.name)[1]
     n_layers, n_heads = part.heads.mean.shape
     return plotting.Panel(
-        title=title(part.name, part.size),
+        title=title(part.name, part.size if sized else ""),
         values=reading.scale * part.heads.mean,
         bar=reading.scale * part.mlps.mean,
         hover=reading.scale * part.heads.values,
@@ -163,6 +168,21 @@ def marks(means: Float[np.ndarray, "layer head"], n_labels: int) -> list[plottin
     ]
 
 
+def key_head_count(measured: Sequence[Measured], reading: Reading) -> str:
+    """How many heads are beyond the threshold in some operation, and in which layers."""
+    if not reading.relative:
+        return ""
+    key = np.any([part.heads.mean < -KEY for part in measured], axis=0)
+    layers = np.flatnonzero(key.any(axis=1))
+    if not len(layers):
+        return f"none of {key.size} heads is below −{KEY:.0%} in any operation"
+    place = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+    return (
+        f"{int(key.sum())} of {key.size} heads ({key.mean():.1%}) are below −{KEY:.0%} in some "
+        f"operation, in {place}"
+    )
+
+
 def reading_note(reading: Reading) -> str:
     """How to read the map."""
     if not reading.relative:
@@ -171,6 +191,17 @@ def reading_note(reading: Reading) -> str:
         "Outlined dark: key heads (layer.head), mean effect below −5%; light: opposing heads, "
         "above +5%. Red: patching lowers the logit, so the component supports the answer."
     )
+
+
+def map_note(reading: Reading) -> str:
+    """How to read a map that prints effects beyond its colour scale."""
+    printed = f" Printed: effects beyond ±{LIMIT:g}%." if reading.relative else ""
+    return reading_note(reading) + printed
+
+
+def sizes_note(measured: Sequence[Measured]) -> str:
+    """The samples of the operations."""
+    return "; ".join(f"{part.name}: {part.size}" for part in measured if part.size) + "."
 
 
 def data_note(config: Mapping[str, Any]) -> str:

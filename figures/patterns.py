@@ -1,6 +1,9 @@
 """What Figures 7 and 16 share: the attention from END of some heads, on a few prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
 
 from arith_lens import plotting
 from arith_lens.attention import Patterns
@@ -10,15 +13,26 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
 EXPERIMENT = "where_do_they_look"
+BLANKS = " ▁Ġ"
+"""How tokenizers write the blank before a word."""
 
 
-def chart(options: Options, result: str, *, name: str, title: str, look: str, says: str) -> Chart:
+def chart(
+    options: Options,
+    result: str,
+    *,
+    name: str,
+    title: str,
+    look: Callable[[Patterns], str],
+    says: str,
+) -> Chart:
     """The chart of some patterns, with interactive views.
 
     Args:
         options: which run to show.
         result: which patterns of the run.
-        name, title, look: of the chart.
+        name, title: of the chart.
+        look: what to look for, and what the patterns show.
         says: what the figure shows, for its small print.
 
     Raises:
@@ -30,7 +44,7 @@ def chart(options: Options, result: str, *, name: str, title: str, look: str, sa
     return Chart(
         name=name,
         title=title,
-        look=look,
+        look=look(patterns),
         notes=small_print,
         runs=(run,),
         numbers=patterns.to_dataframe(),
@@ -41,35 +55,83 @@ def chart(options: Options, result: str, *, name: str, title: str, look: str, sa
 
 
 def draw(patterns: Patterns, small_print: Sequence[str]) -> plotting.Figure:
-    """One panel per prompt, one row per head, one column per token."""
-    return plotting.matrix_panels(
+    """One panel per prompt, one row per head, one column per word."""
+    return plotting.sentence_panels(
         [
-            plotting.Matrix(
-                title=plotting.plain(f"“{prompt.strip()}”"),
-                rows=patterns.heads,
-                groups=(
-                    plotting.Columns(
-                        "", tuple(map(plotting.visible, tokens)), 100 * weights[:, -1].numpy()
-                    ),
-                ),
-            )
+            _sentence(prompt, tokens, patterns.heads, 100 * weights[:, -1].numpy())
             for prompt, tokens, weights in zip(
                 patterns.prompts, patterns.tokens, patterns.weights, strict=True
             )
         ],
-        colour_title="Attention",
-        unit="%",
-        limit=100,
-        upright=True,
-        rising=True,
+        legend="Attention from END",
         notes=small_print,
     )
+
+
+def weight_on_digits(patterns: Patterns) -> dict[str, float]:
+    """The mean share of each head's attention from END that digits have, over the prompts."""
+    shares = np.array(
+        [
+            weights[:, -1][:, [token.strip(BLANKS).isdecimal() for token in tokens]].sum(1).numpy()
+            for tokens, weights in zip(patterns.tokens, patterns.weights, strict=True)
+        ]
+    )
+    return dict(zip(patterns.heads, shares.mean(0).tolist(), strict=True))
+
+
+def strongest_word(tokens: Sequence[str], weights: Float[np.ndarray, " token"]) -> str:
+    """The word with the largest weight, as the figure writes it."""
+    words = joined(tokens)
+    best = max(range(len(words)), key=lambda place: float(weights[words[place]].sum()))
+    return _names(tokens, words)[best]
+
+
+def _names(tokens: Sequence[str], words: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """The words as the figure writes them. The last token is END."""
+    texts = ["".join(tokens[i] for i in word).strip(BLANKS) for word in words]
+    return (*(plotting.visible(text) if text else "␣" for text in texts[:-1]), "END")
+
+
+def _sentence(
+    prompt: str,
+    tokens: Sequence[str],
+    heads: tuple[str, ...],
+    weights: Float[np.ndarray, "head token"],
+) -> plotting.Sentence:
+    words = joined(tokens)
+    names = _names(tokens, words)
+    return plotting.Sentence(
+        title=f"“{prompt.strip()}”",
+        rows=heads,
+        words=names,
+        values=np.stack([weights[:, word].sum(1) for word in words], axis=1),
+        marked=tuple(name.isdecimal() for name in names),
+    )
+
+
+def joined(tokens: Sequence[str]) -> list[list[int]]:
+    """The indices of the tokens of each word, in order.
+
+    Pieces of one word are joined. Digits, blanks, signs and special tokens stay alone, and so does
+    the last token, END.
+    """
+    words: list[list[int]] = []
+    open_word = False
+    for index, token in enumerate(tokens):
+        letters = token.strip(BLANKS).isalpha() and index < len(tokens) - 1
+        if letters and open_word and token[0] not in BLANKS:
+            words[-1].append(index)
+        else:
+            words.append([index])
+        open_word = letters
+    return words
 
 
 def notes(run: Run) -> list[str]:
     """The data of the figure."""
     return [
         f"Model: {run.config['model']}. Heads by the strength of their effect on the answer's "
-        f"logit in single-digit calculations, seed {run.config['seed']}. Blue: the weight that END "
-        "(the last token) gives to each token; a row sums to 100%."
+        f"logit in single-digit calculations, seed {run.config['seed']}. Blue and printed: the "
+        "weight in percent that END, the last token, gives to each token, from 1% on. Pieces of a "
+        "word are one cell with their sum; digits (framed) and blanks (␣) are cells of their own."
     ]

@@ -1,13 +1,14 @@
 """What Figures 6, 13 and 14 share: panels with a probe's curves over layers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.effects import Effects
-from arith_lens.probes import curve_of, turning_layers
+from arith_lens.probes import Turning, curve_of, turning_layers
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures.common import ModelOptions, chosen_runs, sample_size
@@ -26,11 +27,13 @@ READS = {
     ),
 }
 """The tokens of each probe, their names in the figure, their colours."""
+OTHERS = {read: lines[-1][0] for read, lines in READS.items()}
+"""The other digits of each probe, to compare with."""
 TURNING = {"mlp_in": (("A", "B"), "rise_and_fall"), "write": (("C",), "rise")}
 
 
 def panel(
-    run: Run, operation: str, read: str, *, title: str, relative: bool = False, first: bool = True
+    run: Run, operation: str, read: str, *, title: str, first: bool = True
 ) -> plotting.CurvePanel:
     """The mean cosines of one probe with 95% bands, and where they turn.
 
@@ -38,12 +41,10 @@ def panel(
         run, operation: whose probe.
         read: "mlp_in" or "write".
         title: of the panel.
-        relative: show layers as percent of the depth, to compare models of different depths.
         first: whether the axis has a title.
     """
     probe = results.PROBE.load(run, operation, read)
-    depth = len(probe.per_pair) - 1
-    layers = np.arange(depth + 1) * (100 / depth if relative else 1.0)
+    layers = np.arange(len(probe.per_pair), dtype=float)
     lines = [
         _line(curve_of(probe, token), layers, name, colour) for token, name, colour in READS[read]
     ]
@@ -55,6 +56,36 @@ def panel(
         guides=_guides(turning.points, layers),
         y_title="Cosine similarity" if first else "",
     )
+
+
+def difference_panel(
+    run: Run, operation: str, read: str, *, title: str, relative: bool = False, first: bool = True
+) -> plotting.CurvePanel:
+    """The cosines of one probe less those of the other digits, per pair, and where they turn.
+
+    Args:
+        run, operation, read, title, first: as in `panel`.
+        relative: show layers as percent of the depth, to compare models of different depths.
+    """
+    probe = results.PROBE.load(run, operation, read)
+    depth = len(probe.per_pair) - 1
+    layers = np.arange(depth + 1) * (100 / depth if relative else 1.0)
+    lines = [
+        _line(curve_of(probe, token, less=OTHERS[read]), layers, token, colour)
+        for token, _, colour in READS[read][:-1]
+    ]
+    turning = _turning_of_difference(probe, read)
+    return plotting.CurvePanel(
+        title=title,
+        lines=tuple(lines),
+        guides=_guides(turning.points, layers),
+        y_title="Cosine, less others" if first else "",
+    )
+
+
+def _turning_of_difference(probe: Effects, read: str) -> Turning:
+    tokens, shape = TURNING[read]
+    return turning_layers(curve_of(probe, *tokens, less=OTHERS[read]), shape)
 
 
 def _line(curve: Effects, layers: np.ndarray, name: str, colour: str) -> plotting.Line:
@@ -91,11 +122,13 @@ def numbers(runs: Sequence[Run], read: str) -> DataFrame:
             probe = results.PROBE.load(run, operation, read)
             tokens, shape = TURNING[read]
             turning = turning_layers(curve_of(probe, *tokens), shape)
+            less_others = _turning_of_difference(probe, read)
             table = probe.to_dataframe()
             table.insert(0, "operation", operation)
             table.insert(0, "model", run.config["model"])
             for point in ("start", "inflection", "end"):
                 table[point] = getattr(turning, point)
+                table[f"{point}_less_others"] = getattr(less_others, point)
             tables.append(table)
     return concat(tables, ignore_index=True)
 
@@ -123,7 +156,7 @@ TURNING_NOTE = {
 
 
 def models_chart(options: ModelOptions, read: str, *, name: str, title: str, look: str) -> Chart:
-    """One probe in several models.
+    """One probe in several models. The run's highest values are added to `look`.
 
     Raises:
         RunError: a run is missing, or the runs share no operation.
@@ -136,20 +169,47 @@ def models_chart(options: ModelOptions, read: str, *, name: str, title: str, loo
     ]
     if not operations:
         raise RunError("expected an operation that all runs have, found none")
+    names = " and ".join(token for token, _, _ in READS[read][:-1])
     small_print = [
         prompts_note(runs, operations),
-        "Cosines at END with columns of W_U. Numbers above: layers.",
+        f"Cosines at END with columns of W_U: {names} less the mean of the other digits, per pair. "
+        "Every panel has the same y axis. Numbers above: layers.",
         TURNING_NOTE[read],
     ]
     return Chart(
         name=name,
         title=title,
-        look=look,
+        look=f"{look} {_peaks(runs, operations, read)}",
         notes=small_print,
         runs=tuple(runs),
         numbers=numbers(runs, read),
         figure=_draw_models(runs, read, operations, small_print),
     )
+
+
+def _peaks(runs: Sequence[Run], operations: Sequence[str], read: str) -> str:
+    """The highest mean difference of each model and its layer, over the operations."""
+    tokens, _ = TURNING[read]
+    texts = []
+    for run in runs:
+        peaks = []
+        for operation in operations:
+            probe = results.PROBE.load(run, operation, read)
+            curve = curve_of(probe, *tokens, less=OTHERS[read]).mean()
+            peaks.append((float(curve.max()), int(curve.argmax())))
+        values, layers = zip(*peaks, strict=True)
+        texts.append(
+            f"{run.config['model']} {_span(sorted(values), '.2f')} in layer "
+            f"{_span(sorted(layers), 'd')}"
+        )
+    names = " and ".join(tokens)
+    of_mean = f"the mean of {names}" if len(tokens) > 1 else names
+    return f"Highest cosine of {of_mean} less others, over operations: {'; '.join(texts)}."
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    low, high = (format(value, form).replace("-", "−") for value in (values[0], values[-1]))
+    return low if low == high else f"{low} to {high}"
 
 
 def _draw_models(
@@ -159,21 +219,26 @@ def _draw_models(
     depths = {len(results.PROBE.load(run, operations[0], read).per_pair) for run in runs}
     relative = len(depths) > 1
     panels = [
-        panel(
+        difference_panel(
             run,
             operation,
             read,
-            title=plotting.plain(f"{run.config['model']}: {operation}"),
+            title=plotting.plain(operation.capitalize()),
             relative=relative,
             first=operation == operations[0],
         )
         for run in runs
         for operation in operations
     ]
+    drawn = [a for part in panels for line in part.lines for a in (line.low, line.high)]
+    values = np.concatenate([a for a in drawn if a is not None])
+    low, high = min(float(np.nanmin(values)), 0.0), max(float(np.nanmax(values)), 0.0)
+    margin = 0.05 * (high - low or 1.0)
     return plotting.curve_panels(
-        panels,
+        [replace(part, y_range=(low - margin, high + margin)) for part in panels],
+        headings=[run.config["model"] for run in runs],
         x_title="Depth (% of the layers)" if relative else "Layer",
         notes=notes,
         across=len(operations),
-        panel=(210, 180),
+        panel=(140, 150),
     )

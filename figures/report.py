@@ -41,7 +41,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Write the page, and print what it shows and what is missing."""
     results = study(options.model, options.root, options.beside, n=options.n)
     of_n = f" N={options.n}" * (options.n is not None)
-    if not results.exhibits:
+    if not any(exhibit.runs for exhibit in results.exhibits):
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
             "experiment. Make all that take minutes: make report "

@@ -136,8 +136,8 @@ def _size(text: str) -> str:
 
 def _command(exhibit: Exhibit) -> str:
     """The command that writes an exhibit's files."""
-    name, model = exhibit.name.split("-")[0], exhibit.runs[0].config["model"]
-    return f"python -m figures {name} --model {model}"
+    of_model = f" --model {exhibit.runs[0].config['model']}" if exhibit.runs else ""
+    return f"python -m figures {exhibit.name.split('-')[0]}{of_model}"
 
 
 def _about_model(runs: Sequence[Run]) -> str:

@@ -1,8 +1,8 @@
 """How many problems until the strongest heads stay the same, by operation?
 
 Reads a run of `experiments/which_heads.py`. It draws samples of n problems without
-replacement, and compares their top heads and their key heads with those of all problems and with
-those of another sample of the same size.
+replacement, and compares their top heads and their key heads with those of all other problems and
+with those of another sample of the same size. No problem is on both sides.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,9 @@ from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
-NAMES = {"all": "with all", "another": "with another sample"}
+NAMES = {"rest": "with the rest", "another": "with a sample"}
+ENOUGH = 0.9
+"""Sets that have this share in common count as the same in the caption."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,7 @@ def exhibits(options: StabilityOptions) -> list[Chart]:
         Chart(
             name="stability",
             title="How many problems until the strongest heads stay the same?",
-            look="Where the curves reach the top: with so many problems another sample finds the "
-            "same heads. Below that a list of key heads is partly chance.",
+            look=look(tables),
             notes=notes(run, tables),
             runs=(run,),
             numbers=concat([table.assign(operation=name) for name, table in tables.items()]),
@@ -57,16 +58,46 @@ def exhibits(options: StabilityOptions) -> list[Chart]:
     ]
 
 
+def look(tables: dict[str, DataFrame]) -> str:
+    """What to look for, and where the run's own curves end."""
+    parts = []
+    for name, table in tables.items():
+        top = _top(table)
+        enough = top[top["mean"] >= ENOUGH]
+        last, n = float(top["mean"].iloc[-1]), int(top["n"].iloc[-1])
+        parts.append(
+            f"{name} {last:.0%} at {n} problems"
+            + (f" ({ENOUGH:.0%} from {int(enough['n'].iloc[0])} on)" if len(enough) else "")
+        )
+    below = sum(float(_top(table)["mean"].iloc[-1]) < ENOUGH for table in tables.values())
+    verdict = (
+        f"The curve stays below {ENOUGH:.0%} in {below} of {len(tables)} operations: a list of "
+        "heads is partly chance there."
+        if below
+        else f"Every curve reaches {ENOUGH:.0%}: other problems give nearly the same heads."
+    )
+    return (
+        "The height of the red curves: the share of the strongest heads that problems outside "
+        f"the sample give too. With half of the problems: {', '.join(parts)}. {verdict}"
+    )
+
+
+def _top(table: DataFrame) -> Any:
+    """The curve of the top heads against the rest, by size."""
+    rest: Any = table[table["with"] == "rest"]
+    return rest[rest["set"] == rest["set"].iloc[0]].sort_values("n")
+
+
 def draw(run: Run, tables: dict[str, DataFrame]) -> plotting.Figure:
     """One panel per operation."""
     parts = [
         plotting.CurvePanel(
             title=plotting.plain(name.capitalize()),
             lines=_lines(table),
-            y_title="heads in common",
+            y_title="heads in common" if index % 2 == 0 else "",
             y_range=(0, 100),
         )
-        for name, table in tables.items()
+        for index, (name, table) in enumerate(tables.items())
     ]
     return plotting.curve_panels(
         parts,
@@ -74,6 +105,7 @@ def draw(run: Run, tables: dict[str, DataFrame]) -> plotting.Figure:
         unit="%",
         notes=notes(run, tables),
         across=min(2, len(parts)),
+        panel=(270, 220),
     )
 
 
@@ -81,7 +113,9 @@ def notes(run: Run, tables: dict[str, DataFrame]) -> list[str]:
     """How to read the figure, and what it was made from."""
     name = next(iter(tables.values()))["set"].iloc[0]
     return [
-        f"Share of the heads of two {name} sets, or key sets, that both have; mean over samples.",
+        f"Share of the heads of two {name} sets, or key sets, that both have; mean over samples. "
+        "Solid: a sample against all problems that are not in it. Dotted: against another sample "
+        "of its size. The two sides never share a problem.",
         f"Band: 10th to 90th percentile of samples of the {name} set. Two empty key sets agree.",
         f"Model: {run.config['model']}; paths: {run.config['paths']}.",
     ]
@@ -91,7 +125,7 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
     lines = []
     colours = (plotting.RED, plotting.BLUE)
     for (kind, part), colour in zip(table.groupby("set", sort=False), colours, strict=False):
-        for which, dash in (("all", "solid"), ("another", "dot")):
+        for which, dash in (("rest", "solid"), ("another", "dot")):
             some: Any = part[part["with"] == which]
             band = {end: 100 * some[end].to_numpy() for end in ("low", "high")}
             lines.append(
@@ -101,7 +135,7 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
                     name=f"{kind}, {NAMES[which]}",
                     colour=colour,
                     dash=dash,
-                    **(band if which == "all" and colour == plotting.RED else {}),
+                    **(band if which == "rest" and colour == plotting.RED else {}),
                 )
             )
     return tuple(lines)

@@ -13,12 +13,15 @@ from pandas import DataFrame, concat
 from arith_lens import plotting
 from arith_lens.effects import Effects, NoTemplates, key_heads, template_agreement
 from arith_lens.runs import Run, RunError
+from arith_lens.templates import TEMPLATES, fill
 from experiments import results
+from figures import maps
 from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
 N_HEADS = 12
+ALL = "all wordings"
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,31 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="templates",
             title="Do the wordings agree? The strongest heads in each template",
-            look="Rows of one colour: the head matters in whichever words the calculation comes. A "
-            "row that changes from column to column belongs to some wordings only.",
+            look=look(operations),
             notes=notes(run),
             runs=(run,),
             numbers=numbers(operations),
             figure=draw(run, operations),
-            vector=draw(run, operations, vector=True),
         )
     ]
+
+
+def look(operations: Mapping[str, Wordings]) -> str:
+    """What to look for, and how far the wordings of this run agree."""
+    parts = [
+        f"{name} {part.agreement:.2f}"
+        for name, part in operations.items()
+        if not np.isnan(part.agreement)
+    ]
+    agreement = (
+        f" Median rank correlation of two wordings over all heads: {', '.join(parts)}."
+        if parts
+        else ""
+    ).replace("-", "−")
+    return (
+        "Columns of one colour: the head matters in whichever words the calculation comes. A "
+        f"column that changes from row to row belongs to some wordings only.{agreement}"
+    )
 
 
 def wordings(effects: Effects) -> Wordings:
@@ -108,59 +127,55 @@ def numbers(operations: Mapping[str, Wordings]) -> DataFrame:
     return concat(tables, ignore_index=True)
 
 
-def draw(run: Run, operations: Mapping[str, Wordings], *, vector: bool = False) -> plotting.Figure:
-    """One panel per operation: rows are heads, columns are templates, the bar is their mean."""
-    relative = run.config["metric"] == "relative_logit"
-    scale, unit = (100.0, "%") if relative else (1.0, "")
-    width = max(len(operation_wordings.templates) for operation_wordings in operations.values())
-    height = max(len(operation_wordings.heads) for operation_wordings in operations.values())
-    figure = plotting.panels(
-        [
-            _panel(name, operation_wordings, scale, (height, width))
-            for name, operation_wordings in operations.items()
-        ],
-        axes=("head", "template"),
-        bar_name="all",
-        colour_title="Δ logit of<br>right answer" if relative else "effect",
-        hover=(f"template %{{x}}: %{{z:+.2f}}{unit}", f"all templates: %{{z:+.2f}}{unit}"),
+def draw(run: Run, operations: Mapping[str, Wordings]) -> plotting.Figure:
+    """One panel per operation: rows are wordings and their mean, columns are heads."""
+    reading = maps.Reading.of(run.config)
+    return plotting.matrix_panels(
+        [_matrix(name, part, reading) for name, part in operations.items()],
+        colour_title=reading.colour_title,
+        unit=reading.unit,
+        digits=1 if reading.relative else 2,
+        limit=reading.limit,
         notes=notes(run),
-        unit=unit,
-        across=min(2, len(operations)),
-        vector=vector,
     )
-    for index, operation_wordings in enumerate(operations.values()):
-        suffix = "" if index == 0 else str(index + 1)
-        places = list(range(len(operation_wordings.heads)))
-        figure.layout[f"yaxis{suffix}"].update(
-            tickvals=places, ticktext=list(operation_wordings.heads)
-        )
-    return figure
 
 
 def notes(run: Run) -> list[str]:
     """How to read the figure, and what it was made from."""
     return [
         f"The {N_HEADS} strongest heads (layer.head), strongest first; key heads come first. "
-        "r: median rank correlation of two templates over all heads.",
+        "r: median rank correlation of two wordings over all heads. Each wording is shown with "
+        "its operator and with A and B for the operands.",
         f"Model: {run.config['model']}; paths: {run.config['paths']}. Red: patching lowers the "
         "value, so the component supports the answer.",
     ]
 
 
-def _panel(operation: str, part: Wordings, scale: float, shape: tuple[int, int]) -> plotting.Panel:
-    values, bar = np.full(shape, np.nan), np.full(shape[0], np.nan)
-    values[: len(part.heads), : len(part.templates)] = scale * part.means
-    bar[: len(part.heads)] = scale * part.overall
+def _matrix(operation: str, part: Wordings, reading: maps.Reading) -> plotting.Matrix:
     agreement = "" if np.isnan(part.agreement) else f"&nbsp; r = {part.agreement:.2f}"
-    key = "" if part.n_key is None else f"&nbsp; {part.n_key} key"
     name = plotting.plain(operation.capitalize())
-    return plotting.Panel(
-        title=f'{name}<span style="color:{plotting.NOTE}">{key}{agreement}</span>',
-        values=values,
-        bar=bar,
-        hover=values[..., None],
-        bar_hover=bar[:, None],
+    values = reading.scale * np.vstack([part.means.T, part.overall])
+    n_key = part.n_key or 0
+    groups = (("key heads", slice(n_key)), ("other heads" if n_key else "", slice(n_key, None)))
+    return plotting.Matrix(
+        title=f'{name}<span style="color:{plotting.NOTE}">{agreement}</span>',
+        rows=(*map(wording, part.templates), ALL),
+        groups=tuple(
+            plotting.Columns(title, part.heads[chosen], values[:, chosen])
+            for title, chosen in groups
+            if part.heads[chosen]
+        ),
+        strong=(*[False] * len(part.templates), True),
     )
+
+
+def wording(template: str) -> str:
+    """The sentence of a template such as "addition/2"; the name of a template without one."""
+    sentences = {one.name: one for of_one in TEMPLATES.values() for one in of_one}
+    if template not in sentences:
+        return template
+    one = sentences[template]
+    return fill(one.text, A="A", op=one.word, B="B")[0].strip()
 
 
 main = command_for(exhibits)

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 import arith_lens as al
 from arith_lens import activations
 from arith_lens.attention import (
+    BLANK,
     ROLES,
     Patterns,
     attention_by_role,
@@ -73,6 +74,32 @@ def test_weights_by_role_are_transformers_own(both: Any) -> None:
             assert_close(found.per_pair[row, :, pair], ordered, atol=atol, rtol=0)
             assert not torch.allclose(found.per_pair[row, :, pair], ordered.flip(0), atol=3e-2)
     assert_close(found.per_pair.sum(1), torch.ones(3, len(pairs)), atol=atol, rtol=0)
+
+
+def test_the_blank_before_b_is_taken_out_of_the_other_words(
+    llama: al.HookedModel, make_hf: Callable[..., Any]
+) -> None:
+    pairs, head = al.sample_pairs(llama, **GIVEN), al.Head(2, 1)
+    roles = attention_by_role(llama, pairs, [head]).per_pair[0]
+    split = attention_by_role(llama, pairs, [head], blank=True)
+    assert split.labels is not None
+    names = split.labels["role"]
+    parts = dict(zip(names, split.per_pair[0], strict=True))
+    assert names.index(BLANK) + 1 == names.index(Role.OPERAND_B)
+    assert_close(parts[BLANK] + parts[Role.OTHER], roles[ROLES.index(Role.OTHER)])
+    for name in {*ROLES} - {Role.OTHER}:
+        assert torch.equal(parts[name], roles[ROLES.index(name)])
+    assert pairs.spans is not None
+    hf, seen = make_hf(), 0
+    for pair in range(0, len(pairs), 7):
+        mask = pairs.attention_mask[pair]
+        tokens = pairs.reference[pair][mask]
+        before = int(pairs.spans[Role.OPERAND_B][pair][0]) - int((~mask).sum()) - 1
+        piece = llama.tokenizer.convert_ids_to_tokens(int(tokens[before]))
+        expected = float(raw_row(hf, tokens, 2, 1)[before]) if piece in ("▁", "Ġ") else 0.0
+        assert float(parts[BLANK][pair]) == pytest.approx(expected, abs=1e-5)
+        seen += expected > 0
+    assert seen, "some prompts have a blank token there"
 
 
 def test_nothing_is_seen_beyond_a_sliding_window(mistral: al.HookedModel) -> None:

@@ -12,6 +12,10 @@ from arith_lens.plotting.curves import CurvePanel as CurvePanel
 from arith_lens.plotting.curves import Line as Line
 from arith_lens.plotting.curves import Point as Point
 from arith_lens.plotting.curves import curve_panels as curve_panels
+from arith_lens.plotting.diagram import Arrow as Arrow
+from arith_lens.plotting.diagram import Label as Label
+from arith_lens.plotting.diagram import Node as Node
+from arith_lens.plotting.diagram import diagram as diagram
 from arith_lens.plotting.export import ExportError as ExportError
 from arith_lens.plotting.export import browser_path as browser_path
 from arith_lens.plotting.export import save as save
@@ -25,11 +29,13 @@ from arith_lens.plotting.matrices import Grid as Grid
 from arith_lens.plotting.matrices import Matrix as Matrix
 from arith_lens.plotting.matrices import add_grid as add_grid
 from arith_lens.plotting.matrices import matrix_panels as matrix_panels
+from arith_lens.plotting.page import Box as Box
 from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.page import without_notes as without_notes
 from arith_lens.plotting.panels import Mark as Mark
 from arith_lens.plotting.panels import Panel as Panel
 from arith_lens.plotting.panels import panels as panels
+from arith_lens.plotting.png import reduce_colours as reduce_colours
 from arith_lens.plotting.style import BLUE as BLUE
 from arith_lens.plotting.style import DARK as DARK
 from arith_lens.plotting.style import GREY as GREY
@@ -51,3 +57,5 @@ from arith_lens.plotting.tokens import TrailPanel as TrailPanel
 from arith_lens.plotting.tokens import next_token_panels as next_token_panels
 from arith_lens.plotting.tokens import trail_panels as trail_panels
 from arith_lens.plotting.tokens import visible as visible
+from arith_lens.plotting.words import Sentence as Sentence
+from arith_lens.plotting.words import sentence_panels as sentence_panels

@@ -76,6 +76,7 @@ def bar_panels(
     notes: Sequence[str] = (),
     across: int = 4,
     panel: tuple[int, int] | None = None,
+    names_below: bool = False,
 ) -> Figure:
     """Bar charts on a grid with one y scale, with letters a, b, c… if there is more than one.
 
@@ -85,15 +86,19 @@ def bar_panels(
         notes: lines below the panels (plain text).
         across: the number of panels in a row.
         panel: the width and height of a chart in pixels; None: by the number of bars.
+        names_below: whether a column of charts with equal names prints them once, below the last.
 
     Raises:
-        ValueError: a series does not have one number per name.
+        ValueError: a series does not have one number per name, or charts with `names_below` have
+            different names.
     """
     for part in parts:
         _check(part)
     across = min(across, len(parts))
+    if names_below and any(a.names != b.names for a, b in zip(parts, parts[across:], strict=False)):
+        raise ValueError("expected equal names in each column of charts, found different ones")
     key = dict.fromkeys((s.name, s.colour) for part in parts for s in part.series if s.name)
-    slanted, page = _page(parts, across, panel, notes, bool(key), bool(x_title))
+    slanted, page = _page(parts, across, panel, notes, bool(key), bool(x_title), names_below)
     ends = y_range or _reach(parts)
     figure = page_figure(page)
     figure.update_layout(barmode="overlay")
@@ -101,6 +106,8 @@ def bar_panels(
         _set_axes(figure, index, page, part, ends, unit, slanted)
         if index + across >= len(parts):
             figure.update_layout({f"{axis_names(index)[0]}_title_text": x_title})
+        elif names_below:
+            figure.update_layout({f"{axis_names(index)[0]}_showticklabels": False})
         for which, bars in enumerate(part.series):
             _add_bars(figure, part, which, bars, index, unit)
         add_title(figure, part.title, index, page)
@@ -143,6 +150,7 @@ def _page(
     notes: Sequence[str],
     keyed: bool,
     titled: bool,
+    names_below: bool,
 ) -> tuple[bool, Page]:
     """Whether the names are slanted (if there is no room), and the page."""
     n_bars = max(len(part.names) * len(part.series) for part in parts)
@@ -152,8 +160,11 @@ def _page(
     slanted = longest > room
     below = 22 + (0.64 * longest if slanted else 0)
     top = TOP + (24 if keyed else 0)
+    titles = 16 * max(part.title.count("<br>") for part in parts)
+    top += titles
     down = -(-len(parts) // across)
-    row = height + below + 44
+    row = height + titles + 44 + (0 if names_below else below)
+    below = below if names_below else 0
     boxes = [
         Box(x, y, x + width, y + height)
         for index in range(len(parts))
@@ -162,7 +173,7 @@ def _page(
     right = LEFT + 12 + across * width + (across - 1) * 26 + 24
     lines = wrapped(notes, right)
     foot = (24 if titled else 0) + LINE * len(lines) - 14
-    return slanted, Page((right, top + down * row + foot), tuple(boxes), lines)
+    return slanted, Page((right, top + down * row + below + foot), tuple(boxes), lines)
 
 
 def _set_axes(
@@ -258,7 +269,7 @@ def _add_key(figure: Figure, key: Sequence[tuple[str, str]], page: Page) -> None
 
 
 _LETTER, _APART, _CELL, _WIDEST = 7.3, 34, 30, 720  # pixels: a letter, between tables, cells
-_LINE, _HEAD, _GAP = 17, 50, 26
+_LINE, _HEAD, _GAP, _KEY_LINE = 17, 50, 26, 30
 _MONO = "'DejaVu Sans Mono', 'Liberation Mono', monospace"
 
 
@@ -270,23 +281,34 @@ class Steps:
     """Plain text, like all texts here."""
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     cells: tuple[tuple[str, str], ...]
+    """The text and the colour of each cell."""
+    feet: tuple[str, ...] = ()
+    """A small text below the number of each cell."""
 
 
 def step_panels(
     parts: Sequence[Steps],
     *,
     cells_title: str,
+    feet_title: str = "",
     legend: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
 ) -> Figure:
     """The rows one below the other, with letters. Cells are counted from 0.
+
+    Args:
+        parts: the rows.
+        cells_title: the meaning of the cells.
+        feet_title: the meaning of the small texts below them.
+        legend: the names of the cells' colours, with the colours; above the rows.
+        notes: lines below the rows (plain text).
 
     Raises:
         ValueError: there is no row.
     """
     if not parts:
         raise ValueError("expected a row at least, found none")
-    page = _steps_page(parts, notes)
+    page = _steps_page(parts, notes, keyed=bool(legend))
     figure = page_figure(page)
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
@@ -295,18 +317,18 @@ def step_panels(
         write(figure, f"<b>{letter}</b>  {plain(part.title)}", (box.left, box.top - 30), page,
               size=14)  # fmt: skip
         _add_tables(figure, part, box, page, starts)
-        _add_cells(figure, part, (box.left + starts[-1], box.top), page, cells_title)
-    first = page.boxes[0]
-    _add_legend(figure, legend, (first.left + starts[-1], first.bottom), page)
+        corner = (box.left + starts[-1], box.top)
+        _add_cells(figure, part, corner, page, (cells_title, feet_title))
+    _add_legend(figure, legend, (page.boxes[0].left, 22), page)
     add_notes(figure, page, left=page.boxes[0].left)
     return figure
 
 
-def _steps_page(parts: Sequence[Steps], notes: Sequence[str]) -> Page:
+def _steps_page(parts: Sequence[Steps], notes: Sequence[str], *, keyed: bool) -> Page:
     tables = _starts(parts)[-1]
     widest = max(_cell(part) * len(part.cells) for part in parts)
     boxes: list[Box] = []
-    top = 12 + _HEAD
+    top = 12 + _HEAD + _KEY_LINE * keyed
     for part in parts:
         lines = max(len(lines) for _, lines in part.tables)
         boxes.append(Box(LEFT - 30, top, LEFT - 30 + tables + widest, top + _LINE * lines))
@@ -341,18 +363,25 @@ def _add_tables(figure: Figure, part: Steps, box: Box, page: Page, starts: Seque
 
 
 def _add_cells(
-    figure: Figure, part: Steps, corner: tuple[float | int, float | int], page: Page, title: str
+    figure: Figure,
+    part: Steps,
+    corner: tuple[float | int, float | int],
+    page: Page,
+    titles: tuple[str, str],
 ) -> None:
     (left, top), size = corner, _cell(part)
-    write(figure, plain(title), (left, top - 6), page, size=11, ink=NOTE)
+    write(figure, plain(titles[0]), (left, top - 6), page, size=11, ink=NOTE)
+    if part.feet:
+        write(figure, plain(titles[1]), (left, top + size + 50), page, size=11, ink=NOTE)
     for number, (text, colour) in enumerate(part.cells):
         x = left + number * size
-        _add_square(figure, (x, top + 4), size - 2, colour, page)
+        _add_square(figure, (x, top + 4), size - 4, colour, page)
         ink = "white" if is_dark(colour) else TEXT
-        middle = (x + size / 2 - 1, top + 4 + size / 2)
+        middle = (x + size / 2 - 2, top + 2 + size / 2)
         write(figure, plain(text), middle, page, ink=ink, anchor=("center", "middle"))
-        below = (x + size / 2 - 1, top + size + 18)
-        write(figure, str(number), below, page, size=9, ink=NOTE, anchor=("center", "bottom"))
+        for line, text in enumerate((str(number), *part.feet[number : number + 1])):
+            below = (x + size / 2 - 2, top + size + 16 + 14 * line)
+            write(figure, text, below, page, size=10, ink=NOTE, anchor=("center", "bottom"))
 
 
 def _add_legend(

@@ -8,11 +8,13 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from arith_lens.plotting.page import (
+    HEADING,
     LEFT,
     LINE,
     TOP,
     Box,
     Page,
+    add_headings,
     add_notes,
     add_title,
     around,
@@ -49,12 +51,19 @@ class Line:
     x: Num[np.ndarray, " point"]
     y: Float[np.ndarray, " point"]
     name: str
-    """The name at the line's end and in the hover; plain text."""
+    """The name in the hover and, without a label, at the line's end; plain text."""
     colour: str = TEXT
     low: Float[np.ndarray, " point"] | None = None
     high: Float[np.ndarray, " point"] | None = None
     dash: str = "solid"
     """`solid`, `dash` or `dot`."""
+    label: str | None = None
+    """The text at the line's end; None: the name. If it is empty, the end has no text."""
+
+    @property
+    def end_text(self) -> str:
+        """The text at the line's end."""
+        return self.name if self.label is None else self.label
 
 
 @dataclass(frozen=True)
@@ -142,13 +151,17 @@ def _check(part: CurvePanel) -> None:
 
 
 def _page(
-    parts: Sequence[CurvePanel], across: int, panel: tuple[int, int], notes: Sequence[str]
+    parts: Sequence[CurvePanel],
+    across: int,
+    panel: tuple[int, int],
+    notes: Sequence[str],
+    headed: bool,
 ) -> Page:
-    """Each column of charts has room for its longest name, each row for its guides."""
+    """Each column of charts has room for its longest name, each row for guides and its heading."""
     guided = any(text for part in parts for _, text in part.guides)
-    top = TOP + (18 if guided else 0)
+    top = TOP + (18 if guided else 0) + (HEADING if headed else 0)
     names = [
-        max((text_box(line.name, NAME)[0] for line in part.lines if line.name), default=0)
+        max((text_box(line.end_text, NAME)[0] for line in part.lines if line.end_text), default=0)
         for part in parts
     ]
     gutters = [max(names[column::across]) + LEADER + 10 for column in range(across)]
@@ -165,6 +178,7 @@ def _page(
     return Page((width, height), tuple(boxes), lines)
 
 
+_MARKER_WEIGHT = 4  # how much worse it is to cover a marker than a line
 _MARK = 11  # font size of a marked point's text
 _GAP = 8  # pixels from a line's end to its name, where no leader ties them
 _MIDDLE = ("center", "middle")
@@ -174,18 +188,20 @@ _REACHES = (0, 14, 26, 40, 56, 74, 94, 116)  # pixels from a marker to its text,
 def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page: Page) -> None:
     """Draw markers and their texts.
 
-    A text is at the nearest position where it covers no line, leader, marker or earlier text. If it
-    is not beside its marker, a leader connects them.
+    A text is at the nearest position where it covers no line, leader, marker or earlier text, and
+    where its own leader crosses no earlier text. If it is not beside its marker, a leader connects
+    them.
     """
     spots = [
         (point.x, float(np.interp(point.x, part.lines[point.line].x, part.lines[point.line].y)))
         for point in part.points
     ]
     markers = [_square(*scale.pixels(*spot), 6) for spot in spots]
-    taken = [*markers, *(box for line in part.lines for box in _path(line, scale))]
+    taken = [*_MARKER_WEIGHT * markers, *(box for line in part.lines for box in _path(line, scale))]
     for end in _ends(part, scale):
         if not end.straight:
             taken += _along(*zip(end.start, end.stop, strict=True))
+    texts: list[Box] = []
     for point, spot, own in zip(part.points, spots, markers, strict=True):
         figure.add_scatter(
             x=[spot[0]],
@@ -207,12 +223,23 @@ def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page:
             for box in around(_square(*own.centre, 6 + reach), *size)
         ]
         reach, label = min(
-            candidates, key=lambda candidate: conflict(candidate[1], taken, scale.box)
+            candidates,
+            key=lambda candidate: (
+                conflict(candidate[1], taken, scale.box)
+                + sum(box.overlap(text) for box in _leader(own, candidate[1]) for text in texts)
+            ),
         )
         if reach:
             _add_leader(figure, own.centre, _nearest(label, own.centre), NOTE, page)
+            taken += _leader(own, label)
         taken.append(label)
+        texts.append(label)
         write(figure, plain(point.text), label.centre, page, size=_MARK, anchor=_MIDDLE)
+
+
+def _leader(own: Box, label: Box) -> list[Box]:
+    """Small squares along the line from a marker to its text."""
+    return _along(*zip(own.centre, _nearest(label, own.centre), strict=True))
 
 
 def _nearest(box: Box, to: tuple[Number, Number]) -> tuple[Number, Number]:
@@ -248,7 +275,7 @@ def add_names(figure: Figure, part: CurvePanel, scale: Scale, page: Page) -> Non
         left = scale.box.right + (_GAP if end.straight else LEADER + 4)
         write(
             figure,
-            plain(end.line.name),
+            plain(end.line.end_text),
             (left, end.stop[1]),
             page,
             size=NAME,
@@ -271,7 +298,7 @@ class _End:
 
 
 def _ends(part: CurvePanel, scale: Scale) -> list[_End]:
-    named = [line for line in part.lines if line.name and np.isfinite(line.y).any()]
+    named = [line for line in part.lines if line.end_text and np.isfinite(line.y).any()]
     ends = [_end(line, scale) for line in named]
     box = scale.box
     heights = spread([y for _, y in ends], NAME + 4, box.top, box.bottom)
@@ -318,6 +345,7 @@ def curve_panels(
     x_title: str,
     unit: str = "",
     notes: Sequence[str] = (),
+    headings: Sequence[str] = (),
     across: int = 2,
     panel: tuple[int, int] = (380, 290),
 ) -> Figure:
@@ -326,6 +354,7 @@ def curve_panels(
     Args:
         unit: printed after the numbers, such as `"%"`; the numbers are not changed.
         notes: lines below the panels (plain text).
+        headings: a line above each row of panels (plain text); if any, one per row.
         across: the number of panels in a row.
         panel: the width and height of a chart in pixels, without its axes and names.
 
@@ -335,7 +364,8 @@ def curve_panels(
     """
     for part in parts:
         _check(part)
-    page = _page(parts, min(across, len(parts)), panel, notes)
+    across = min(across, len(parts))
+    page = _page(parts, across, panel, notes, bool(headings))
     figure = page_figure(page)
     figure.update_layout(hovermode="x unified")
     guided = any(text for part in parts for _, text in part.guides)
@@ -350,6 +380,7 @@ def curve_panels(
         add_points(figure, part, index, scale, page)
         add_names(figure, part, scale, page)
         add_title(figure, part.title, index, page, lift=26 if guided else 8)
+    add_headings(figure, headings, across, page, lift=26 if guided else 8)
     add_notes(figure, page)
     return figure
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from arith_lens.plotting.heatmap import tick_texts
 from arith_lens.plotting.page import (
     LEFT,
     LINE,
@@ -35,6 +37,7 @@ from arith_lens.plotting.style import (
     rising_scale,
     step_texts,
     symmetric_limit,
+    ticks,
 )
 
 _SPAN, _WIDEST, _HEIGHT, _GAP = (
@@ -125,7 +128,7 @@ def matrix_panels(
         _add_part(figure, part, index, page, (cell, end), (unit, digits), upright)
         add_title(figure, part.title, index, page, lift=24)
     add_colour_title(figure, colour_title, page)
-    add_notes(figure, page)
+    add_notes(figure, page, left=LEFT)
     return figure
 
 
@@ -306,10 +309,16 @@ class Grid:
     framed: int | None = None
     """The column with a frame around it."""
     axes: tuple[str, str] = ("", "")
+    colour_title: str = ""
+    """The title of the colour bar; plain text."""
 
 
 def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}") -> None:
-    """Draw a grid in the panel `index` of `curve_panels`, which has no lines."""
+    """Draw a grid in the panel `index` of `curve_panels`, which has no lines.
+
+    Positive numbers are red: what supports an answer has the same colour as in a map of effects,
+    where its loss is negative.
+    """
     x_axis, y_axis = axis_names(index)
     names = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
     end = symmetric_limit(grid.values)
@@ -319,7 +328,8 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
         zmin=-end,
         zmax=end,
         colorscale=colour_scale(),
-        showscale=False,
+        reversescale=True,
+        colorbar=_colour_bar(figure, index, grid.colour_title, end),
         hovertemplate=f"{row} %{{y}}, {column} %{{x}}: {hover}<extra></extra>",
         **names,
     )
@@ -340,6 +350,28 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
     _box(figure, names, (-0.5, n_columns - 0.5), n_rows, FRAME)
     if grid.framed is not None:
         _box(figure, names, (grid.framed - 0.5, grid.framed + 0.5), n_rows, TEXT)
+
+
+def _colour_bar(figure: Figure, index: int, title: str, end: Number) -> dict[str, Any]:
+    """A colour bar right of a panel, as high as the panel."""
+    x_axis, y_axis = (figure.layout[name] for name in axis_names(index))
+    low, high = y_axis.domain
+    return {
+        "x": x_axis.domain[1] + 14 / figure.layout.width,
+        "xanchor": "left",
+        "xpad": 0,
+        "y": low,
+        "yanchor": "bottom",
+        "ypad": 0,
+        "lenmode": "fraction",
+        "len": high - low,
+        "thickness": 12,
+        "outlinewidth": 0,
+        "tickvals": ticks(end),
+        "ticktext": tick_texts(end, ""),
+        "tickfont": {"size": 11, "color": NOTE},
+        "title": {"text": plain(title), "font": {"size": 12, "color": TEXT}, "side": "right"},
+    }
 
 
 def _ticks(

@@ -48,6 +48,7 @@ def place_labels(
     cell: tuple[Number, Number],
     size: Number,
     avoid: Iterable[tuple[int, int]] = (),
+    filled: Iterable[tuple[int, int]] = (),
 ) -> list[Box]:
     """A box for each text beside its cell (row, column), the first ones choosing first.
 
@@ -58,15 +59,17 @@ def place_labels(
     Args:
         weight: what it costs to hide each cell; its shape is the map's.
         cell: width and height of a cell in pixels.
+        filled: cells with a number of their own; a text fits only if both do, one above the other.
     """
     n_rows, n_columns = weight.shape
+    filled = {*filled}
     frame = Box(0, 0, n_columns * cell[0], n_rows * cell[1])
     marked = [cell_box(*position, cell) for position in {*cells, *avoid}]
     placed: list[Box] = []
     for position, text in zip(cells, texts, strict=True):
         own = cell_box(*position, cell)
         width, height = text_box(text, size)
-        if width <= cell[0] and height <= cell[1]:
+        if width <= cell[0] and height * (1 + (position in filled)) <= cell[1]:
             placed.append(own)
             continue
         others = [box for box in marked if box != own]
@@ -158,8 +161,8 @@ def _held(first: Number, many: int, gap: Number, low: Number, high: Number) -> N
     return max(min(first, high - (many - 1) * gap), low)
 
 
-LEFT, TOP, LINE = 62, 40, 17
-"""Pixels: left margin, top margin, height of a line of small print."""
+LEFT, TOP, LINE, HEADING = 62, 40, 17, 26
+"""Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
 
 _SMALL_PRINT = "note"  # the name of its annotations
 _LETTER = 6.0  # pixels of a letter of small print, a little generously
@@ -239,6 +242,17 @@ def add_title(figure: Figure, title: str, index: int, page: Page, *, lift: Numbe
     box = page.boxes[index]
     letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>  " if len(page.boxes) > 1 else ""
     write(figure, letter + title, (box.left, box.top - lift), page, size=14)
+
+
+def add_headings(
+    figure: Figure, headings: Sequence[str], across: int, page: Page, *, lift: Number = 8
+) -> None:
+    """Write a line of plain text above each row of panels; `lift` is that of their titles."""
+    for row, heading in enumerate(headings):
+        if heading:
+            box = page.boxes[row * across]
+            at = (box.left, box.top - lift - HEADING)
+            write(figure, plain(heading), at, page, size=15, font={"weight": 600})
 
 
 def wrapped(notes: Sequence[str], width: Number) -> tuple[str, ...]:

@@ -9,11 +9,13 @@ from jaxtyping import Float
 
 from arith_lens.plotting.heatmap import tick_positions, tick_texts
 from arith_lens.plotting.page import (
+    HEADING,
     LEFT,
     LINE,
     TOP,
     Box,
     Page,
+    add_headings,
     add_notes,
     add_title,
     axis_names,
@@ -40,7 +42,7 @@ from arith_lens.plotting.style import (
 
 SPAN = 384  # pixels of a panel's longer side
 _BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
-RIGHT, HEADING = 118, 26
+RIGHT = 118
 _BETWEEN_COLUMNS, _BETWEEN_ROWS = 40, 72
 
 
@@ -128,19 +130,21 @@ class Geometry:
 
 
 def map_page(
-    geometries: Sequence[Geometry], across: int, notes: Sequence[str], headed: bool
+    geometries: Sequence[Geometry], across: int, notes: Sequence[str], headings: Sequence[str]
 ) -> Page:
     """The page of all panels. Columns and rows have the size of their largest panel.
 
-    A panel's box is its map with the bar. If `headed`, each row has room for a heading above it.
+    A panel's box is its map with the bar. A row with a heading has room for it above.
     """
     widths = [max(g.panel_width for g in geometries[c::across]) for c in range(across)]
     rows = [geometries[i : i + across] for i in range(0, len(geometries), across)]
     heights = [max(g.map_size[1] for g in row) for row in rows]
-    above = TOP + (HEADING if headed else 0)
+    headed = [bool(heading) for heading in headings] or [False] * len(rows)
     lefts = [LEFT + sum(widths[:c]) + c * _BETWEEN_COLUMNS for c in range(across)]
-    gap = _BETWEEN_ROWS + (HEADING if headed else 0)
-    tops = [above + sum(heights[:r]) + r * gap for r in range(len(rows))]
+    tops = [
+        TOP + sum(heights[:r]) + r * _BETWEEN_ROWS + HEADING * sum(headed[: r + 1])
+        for r in range(len(rows))
+    ]
     corners = [(lefts[i % across], tops[i // across]) for i in range(len(geometries))]
     width = lefts[-1] + widths[-1] + RIGHT
     lines = wrapped(notes, width)
@@ -159,16 +163,10 @@ def add_colour_title(figure: Figure, title: str, page: Page) -> None:
     write(figure, title, (page.size[0] - RIGHT + 22, page.boxes[0].top + 30), page)
 
 
-def add_headings(figure: Figure, headings: Sequence[str], across: int, page: Page) -> None:
-    """Write a line of plain text above each row of panels."""
-    for row, heading in enumerate(headings):
-        box = page.boxes[row * across]
-        at = (box.left, box.top - 8 - HEADING)
-        write(figure, plain(heading), at, page, size=15, font={"weight": 600})
-
-
-def add_marks(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
-    """Draw outlines, dots and labels of one panel."""
+def add_marks(
+    figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number
+) -> set[tuple[int, int]]:
+    """Draw outlines, dots and labels of one panel; the cells with a label inside."""
     axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
     for mark in part.marks:
         figure.add_shape(
@@ -182,7 +180,7 @@ def add_marks(figure: Figure, part: Panel, index: int, geometry: Geometry, end: 
         )
     for row, column in part.dots:
         figure.add_shape(**_dot(row, column, geometry), **axes)
-    _add_labels(figure, part, geometry, end, axes)
+    return _add_labels(figure, part, geometry, end, axes)
 
 
 def _dot(row: int, column: int, geometry: Geometry) -> dict[str, Any]:
@@ -206,8 +204,12 @@ def _dot(row: int, column: int, geometry: Geometry) -> dict[str, Any]:
 
 def _add_labels(
     figure: Figure, part: Panel, geometry: Geometry, end: Number, axes: dict[str, str]
-) -> None:
+) -> set[tuple[int, int]]:
+    """Write the marks' names; the cells that have theirs inside."""
     named = [mark for mark in part.marks if mark.text]
+    clipped = np.argwhere(np.abs(part.values) > end).tolist() if not part.texts else []
+    filled = {(row, column) for row, column in clipped}
+    within: set[tuple[int, int]] = set()
     boxes = place_labels(
         [(mark.row, mark.column) for mark in named],
         [mark.text for mark in named],
@@ -215,9 +217,12 @@ def _add_labels(
         cell=geometry.cell,
         size=geometry.label,
         avoid=[(mark.row, mark.column) for mark in part.marks] + list(part.dots),
+        filled=filled,
     )
     for mark, box in zip(named, boxes, strict=True):
         inside = box == cell_box(mark.row, mark.column, geometry.cell)
+        if inside:
+            within.add((mark.row, mark.column))
         fill = colour_at(float(part.values[mark.row, mark.column]), end)
         ink = TEXT if mark.strong else NOTE
         if inside:
@@ -227,12 +232,14 @@ def _add_labels(
             text=plain(mark.text),
             x=x / geometry.cell[0] - 0.5,
             y=y / geometry.cell[1] - 0.5,
+            yshift=6 if inside and (mark.row, mark.column) in filled else 0,
             showarrow=False,
             borderpad=1,
             bgcolor=None if inside else "rgba(255,255,255,.82)",
             font={"size": geometry.label, "weight": 600 if mark.strong else 400, "color": ink},
             **axes,
         )
+    return within
 
 
 def add_texts(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
@@ -251,6 +258,44 @@ def add_texts(figure: Figure, part: Panel, index: int, geometry: Geometry, end: 
         xaxis=f"x{index + 1}",
         yaxis=f"y{index + 1}",
     )
+
+
+_SMALLEST = 6  # font size of a number in a cell, at least
+
+
+def _add_clipped(
+    figure: Figure,
+    part: Panel,
+    index: int,
+    geometry: Geometry,
+    end: Number,
+    named: set[tuple[int, int]],
+) -> None:
+    """Write the values beyond the colour scale's ends in their cells, below names inside."""
+    middle, bar = sum(geometry.bar_range) / 2, geometry.bar
+    cells = [
+        (row, column, value, geometry.cell[0], (row, column) in named)
+        for (row, column), value in np.ndenumerate(part.values)
+    ] + [(row, middle, value, bar, False) for row, value in enumerate(part.bar)]
+    for row, column, value, width, below in cells:
+        if not abs(value) > end:
+            continue
+        text = f"{value:+.0f}" if end >= 2 else f"{value:+.1g}"
+        figure.add_annotation(
+            text=text.replace("-", "−"),
+            x=column,
+            y=row,
+            xref=f"x{index + 1}",
+            yref=f"y{index + 1}",
+            yshift=-8 if below else 0,
+            showarrow=False,
+            borderpad=0,
+            font={"size": _number_size(text, width, geometry.cell[1]), "color": "white"},
+        )
+
+
+def _number_size(text: str, width: int, height: int) -> Number:
+    return max(min(9.0, (width - 1) / (0.58 * len(text)), height - 2.0), _SMALLEST)
 
 
 def _ink(value: Number, end: Number) -> str:
@@ -277,6 +322,8 @@ def panels(
 ) -> Figure:
     """Maps with bars on a grid, with letters a, b, c…, one colour scale, and row 0 at the top.
 
+    A value beyond the ends of the colour scale is printed in its cell.
+
     Args:
         parts: the panels, row after row, with maps of any shape; None is an empty position.
         axes: the names of the maps' rows and columns, such as `("layer", "head")`.
@@ -284,7 +331,7 @@ def panels(
         colour_title: the title of the colour bar.
         hover: plotly hover templates of a map's and a bar's cell, with x, y, z and customdata.
         notes: lines below the panels (plain text).
-        headings: a line above each row of panels (plain text).
+        headings: a line above each row of panels (plain text); an empty one leaves no room.
         unit: printed after each number, such as `"%"`; the numbers are not changed.
         across: the number of panels in a row.
         span: the pixels of the longer side of each map.
@@ -306,7 +353,7 @@ def panels(
     end = symmetric_limit(everything) if limit is None else limit
     shapes = [(part or present[0]).values.shape for part in parts]
     geometries = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
-    page = map_page(geometries, across, notes, bool(headings))
+    page = map_page(geometries, across, notes, headings)
     figure = page_figure(page)
     set_colours(figure, page, end, unit)
     if vector:
@@ -317,9 +364,11 @@ def panels(
             _set_axes(figure, index, page, geometry, axes, bar_name, across)
             _add_frames(figure, index, geometry)
             add_title(figure, part.title, index, page)
-            add_marks(figure, part, index, geometry, end)
+            named = add_marks(figure, part, index, geometry, end)
             if part.texts:
                 add_texts(figure, part, index, geometry, end)
+            else:
+                _add_clipped(figure, part, index, geometry, end, named)
     add_headings(figure, headings, across, page)
     add_colour_title(figure, colour_title, page)
     add_notes(figure, page)

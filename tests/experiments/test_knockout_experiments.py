@@ -27,7 +27,13 @@ from experiments import (
     which_heads,
     which_mlps_carry_them,
 )
-from experiments.settings import operation_maps, pooled, pooled_map, pooled_samples
+from experiments.settings import (
+    operation_maps,
+    pooled,
+    pooled_map,
+    pooled_samples,
+    samples,
+)
 from figures import fig3, fig4, table3, table4, transfer
 from figures.common import Options, TableOptions
 
@@ -67,7 +73,10 @@ def rows(path: Path, key: str) -> dict[str, dict[str, str]]:
 
 
 def test_figure_3_from_its_experiment(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Study,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    reference_model: al.HookedModel,
 ) -> None:
     config = are_they_needed.Config(
         operations=("addition",), n=18, most=6, controls=2, candidates=4, masked=2
@@ -75,12 +84,21 @@ def test_figure_3_from_its_experiment(
     are_they_needed.main(config, root=study.root)
     report = capsys.readouterr().out
     assert "2 heads out (the key heads): 100.0% to" in report
-    assert "iterative masking takes" in report
+    assert "iterative masking takes" in report and "2 MLPs out: 100.0% to" in report
     (run,) = find_runs("are_they_needed", root=study.root)
     curves = results.CURVES.load(run, "addition")
     ks = (1, 2, 4, 6)
     controls = [[f"random {s}", *(f"matched {k} {s}" for k in ks)] for s in range(2)]
-    assert [*curves] == ["effect", "END", *controls[0], *controls[1], "iterative"]
+    mlps = ["MLPs", "MLPs random 0", "MLPs random 1"]
+    heads = ["effect", "END", "resample", *controls[0], *controls[1], "iterative"]
+    assert [*curves] == [*heads, *mlps]
+    assert curves["resample"].ablation == "resample" and curves["effect"].ablation == "mean"
+    means = results.MAP.load(run, "addition").mlps.mean()
+    assert [mlp.layer for mlp in curves["MLPs"].order] == means.argsort().tolist()
+    assert sorted(curves["MLPs random 1"].order) == sorted(curves["MLPs"].order)
+    ((_, pairs),) = samples(reference_model, config)
+    one = al.knock_out(reference_model, pairs, curves["MLPs"].order[:2])
+    assert torch.equal(one.correct, curves["MLPs"].at(2).correct)
     effect = curves["effect"]
     assert effect.accuracy()[0] == 1.0
     assert effect.accuracy()[-1] < 0.5 < min(c.accuracy()[-1] for c in curves.starting("matched"))
@@ -96,7 +114,9 @@ def test_figure_3_from_its_experiment(
     table = pandas.read_csv(written(tmp_path, "fig3.csv"))
     shown = table[(table["curve"] == "effect") & (table["operation"] == "addition")]
     assert shown["accuracy"].tolist() == pytest.approx(effect.accuracy().tolist())
-    assert "2 key heads (2.1%)" in written(tmp_path, "fig3.html").read_text()
+    page = written(tmp_path, "fig3.html").read_text()
+    assert "2 key heads (2.1%)" in page and "It stops at 2 heads, because" in page
+    assert "MLPs knocked out (of 12)" in page
 
 
 def test_a_saved_operation_is_not_computed_twice(study: Study) -> None:

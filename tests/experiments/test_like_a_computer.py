@@ -59,8 +59,11 @@ def test_figure_17_is_computed_saved_and_drawn(
     table: Any = read_csv(tmp_path / "fig17.csv")
     assert len(table) == 4 * 3
     for name, rows in zip(results.SUM.labels(run), table.groupby("text", sort=False), strict=True):
-        shown = [digit for digit, _ in fig17.winners(run, name)]
+        shown = [digit for digit, _, _ in fig17.winners(run, name)]
         assert rows[1]["winner"].tolist() == shown
+        cosines = results.SUM.load(run, name).per_pair[..., 0].sort(dim=1, descending=True).values
+        margins = (cosines[:, 0] - cosines[:, 1]).tolist()
+        assert rows[1]["margin"].tolist() == pytest.approx(margins, abs=1e-6)
     texts = [note.text for note in fig17.draw(run).layout.annotations]
     assert any("steps\u00a01\u00a0→\u00a03\u00a0→\u00a07" in text for text in texts)
     with pytest.raises(SystemExit, match=r"experiments like_a_computer"):

@@ -18,7 +18,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def drawn(run: Run, operation: str):
-    return fig15.draw(run, fig15.chosen_operations(run, operation))
+    measured = fig15.chosen_operations(run, operation)
+    return fig15.draw(run, measured, mean=operation == "mean")
 
 
 def means(run: Run) -> np.ndarray:
@@ -59,6 +60,13 @@ def test_the_mean_counts_each_operation_the_same_and_the_hover_tells_them_apart(
     assert np.allclose(trace.customdata, np.moveaxis(means(run), 0, -1))
     for index, operation in enumerate(OPERATIONS):
         assert f"{operation}: %{{customdata[{index}]" in trace.hovertemplate
+
+
+def test_each_operation_has_a_map_of_its_own(run: Run) -> None:
+    figure = drawn(run, "all")
+    maps = [trace for trace in figure.data if trace.type == "heatmap" and np.shape(trace.z)[1] > 1]
+    assert np.allclose([trace.z for trace in maps], means(run))
+    assert figure.layout.coloraxis.cmax == 15
 
 
 def test_one_operations_hover_holds_its_interval(run: Run) -> None:

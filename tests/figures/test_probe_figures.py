@@ -56,6 +56,15 @@ def test_figures_13_and_14_set_models_side_by_side(
     table = pandas.read_csv(written(tmp_path, f"{name}.csv"))
     assert {*table["model"]} == {"reference", "reference-mistral"}
     assert not table["start"].isna().to_numpy().any()
+    (chart,) = figure.exhibits(options)  # pyright: ignore[reportAttributeAccessIssue]
+    layout = chart.figure.layout
+    ranges = {tuple(layout[name].range) for name in ("yaxis", "yaxis2")}
+    assert len(ranges) == 1, "all charts have one y range"
+    drawn = next(trace for trace in chart.figure.data if trace.name in ("A", "C"))
+    part = table[(table["model"] == "reference") & (table["operation"] == "addition")]
+    others = "others without A, B, C" if drawn.name == "A" else "others without C"
+    less = [part[part["token"] == token]["mean"].to_numpy() for token in (drawn.name, others)]
+    assert drawn.y == pytest.approx(less[0] - less[1], abs=1e-5)
 
 
 def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> None:
@@ -69,7 +78,7 @@ def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> 
 
 def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
-    drawn = probes.panel(run, "addition", "write", title="", relative=True)
+    drawn = probes.difference_panel(run, "addition", "write", title="", relative=True)
     assert drawn.lines[0].x[0] == 0 and drawn.lines[0].x[-1] == pytest.approx(100)
     assert drawn.guides[-1] == (pytest.approx(100), "11")
 

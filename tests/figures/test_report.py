@@ -66,7 +66,7 @@ def page(root: Path) -> str:
 
 
 def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> None:
-    there = ["fig2", "fig15", "fig12", "templates", "stability"]
+    there = ["fig1", "fig11", "fig2", "fig15", "fig12", "templates", "stability"]
     assert re.findall(r'class="chart" id="(\w+)-chart"', page) == there
     missing = re.findall(r'class="missing" id="(\w+)"', page)
     assert {"fig3", "fig5", "transfer", "paths"} <= {*missing}
@@ -308,6 +308,9 @@ def test_the_gallery_is_small_and_its_page_shows_what_is_there() -> None:
     root = Path(gallery.__file__).parents[1]
     pictures = [*(root / "figures" / "gallery").rglob("*.[ps][nv]g")]
     assert 0 < sum(file.stat().st_size for file in pictures) < 6e6
+    for file in pictures:  # small texts have 11 pixels, and a page shows 830
+        width = int.from_bytes(file.read_bytes()[16:20], "big")
+        assert width <= 2 * 1080, f"{file} is {width} dots wide, and small texts below 8 pixels"
     page = (root / "docs" / "gallery.md").read_text(encoding="utf-8")
     shown = re.findall(r"\]\(\.\./(figures/gallery/[^)]*)\)", page)
     assert len(shown) > 20 and all((root / file).is_file() for file in shown)

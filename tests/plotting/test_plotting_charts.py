@@ -254,3 +254,13 @@ def test_bar_charts_stay_on_the_page(n_groups: int, n_panels: int) -> None:
 def test_a_series_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match=r"2 names, found \[1"):
         plotting.bar_panels([plotting.BarPanel("A", ("x", "y"), (bars([1]),))])
+
+
+def test_a_column_of_charts_prints_equal_names_once() -> None:
+    part = plotting.BarPanel("A", ("x", "y"), (bars([1, 2]),))
+    layout = plotting.bar_panels([part] * 4, across=2, names_below=True).layout
+    shown = [layout[f"xaxis{n}"].showticklabels for n in ("", "2", "3", "4")]
+    assert shown == [False, False, None, None]
+    other = plotting.BarPanel("A", ("x", "z"), (bars([1, 2]),))
+    with pytest.raises(ValueError, match="equal names in each column"):
+        plotting.bar_panels([part, other], across=1, names_below=True)

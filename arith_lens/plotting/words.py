@@ -1,0 +1,267 @@
+"""Numbers per word of a sentence, in cells below the words that wrap like text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from arith_lens.plotting.page import (
+    LEFT,
+    LINE,
+    Box,
+    Page,
+    add_notes,
+    axis_names,
+    axis_style,
+    page_figure,
+    plain,
+    text_box,
+    wrapped,
+    write,
+)
+from arith_lens.plotting.style import (
+    FRAME,
+    NOTE,
+    OCHRE,
+    TEXT,
+    Figure,
+    Number,
+    colour_at,
+    is_dark,
+    step_texts,
+)
+
+_WORD, _NUMBER = 12, 10  # font sizes of words and of numbers in cells
+_WIDTH, _ROW, _WORDS, _TITLE, _BETWEEN = 760, 20, 24, 44, 14  # pixels
+_NARROW = 26  # pixels of the narrowest cell, which has room for `100`
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence with a row of numbers per name."""
+
+    title: str
+    """Plain text, like all texts here."""
+    rows: tuple[str, ...]
+    words: tuple[str, ...]
+    values: Float[np.ndarray, "row word"]
+    """Numbers from 0; NaN is an empty cell."""
+    marked: tuple[bool, ...]
+    """Which words are printed bold in another colour, such as numbers."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Words of a sentence that fit into one line: their indices and left edges in pixels."""
+
+    sentence: int
+    words: tuple[int, ...]
+    edges: tuple[float, ...]
+    """One more than words."""
+
+
+def sentence_panels(
+    parts: Sequence[Sentence],
+    *,
+    limit: Number = 100,
+    unit: str = "%",
+    smallest: Number = 1,
+    legend: str = "",
+    notes: Sequence[str] = (),
+) -> Figure:
+    """Sentences one below the other, with letters. Long ones go on in another line of cells.
+
+    Args:
+        parts: the sentences.
+        limit: the number that has the strongest colour; 0 has none.
+        unit: printed after numbers in the hover and in the key.
+        smallest: smaller numbers are not printed in their cells.
+        legend: the meaning of the colours, for the key above.
+        notes: lines below the panels.
+
+    Raises:
+        ValueError: there is no sentence, or numbers or marks do not fit its words.
+    """
+    if not parts:
+        raise ValueError("expected a sentence at least, found none")
+    for part in parts:
+        shape = (len(part.rows), len(part.words))
+        if part.values.shape != shape or len(part.marked) != len(part.words):
+            raise ValueError(
+                f"expected numbers {shape} and a mark for each word of {part.title!r}, found "
+                f"{part.values.shape} and {len(part.marked)} marks"
+            )
+    blocks = [block for index, part in enumerate(parts) for block in _blocks(index, part)]
+    page = _page(parts, blocks, notes)
+    figure = page_figure(page)
+    figure.update_layout(barmode="overlay")
+    for index, block in enumerate(blocks):
+        part = parts[block.sentence]
+        if block.words[0] == 0:
+            letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[block.sentence]}</b>  "
+            at = (page.boxes[index].left, page.boxes[index].top - _WORDS - 6)
+            write(figure, letter + plain(part.title), at, page, size=14)
+        _set_axes(figure, index, block, part, page)
+        _add_words(figure, part, block, page.boxes[index], page)
+        _add_cells(figure, part, block, index, (limit, unit, smallest))
+    _add_key(figure, legend, (limit, unit), page)
+    add_notes(figure, page)
+    return figure
+
+
+def _blocks(index: int, part: Sentence) -> list[_Block]:
+    """The lines of a sentence."""
+    widths = [max(text_box(word, _WORD)[0] + 2, _NARROW) for word in part.words]
+    blocks: list[_Block] = []
+    words: list[int] = []
+    edges = [0.0]
+    for word, width in enumerate(widths):
+        if words and edges[-1] + width > _WIDTH:
+            blocks.append(_Block(index, tuple(words), tuple(edges)))
+            words, edges = [], [0.0]
+        words.append(word)
+        edges.append(edges[-1] + width)
+    return [*blocks, _Block(index, tuple(words), tuple(edges))]
+
+
+def _page(parts: Sequence[Sentence], blocks: Sequence[_Block], notes: Sequence[str]) -> Page:
+    boxes: list[Box] = []
+    top: Number = 34
+    for block in blocks:
+        top += _WORDS + (_TITLE if block.words[0] == 0 else _BETWEEN)
+        height = _ROW * len(parts[block.sentence].rows)
+        boxes.append(Box(LEFT, top, LEFT + block.edges[-1], top + height))
+        top += height
+    width = max(LEFT + _WIDTH, *(box.right for box in boxes)) + 16
+    lines = wrapped(notes, width)
+    return Page((width, top + 30 + LINE * len(lines)), tuple(boxes), lines)
+
+
+def _set_axes(figure: Figure, index: int, block: _Block, part: Sentence, page: Page) -> None:
+    x_domain, y_domain = page.domains(index)
+    x_axis, y_axis = axis_names(index)
+    figure.update_layout(
+        {
+            x_axis: {
+                **axis_style(),
+                "domain": x_domain,
+                "anchor": f"y{index + 1}",
+                "range": [0, block.edges[-1]],
+                "showticklabels": False,
+                "ticks": "",
+            },
+            y_axis: {
+                **axis_style(),
+                "domain": y_domain,
+                "anchor": f"x{index + 1}",
+                "range": [len(part.rows) - 0.5, -0.5],
+                "tickvals": list(range(len(part.rows))),
+                "ticktext": [plain(name) for name in part.rows],
+                "tickfont": {"size": _WORD, "color": TEXT},
+                "ticklabelstandoff": 5,
+                "ticks": "",
+            },
+        }
+    )
+
+
+def _add_words(figure: Figure, part: Sentence, block: _Block, box: Box, page: Page) -> None:
+    for place, word in enumerate(block.words):
+        centre = box.left + (block.edges[place] + block.edges[place + 1]) / 2
+        marked = part.marked[word]
+        text = plain(part.words[word])
+        write(
+            figure,
+            f"<b>{text}</b>" if marked else text,
+            (centre, box.top - 4),
+            page,
+            size=_WORD,
+            ink=OCHRE if marked else TEXT,
+            anchor=("center", "bottom"),
+        )
+
+
+def _add_cells(
+    figure: Figure,
+    part: Sentence,
+    block: _Block,
+    index: int,
+    scale: tuple[Number, str, Number],
+) -> None:
+    """One bar per cell with its number, and frames around the words and the marked ones."""
+    limit, unit, smallest = scale
+    values = part.values[:, list(block.words)]
+    edges = np.array(block.edges)
+    centres, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+    rows, places = (grid.ravel() for grid in np.indices(values.shape))
+    flat = values.ravel().tolist()
+    colours = [colour_at(value, limit) for value in flat]
+    axes = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
+    where = [
+        f"{plain(part.rows[row])}, {plain(part.words[block.words[place]])}"
+        for row, place in zip(rows, places, strict=True)
+    ]
+    figure.add_bar(
+        x=centres[places],
+        base=rows - 0.5,
+        y=np.ones(rows.size),
+        width=widths[places],
+        marker={"color": colours, "line": {"width": 0}},
+        customdata=list(zip(where, flat, strict=True)),
+        hovertemplate=f"<b>%{{customdata[0]}}</b>: %{{customdata[1]:.1f}}{plain(unit)}"
+        "<extra></extra>",
+        **axes,
+    )
+    shown = [i for i, value in enumerate(flat) if value >= smallest]
+    figure.add_scatter(
+        x=centres[places[shown]],
+        y=rows[shown],
+        text=[f"{flat[i]:.0f}" for i in shown],
+        mode="text",
+        textfont={
+            "size": _NUMBER,
+            "color": ["white" if is_dark(colours[i]) else TEXT for i in shown],
+        },
+        hoverinfo="skip",
+        **axes,
+    )
+    frames = [(0.0, block.edges[-1], FRAME)] + [
+        (block.edges[place], block.edges[place + 1], OCHRE)
+        for place, word in enumerate(block.words)
+        if part.marked[word]
+    ]
+    for x0, x1, ink in frames:
+        figure.add_shape(
+            type="rect",
+            x0=x0,
+            x1=x1,
+            y0=-0.5,
+            y1=len(part.rows) - 0.5,
+            line={"width": 1, "color": ink},
+            xref=axes["xaxis"],
+            yref=axes["yaxis"],
+        )
+
+
+def _add_key(figure: Figure, legend: str, scale: tuple[Number, str], page: Page) -> None:
+    """Squares from 0 to the limit, with their numbers, above the first sentence."""
+    limit, unit = scale
+    write(figure, plain(legend), (LEFT, 26), page, size=11, ink=NOTE)
+    left = LEFT + text_box(legend, 11)[0] + 12
+    values = [share * limit for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    for value, text in zip(values, step_texts(values, unit), strict=True):
+        (x0, y1), (x1, y0) = page.paper(left, 13), page.paper(left + 14, 27)
+        figure.add_shape(
+            type="rect",
+            xref="paper",
+            yref="paper",
+            x0=x0,
+            x1=x1,
+            y0=y0,
+            y1=y1,
+            fillcolor=colour_at(value, limit),
+            line={"width": 1, "color": FRAME},
+        )
+        write(figure, text, (left + 18, 26), page, size=11, ink=NOTE)
+        left += 26 + text_box(text, 11)[0]

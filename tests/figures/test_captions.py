@@ -1,0 +1,76 @@
+"""A caption says what its run shows: the opposite run has the opposite caption."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from pandas import DataFrame
+from support.made_claims import curve
+from support.made_runs import Pairs
+
+from arith_lens.components import Head, Mlp
+from arith_lens.effects import Effects
+from arith_lens.knockout import KnockoutCurves
+from arith_lens.runs import Run, open_run
+from experiments import results
+from figures import fig3, fig9, stability
+
+HEADS = [Head(4, index) for index in range(8)] + [Head(5, index) for index in range(4)]
+MLPS: list[Mlp] = [Mlp(layer) for layer in range(12)]
+
+
+def knockouts(without: float, without_random: float) -> KnockoutCurves:
+    """So many are right without ten heads or four MLPs, and without random ones."""
+    order: Sequence = HEADS
+    curves = {"effect": curve([*order], {0: 1.0, 10: without})}
+    for seed in range(2):
+        curves[f"random {seed}"] = curve([*order], {0: 1.0, 10: without_random})
+        curves[f"matched 10 {seed}"] = curve([*order], {0: 1.0, 10: without_random})
+        curves[f"MLPs random {seed}"] = curve([*MLPS], {0: 1.0, 4: without_random})  # pyright: ignore
+    curves["MLPs"] = curve([*MLPS], {0: 1.0, 4: without, 12: 0.0})  # pyright: ignore
+    return KnockoutCurves(curves)
+
+
+def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> None:
+    both = {name: knockouts(0.0, 1.0) for name in ("addition", "division")}
+    text = fig3.look(both)
+    assert "addition 0% (random 100%, same layers 100%)" in text
+    assert "In 2 of 2 operations it is lower than in every draw of both controls" in text
+    assert "Without the 4 strongest MLPs" in text and "In 2 of 2 operations that is lower" in text
+    opposite = fig3.look({name: knockouts(1.0, 0.0) for name in both})
+    assert "addition 100% (random 0%, same layers 0%)" in opposite
+    assert "In 0 of 2 operations it is lower" in opposite
+    assert "In 0 of 2 operations that is lower" in opposite
+
+
+def next_tokens(root: Path, p_without: float) -> Run:
+    """p(C) is 1 with the calculation, and this without it."""
+    with open_run("what_the_calculation_does", {"model": "made", "seed": 1}, root=root) as run:
+        for kind in fig9.KINDS:
+            values = torch.ones(2, 2, 18)
+            values[1] = p_without
+            right = Effects(values, ("side", "measure"), "p(C)")
+            results.RIGHT.save(run, right, kind, pairs=Pairs())
+    return run
+
+
+def test_figure_9_says_whether_the_answer_goes_with_the_calculation(tmp_path: Path) -> None:
+    gone = fig9.look(next_tokens(tmp_path / "gone", 0.0))
+    assert "Addition 100% → 0%" in gone and "the likeliest token in 0% to 0% of the pairs" in gone
+    stays = fig9.look(next_tokens(tmp_path / "stays", 1.0))
+    assert "Addition 100% → 100%" in stays and "in 100% to 100% of the pairs" in stays
+
+
+def agreement(last: float) -> DataFrame:
+    return DataFrame(
+        [(n, "top 5", which, mean, mean, mean)
+         for which in ("rest", "another") for n, mean in ((2, 0.1), (18, last))],
+        columns=["n", "set", "with", "mean", "low", "high"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("last", "says"), [(0.95, "Every curve reaches 90%"), (0.4, "in 2 of 2")])
+def test_stability_says_whether_its_curves_reach_the_top(last: float, says: str) -> None:
+    text = stability.look({name: agreement(last) for name in ("addition", "division")})
+    assert says in text and f"addition {last:.0%} at 18 problems" in text

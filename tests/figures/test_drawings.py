@@ -1,0 +1,54 @@
+"""Figures 1 and 11 are drawn without a run: what they say is what the library does."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from arith_lens import plotting
+from figures import fig1, fig11
+from figures.common import DrawingOptions
+from figures.maps import PATHS as NAMES
+
+
+@pytest.mark.parametrize("figure", [fig1, fig11])
+def test_a_drawing_needs_no_run_and_fits_on_a_page(figure, tmp_path: Path) -> None:
+    figure.main(DrawingOptions(out=tmp_path, formats=()))
+    name = figure.__name__.rpartition(".")[2]
+    assert (tmp_path / f"{name}.html").is_file() and (tmp_path / f"{name}.csv").is_file()
+    (chart,) = figure.exhibits(DrawingOptions())
+    assert chart.runs == () and chart.figure.layout.width <= 830
+
+
+def test_figure_11_shows_what_each_setting_holds() -> None:
+    table = fig11.numbers()
+    assert set(table["paths"]) == {*NAMES}
+    state = {(row.paths, row.component): row.state for row in table.itertuples()}
+    assert {state[paths, "1.1"] for paths in NAMES} == {"patched"}
+    assert {state[paths, c] for paths in NAMES for c in ("0.0", "MLP 0", "1.0")} == {"unchanged"}
+    later = {
+        paths: (state[paths, "MLP 1"], state[paths, "2.0"], state[paths, "MLP 2"])
+        for paths in NAMES
+    }
+    assert later == {
+        "direct": ("held", "held", "held"),
+        "via_mlps": ("recomputed", "held", "recomputed"),
+        "total": ("recomputed", "recomputed", "recomputed"),
+    }
+
+
+def test_figure_11_colours_are_those_of_its_table() -> None:
+    figure = fig11.draw()
+    fills = [shape.fillcolor for shape in figure.layout.shapes if shape.type == "rect"]
+    held = int((fig11.numbers()["state"] == "held").sum())
+    assert fills.count(fig11.COLOURS["held"]) == held + 1, "and once in the key"
+    texts = [note.text for note in figure.layout.annotations]
+    assert {"plus", "none", "→  C = 8"} <= {*texts}
+    assert fig11.COLOURS["patched"] == plotting.RED
+
+
+def test_figure_1_names_commands_of_the_makefile() -> None:
+    makefile = (Path(fig1.__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    for commands in pd.Series(fig1.numbers()["commands"]):
+        for target in commands.removeprefix("make ").split():
+            assert f"exhibit,{target}," in makefile
