@@ -16,14 +16,17 @@ from arith_lens.runs import Run
 from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
-from figures.tuning import EXPERIMENT, METHODS, Row, answers_before, by_rate, chosen_rows, groups
+from figures.tuning import (
+    COLOURS,
+    EXPERIMENT,
+    METHODS,
+    Row,
+    answers_before,
+    by_rate,
+    chosen_rows,
+    groups,
+)
 
-COLOURS = {
-    "full": plotting.DARK,
-    "precise": plotting.RED,
-    "lora": plotting.BLUE,
-    "random": plotting.OCHRE,
-}
 NEAR = 25.0
 """The largest generic loss that the second chart shows, in points."""
 
