@@ -4,7 +4,7 @@ Reads a run of `experiments/does_the_gain_hold.py` and draws it without loading 
 opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +12,18 @@ import numpy as np
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.answers import Answers, OverSeeds, change_over_seeds
+from arith_lens.answers import Answers, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import Criterion, Method
 from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
-from figures.tuning import COLOURS, LEAST, METHODS
+from figures.tuning import COLOURS, LEAST, METHODS, possible_ends
 
 CRITERIA: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
+LEAST_RANGE = 5.0
+"""The y axis reaches at least so many points to both sides."""
 FLOOR, CEILING = 0.05, 0.95
 """Below and above these accuracies before tuning, little can be lost or gained."""
 
@@ -112,35 +114,35 @@ def records(before: Answers, tunings: Sequence[Tuning]) -> Iterator[dict[str, An
 
 def draw(before: Answers, tunings: Sequence[Tuning], small_print: Sequence[str]) -> plotting.Figure:
     """One panel per set; in each the two rates of every method."""
-    changes = {
-        name: {
-            (tuning.criterion, tuning.method): change_over_seeds(before, tuning.answers, mask)
-            for tuning in tunings
-        }
-        for name, mask in sets(before).items()
-    }
-    shares = {name: before.select(mask).accuracy for name, mask in sets(before).items()}
+    panels = []
+    for name, mask in sets(before).items():
+        share = before.select(mask).accuracy
+        title = f"{plotting.plain(name)} ({share:.0%})"
+        series = tuple(_bars(before, tunings, method, mask) for method in METHODS)
+        panels.append(
+            plotting.BarPanel(title, tuple(CRITERIA.values()), series, y_title="Change in points")
+        )
+    ends = [end for part in panels for bars in part.series for end in (bars.low, bars.high)]
+    values = np.concatenate([end for end in ends if end is not None])
     return plotting.bar_panels(
-        [
-            plotting.BarPanel(
-                f"{plotting.plain(name)} ({shares[name]:.0%})",
-                tuple(CRITERIA.values()),
-                tuple(_bars(of_set, method) for method in METHODS),
-                y_title="Change in points",
-            )
-            for name, of_set in changes.items()
-        ],
+        panels,
+        y_range=(min(np.nanmin(values), -LEAST_RANGE), max(np.nanmax(values), LEAST_RANGE)),
         notes=small_print,
         across=4,
         panel=(158, 190),
     )
 
 
-def _bars(changes: Mapping[tuple[str, str], OverSeeds], method: str) -> plotting.Bars:
-    nothing = OverSeeds((float("nan"),), float("nan"), 0)
-    of_method = [changes.get((criterion, method), nothing) for criterion in CRITERIA]
-    low, high = (np.array([100 * change.ci()[end] for change in of_method]) for end in (0, 1))
-    values = np.array([100 * change.mean for change in of_method])
+def _bars(
+    before: Answers, tunings: Sequence[Tuning], method: Method, mask: list[bool]
+) -> plotting.Bars:
+    """A method's changes in points, one bar per purpose; NaN where it has no rate."""
+    share, numbers = before.select(mask).accuracy, []
+    for criterion in CRITERIA:
+        of_method = [t for t in tunings if (t.criterion, t.method) == (criterion, method)]
+        changes = [change_over_seeds(before, tuning.answers, mask) for tuning in of_method]
+        numbers += [(c.mean, *possible_ends(c, share)) for c in changes] or [(np.nan,) * 3]
+    values, low, high = 100 * np.array(numbers).T
     return plotting.Bars(values, low, high, METHODS[method], COLOURS[method])
 
 
@@ -163,7 +165,7 @@ def notes(run: Run, before: Answers, tunings: Sequence[Tuning]) -> list[str]:
     return [
         f"Model: {run.config['model']}. Change of accuracy after tuning, against the same problems "
         "before it; 95% intervals over problems and seeds. In brackets: accuracy before. Problems: "
-        f"{sizes}, each once.",
+        f"{sizes}, each once. Intervals are cut where none or all answers would be right.",
         *(
             f"Little can change where the model is {where}: {', '.join(names)}."
             for where, names in extremes.items()

@@ -80,6 +80,12 @@ def title_of(key: Key) -> str:
     }[method]
 
 
+def possible_ends(change: OverSeeds, before: float) -> tuple[float, float]:
+    """The interval of a change of accuracy, cut where none or all answers would be right."""
+    low, high = (min(max(end, -before), 1 - before) for end in change.ci())
+    return low, high
+
+
 def answers_before(run: Run) -> Answers:
     """The answers before tuning. Raises RunError if the run has none."""
     return results.BEFORE.load(run)

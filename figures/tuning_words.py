@@ -14,6 +14,7 @@ from figures.tuning import (
     answers_before,
     criteria,
     groups,
+    possible_ends,
     rates_tried,
     tasks,
     title_of,
@@ -88,8 +89,7 @@ def changed(before: float, change: OverSeeds, *, digits: int = 1) -> str:
     mean = f"{100 * change.mean:+.1f}"
     if _alike(change):
         return f"{mean} " + _unbroken(f"({'none' if change.mean == 0 else 'all'} changed)")
-    ends = (100 * min(max(end, -before), 1 - before) for end in change.ci())
-    low, high = (round(end, digits) + 0.0 for end in ends)  # no -0
+    low, high = (round(100 * end, digits) + 0.0 for end in possible_ends(change, before))  # no -0
     return f"{mean} " + _unbroken(f"[{low:+.{digits}f}, {high:+.{digits}f}]")
 
 
