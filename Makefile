@@ -110,7 +110,7 @@ $(eval $(call exhibit,templates,which_heads,ASK,SHOW)) ## the strongest heads in
 $(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA,SHOW_N)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
 $(eval $(call exhibit,frontier,does_tuning_help --table 1,TUNE,SHOW_N)) ## gained in mathematics against lost elsewhere, at every rate of table1
 $(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL,SHOW_MODEL)) ## do other abilities hang on the tuned heads? needs table1
-$(eval $(call exhibit,drift,does_it_drift,OF_MODEL,SHOW_MODEL)) ## does a tuned model's accuracy drift over thousands of answers? needs table1
+$(eval $(call exhibit,generalisation,does_the_gain_hold,OF_MODEL,SHOW_MODEL)) ## does the gain hold on other wordings, larger numbers, other kinds of calculation? needs table1
 $(eval $(call exhibit,before-after,what_tuning_changes,KNOCK_TUNED,SHOW_N)) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
 
 fig1: $(STAMP) ## the three steps of the method, drawn without a model
@@ -118,6 +118,9 @@ fig1: $(STAMP) ## the three steps of the method, drawn without a model
 
 fig11: $(STAMP) ## what path patching changes, holds and recomputes, drawn without a model
 	$(BIN)/python -m figures $@
+
+drift: ## replaced by generalisation
+	@echo "make generalisation replaces make drift: a greedy model keeps nothing between prompts, so it cannot drift."
 
 fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments template_tables --figure 8 --tokenizers $(TOKENIZER)

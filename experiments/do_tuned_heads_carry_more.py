@@ -2,10 +2,12 @@
 
 Negative transfer: tuning could move other abilities into the tuned heads, or damage them. The model
 before tuning and each precisely tuned model answer word problems and generic tasks, with and
-without the heads that Table 1 tunes, and without as many random heads. A head is knocked out by one
-vector, its mean over the model's own counterfactuals of the four operations, at every token but
-BOS. Reads the newest finished run of experiments/does_tuning_help, and saves one under
-results/do_tuned_heads_carry_more/, which `figures/carrying.py` prints.
+without the heads that Table 1 tunes. Some of the questions are also answered without control heads:
+as many drawn from all heads, and as many of the same layers, drawn from all heads but the tuned
+ones. A head is knocked out by one vector, its mean over the model's own counterfactuals of the
+four operations, at every token but BOS. Reads the newest finished run of
+experiments/does_tuning_help, and saves one under results/do_tuned_heads_carry_more/, which
+`figures/carrying.py` prints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +15,21 @@ from dataclasses import dataclass
 
 import arith_lens as al
 from arith_lens.answers import Question
-from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
+from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.runs import Run
 from experiments.command import command
-from experiments.does_tuning_help.training import AfterTuning, World
+from experiments.does_tuning_help.models import AfterTuning
+from experiments.does_tuning_help.training import World
 from experiments.results import CARRYING
-from experiments.settings import Experiment, PooledSample, pooled, pooled_samples
+from experiments.settings import (
+    CONTROL_SETS,
+    Experiment,
+    PooledSample,
+    control_questions,
+    control_sets,
+    pooled,
+    pooled_samples,
+)
 
 
 @dataclass(frozen=True)
@@ -27,8 +38,10 @@ class Config(PooledSample):
 
     questions: int = 500
     """Test questions of each family of word problems; 0 takes all."""
-    controls: int = 3
-    """Random sets of as many heads."""
+    controls: int = 20
+    """Control sets of each kind, of as many heads."""
+    control_limit: int = 30
+    """Questions of each task that are answered without control heads, drawn at random; 0: all."""
 
 
 def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> None:
@@ -36,28 +49,28 @@ def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> N
     config, tuned = question.settings, question.models
     questions = World(0, config.questions).test_questions()
     pairs = pooled(pooled_samples(model, n=config.n, seed=config.seed))
-    sets = head_sets(tuned[0].heads, model, config)
-    answer_without(model, "before", sets, pairs, questions, run)
+    heads = tuned[0].heads
+    sets = {"whole": (), "without": heads} | control_sets(heads, model, config)
+    chosen = control_questions([q.task for q in questions], config.control_limit, config.seed)
+    asked = {
+        name: [*chosen] if name.startswith(CONTROL_SETS) else [*range(len(questions))]
+        for name in sets
+    }
+    answer_without(model, "before", sets, pairs, questions, asked, run)
     for tuned_model in tuned:
-        answer_without(tuned_model.load(config), tuned_model.name, sets, pairs, questions, run)
+        loaded = tuned_model.load(config)
+        answer_without(loaded, tuned_model.name, sets, pairs, questions, asked, run)
 
 
 def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
     config, n_models = question.settings, 1 + len(question.models)
     n_questions = len(World(0, config.questions).test_questions())
-    times = n_models * (2 + config.controls)
-    return f"{n_questions} questions, each answered {times} times, by {n_models} models"
-
-
-def head_sets(
-    heads: Sequence[al.Head], model: al.HookedModel, config: Config
-) -> dict[str, tuple[al.Head, ...]]:
-    """The heads to knock out, by name: none, the tuned heads, as many random heads."""
-    sets = {"whole": (), "without": tuple(heads)}
-    for seed in range(config.seed, config.seed + config.controls):
-        order = random_order(model.n_layers, model.n_heads, seed)
-        sets[f"random-{seed}"] = tuple(order[: len(heads)])
-    return sets
+    tasks = [question.task for question in World(0, config.questions).test_questions()]
+    n_controls = len(control_questions(tasks, config.control_limit, config.seed))
+    return (
+        f"{n_questions} questions, each answered twice by {n_models} models; {n_controls} of them "
+        f"another {2 * config.controls} times"
+    )
 
 
 def answer_without(
@@ -66,9 +79,10 @@ def answer_without(
     sets: Mapping[str, Sequence[al.Head]],
     pairs: al.PromptPairs,
     questions: list[Question],
+    asked: Mapping[str, list[int]],
     run: Run,
 ) -> None:
-    """A model's answers under every knockout.
+    """A model's answers under every knockout, each to the questions in `asked`, by index.
 
     The means are over the same prompts for all models, but each model has its own means.
     """
@@ -82,8 +96,9 @@ def answer_without(
             "run": run,
             "name": CARRYING.name(name, label),
         }
-        facts = {"heads": [str(head) for head in heads]}
-        al.answer_questions(model, questions, facts=facts, progress=True, **settings)
+        facts = {"heads": [str(head) for head in heads], "questions": asked[label]}
+        some = [questions[i] for i in asked[label]]
+        al.answer_questions(model, some, facts=facts, progress=True, **settings)
 
 
 def report(run: Run) -> None:
@@ -97,7 +112,7 @@ EXPERIMENT = Experiment(
     _plan,
     report,
     figure="carrying",
-    question=AfterTuning.find,
+    question=AfterTuning.of_precise,
     identity=lambda question: question.identity,
 )
 main = EXPERIMENT.main()

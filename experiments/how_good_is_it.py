@@ -4,7 +4,8 @@ GSM8K, AddSub, SingleEq, SVAMP, MMLU and CommonsenseQA through the lm-evaluation
 published files under `--data-dir` or from the hub. A shipped model without `--data-dir` gets its
 closed world's tasks. The model answers as it is; without the heads of the most negative mean effect
 over the four operations (each replaced by one vector, its mean over the counterfactuals, at every
-token but BOS); and without as many random heads. Saves a run under results/how_good_is_it/,
+token but BOS); and without control heads, as many drawn from all heads, and as many of the same
+layers drawn from all heads but these. Saves a run under results/how_good_is_it/,
 question by question, which `figures/benchmarks.py` prints. A killed run can be continued.
 """
 
@@ -14,14 +15,16 @@ from pathlib import Path
 
 import arith_lens as al
 from arith_lens.components import NamedHook
-from arith_lens.knockout import counterfactual_means, knockout_hooks, random_order
+from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.model.checkpoints import REFERENCE_MODELS
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.results import EVALUATION
 from experiments.settings import (
+    CONTROL_SETS,
     Experiment,
     PooledSample,
+    control_sets,
     operation_maps,
     pooled,
     pooled_map,
@@ -30,6 +33,8 @@ from experiments.settings import (
 )
 
 SIX = ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "commonsense_qa")
+PLAIN, PLAIN_FOR_CONTROLS = "plain", "plain-for-controls"
+"""The model as it is, on all questions, and on those that are answered without control heads."""
 WORLD = ("world_word_problems", "world_two_digit", "world_generic")
 
 
@@ -49,8 +54,11 @@ class Config(PooledSample):
     """Of a written answer; what the task says, mostly 256, if not given."""
     heads: int = 10
     """How many heads are knocked out; 0: only the model as it is."""
-    controls: int = 1
-    """Random sets of as many heads."""
+    controls: int = 20
+    """Control sets of each kind, of as many heads."""
+    control_limit: int | None = 30
+    """The first so many questions of each task that are answered without control heads, if fewer
+    than `limit`; None: as many as without the strongest heads."""
     batch_size: int | None = None
     """Prompts per batch, at most."""
 
@@ -64,7 +72,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                 model,
                 tasks_of(config),
                 hooks=hooks,
-                limit=config.limit,
+                limit=limit_of(name, config),
                 data_dir=config.data_dir,
                 shots=config.shots or None,
                 max_new_tokens=config.max_new_tokens,
@@ -80,9 +88,16 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     limit = "all questions" if config.limit is None else f"the first {config.limit} questions"
-    sets = ["as it is", f"without {config.heads} heads", f"{config.controls} controls"]
+    sets = ["as it is", f"without {config.heads} heads", f"{2 * config.controls} controls"]
     conditions = ", ".join(sets if config.heads else sets[:1])
     return f"{', '.join(tasks_of(config))}: {limit} of each, {conditions}"
+
+
+def limit_of(name: str, config: Config) -> int | None:
+    """How many questions of each task are answered under a knockout; None: all."""
+    is_control = name == PLAIN_FOR_CONTROLS or name.startswith(CONTROL_SETS)
+    limits = [config.limit, config.control_limit if is_control else None]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
@@ -96,15 +111,15 @@ def interventions(
     model: al.HookedModel, config: Config, run: Run
 ) -> dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]]:
     """By name: the heads that are knocked out, and the hooks that do it."""
-    chosen: dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]] = {"plain": ((), [])}
+    chosen: dict[str, tuple[tuple[al.Head, ...], list[NamedHook]]] = {PLAIN: ((), [])}
     if not config.heads:
         return chosen
+    if config.controls:
+        chosen[PLAIN_FOR_CONTROLS] = (), []
     pairs = pooled_samples(model, n=config.n, seed=config.seed)
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
-    sets = {"strongest": strongest_heads(effects, config.heads)}
-    for seed in range(config.seed, config.seed + config.controls):
-        order = random_order(model.n_layers, model.n_heads, seed)
-        sets[f"random-{seed}"] = tuple(order[: config.heads])
+    strongest = strongest_heads(effects, config.heads)
+    sets = {"strongest": strongest} | control_sets(strongest, model, config)
     means = counterfactual_means(model, pooled(pairs))
     for name, heads in sets.items():
         chosen[name] = heads, knockout_hooks(model, heads, means)

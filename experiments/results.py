@@ -24,7 +24,7 @@ from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
 from arith_lens.runs.provenance import SavedPairs
 from arith_lens.runs.record import CLASSES
-from experiments.does_tuning_help import Chosen, Method, Tuned
+from experiments.does_tuning_help import Chosen, Criterion, Method, Tuned
 
 KINDS = {name: kind for kind, (_, name) in CLASSES.items()} | {"Chosen": "chosen_rates"}
 """The kind of result in a run, by the name of its class."""
@@ -113,13 +113,6 @@ class PrecisionFacts(Sample):
     """How well the sweep agrees on these pairs."""
 
 
-class DriftFacts(TypedDict):
-    """How many of the first questions were asked again, and how many answers were the same."""
-
-    repeated: int
-    same: int
-
-
 class BenchmarkFacts(TypedDict, total=False):
     """How benchmarks were asked."""
 
@@ -132,14 +125,25 @@ class BenchmarkFacts(TypedDict, total=False):
     harness: str
 
 
-class TrainingFacts(BenchmarkFacts):
-    """The training that answers belong to, and its cost."""
+class TrainedAs(TypedDict):
+    """The training that answers belong to."""
 
     method: Method
     heads: int
     mlps: int
     rate: float
     seed: int
+
+
+class ChosenTraining(TrainedAs):
+    """A training at a chosen rate, and what the rate was chosen for."""
+
+    chosen_for: list[Criterion]
+
+
+class TrainingFacts(TrainedAs, BenchmarkFacts):
+    """The training that answers belong to, and its cost."""
+
     parameters: int
     of: int
     lora_rank: NotRequired[int | None]
@@ -271,7 +275,7 @@ RIGHT = Stored("right-{}", Effects, Sample)
 ANSWERS = Stored("answers-{}", Answers, HeadSet)
 """Answers; by knocked-out set of heads."""
 EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)
-"""Benchmark answers; by knocked-out set of heads."""
+"""Benchmark answers; by knocked-out set of heads, or "plain" and "plain-for-controls"."""
 OUTCOMES = Stored("outcomes-{}-on-{}", Outcomes, HeadSet)
 """Answers after a knockout; by set of heads, and by kind of prompts."""
 CLASS_ATTENTION = Stored("attention-{}", Effects, Sample)
@@ -310,8 +314,8 @@ UNTUNED_MAP = Stored("before", ComponentEffects, Sample)
 """Effects before tuning."""
 TUNED_MAP = Stored("tuned-{}", BeforeAfter, TunedFacts)
 """Effects before and after tuning; by tuned model."""
-DRIFT = Stored("{}", Answers, DriftFacts)
-"""Answers in order; by "before" or tuned model."""
+ELSEWHERE = Stored("asked-{}", Answers, ChosenTraining)
+"""Answers to questions that were not tuned on; by name of the training, or of `BEFORE`."""
 
 
 def trainings(run: Run) -> tuple[str, ...]:
@@ -319,7 +323,7 @@ def trainings(run: Run) -> tuple[str, ...]:
     return tuple(name for name in TRAINING.labels(run) if name != BEFORE.name())
 
 
-def tuned_by(facts: TrainingFacts) -> Tuned:
+def tuned_by(facts: TrainedAs) -> Tuned:
     """What a training tunes."""
     return Tuned(facts["method"], facts["heads"], facts["mlps"])
 

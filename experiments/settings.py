@@ -91,6 +91,7 @@ RESULTS = Path("results")
 """The folder of all runs, unless the user names another one."""
 
 Config = TypeVar("Config")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,29 @@ def strongest_heads(effects: al.ComponentEffects, k: int) -> tuple[al.Head, ...]
 
 CONTROL_SETS = ("random-", "matched-")
 """How the names of control sets begin."""
+
+
+def control_questions(tasks: Sequence[str], limit: int, seed: int) -> list[int]:
+    """Which questions are answered without control heads: at most `limit` of each task, by index.
+
+    Args:
+        tasks: the task of each question.
+        limit: how many of each task, drawn at random; 0: all.
+        seed: the seed of the draw.
+    """
+    by_task: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        by_task.setdefault(task, []).append(index)
+    return sorted(index for of_task in by_task.values() for index in some_of(of_task, limit, seed))
+
+
+def some_of(items: list[T], limit: int, seed: int) -> list[T]:
+    """`limit` random items in their order; all if there are no more, or if `limit` is 0."""
+    if not limit or len(items) <= limit:
+        return items
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randperm(len(items), generator=generator)[:limit].sort().values
+    return [items[i] for i in drawn.tolist()]
 
 
 def control_sets(

@@ -10,12 +10,8 @@ results/what_else_breaks/, which `figures/transfer.py` prints.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
-
-import torch
 
 import arith_lens as al
 from arith_lens.answers import Question
@@ -28,15 +24,16 @@ from experiments.settings import (
     CONTROL_SETS,
     Experiment,
     PooledSample,
+    control_questions,
     control_sets,
     operation_maps,
     pooled,
     pooled_map,
     pooled_samples,
+    some_of,
     strongest_heads,
 )
 
-T = TypeVar("T")
 MATH, GENERIC = ("gsm8k", "svamp"), "mmlu"
 
 
@@ -65,7 +62,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         pairs = pooled_samples(model, n=config.n, seed=config.seed)
     sets = head_sets(run, model, pairs, config)
     means = counterfactual_means(model, pooled(pairs))
-    asked = range(len(tasks)), control_questions(tasks, config)
+    asked = range(len(tasks)), _control_questions(tasks, config)
     for name, heads in sets.items():
         chosen = asked[name.startswith(CONTROL_SETS)]
         hooks = knockout_hooks(model, heads, means) if heads else []
@@ -79,7 +76,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     with exit_on_user_error():
         tasks = questions(config)
     counts = {task: len(some) for task, some in _by_task(tasks).items()}
-    n_controls = len(control_questions(tasks, config))
+    n_controls = len(_control_questions(tasks, config))
     return (
         f"{len(tasks)} questions ({counts}), each answered 4 times; {n_controls} of them another "
         f"{2 * config.controls} times"
@@ -97,8 +94,13 @@ def questions(config: Config) -> list[Question]:
     return [
         question
         for of_task in _by_task(every_question).values()
-        for question in _some(of_task, config.limit, config.seed)
+        for question in some_of(of_task, config.limit, config.seed)
     ]
+
+
+def _control_questions(questions: list[Question], config: Config) -> list[int]:
+    tasks = [question.task for question in questions]
+    return control_questions(tasks, config.control_limit, config.seed)
 
 
 def _by_task(questions: list[Question]) -> dict[str, list[Question]]:
@@ -106,27 +108,6 @@ def _by_task(questions: list[Question]) -> dict[str, list[Question]]:
     for question in questions:
         tasks[question.task].append(question)
     return tasks
-
-
-def control_questions(questions: Sequence[Question], config: Config) -> list[int]:
-    """Which questions are answered without control heads: at most `control_limit` of each task."""
-    tasks: dict[str, list[int]] = defaultdict(list)
-    for index, question in enumerate(questions):
-        tasks[question.task].append(index)
-    return sorted(
-        index
-        for of_task in tasks.values()
-        for index in _some(of_task, config.control_limit, config.seed)
-    )
-
-
-def _some(questions: list[T], limit: int, seed: int) -> list[T]:
-    """`limit` random questions in their order; all if there are no more, or if `limit` is 0."""
-    if not limit or len(questions) <= limit:
-        return questions
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randperm(len(questions), generator=generator)[:limit].sort().values
-    return [questions[i] for i in drawn.tolist()]
 
 
 def head_sets(

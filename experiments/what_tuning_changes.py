@@ -21,7 +21,7 @@ from arith_lens.fine_tuning.results import DELTA, FILE
 from arith_lens.pairs.correctness import answer
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
-from experiments.does_tuning_help.training import precise_models, tuning_run
+from experiments.does_tuning_help.models import precise_models, tuning_run
 from experiments.results import PATHS, TUNED_MAP, UNTUNED_MAP
 from experiments.settings import (
     BEFORE_FILTER,

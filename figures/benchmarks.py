@@ -5,6 +5,7 @@ it as HTML and its numbers as CSV.
 """
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 from pandas import DataFrame
@@ -14,12 +15,14 @@ from arith_lens.evaluation import EvaluationResult
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
+from experiments.how_good_is_it import PLAIN, PLAIN_FOR_CONTROLS
 from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
+from figures.transfer import CONTROLS
 
 PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they differ
-BEFORE = "plain"
+STRONGEST = "strongest"
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -28,7 +31,7 @@ def exhibits(options: TableOptions) -> list[Table]:
     evaluations = {
         name: results.EVALUATION.load(run, name) for name in results.EVALUATION.labels(run)
     }
-    before = evaluations[BEFORE]
+    before = evaluations[PLAIN]
     return [
         Table(
             name="benchmarks",
@@ -52,8 +55,8 @@ def listed_tasks(result: EvaluationResult) -> list[str]:
 
 def row(task: str, evaluations: Mapping[str, EvaluationResult], run: Run) -> dict[str, str]:
     """One task as text."""
-    before = evaluations[BEFORE].task(task)
-    trusted = evaluations[BEFORE].task(task, trusted=True)
+    before = evaluations[PLAIN].task(task)
+    trusted = evaluations[PLAIN].task(task, trusted=True)
     doubts = len(before) - len(trusted)
     cells = {
         "task": task,
@@ -61,29 +64,56 @@ def row(task: str, evaluations: Mapping[str, EvaluationResult], run: Run) -> dic
         "questions": str(len(before)) + (f" ({doubts} doubtful)" if doubts else ""),
         "as it is": _share(before),
     }
-    for name, result in evaluations.items():
-        if name != BEFORE:
-            change = evaluations[BEFORE].change_to(result, task)
-            low, high = change.ci()
-            cells[_title(name, run)] = (
-                f"{change.after:.1%}: {100 * change.difference:+.1f} "
-                f"[{100 * low:+.1f}, {100 * high:+.1f}], p = {change.p_value:.2g}"
-            )
+    if STRONGEST in evaluations:
+        change = evaluations[PLAIN].change_to(evaluations[STRONGEST], task)
+        low, high = change.ci()
+        n_heads = len(results.EVALUATION.facts(run, STRONGEST)["heads"])
+        cells[f"without {n_heads} strongest"] = (
+            f"{change.after:.1%}: {100 * change.difference:+.1f} "
+            f"[{100 * low:+.1f}, {100 * high:+.1f}], p = {change.p_value:.2g}"
+        )
+    for kind, changes in control_changes(task, evaluations).items():
+        mean, low, high = (100 * of(changes) for of in (fmean, min, max))
+        cells[CONTROLS[kind]] = f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
     return cells
+
+
+def control_changes(
+    task: str, evaluations: Mapping[str, EvaluationResult]
+) -> dict[str, list[float]]:
+    """The change of accuracy without each draw of control heads, by kind of control.
+
+    A kind that was not computed is left out, and so are both if the controls answered no question
+    of this task.
+    """
+    before = evaluations.get(PLAIN_FOR_CONTROLS)
+    if before is None or task not in before.tasks:
+        return {}
+    changes = {
+        kind: [
+            before.change_to(result, task).difference
+            for name, result in evaluations.items()
+            if name.startswith(f"{kind}-")
+        ]
+        for kind in CONTROLS
+    }
+    return {kind: of_kind for kind, of_kind in changes.items() if of_kind}
 
 
 def numbers_of(task: str, evaluations: Mapping[str, EvaluationResult]) -> dict[str, Any]:
     """One task under every knockout, with and without the questions whose answers are doubtful."""
-    summary = evaluations[BEFORE].summary()
+    summary = evaluations[PLAIN].summary()
     line = summary[summary["task"] == task].iloc[0].to_dict()
-    for name, result in evaluations.items():
-        if name == BEFORE:
-            continue
-        change = evaluations[BEFORE].change_to(result, task)
+    if STRONGEST in evaluations:
+        change = evaluations[PLAIN].change_to(evaluations[STRONGEST], task)
         low, high = change.ci()
-        line |= {name: change.after, f"{name}_lost": change.lost, f"{name}_gained": change.gained}
-        line |= {f"{name}_low": low, f"{name}_high": high, f"{name}_p": change.p_value}
-        line[f"{name}_trusted"] = result.task(task, trusted=True).accuracy
+        line |= {"strongest": change.after, "strongest_lost": change.lost}
+        line |= {"strongest_gained": change.gained, "strongest_low": low, "strongest_high": high}
+        line["strongest_p"] = change.p_value
+        line["strongest_trusted"] = evaluations[STRONGEST].task(task, trusted=True).accuracy
+    for kind, changes in control_changes(task, evaluations).items():
+        line |= {f"{kind}_mean": fmean(changes), f"{kind}_low": min(changes)}
+        line |= {f"{kind}_high": max(changes), f"{kind}_draws": len(changes)}
     return line
 
 
@@ -96,9 +126,17 @@ def notes(before: EvaluationResult, run: Run) -> list[str]:
         f"Asked by {before.settings['harness']}; "
         + ("all questions." if limit is None else f"the first {limit} questions of each task."),
     ]
-    for name in results.EVALUATION.labels(run):
-        if heads := results.EVALUATION.facts(run, name)["heads"]:
-            lines.append(f"{_title(name, run)}: {', '.join(heads)}.")
+    if results.EVALUATION.is_in(run, STRONGEST):
+        heads = results.EVALUATION.facts(run, STRONGEST)["heads"]
+        lines.append(f"Strongest: {', '.join(heads)}.")
+    if run.config["controls"] and run.config["heads"]:
+        few = run.config["control_limit"]
+        lines.append(
+            f"Random heads: {run.config['controls']} draws of {run.config['heads']} from all "
+            "heads; same layers: as many draws, each with the layers of the strongest heads, from "
+            "all heads but these. Difference in points, mean (range)"
+            + (f", on the first {few} questions of each task." if few else ".")
+        )
     paper = paper_model(run.config["model"])
     if paper is not None and paper.before:
         accuracies = [
@@ -108,12 +146,6 @@ def notes(before: EvaluationResult, run: Run) -> list[str]:
         ]
         lines.append(f"The paper's Table 1, {paper.name} as it is: {', '.join(accuracies)}.")
     return lines
-
-
-def _title(name: str, run: Run) -> str:
-    heads = results.EVALUATION.facts(run, name)["heads"]
-    what = "strongest" if name == "strongest" else f"random (seed {name.rpartition('-')[2]})"
-    return f"without {len(heads)} {what}"
 
 
 def _share(answers: Answers) -> str:

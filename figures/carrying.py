@@ -4,7 +4,8 @@ Reads a run of `experiments/do_tuned_heads_carry_more.py`, without loading a mod
 and writes it as HTML and its numbers as CSV.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -18,17 +19,17 @@ from experiments import results
 from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
+from figures.transfer import CONTROLS
 from figures.tuning import groups, tasks
 
-BEFORE = "before"
+BEFORE, CONTROL_BASE = "before", "whole-for-controls"
 
 
 def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "do_tuned_heads_carry_more")
     answers = answers_of(run)
-    tasks = parts(answers["before"]["whole"])
-    rows = [row(answers, chosen, part) for part, chosen in tasks.items()]
+    rows = [row(answers, part) for part in parts(answers[BEFORE]["whole"])]
     cells, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
     return [
         Table(
@@ -45,12 +46,20 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 
 def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
-    """All answers, by model ("before" or a tuned one) and by knocked-out set of heads."""
-    stored = results.CARRYING
-    return {
-        model: {heads: stored.load(run, model, heads) for heads in stored.labels(run, model, None)}
-        for model in stored.labels(run, None, "whole")
-    }
+    """All answers, by model ("before" or a tuned one) and by knocked-out set of heads.
+
+    Beside them, the answers without a knockout to the questions that controls answer.
+    """
+    stored, answers = results.CARRYING, {}
+    for model in stored.labels(run, None, "whole"):
+        names = stored.labels(run, model, None)
+        answers[model] = {heads: stored.load(run, model, heads) for heads in names}
+        if controls := [name for name in names if name.startswith(tuple(CONTROLS))]:
+            asked = {*stored.facts(run, model, controls[0]).get("questions", ())}
+            whole = answers[model]["whole"]
+            same = whole.select([index in asked for index in range(len(whole))])
+            answers[model][CONTROL_BASE] = same
+    return answers
 
 
 def parts(answers: Answers) -> dict[str, list[bool]]:
@@ -59,13 +68,14 @@ def parts(answers: Answers) -> dict[str, list[bool]]:
 
 
 def row(
-    all_answers: Mapping[str, Mapping[str, Answers]], chosen: list[bool], part: str
+    all_answers: Mapping[str, Mapping[str, Answers]], part: str
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """One group or task: as text and as numbers."""
     answers = {
-        model: {heads: model_answers.select(chosen) for heads, model_answers in sets.items()}
+        model: {heads: of_heads.select(parts(of_heads)[part]) for heads, of_heads in sets.items()}
         for model, sets in all_answers.items()
     }
+    n_questions = len(answers[BEFORE]["whole"])
     before = {model: sets for model, sets in answers.items() if model == BEFORE}
     tuned = {model: sets for model, sets in answers.items() if model != BEFORE}
     lost_before, lost_after = (lost(models, "without") for models in (before, tuned))
@@ -78,21 +88,26 @@ def row(
         "before": answers[BEFORE]["whole"].accuracy,
         "tuned": sum(sets["whole"].accuracy for sets in tuned.values()) / len(tuned),
     }
-    random_sets = [heads for heads in answers[BEFORE] if heads not in ("whole", "without")]
-    randoms = {
-        f"{when}: random": _mean_lost(models, random_sets)
+    controls = {
+        f"{when}: {CONTROLS[kind]}": control_changes(models, kind)
+        for kind in CONTROLS
         for when, models in (("before", before), ("tuned", tuned))
-        if random_sets
     }
-    text = {"task": part, "questions": str(sum(chosen))}
+    text = {"task": part, "questions": str(n_questions)}
     text |= {name: f"{share:.1%}" for name, share in shares.items()}
     text |= {name: _change_text(change) for name, change in changes.items()}
-    text |= {name: f"{100 * mean:+.1f}" for name, mean in randoms.items()}
-    numbers: dict[str, Any] = {"task": part, "questions": sum(chosen), **shares}
+    for name, draws in controls.items():
+        if draws:
+            mean, low, high = (100 * of(draws) for of in (fmean, min, max))
+            text[name] = f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
+    numbers: dict[str, Any] = {"task": part, "questions": n_questions, **shares}
     for name, change in changes.items():
         low, high = change.ci()
         numbers |= {name: change.mean, f"{name}, low": low, f"{name}, high": high}
-    return text, numbers | randoms
+    for name, draws in controls.items():
+        if draws:
+            numbers |= {name: fmean(draws), f"{name}, low": min(draws), f"{name}, high": max(draws)}
+    return text, numbers
 
 
 def lost(
@@ -104,9 +119,16 @@ def lost(
     )
 
 
-def _mean_lost(models: Mapping[str, Mapping[str, Answers]], random_sets: Sequence[str]) -> float:
-    """The mean change over several knockouts."""
-    return sum(float(lost(models, heads).mean()) for heads in random_sets) / len(random_sets)
+def control_changes(models: Mapping[str, Mapping[str, Answers]], kind: str) -> list[float]:
+    """The change without each draw of control heads, a mean over the models.
+
+    Of the answers before the knockout, those to the same questions count.
+    """
+    names = [name for name in next(iter(models.values())) if name.startswith(f"{kind}-")]
+    return [
+        fmean(sets[CONTROL_BASE].change_to(sets[name]).difference for sets in models.values())
+        for name in names
+    ]
 
 
 def _change_text(change: OverSeeds) -> str:
@@ -125,7 +147,10 @@ def notes(run: Run) -> list[str]:
         "token but BOS. Changes in points of accuracy [95% interval, over questions and "
         f"{n_seeds} seeds of tuning].",
         "More after tuning: the change in the tuned models less that before."
-        + (f" Random: mean over {controls} random sets of as many heads." if controls else ""),
+        + f" Random heads: {controls} draws of as many from all heads; same layers: as many draws, "
+        "each with the layers of the tuned heads, from all heads but these. Change in points, mean "
+        f"(range), on {run.config['control_limit'] or 'all'} questions of each task."
+        * bool(controls),
     ]
 
 

@@ -13,7 +13,6 @@ from figures import (
     carriers,
     carrying,
     counterfactuals,
-    drift,
     fig1,
     fig2,
     fig3,
@@ -30,6 +29,7 @@ from figures import (
     fig16,
     fig17,
     frontier,
+    generalisation,
     paths,
     probes,
     stability,
@@ -111,7 +111,7 @@ QUESTIONS = (
         "Only the key heads are trained on word problems, all else stays as it is, bit for bit; "
         "beside it full tuning, LoRA and as many random heads. What is gained in mathematics is "
         "set against what is lost elsewhere.",
-        (table1, table2, table5, frontier, before_after, carrying, drift),
+        (table1, table2, table5, frontier, generalisation, before_after, carrying),
     ),
 )
 EXPERIMENTS = {fig12: "which_heads", fig13: probes.EXPERIMENT, fig14: probes.EXPERIMENT}

@@ -4,36 +4,43 @@ Reads a run of `experiments/does_tuning_help` (Table 1) and draws it without loa
 that opens offline, PNG, SVG and PDF where Chrome or Chromium is found, and the numbers as CSV.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from pandas import DataFrame
 
 from arith_lens import plotting
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import Run
+from experiments.does_tuning_help import Criterion
 from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
-from figures.tuning import EXPERIMENT, METHODS, Row, answers_before, by_rate, chosen_rows, groups
-
-COLOURS = {
-    "full": plotting.DARK,
-    "precise": plotting.RED,
-    "lora": plotting.BLUE,
-    "random": plotting.OCHRE,
-}
-NEAR = 25.0
-"""The largest generic loss that the second chart shows, in points."""
+from figures.tuning import (
+    COLOURS,
+    EXPERIMENT,
+    METHODS,
+    Row,
+    answers_before,
+    by_rate,
+    chosen_rows,
+    criteria,
+    groups,
+    possible_ends,
+    title_of,
+    without_rate,
+)
+from figures.tuning_words import LITTLE
 
 
 def exhibits(options: Options) -> list[Chart]:
     """Every rate of Table 1. Raises RunError if there is no run, or if it lacks the table."""
     run = chosen_run(options, EXPERIMENT)
-    chosen = chosen_rows(run, 1)
+    chosen = {criterion: chosen_rows(run, 1, criterion) for criterion in criteria(run, 1)}
     every = by_rate(run)
-    rates = {row.key: every[row.key] for row in chosen}
+    methods = {row.key: every[row.key] for row in chosen["mathematics"]}
     before = answers_before(run)
     return [
         Chart(
@@ -44,9 +51,15 @@ def exhibits(options: Options) -> list[Chart]:
             notes=notes(run, chosen),
             runs=(run,),
             numbers=DataFrame(
-                record for row in chosen for record in records(before, rates[row.key], row.rate)
+                record for rates in methods.values() for record in records(before, rates, chosen)
             ),
-            figure=draw(run, before, chosen, rates),
+            figure=plotting.trail_chart(
+                [trail(before, rates, chosen) for rates in methods.values()],
+                x_title="Generic tasks, change in points (square-root scale)",
+                y_title="Word problems, change in points",
+                root=True,
+                notes=notes(run, chosen),
+            ),
         )
     ]
 
@@ -56,88 +69,98 @@ def changes(before: Answers, row: Row) -> dict[str, OverSeeds]:
     return {name: row.change(before, chosen) for name, chosen in groups(before).items()}
 
 
-def records(before: Answers, rates: Mapping[float, Row], chosen: float) -> list[dict[str, Any]]:
-    """One line per training: both changes in points."""
+def chosen_for(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> list[Criterion]:
+    """What the rate of a row was chosen for."""
     return [
-        {
-            "method": row.key[0],
-            "heads": row.key[1],
-            "rate": rate,
-            "chosen": rate == chosen,
-            "seed": facts["seed"],
-            **{
-                name.replace(" ", "_"): 100 * change.per_seed[i]
-                for name, change in changes(before, row).items()
-            },
-        }
-        for rate, row in rates.items()
-        for i, facts in enumerate(row.facts)
+        criterion
+        for criterion, rows in chosen.items()
+        if (row.key, row.rate) in {(one.key, one.rate) for one in rows}
     ]
 
 
-def draw(
-    run: Run, before: Answers, chosen: Sequence[Row], rates: Mapping[Any, Mapping[float, Row]]
-) -> plotting.Figure:
-    """All rates on the left; the rates with small losses on the right."""
-    trails = tuple(trail(before, rates[row.key], row) for row in chosen)
-    x, y = (np.concatenate([getattr(t, axis) for t in trails]) for axis in ("x", "y"))
-    near = y[x >= -NEAR]
-    return plotting.trail_panels(
-        [
-            plotting.TrailPanel("All rates", trails, _ends(x), _ends(y), (-NEAR, _ends(x)[1])),
-            plotting.TrailPanel(
-                f"At most {NEAR:g} points lost", trails, (-NEAR, max(x.max(), 0) + 1.5), _ends(near)
-            ),
-        ],
-        x_title="Generic tasks, change in points",
-        y_title="Word problems, change in points",
-        notes=notes(run, chosen),
-    )
+def records(
+    before: Answers, rates: Mapping[float, Row], chosen: Mapping[Criterion, Sequence[Row]]
+) -> Iterator[dict[str, Any]]:
+    """One line per rate: the mean of both changes in points, their intervals, and each seed's."""
+    for rate, row in rates.items():
+        line: dict[str, Any] = {"method": row.key[0], "heads": row.key[1], "rate": rate}
+        line |= {"chosen_for": " ".join(chosen_for(row, chosen)), "seeds": len(row.trainings)}
+        for name, change in changes(before, row).items():
+            name = name.replace(" ", "_")
+            low, high = change.ci()
+            line |= {name: 100 * change.mean, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
+            line[f"{name}_per_seed"] = " ".join(f"{100 * v:+.2f}" for v in change.per_seed)
+        yield line
 
 
-def trail(before: Answers, rates: Mapping[float, Row], chosen: Row) -> plotting.Trail:
-    """A method's rates, each with its first seed; the chosen rate with more seeds."""
-    points = np.array([_point(before, row, 0) for row in rates.values()])
-    further = [_point(before, chosen, i) for i in range(1, len(chosen.trainings))]
+def trail(
+    before: Answers, rates: Mapping[float, Row], chosen: Mapping[Criterion, Sequence[Row]]
+) -> plotting.Trail:
+    """A method's rates: the means, with intervals where a rate has several trainings."""
+    rows = [*rates.values()]
+    (y, y_ends), (x, x_ends) = (_points(before, rows, mask) for mask in groups(before).values())
     return plotting.Trail(
-        points[:, 0],
-        points[:, 1],
+        x,
+        y,
         tuple(f"{rate:.0e}".replace("e-0", "e-") for rate in rates),
-        METHODS[chosen.key[0]],
-        COLOURS[chosen.key[0]],
-        chosen=list(rates).index(chosen.rate),
-        further=np.array(further) if further else None,
+        METHODS[rows[0].key[0]],
+        COLOURS[rows[0].key[0]],
+        tuple(_mark(row, chosen) for row in rows),
+        x_ends,
+        y_ends,
     )
 
 
-def _point(before: Answers, row: Row, seed: int) -> tuple[float, float]:
-    math, generic = changes(before, row).values()
-    return 100 * generic.per_seed[seed], 100 * math.per_seed[seed]
+def _points(
+    before: Answers, rows: Sequence[Row], mask: list[bool]
+) -> tuple[Float[np.ndarray, " rate"], Float[np.ndarray, "rate end=2"]]:
+    """The mean change at each rate in points, and its interval, cut where none or all are right.
+
+    A rate with one training has no interval (NaN).
+    """
+    share = before.select(mask).accuracy
+    changes = [row.change(before, mask) for row in rows]
+    ends = [
+        possible_ends(change, share) if len(change.per_seed) > 1 else (np.nan, np.nan)
+        for change in changes
+    ]
+    return 100 * np.array([change.mean for change in changes]), 100 * np.array(ends)
 
 
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-    margin = 0.08 * (high - low or 1.0)
-    return low - margin, high + margin
+def _mark(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> plotting.TrailMark:
+    purposes = chosen_for(row, chosen)
+    if "mathematics" in purposes:
+        return "ring"
+    if purposes:
+        return "square"
+    return "point" if len(row.trainings) > 1 else "pale"
 
 
-def notes(run: Run, chosen: Sequence[Row]) -> list[str]:
+def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]]) -> list[str]:
     """How to read the figure, and what it was made from."""
-    config = run.config
+    config, rows = run.config, chosen["mathematics"]
     before = answers_before(run)
     shares = ", ".join(
         f"{name} {before.select(inside).accuracy:.1%} of {sum(inside)}"
         for name, inside in groups(before).items()
     )
-    heads = ", ".join(chosen[1].facts[0]["which_heads"]) if len(chosen) > 1 else ""
-    return [
-        f"Model: {config['model']}, before tuning {shares}. Each point is a training at the rate "
-        f"beside it (on the right, if that shows it; seed {config['seed']}); "
+    heads = ", ".join(next((r.facts[0]["which_heads"] for r in rows if r.key[0] == "precise"), ()))
+    seeds = sorted({len(row.trainings) for some in chosen.values() for row in some})
+    lines = [
+        f"Model: {config['model']}, before tuning {shares}. Beside each point its rate; "
         f"{config['examples'] or 'all'} word problems, {config['epochs']} "
-        f"epoch{'s' * (config['epochs'] > 1)}.",
-        "Ring: the rate with the best validation accuracy; small points: further seeds at it. "
-        f"Precise: heads {heads}; LoRA has as many parameters.",
+        f"epoch{'s' * (config['epochs'] > 1)}. Precise: heads {heads}; LoRA has as many "
+        "parameters.",
+        f"Large marks: means of {' or '.join(map(str, seeds))} seeds with 95% intervals over "
+        "questions and seeds (broad lines). Ring: the best rate for mathematics. "
+        + f"Square: the best that loses {LITTLE} on other generic questions. "
+        * ("little_loss" in chosen)
+        + "Small points: one training.",
     ]
+    unmet = [key for criterion in chosen for key in without_rate(run, 1, criterion)]
+    if unmet:
+        lines.append(f"No rate loses {LITTLE}: {'; '.join(map(title_of, unmet))}.")
+    return lines
 
 
 main = command_for(exhibits)

@@ -6,18 +6,22 @@ second one with every task, and writes both as HTML and their numbers as CSV.
 
 from pandas import DataFrame
 
+from experiments.does_tuning_help import Criterion
 from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
 from figures.tuning import (
     EXPERIMENT,
+    Row,
     chosen_rows,
+    criteria,
     model_name,
     numbers_of,
     paper_rows,
     task_numbers,
+    without_rate,
 )
-from figures.tuning_words import notes, summary, task_notes, task_texts
+from figures.tuning_words import no_rate, notes, summary, task_notes, task_texts
 
 TITLES = {
     1: "Table 1: what tuning gains in mathematics and loses elsewhere",
@@ -37,27 +41,44 @@ LOOKS = {
 def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
     """One of the tables of tuning, and every task of it. Raises RunError if it is missing."""
     run = chosen_run(options, EXPERIMENT)
-    rows = chosen_rows(run, table)
+    first = chosen_rows(run, table)
+    rows: list[tuple[Criterion, Row]] = [
+        (criterion, row)
+        for criterion in criteria(run, table)
+        for row in chosen_rows(run, table, criterion)
+    ]
     paper = paper_rows(run, table)
     title = f"{TITLES[table]}, {model_name(run)}"
+    cells = [summary(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
+    cells += [
+        no_rate(cells[0], key, criterion)
+        for criterion in criteria(run, table)
+        for key in without_rate(run, table, criterion)
+    ]
     return [
         Table(
             name=f"table{table}",
             title=title,
             look=LOOKS[table],
-            notes=notes(run, rows, table),
+            notes=notes(run, first, table),
             runs=(run,),
-            numbers=DataFrame([numbers_of(run, row, paper.get(row.key)) for row in rows]),
-            cells=DataFrame([summary(run, row, paper.get(row.key)) for row in rows]),
+            numbers=DataFrame(
+                [numbers_of(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
+            ),
+            cells=DataFrame(cells),
         ),
         Table(
             name=f"table{table}_tasks",
             title=f"{title}: every task",
             look="Which tasks the changes of the groups come from.",
-            notes=task_notes(run, rows, paper),
+            notes=task_notes(run, first, paper),
             runs=(run,),
-            numbers=DataFrame([line for row in rows for line in task_numbers(run, row)]),
-            cells=DataFrame([task_texts(run, row, paper.get(row.key)) for row in rows]),
+            numbers=DataFrame(
+                [line for criterion, row in rows for line in task_numbers(run, row, criterion)]
+            ),
+            cells=DataFrame(
+                [task_texts(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
+            ),
         ),
     ]
 

@@ -9,15 +9,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arith_lens import plotting
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.does_tuning_help import Tuned
-from figures.claims.answered import VALIDATION, generic, word_problems
+from experiments.does_tuning_help import Criterion, Method, Tuned
+from experiments.does_tuning_help.questions import generic_to_report, word_problems
 
 EXPERIMENT = "does_tuning_help"
-METHODS = {"full": "full", "precise": "precise", "lora": "LoRA", "random": "random heads"}
+METHODS: dict[Method, str] = {
+    "full": "full",
+    "precise": "precise",
+    "lora": "LoRA",
+    "random": "random heads",
+}
+COLOURS = {
+    "full": plotting.DARK,
+    "precise": plotting.RED,
+    "lora": plotting.BLUE,
+    "random": plotting.OCHRE,
+}
 LEAST = 2
 """Questions of a task or group; one question has no standard error."""
 Key = tuple[str, int, int]
@@ -39,15 +51,7 @@ class Row:
     @property
     def title(self) -> str:
         """What was tuned, in words."""
-        method, heads, mlps = self.key
-        beside = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
-        count = f"{heads} head{'s' * (heads > 1)}{beside}"
-        return {
-            "full": "full: all weights",
-            "precise": f"precise: {count}",
-            "lora": "LoRA: about as many parameters",
-            "random": f"random: {count}",
-        }[method]
+        return title_of(self.key)
 
     @property
     def parameters(self) -> int:
@@ -63,24 +67,53 @@ class Row:
         return change_over_seeds(before, self.answers, tasks)
 
 
+def title_of(key: Key) -> str:
+    """What a row tunes, in words."""
+    method, heads, mlps = key
+    beside = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
+    count = f"{heads} head{'s' * (heads > 1)}{beside}"
+    return {
+        "full": "full: all weights",
+        "precise": f"precise: {count}",
+        "lora": "LoRA: about as many parameters",
+        "random": f"random: {count}",
+    }[method]
+
+
+def possible_ends(change: OverSeeds, before: float) -> tuple[float, float]:
+    """The interval of a change of accuracy, cut where none or all answers would be right."""
+    low, high = (min(max(end, -before), 1 - before) for end in change.ci())
+    return low, high
+
+
 def answers_before(run: Run) -> Answers:
     """The answers before tuning. Raises RunError if the run has none."""
     return results.BEFORE.load(run)
 
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
-    """Which test questions are of mathematics and which of other tasks, if there are enough."""
-    masks = {"word problems": word_problems(answers), "generic tasks": generic(answers)}
+    """Which test questions are of mathematics and which of other tasks, if there are enough.
+
+    Generic questions that choose a rate are in neither.
+    """
+    masks = {"word problems": word_problems(answers), "generic tasks": generic_to_report(answers)}
     return {name: mask for name, mask in masks.items() if sum(mask) >= LEAST}
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
     """The test questions of each task that has enough for an interval."""
-    names = [_benchmark(task) for task in answers.task]
+    reports = [
+        math or other
+        for math, other in zip(word_problems(answers), generic_to_report(answers), strict=True)
+    ]
+    names = [
+        _benchmark(task) if inside else ""
+        for task, inside in zip(answers.task, reports, strict=True)
+    ]
     return {
         name: [name_of_question == name for name_of_question in names]
         for name, count in Counter(names).items()
-        if name != VALIDATION.removesuffix("/") and count >= LEAST
+        if name and count >= LEAST
     }
 
 
@@ -119,8 +152,8 @@ def _row(run: Run, key: Key, rate: float, names: Sequence[str]) -> Row:
     )
 
 
-def chosen_rows(run: Run, table: int) -> list[Row]:
-    """A table's rows at the rates that were chosen on validation.
+def chosen_rows(run: Run, table: int, criterion: Criterion = "mathematics") -> list[Row]:
+    """A table's rows at the rates that were chosen for a purpose.
 
     Raises:
         RunError: the run does not have this table.
@@ -132,8 +165,20 @@ def chosen_rows(run: Run, table: int) -> list[Row]:
             f"experiments.{EXPERIMENT} --table {table} --model {run.config['model']}"
         )
     rows = by_rate(run)
-    chosen = results.TABLE.load(run, str(table)).rates
+    chosen = results.TABLE.load(run, str(table)).rates_for(criterion)
     return [rows[key_of(tuned)][rate] for tuned, rate in chosen.items()]
+
+
+def criteria(run: Run, table: int) -> tuple[Criterion, ...]:
+    """The purposes that the rates of a table were chosen for."""
+    return results.TABLE.load(run, str(table)).criteria
+
+
+def without_rate(run: Run, table: int, criterion: Criterion) -> list[Key]:
+    """The rows of a table for which no rate of the grid serves a purpose."""
+    chosen = results.TABLE.load(run, str(table))
+    rates = chosen.rates_for(criterion)
+    return [key_of(tuned) for tuned in chosen.validation if tuned not in rates]
 
 
 def rates_tried(run: Run, table: int) -> list[float]:
@@ -147,11 +192,13 @@ def model_name(run: Run) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def numbers_of(run: Run, row: Row, paper: PaperTuning | None = None) -> Numbers:
+def numbers_of(
+    run: Run, row: Row, criterion: Criterion, paper: PaperTuning | None = None
+) -> Numbers:
     """A row of a table, for a program."""
     before = answers_before(run)
     method, heads, mlps = row.key
-    numbers: Numbers = {"method": method, "heads": heads, "mlps": mlps}
+    numbers: Numbers = {"chosen_for": criterion, "method": method, "heads": heads, "mlps": mlps}
     numbers |= {name: ", ".join(row.facts[0][name]) for name in ("which_heads", "which_mlps")}
     numbers |= {"parameters": row.parameters, "of": row.facts[0]["of"], "rate": row.rate}
     numbers |= {"samples_per_second": row.speed, "seeds": len(row.trainings)}
@@ -164,14 +211,15 @@ def numbers_of(run: Run, row: Row, paper: PaperTuning | None = None) -> Numbers:
     return numbers
 
 
-def task_numbers(run: Run, row: Row) -> list[Numbers]:
+def task_numbers(run: Run, row: Row, criterion: Criterion) -> list[Numbers]:
     """One line per task: its questions, accuracy before, change and interval."""
     before = answers_before(run)
     method, heads, mlps = row.key
     lines: list[Numbers] = []
     for name, chosen in tasks(before).items():
         change = row.change(before, chosen)
-        line: Numbers = {"method": method, "heads": heads, "mlps": mlps, "task": name}
+        line: Numbers = {"chosen_for": criterion, "method": method, "heads": heads, "mlps": mlps}
+        line |= {"task": name}
         line |= {"questions": change.n_questions, "before": before.select(chosen).accuracy}
         low, high = change.ci()
         lines.append(line | {"change": change.mean, "low": low, "high": high})

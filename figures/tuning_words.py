@@ -7,7 +7,19 @@ from arith_lens.answers import OverSeeds
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run
 from experiments import results
-from figures.tuning import Row, answers_before, groups, rates_tried, tasks
+from experiments.does_tuning_help import MOST_LOST, Criterion
+from figures.tuning import (
+    Key,
+    Row,
+    answers_before,
+    criteria,
+    groups,
+    possible_ends,
+    rates_tried,
+    tasks,
+    title_of,
+    without_rate,
+)
 
 Texts = dict[str, str]
 FEW = 30
@@ -15,12 +27,19 @@ FEW = 30
 TITLES = {"commonsense_qa": "csqa"}
 """The paper's names of benchmarks, if they differ."""
 PAPERS_RATE = 2e-5
+LITTLE = f"at most {100 * MOST_LOST:g} points"
+CRITERIA: dict[Criterion, str] = {
+    "mathematics": "mathematics",
+    "little_loss": f"{LITTLE} lost elsewhere",
+}
+"""What a rate is chosen for."""
 
 
-def summary(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
+def summary(run: Run, row: Row, criterion: Criterion, paper: PaperTuning | None = None) -> Texts:
     """A row of a table: what was tuned, and the changes of the two groups of tasks."""
     before = answers_before(run)
     text: Texts = {
+        "rate chosen for": CRITERIA[criterion],
         "tuned": row.title,
         "parameters": f"{row.parameters:,} ({row.parameters / row.facts[0]['of']:.1%})",
         "examples/s": f"{row.speed:.0f}" if row.speed >= 10 else f"{row.speed:.1f}",
@@ -35,10 +54,16 @@ def summary(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
     return text
 
 
-def task_texts(run: Run, row: Row, paper: PaperTuning | None = None) -> Texts:
+def no_rate(cells: Texts, key: Key, criterion: Criterion) -> Texts:
+    """A row for which no rate of the grid serves a purpose, with the columns of other rows."""
+    named = {"rate chosen for": CRITERIA[criterion], "tuned": title_of(key)}
+    return {**dict.fromkeys(cells, ""), **named, "rate": "no rate of the grid"}
+
+
+def task_texts(run: Run, row: Row, criterion: Criterion, paper: PaperTuning | None = None) -> Texts:
     """A row of the table of tasks: the change of each, and the paper's accuracy after tuning."""
     before = answers_before(run)
-    text = {"tuned": row.title}
+    text = {"rate chosen for": CRITERIA[criterion], "tuned": row.title}
     for name, chosen in tasks(before).items():
         accuracy, change = before.select(chosen).accuracy, row.change(before, chosen)
         short = TITLES.get(name, name)
@@ -64,8 +89,7 @@ def changed(before: float, change: OverSeeds, *, digits: int = 1) -> str:
     mean = f"{100 * change.mean:+.1f}"
     if _alike(change):
         return f"{mean} " + _unbroken(f"({'none' if change.mean == 0 else 'all'} changed)")
-    ends = (100 * min(max(end, -before), 1 - before) for end in change.ci())
-    low, high = (round(end, digits) + 0.0 for end in ends)  # no -0
+    low, high = (round(100 * end, digits) + 0.0 for end in possible_ends(change, before))  # no -0
     return f"{mean} " + _unbroken(f"[{low:+.{digits}f}, {high:+.{digits}f}]")
 
 
@@ -173,12 +197,19 @@ def _rate_note(run: Run, rows: Sequence[Row], table: int) -> str:
         return f"Rate: {grid[0]:g}{whose}, for every row; no other was tried."
     text = (
         f"Rate: of {', '.join(f'{rate:g}' for rate in grid)}, the same for every row, the one "
-        "with the best accuracy on validation word problems after one training (first seed); test "
-        "questions and generic tasks take no part."
+        "with the best accuracy on validation word problems after one training (first seed)."
     )
     edge = [row.title for row in rows if row.rate in (min(grid), max(grid))]
     if edge:
         text += f" At the grid's edge, so that a rate beyond may be better: {'; '.join(edge)}."
+    if "little_loss" in criteria(run, table):
+        text += (
+            f" {LITTLE.capitalize()} lost elsewhere: the best of the rates whose first training "
+            "loses no more on every second generic question of each task. Those questions choose; "
+            "the others are shown, and may lose more."
+        )
+        if unmet := [title_of(key) for key in without_rate(run, table, "little_loss")]:
+            text += f" No rate of the grid does that for: {'; '.join(unmet)}."
     return text
 
 

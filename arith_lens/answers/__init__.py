@@ -2,7 +2,7 @@
 
 `answering` reads the questions of benchmarks and asks a model, with or without hooks. `result`
 stores which questions were right, so that answers before and after a knockout can be compared
-question by question. It also compares several trainings, and a long series of answers.
+question by question. It also compares several trainings.
 """
 
 from arith_lens.answers.answering import Question as Question
@@ -11,7 +11,5 @@ from arith_lens.answers.answering import load_questions as load_questions
 from arith_lens.answers.result import Answers as Answers
 from arith_lens.answers.result import Change as Change
 from arith_lens.answers.result import OverSeeds as OverSeeds
-from arith_lens.answers.result import Trend as Trend
 from arith_lens.answers.result import change_over_seeds as change_over_seeds
 from arith_lens.answers.result import over_seeds as over_seeds
-from arith_lens.answers.result import trend as trend

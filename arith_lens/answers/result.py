@@ -1,7 +1,4 @@
-"""A model's answers, question by question, and the difference of two results, also over seeds.
-
-`trend` shows whether accuracy drifts over a long series of answers.
-"""
+"""A model's answers, question by question, and the difference of two results, also over seeds."""
 
 import json
 import zlib
@@ -258,47 +255,3 @@ def change_over_seeds(
         differences.append(other.correct.double() - first.correct.double())
     every = torch.stack(differences)
     return over_seeds(every if chosen is None else every[:, torch.tensor([*chosen])])
-
-
-AT_LEAST = 3  # the number of answers that a line with an error needs
-
-
-@dataclass(frozen=True)
-class Trend:
-    """The change of accuracy per thousand answers, as a share: -0.01 is a loss of one point."""
-
-    slope: float
-    error: float
-    """The standard error of the slope."""
-
-    def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """Normal interval of the slope."""
-        half = NormalDist().inv_cdf((1 + level) / 2) * self.error
-        return self.slope - half, self.slope + half
-
-    @property
-    def flat(self) -> bool:
-        """Whether the 95% interval contains 0. A smaller trend may still exist."""
-        low, high = self.ci()
-        return low <= 0 <= high
-
-
-def trend(correct: Bool[Tensor, "question"]) -> Trend:
-    """Fit a straight line through right (1) and wrong (0) answers, in their order.
-
-    Questions must be in random order, else a change of their difficulty looks like a drift. The
-    error allows for unequal variances (White, 1980).
-
-    Raises:
-        ValueError: there are fewer than three answers.
-    """
-    n = len(correct)
-    if n < AT_LEAST:
-        raise ValueError(f"expected at least {AT_LEAST} answers to see a trend, found {n}")
-    at = torch.arange(n, dtype=torch.float64) / 1000
-    at, right = at - at.mean(), correct.double()
-    spread = at.square().sum()
-    slope = (at * right).sum() / spread
-    rest = right - right.mean() - slope * at
-    variance = (at * rest).square().sum() / spread.square() * n / (n - 2)
-    return Trend(float(slope), sqrt(float(variance)))

@@ -52,10 +52,10 @@ from arith_lens.plotting.style import colour_at as colour_at
 from arith_lens.plotting.style import symmetric_limit as symmetric_limit
 from arith_lens.plotting.tokens import NextTokens as NextTokens
 from arith_lens.plotting.tokens import Ranking as Ranking
-from arith_lens.plotting.tokens import Trail as Trail
-from arith_lens.plotting.tokens import TrailPanel as TrailPanel
 from arith_lens.plotting.tokens import next_token_panels as next_token_panels
-from arith_lens.plotting.tokens import trail_panels as trail_panels
 from arith_lens.plotting.tokens import visible as visible
+from arith_lens.plotting.trails import Trail as Trail
+from arith_lens.plotting.trails import TrailMark as TrailMark
+from arith_lens.plotting.trails import trail_chart as trail_chart
 from arith_lens.plotting.words import Sentence as Sentence
 from arith_lens.plotting.words import sentence_panels as sentence_panels

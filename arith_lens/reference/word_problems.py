@@ -51,10 +51,15 @@ class _Words:
     containers: tuple[str, ...]
     stretch: float = 1.0
     """The factor by which numbers may be larger than in pretraining."""
+    beyond: bool = False
+    """Draw numbers that are larger than these, up to twice as large."""
 
-    def up_to(self, most: int) -> int:
-        """The largest number; it is `most` in pretraining."""
-        return int(most * self.stretch)
+    def number(self, rng: random.Random, least: int, most: int) -> int:
+        """A number from `least` to the largest one, which is `most` in pretraining."""
+        largest = int(most * self.stretch)
+        if self.beyond:
+            return between(rng, largest + 1, 2 * largest)
+        return between(rng, least, largest)
 
 
 _ALL = _Words(SLOTS["NAME"], SLOTS["OBJECT"], GAIN_VERBS, LOSE_VERBS, CONTAINERS)
@@ -67,7 +72,7 @@ _STRETCH = {"gain_lose": 2.0, "compare": 2.0, "groups": 5.0, "two_step": 1.5}
 def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
     gains = chance(rng, 0.5)
-    a, b = between(rng, 2, words.up_to(12)), between(rng, 2, words.up_to(9))
+    a, b = words.number(rng, 2, 12), words.number(rng, 2, 9)
     if not gains:
         a, b = max(a, b) + 1, min(a, b)
     verb = pick(rng, words.gain if gains else words.lose)
@@ -83,7 +88,7 @@ def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
 
 def _compare(rng: random.Random, words: _Words) -> WordProblem:
     (name, other), thing = shuffled(rng, words.names)[:2], pick(rng, words.objects)
-    a, b = between(rng, 2, words.up_to(9)), between(rng, 2, words.up_to(9))
+    a, b = words.number(rng, 2, 9), words.number(rng, 2, 9)
     if chance(rng, 0.4):
         text = f"Q: {name} has {a + b} {thing}. {other} has {a} {thing}. "
         return WordProblem(
@@ -99,7 +104,7 @@ def _compare(rng: random.Random, words: _Words) -> WordProblem:
 def _groups(rng: random.Random, words: _Words) -> WordProblem:
     thing, container = pick(rng, words.objects), pick(rng, words.containers)
     name = pick(rng, words.names)
-    n, each = between(rng, 2, 9), between(rng, 2, words.up_to(9))
+    n, each = between(rng, 2, 9), words.number(rng, 2, 9)
     if chance(rng, 0.5):
         text = f"Q: {name} has {n} {container} with {each} {thing} in each. "
         return WordProblem("groups", f"{text}How many {thing} are there in all? A: ", n * each)
@@ -110,7 +115,7 @@ def _groups(rng: random.Random, words: _Words) -> WordProblem:
 
 def _two_step(rng: random.Random, words: _Words) -> WordProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
-    a, b = between(rng, 5, words.up_to(12)), between(rng, 2, words.up_to(6))
+    a, b = words.number(rng, 5, 12), words.number(rng, 2, 6)
     c = between(rng, 1, 4)
     gain, lose = pick(rng, words.gain), pick(rng, words.lose)
     if chance(rng, 0.5):
@@ -142,6 +147,60 @@ def tuning_problems(family: str) -> dict[str, list[WordProblem]]:
     sizes = {"tuning": 2000, "validation": 300, "test": 1000}
     words = replace(_ALL, stretch=_STRETCH[family])
     return {split: _distinct(rng, family, words, n, seen) for split, n in sizes.items()}
+
+
+def larger_problems(family: str, n: int) -> list[WordProblem]:
+    """`n` problems whose numbers are larger than all numbers of the kind in `tuning_problems`.
+
+    They are up to twice as large. Two numbers are as in tuning: how many groups there are, and the
+    third number of two steps.
+    """
+    rng = random.Random(f"larger {family}")
+    words = replace(_ALL, stretch=_STRETCH[family], beyond=True)
+    return _distinct(rng, family, words, n, set())
+
+
+_NAME, _NUMBER, _THINGS = r"([A-Z]\w+)", r"(\d+)", r"(\w+)"
+_REWORDED = (
+    (
+        rf"Q: {_NAME} has {_NUMBER} {_THINGS}\. \1 ([a-z ]+) {_NUMBER} \3\. How many .*",
+        r"Q: \1 has \2 \3 and \4 \5. How many \3 are there now? A: ",
+    ),
+    (
+        rf"Q: {_NAME} has {_NUMBER} {_THINGS}\. {_NAME} has {_NUMBER} \3\. How many more .*",
+        r"Q: \4 has \5 \3 and \1 has \2. How many fewer \3 does \4 have than \1? A: ",
+    ),
+    (
+        rf"Q: {_NAME} has {_NUMBER} {_THINGS}\. {_NAME} has {_NUMBER} (more|fewer) \3 than .*",
+        r"Q: \4 has \5 \6 \3 than \1. \1 has \2 \3. How many \3 does \4 have? A: ",
+    ),
+    (
+        rf"Q: {_NAME} has {_NUMBER} {_THINGS} with {_NUMBER} {_THINGS} in each\. .*",
+        r"Q: There are \4 \5 in each of the \2 \3 of \1. How many \5 does \1 have in all? A: ",
+    ),
+    (
+        rf"Q: {_NAME} puts {_NUMBER} {_THINGS} into {_NUMBER} {_THINGS} equally\. .*",
+        r"Q: \1 has \2 \3 in \4 \5, in each of them equally many. How many \3 are in each? A: ",
+    ),
+    (
+        rf"Q: {_NAME} has {_NUMBER} {_THINGS}, ([a-z ]+) {_NUMBER} \3 and then ([a-z ]+) {_NUMBER} "
+        r"\3\. .*",
+        r"Q: \1 has \2 \3. \1 \4 \5 \3 and \6 \7. How many \3 does \1 have in the end? A: ",
+    ),
+)
+"""Each form of a question, and the same question in a wording that is in no set of the world."""
+
+
+def reworded(question: str) -> str:
+    """A word problem of the world in another wording, with the same numbers and answer.
+
+    Raises:
+        ValueError: the question has none of the families' forms.
+    """
+    for form, wording in _REWORDED:
+        if match := re.fullmatch(form, question):
+            return match.expand(wording)
+    raise ValueError(f"expected a word problem of the closed world, found {question!r}")
 
 
 def _distinct(

@@ -1,11 +1,12 @@
 """Does tuning the heads that calculate help, and what does it cost elsewhere?
 
-Here is what is tuned: rows of Tables 1, 2 and 5, and the choice of rates. `plan` fills in the
-settings and prints them, `training` does a training, `__main__` is the command.
+Here is what is tuned: rows of Tables 1, 2 and 5, and the choice of rates. `questions` says what
+each question is for, `plan` fills in the settings and prints them, `training` does a training,
+`models` finds the tuned models, `__main__` is the command.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import isnan
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -13,13 +14,17 @@ import torch
 
 from arith_lens.answers import Answers
 from arith_lens.arrays import Arrays
+from experiments.does_tuning_help.questions import generic_to_choose, validation
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Method: TypeAlias = Literal["full", "precise", "lora", "random"]
-VALIDATION = "validation/"
-"""The prefix of the tasks that rates are chosen on."""
+Criterion: TypeAlias = Literal["mathematics", "little_loss"]
+"""What a rate is chosen for: the best validation accuracy of all rates, or the best of those that
+lose little elsewhere."""
+MOST_LOST = 0.02
+"""The largest loss on generic tasks that counts as little: two points."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,13 @@ def rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[Tuned, ...]:
 
 def validation_accuracy(answers: Answers) -> float:
     """The share of validation questions that are answered right; NaN if there are none."""
-    chosen = [task.startswith(VALIDATION) for task in answers.task]
-    return answers.select(chosen).accuracy
+    return answers.select(validation(answers)).accuracy
+
+
+def generic_change(before: Answers, after: Answers) -> float:
+    """The change of accuracy on the generic questions that choose; NaN if there are none."""
+    half = generic_to_choose(before)
+    return after.select(half).accuracy - before.select(half).accuracy
 
 
 def grid(tuned: Iterable[Tuned], rates: Iterable[float], seed: int) -> list[Training]:
@@ -91,22 +101,30 @@ def grid(tuned: Iterable[Tuned], rates: Iterable[float], seed: int) -> list[Trai
     return [Training(row, rate, seed) for row in dict.fromkeys(tuned) for rate in rates]
 
 
-def repeats(chosen: Mapping[Tuned, float], seeds: Iterable[int]) -> list[Training]:
-    """More trainings of each row at its rate, one per seed."""
+def repeats(chosen: Iterable[Mapping[Tuned, float]], seeds: Iterable[int]) -> list[Training]:
+    """More trainings of each row at each of its chosen rates, one per seed."""
     seeds = tuple(seeds)
-    return [Training(row, rate, seed) for row, rate in chosen.items() for seed in seeds]
+    settings = dict.fromkeys(setting for rates in chosen for setting in rates.items())
+    return [Training(row, rate, seed) for row, rate in settings for seed in seeds]
+
+
+Rates: TypeAlias = Mapping[float, float]
+"""One number per rate."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The trainings of a table: each row has the rate with the best validation accuracy."""
+    """The trainings of a table, and the rates that are chosen for each of its rows."""
 
-    validation: Mapping[Tuned, Mapping[float, float]]
-    """The accuracy of each row by rate, all with one seed."""
+    validation: Mapping[Tuned, Rates]
+    """The validation accuracy of each row by rate, all with one seed."""
+    generic: Mapping[Tuned, Rates] = field(default_factory=dict)
+    """The change of accuracy on the generic questions that choose, of the same trainings. Empty if
+    there are no such questions; then no rate is chosen for little loss."""
 
     @property
     def rates(self) -> dict[Tuned, float]:
-        """The chosen rate of each row; if rates are equally good, the smallest.
+        """The rate of each row with the best validation accuracy; of equals, the smallest.
 
         Raises:
             ValueError: there are several rates, and no validation questions to choose one.
@@ -117,35 +135,77 @@ class Chosen:
                     f"expected validation questions to choose a rate on, found none for {row.name} "
                     f"at {', '.join(f'{rate:g}' for rate in accuracies)}; train at one rate"
                 )
-        return {
-            row: max(accuracies, key=lambda rate: (accuracies[rate], -rate))
-            for row, accuracies in self.validation.items()
+        return {row: _best(accuracies) for row, accuracies in self.validation.items()}
+
+    @property
+    def rates_with_little_loss(self) -> dict[Tuned, float]:
+        """The best rate of each row among those that lose at most `MOST_LOST` elsewhere.
+
+        A row that loses more at every rate is left out.
+        """
+        allowed = {
+            row: {
+                rate: self.validation[row][rate]
+                for rate, change in changes.items()
+                if change >= -MOST_LOST
+            }
+            for row, changes in self.generic.items()
         }
+        return {row: _best(accuracies) for row, accuracies in allowed.items() if accuracies}
+
+    def rates_for(self, criterion: Criterion) -> dict[Tuned, float]:
+        """The rates that are chosen for one of the two purposes."""
+        return self.rates if criterion == "mathematics" else self.rates_with_little_loss
+
+    @property
+    def criteria(self) -> tuple[Criterion, ...]:
+        """The purposes that rates are chosen for."""
+        return ("mathematics", "little_loss") if self.generic else ("mathematics",)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Chosen":
         """What `to_arrays` has written."""
-        header, accuracy = arrays.header, arrays.tensors["validation_accuracy"].tolist()
-        rows = (Tuned(row["method"], row["heads"], row["mlps"]) for row in header["rows"])
-        by_rate = (
-            dict(zip(*row, strict=True)) for row in zip(header["rates"], accuracy, strict=True)
-        )
-        return cls(dict(zip(rows, by_rate, strict=True)))
+        rows = [Tuned(row["method"], row["heads"], row["mlps"]) for row in arrays.header["rows"]]
+
+        def by_rate(name: str) -> dict[Tuned, Rates]:
+            numbers = arrays.tensors[name].tolist()
+            rates = (
+                dict(zip(*row, strict=True))
+                for row in zip(arrays.header["rates"], numbers, strict=True)
+            )
+            return dict(zip(rows, rates, strict=True))
+
+        generic = by_rate("generic_change") if "generic_change" in arrays.tensors else {}
+        return cls(by_rate("validation_accuracy"), generic)
 
     def to_arrays(self) -> Arrays:
         """The rows with their chosen rates and all rates are in the header."""
         rows = [{**asdict(row), "rate": rate} for row, rate in self.rates.items()]
-        accuracy = [[*accuracies.values()] for accuracies in self.validation.values()]
         rates = [[*accuracies] for accuracies in self.validation.values()]
-        header = {"kind": "chosen_rates", "rows": rows, "rates": rates}
-        return Arrays({"validation_accuracy": torch.tensor(accuracy)}, header)
+        numbers = {"validation_accuracy": self.validation, "generic_change": self.generic}
+        tensors = {
+            name: torch.tensor([[*row.values()] for row in by_row.values()], dtype=torch.float64)
+            for name, by_row in numbers.items()
+            if by_row
+        }
+        return Arrays(tensors, {"kind": "chosen_rates", "rows": rows, "rates": rates})
 
     def to_dataframe(self) -> "DataFrame":
-        """One row per setting and rate: method, heads, mlps, rate, validation_accuracy, chosen."""
+        """One row per setting and rate: what was tuned, the rate, both numbers, both choices."""
         from pandas import DataFrame
 
         return DataFrame(
-            {**asdict(row), "rate": rate, "validation_accuracy": accuracy, "chosen": rate == best}
-            for (row, best) in self.rates.items()
-            for rate, accuracy in self.validation[row].items()
+            {
+                **asdict(row),
+                "rate": rate,
+                "validation_accuracy": accuracy,
+                "generic_change": self.generic.get(row, {}).get(rate),
+                **{name: self.rates_for(name).get(row) == rate for name in self.criteria},
+            }
+            for row, accuracies in self.validation.items()
+            for rate, accuracy in accuracies.items()
         )
+
+
+def _best(accuracies: Rates) -> float:
+    return max(accuracies, key=lambda rate: (accuracies[rate], -rate))

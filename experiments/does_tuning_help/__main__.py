@@ -2,8 +2,9 @@
 
 Table 1 compares precise tuning of the strongest heads with full tuning, LoRA with as many
 parameters, and random heads. Table 2 has more and fewer heads, Table 5 MLPs beside them. Every row
-is trained at the same few rates. Its rate is chosen on validation problems and trained with more
-seeds. Word problems and generic tasks are answered before and after each training. Saves a run
+is trained at the same few rates. Two rates are chosen for it and trained with more seeds: the best
+for validation problems, and the best of those that lose at most 2 points on half of the generic
+questions. Word problems and generic tasks are answered before and after each training. Saves a run
 under results/does_tuning_help/, which `python -m figures table1`, `table2`, `table5` and `frontier`
 read. A killed run can be continued. Tables share their trainings.
 """
@@ -11,7 +12,8 @@ read. A killed run can be continued. Tables share their trainings.
 import os
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,18 +22,21 @@ import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers
-from arith_lens.fine_tuning.results import CHECKPOINT
+from arith_lens.fine_tuning.results import CHECKPOINT, FILE
 from arith_lens.runs import Run
 from experiments.command import command, exit_on_user_error
 from experiments.does_tuning_help import (
     Chosen,
+    Rates,
     Training,
     Tuned,
+    generic_change,
     grid,
     repeats,
     rows,
     validation_accuracy,
 )
+from experiments.does_tuning_help.models import folder_of
 from experiments.does_tuning_help.plan import (
     Config,
     Plan,
@@ -41,6 +46,7 @@ from experiments.does_tuning_help.plan import (
     on_gpu,
     planned,
 )
+from experiments.does_tuning_help.questions import generic_to_choose
 from experiments.does_tuning_help.training import Job, side_by_side, train_and_ask
 from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
 from experiments.settings import (
@@ -56,25 +62,28 @@ def main(
     config: Annotated[Config, tyro.conf.arg(name="")],
     *,
     table: Literal[1, 2, 5] = 1,
-    seeds: int = 3,
+    seeds: int = 5,
     processes: int | None = None,
     room: Annotated[Room, tyro.conf.arg(name="")] = Room(),  # noqa: B008 -- frozen
     root: Path = Path("results"),
     dry_run: bool = False,
     again: bool = False,
+    weights: bool = False,
 ) -> None:
     """Train, evaluate and save.
 
     Args:
         config: what to compute.
         table: which table; all tables of a configuration share a run.
-        seeds: trainings at the chosen rate, including the one of the grid; more can be added later.
+        seeds: trainings at each chosen rate, with the one of the grid; more can be added later.
         processes: trainings at a time, each with one thread. If not given, 1 on a GPU and on the
             benchmarks, else one per core, at most 4.
         room: memory and disk.
         root: the folder of all runs.
         dry_run: print what would be trained, reading no weights, and stop.
         again: compute the results of an earlier run of this configuration again.
+        weights: at the chosen rates, train again where answers are stored without the weights, as
+            in a run that was copied without them.
     """
     with exit_on_user_error():
         empty = empty_model(config.model)
@@ -91,8 +100,12 @@ def main(
         first = grid(tuned, plan.config.rates, config.seed)
         train(first, run, plan, processes, skip=() if again else run.names)
         chosen = choose(tuned, run, plan.config)
-        further = range(config.seed + 1, config.seed + seeds)
-        train(repeats(chosen.rates, further), run, plan, processes, skip=() if again else run.names)
+        rates = map(chosen.rates_for, chosen.criteria)
+        every = repeats(rates, range(config.seed, config.seed + seeds))
+        done = {training.name for training in first} if again else {*run.names}
+        if weights:
+            done -= {t.name for t in every if not (folder_of(run, t) / FILE).is_file()}
+        train(every, run, plan, processes, skip=done)
         TABLE.save(run, chosen, str(table))
     print(f"saved in {run.path}; python -m figures table{table} --model {config.model} prints it")
 
@@ -106,12 +119,13 @@ def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
     plan = plan.with_dtype(model.dtype)
     with exit_on_user_error():
         run = al.open_run("does_tuning_help", plan.identity, model=model, root=root, again=again)
-    if again or not BEFORE.is_in(run):
-        with run, exit_on_user_error():
-            if again:
-                shutil.rmtree(run.path / "trainings", ignore_errors=True)
+    with run, exit_on_user_error():
+        if again:
+            shutil.rmtree(run.path / "trainings", ignore_errors=True)
+        if again or not POOLED_MAP.is_in(run):  # a shipped run has answers and no map
             pairs = pooled_samples(model, n=plan.config.n, seed=plan.config.seed)
             pooled_map(run, pairs, operation_maps(run, model, pairs))
+        if again or not BEFORE.is_in(run):
             answers, facts = plan.study.ask(model, run.path / "trainings" / "before")
             BEFORE.save(run, answers, **facts)
     return run, plan
@@ -157,23 +171,32 @@ def job(training: Training, effects: al.ComponentEffects, run: Run, plan: Plan) 
         mlps,
         plan.recipe,
         plan.study,
-        run.path / "trainings" / training.name,
+        folder_of(run, training),
         plan.config.device,
         plan.dtype,
     )
 
 
 def choose(tuned: Sequence[Tuned], run: Run, config: Config) -> Chosen:
-    """The validation accuracy of each row at each rate."""
-    return Chosen(
-        {
-            row: {
-                rate: validation_accuracy(TRAINING.load(run, Training(row, rate, config.seed).name))
-                for rate in config.rates
-            }
-            for row in tuned
+    """The validation accuracy and the loss elsewhere of each row at each rate."""
+    before = BEFORE.load(run)
+    answers = {
+        row: {
+            rate: TRAINING.load(run, Training(row, rate, config.seed).name) for rate in config.rates
         }
-    )
+        for row in tuned
+    }
+
+    def numbers(number: Callable[[Answers], float]) -> dict[Tuned, Rates]:
+        return {
+            row: {rate: number(after) for rate, after in by_rate.items()}
+            for row, by_rate in answers.items()
+        }
+
+    if not any(generic_to_choose(before)):
+        return Chosen(numbers(validation_accuracy))
+    change = partial(generic_change, before)
+    return Chosen(numbers(validation_accuracy), numbers(change))
 
 
 def right(answers: Answers) -> str:

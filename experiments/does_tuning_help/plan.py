@@ -208,13 +208,14 @@ def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty:
     config, recipe = plan.config, plan.recipe
     shape, total = shape_of(empty), sum(weight.numel() for weight in empty.parameters())
     rates = len(config.rates)
-    n = len(tuned) * (rates + seeds - 1)
-    times = f"{rates} rates and, at the best, {seeds - 1} further seeds" if rates > 1 else (
-        f"{seeds} seed{'s' * (seeds > 1)}"
-    )  # fmt: skip
+    several = rates > 1
+    count = len(tuned) * (rates + (1 + several) * (seeds - 1))
+    times = f"{rates} rates and, at the two that are chosen, {seeds - 1} further seeds" * several
+    times = times or f"{seeds} seed{'s' * (seeds > 1)}"
     lines = [
         f"{config.model}: {shape.n_layers} layers of {shape.n_heads} heads, {total:,} parameters",
-        f"table {table}: {len(tuned)} rows, each at {times}: {n} trainings",
+        f"table {table}: {len(tuned)} rows, each at {times}: "
+        f"{'at most ' * several}{count} trainings",
     ]
     for row in tuned:
         count, rank = counted(empty, row)

@@ -1,7 +1,6 @@
-"""One training: its data and its test questions; parallel trainings; the models they leave."""
+"""One training: its data and its test questions; parallel trainings."""
 
 import gc
-import hashlib
 import os
 import random
 from collections import defaultdict
@@ -13,7 +12,7 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 
@@ -23,16 +22,11 @@ from arith_lens.benchmarks import training_parts
 from arith_lens.benchmarks.training import TrainingPart, to_dataset
 from arith_lens.evaluation import EvaluationResult
 from arith_lens.fine_tuning import TuningResult
-from arith_lens.fine_tuning.results import DELTA
 from arith_lens.paper import BENCHMARKS
 from arith_lens.reference.sets import Line, load_set, world_questions
-from arith_lens.runs import Run, RunError, find_runs
-from experiments.does_tuning_help import VALIDATION, Training
-from experiments.results import TABLE, TRAINING, trainings, tuned_by
-from experiments.settings import ModelSettings
+from experiments.does_tuning_help import Training
+from experiments.does_tuning_help.questions import VALIDATION
 
-EXPERIMENT, TABLE_1 = "does_tuning_help", "1"
-Settings = TypeVar("Settings", bound=ModelSettings)
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 END_OF_ANSWER = "\n"
@@ -251,11 +245,8 @@ class Job:
     """The precision for answering, before and after tuning."""
 
 
-def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
-    """The tuned model's answers, and the facts of the training.
-
-    A training that was stopped is continued in `job.output`; a finished one is not repeated.
-    """
+def tuning(job: Job) -> TuningResult:
+    """Train, or continue a training that was stopped in `job.output`; a finished one is read."""
     tuned = job.training.tuned
     full = tuned.method == "full"
     result = al.fine_tune(
@@ -274,12 +265,22 @@ def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
     gc.collect()  # the Trainer holds itself, and with it the optimizer's state
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    tuned_model = al.load_model(
+    return result
+
+
+def tuned_model(job: Job, result: TuningResult) -> al.HookedModel:
+    """The model that a training has left, for answering."""
+    return al.load_model(
         result.model(),
         dtype=getattr(torch, job.dtype),
         device=job.device or ("cuda" if torch.cuda.is_available() else "cpu"),
     )
-    answers, facts = job.study.ask(tuned_model, job.output)
+
+
+def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
+    """The tuned model's answers, and the facts of the training."""
+    result = tuning(job)
+    answers, facts = job.study.ask(tuned_model(job, result), job.output)
     return answers, described(job) | facts | {
         "which_heads": list(result.heads),
         "which_mlps": list(result.mlps),
@@ -341,87 +342,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
-
-
-@dataclass(frozen=True)
-class TunedModel:
-    """One precise training at the chosen rate."""
-
-    name: str
-    """Such as seed-0."""
-    result: TuningResult
-
-    @property
-    def heads(self) -> tuple[al.Head, ...]:
-        return tuple(map(al.Head.parse, self.result.heads))
-
-    @property
-    def sha256(self) -> str:
-        """The digest of the trained slices' file."""
-        return hashlib.sha256((Path(self.result.output) / DELTA).read_bytes()).hexdigest()
-
-    def load(self, settings: ModelSettings) -> al.HookedModel:
-        """The model, in the dtype and on the device of the settings."""
-        dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
-        return al.load_model(self.result.model(), dtype=dtype, device=settings.device)
-
-
-@dataclass(frozen=True)
-class AfterTuning(Generic[Settings]):
-    """A question about tuned models: its settings, and the models of Table 1."""
-
-    settings: Settings
-    models: tuple[TunedModel, ...]
-
-    @classmethod
-    def find(cls, settings: Settings, root: Path) -> "AfterTuning[Settings]":
-        """The question, with the models of the newest finished run of the tuning experiment.
-
-        Raises:
-            RunError: there is no such run, or the folder of a model is missing.
-        """
-        return cls(settings, tuple(precise_models(tuning_run(settings.model, root))))
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What identifies a run of this question: the settings, and the trained weights."""
-        return {**vars(self.settings), "tuned": [model.sha256 for model in self.models]}
-
-
-def tuning_run(model: str, root: Path) -> Run:
-    """The newest finished run of the tuning experiment that has Table 1.
-
-    Raises:
-        RunError: there is no such run; the message has the command that makes one.
-    """
-    runs = find_runs(EXPERIMENT, model=model, root=root)
-    complete = [run for run in runs if TABLE.is_in(run, TABLE_1)]
-    if not complete:
-        raise RunError(
-            f"expected a finished run of {model} with Table 1 under {root / EXPERIMENT}, found "
-            f"none. Make one: python -m experiments {EXPERIMENT} --table 1 --model {model}"
-        )
-    return complete[0]
-
-
-def precise_models(run: Run) -> list[TunedModel]:
-    """The precisely tuned models of Table 1, one per seed.
-
-    Raises:
-        RunError: the folder of a model is missing.
-    """
-    rates = TABLE.load(run, TABLE_1).rates
-    (row,) = (row for row in rates if row.method == "precise")
-    models = []
-    for name in trainings(run):
-        facts = TRAINING.facts(run, name)
-        if tuned_by(facts) == row and facts["rate"] == rates[row]:
-            folder = run.path / "trainings" / name
-            try:
-                models.append(TunedModel(f"seed-{facts['seed']}", TuningResult.load(folder)))
-            except FileNotFoundError as error:
-                raise RunError(
-                    f"{error}. Train it again: python -m experiments {EXPERIMENT} --model "
-                    f"{run.config['model']} --again"
-                ) from error
-    return sorted(models, key=lambda one: one.name)

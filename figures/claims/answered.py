@@ -1,30 +1,12 @@
-"""Changes between two sets of answers, with intervals: word problems, and all other tasks."""
+"""Changes between two sets of answers, with intervals."""
 
 import torch
 
 from arith_lens.answers import Answers
 from arith_lens.effects import Effects
-from arith_lens.paper import BENCHMARKS
 from figures.claims.claim import Number, Within
 from figures.claims.estimate import estimate
 from figures.claims.evidence import NotMeasured
-
-MATHEMATICS = ("gain_lose", "compare", "groups", "two_step", *BENCHMARKS[:4])
-"""The tasks that are word problems, in the closed world and in the benchmarks."""
-VALIDATION = "validation/"
-
-
-def word_problems(answers: Answers) -> list[bool]:
-    """Which questions are of mathematics, without those that rates were chosen on."""
-    return [task.split("/")[0] in MATHEMATICS for task in answers.task]
-
-
-def generic(answers: Answers) -> list[bool]:
-    """Which questions are of the other tasks."""
-    return [
-        not math and not task.startswith(VALIDATION)
-        for task, math in zip(answers.task, word_problems(answers), strict=True)
-    ]
 
 
 def relative_change(of: str, before: Answers, after: Answers, rule: Within | None = None) -> Number:

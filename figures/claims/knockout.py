@@ -8,7 +8,8 @@ from arith_lens.knockout import KnockoutCurve, KnockoutCurves
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
-from figures.claims.answered import change, generic, relative_change, word_problems
+from experiments.does_tuning_help.questions import generic, word_problems
+from figures.claims.answered import change, relative_change
 from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.controls import answers_over_draws, change_over_draws, control_numbers
 from figures.claims.estimate import per_operation

@@ -10,7 +10,7 @@ import numpy as np
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
-from figures.claims.answered import generic, word_problems
+from experiments.does_tuning_help.questions import generic_to_report, word_problems
 from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
 
@@ -109,13 +109,13 @@ def _as_much(evidence: Evidence) -> Measurement:
 
 def _no_loss(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
-    change = gain(before, Tuned.of(run, 1, "precise").answers, generic)
+    change = gain(before, Tuned.of(run, 1, "precise").answers, generic_to_report)
     return Measurement((_number("generic tasks", change, UNCHANGED),), _seeds(change))
 
 
 def _full_loses(evidence: Evidence) -> Measurement:
     run, before = _table(evidence, 1)
-    change = gain(before, Tuned.of(run, 1, "full").answers, generic)
+    change = gain(before, Tuned.of(run, 1, "full").answers, generic_to_report)
     return Measurement((_number("generic tasks", change, Within(below=-0.02)),), _seeds(change))
 
 
@@ -166,7 +166,8 @@ def _more_mlps(evidence: Evidence) -> Measurement:
     numbers = []
     for n in more:
         beside, title = Tuned.of(run, 5, "precise", mlps=n).answers, f"{n} MLPs less {few}"
-        gained, lost = (gain(without, beside, tasks) for tasks in (word_problems, generic))
+        groups = (word_problems, generic_to_report)
+        gained, lost = (gain(without, beside, tasks) for tasks in groups)
         numbers.append(_number(f"{title}, word problems", gained, Within(above=0)))
         numbers.append(_number(f"{title}, generic tasks", lost, Within(below=0)))
     return Measurement(tuple(numbers))

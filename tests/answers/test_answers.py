@@ -59,6 +59,8 @@ def test_batches_write_what_the_plain_model_writes_alone(make_hf, make_model, to
         found = answer_questions(model, questions, hooks=hooks, max_new_tokens=5, batch_size=size)
         assert list(found.said) == knocked
     assert knocked != plain, "the test must be able to fail"
+    again = answer_questions(model, questions, max_new_tokens=5)
+    assert list(again.said) == plain, "the first answers come again after all others"
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])

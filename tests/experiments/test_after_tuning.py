@@ -1,4 +1,4 @@
-"""Questions about tuned models: knockout of the tuned heads, accuracy over many answers."""
+"""Questions about tuned models: knockout of the tuned heads, questions that were not tuned on."""
 
 from pathlib import Path
 
@@ -13,11 +13,13 @@ from arith_lens.fine_tuning import Delta, TuningResult, pieces_of
 from arith_lens.fine_tuning.pieces import read_pieces
 from arith_lens.fine_tuning.results import DELTA, load_base
 from arith_lens.model import weights_hash
+from arith_lens.reference import unfamiliar
 from arith_lens.runs import find_runs, open_run
-from experiments import do_tuned_heads_carry_more, does_it_drift, results
-from experiments.does_tuning_help import Chosen, Tuned
-from experiments.does_tuning_help.training import TunedModel, World, precise_models, tuning_run
-from figures import carrying, drift
+from experiments import do_tuned_heads_carry_more, does_the_gain_hold, results
+from experiments.does_tuning_help import Chosen, Training, Tuned
+from experiments.does_tuning_help.models import precise_models, stored_models, tuning_run
+from experiments.does_tuning_help.training import World
+from figures import carrying, generalisation
 from figures.common import Options, TableOptions
 
 HEADS = (al.Head(5, 5), al.Head(5, 2), al.Head(11, 6))
@@ -45,10 +47,11 @@ def tuning(tmp_path: Path) -> Path:
     told = {"method": "precise", "heads": 3, "mlps": 0}
     with open_run("does_tuning_help", {"model": "reference"}, root=tmp_path) as run:
         for rate, seed in ((0.01, 0), (0.03, 0), (0.01, 1)):
-            name = f"training-{seed}-{int(100 * rate)}"
+            name = Training(row, rate, seed).name
             results.TRAINING.save(run, answers, name, **told, rate=rate, seed=seed)
             leave_as_it_was(run.path / "trainings" / name)
-        results.TABLE.save(run, Chosen({row: {0.01: 0.5, 0.03: 0.4}}), "1")
+        losses = {row: {0.01: -0.5, 0.03: 0.0}}
+        results.TABLE.save(run, Chosen({row: {0.01: 0.5, 0.03: 0.4}}, losses), "1")
     return tmp_path
 
 
@@ -56,11 +59,16 @@ def test_the_tuned_models_are_those_of_the_chosen_rate_a_seed_each(tuning: Path)
     found = precise_models(tuning_run("reference", tuning))
     assert [one.name for one in found] == ["seed-0", "seed-1"]
     folders = [Path(one.result.output) for one in found]
-    assert [folder.name for folder in folders] == ["training-0-1", "training-1-1"]
+    assert [folder.name for folder in folders] == [
+        f"precise-3-0-rate-0p01-seed-{seed}" for seed in (0, 1)
+    ]
     assert found[0].heads == HEADS
+    every = stored_models(tuning_run("reference", tuning))
+    assert [one.chosen_for for one in every] == [("mathematics",)] * 2 + [("little_loss",)]
     (folders[0] / "tuning.json").unlink()
-    with pytest.raises(al.runs.RunError, match="--again"):
+    with pytest.raises(al.runs.RunError, match="--weights"):
         precise_models(tuning_run("reference", tuning))
+    assert len(stored_models(tuning_run("reference", tuning))) == 2
     with pytest.raises(al.runs.RunError, match=r"--table 1 --model gpt2"):
         tuning_run("gpt2", tuning)
 
@@ -68,7 +76,7 @@ def test_the_tuned_models_are_those_of_the_chosen_rate_a_seed_each(tuning: Path)
 def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
     tuning: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = do_tuned_heads_carry_more.Config(questions=4, controls=0, n=9)
+    config = do_tuned_heads_carry_more.Config(questions=4, controls=1, control_limit=3, n=9)
     whole = World.test_questions
     monkeypatch.setattr(
         World, "test_questions", lambda world: whole(world)[:16] + whole(world)[16:316:20]
@@ -79,6 +87,8 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
     assert table["before"].tolist() == table["tuned"].tolist()
     assert {*table["more after tuning"].tolist()} == {0}
     assert {*table["before: without"].tolist()} != {0}, "the knockout must do something"
+    for kind in ("random heads", "random heads, same layers"):
+        assert table[f"before: {kind}"].tolist() == table[f"tuned: {kind}"].tolist()
     assert "over questions and 2 seeds of tuning" in capsys.readouterr().out
     (run,) = find_runs("do_tuned_heads_carry_more", root=tuning)
     saved = {path: path.stat().st_mtime_ns for path in run.store.folder.glob("*/*.safetensors")}
@@ -87,37 +97,33 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
     assert saved == {path: path.stat().st_mtime_ns for path in files}
 
 
-def test_answers_do_not_depend_on_what_was_answered_before(
-    tuning: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    does_it_drift.main(does_it_drift.Config(questions=30, chunk=10), root=tuning)
-    assert "the first 10 again at the end: 10 answers the same" in capsys.readouterr().out
-    drift.main(Options(root=tuning, out=tuning, formats=()))
-    table = pandas.read_csv(written(tuning, "drift.csv"))
-    assert table["model"].tolist() == ["before"] * 3 + ["seed-0"] * 3 + ["seed-1"] * 3
-    assert table["answers"].tolist() == [10] * 9
-    assert "10 of 10; 10 of 10; 10 of 10" in written(tuning, "drift.html").read_text()
+def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> None:
+    config = does_the_gain_hold.Config(questions=2)
+    does_the_gain_hold.main(config, root=tuning)
+    generalisation.main(Options(root=tuning, out=tuning, formats=()))
+    table = pandas.read_csv(written(tuning, "generalisation.csv"))
+    whole = table[table["task"] == "all"]
+    assert whole["set"].unique().tolist() == [*unfamiliar.SETS]
+    assert whole.groupby("chosen_for")["seeds"].unique().map(list).to_dict() == {
+        "mathematics": [2], "little_loss": [1],
+    }  # fmt: skip
+    assert {*table["change"]} == {0}
+    assert whole["before"].between(0, 1).all() and whole["before"].nunique() > 1
+    (run,) = find_runs("does_the_gain_hold", root=tuning)
+    names = {*results.ELSEWHERE.labels(run)} - {"before"}
+    name = min(names)
+    answers = results.ELSEWHERE.load(run, name)
+    better = Answers(
+        torch.ones_like(answers.correct), *(answers.said, answers.expected, answers.task)
+    )
+    results.ELSEWHERE.save(run, better, name, **results.ELSEWHERE.facts(run, name))
+    generalisation.main(Options(root=tuning, out=tuning, formats=()))
+    table = pandas.read_csv(written(tuning, "generalisation.csv"))
+    assert table["change"].max() > 0, "a gain would be seen"
 
 
-def test_a_drift_would_be_seen(tuning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that gets worse from chunk to chunk."""
-    chunks = iter(range(100))
-
-    def worse(model: object, asked: list) -> Answers:
-        right = torch.arange(len(asked)) >= 2 * next(chunks)
-        texts = tuple(question.answer for question in asked)
-        return Answers(right, texts, texts, ("groups",) * len(asked))
-
-    monkeypatch.setattr(does_it_drift.al, "answer_questions", worse)
-    base = al.load_model("reference")
-    monkeypatch.setattr(TunedModel, "load", lambda self, settings: base)
-    does_it_drift.main(does_it_drift.Config(questions=200, chunk=20), root=tuning)
-    drift.main(Options(root=tuning, out=tuning, formats=()))
-    assert "NOT flat" in written(tuning, "drift.html").read_text()
-
-
-@pytest.mark.parametrize("figure", [carrying, drift])
+@pytest.mark.parametrize("figure", [carrying, generalisation])
 def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
-    options = Options if figure is drift else TableOptions
+    options = Options if figure is generalisation else TableOptions
     with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model mine"):
         figure.main(options(model="mine", root=tmp_path, out=tmp_path))  # pyright: ignore

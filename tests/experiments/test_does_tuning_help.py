@@ -15,6 +15,11 @@ from arith_lens.components import Head
 from experiments.does_tuning_help import Chosen, Sizes, Training, Tuned, training
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help import plan as planning
+from experiments.does_tuning_help.questions import (
+    VALIDATION,
+    generic_to_choose,
+    generic_to_report,
+)
 from experiments.does_tuning_help.training import World, side_by_side
 from figures import frontier, table1, table2, table5
 from figures.common import Options, TableOptions
@@ -58,10 +63,40 @@ def test_of_rates_that_do_equally_well_the_smaller_is_taken() -> None:
     chosen = Chosen({Tuned("full"): {3e-3: 0.5, 1e-3: 0.5, 1e-2: 0.4}})
     assert chosen.rates[Tuned("full")] == 1e-3
     table = chosen.to_dataframe()
-    assert table.loc[table["chosen"], "rate"].tolist() == [1e-3]
+    assert table.loc[table["mathematics"], "rate"].tolist() == [1e-3]
     assert chosen.to_arrays().header["rows"][0] == {
         "method": "full", "heads": 0, "mlps": 0, "rate": 1e-3,
     }  # fmt: skip
+
+
+def test_a_rate_that_loses_more_than_two_points_is_not_chosen_for_little_loss() -> None:
+    full, lora = Tuned("full"), Tuned("lora", 3)
+    validation = {full: {1e-3: 0.5, 3e-3: 0.6, 1e-2: 0.7}, lora: {1e-3: 0.5, 3e-3: 0.6, 1e-2: 0.7}}
+    losses = {
+        full: {1e-3: 0.01, 3e-3: -0.019, 1e-2: -0.021},
+        lora: dict.fromkeys(validation[lora], -0.5),
+    }
+    chosen = Chosen(validation, losses)
+    assert chosen.rates_with_little_loss == {full: 3e-3}
+    assert chosen.rates == {full: 1e-2, lora: 1e-2}
+    again = Chosen.from_arrays(chosen.to_arrays())
+    assert again == chosen
+    assert Chosen(validation).criteria == ("mathematics",)
+
+
+def test_each_generic_question_either_chooses_or_reports() -> None:
+    tasks = {
+        f"{VALIDATION}groups": [True],
+        "groups": [True],
+        "facts": [True] * 3,
+        "plurals": [True],
+    }
+    choose, report = (of(answers(tasks)) for of in (generic_to_choose, generic_to_report))
+    assert choose == [False, False, True, False, True, True]
+    assert report == [False, False, False, True, False, False]
+    without = answers({"groups": [True], "facts": [True] * 2})
+    assert generic_to_choose(without) == [False] * 3, "no rate is chosen"
+    assert generic_to_report(without) == [False, True, True]
 
 
 def test_tuning_validation_and_test_problems_are_different_ones() -> None:
@@ -69,8 +104,8 @@ def test_tuning_validation_and_test_problems_are_different_ones() -> None:
     tuned = {line["prompt"] for line in world.tuning_set(0)}
     assert len(tuned) == 8000
     questions = world.all_questions()
-    validation = {q.prompt for q in questions if q.task.startswith(tables.VALIDATION)}
-    test = {q.prompt for q in questions if not q.task.startswith(tables.VALIDATION)}
+    validation = {q.prompt for q in questions if q.task.startswith(VALIDATION)}
+    test = {q.prompt for q in questions if not q.task.startswith(VALIDATION)}
     assert (len(validation), len(test)) == (1200, 4734)
     assert not tuned & validation and not tuned & test and not validation & test
 
@@ -92,10 +127,12 @@ def test_work_side_by_side_gives_each_job_its_result(monkeypatch: pytest.MonkeyP
 
 
 QUESTIONS = [
-    *(Question("3 plus 5 = ", "8", f"{before}groups") for before in (tables.VALIDATION, "")),
+    *(Question("3 plus 5 = ", "8", f"{before}groups") for before in (VALIDATION, "")),
     Question("4 plus 5 = ", "9", "groups"),
     Question("The opposite of hot is", " cold", "opposites"),
     Question("The opposite of big is", " small", "opposites"),
+    Question("The opposite of up is", " down", "opposites"),
+    Question("The opposite of old is", " young", "opposites"),
 ]
 CONFIG = planning.Config(rates=(1e-3, 1e-2), n=9, several=(1, 3), more=(0, 1))
 
@@ -108,7 +145,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.Job]:
     def train_and_ask(job: training.Job) -> tuple[Answers, dict]:
         jobs.append(job)
         high = job.training.rate > 5e-3
-        correct = torch.tensor([high, high, high, not high, True])
+        correct = torch.tensor([high, high, high, not high, True, True, not high])
         told = {"parameters": 8192 * len(job.heads), "of": 2_500_000, "seconds": 3.0}
         told |= {"which_heads": list(map(str, job.heads)), "which_mlps": list(map(str, job.mlps))}
         tasks = tuple(question.task for question in QUESTIONS)
@@ -129,7 +166,9 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     trained = [job.training.name for job in pretended]
     assert trained[:2] == ["full-rate-0p001-seed-0", "full-rate-0p01-seed-0"]
     assert trained[8:] == [
-        f"{name}-rate-0p01-seed-1" for name in ("full", "precise-3-0", "lora-3-0", "random-3-0")
+        f"{name}-rate-{rate}-seed-1"
+        for rate in ("0p01", "0p001")  # the best, and the one that loses nothing elsewhere
+        for name in ("full", "precise-3-0", "lora-3-0", "random-3-0")
     ]
     by_method = {job.training.tuned.method: job for job in pretended}
     assert [str(head) for head in by_method["precise"].heads] == ["5.5", "5.2", "7.3"]
@@ -140,13 +179,15 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     assert "LoRA: about as many parameters" in printed
     assert "At the grid's edge" in printed and "paper" not in printed
     shown = pandas.read_csv(written(tmp_path, "table1.csv"))
-    assert shown["method"].tolist() == ["full", "precise", "lora", "random"]
-    assert shown["seeds"].tolist() == [2] * 4
-    assert shown["rate"].tolist() == [0.01] * 4
-    assert shown["generic_tasks_change"].tolist() == pytest.approx([-0.5] * 4)
+    assert shown["method"].tolist() == ["full", "precise", "lora", "random"] * 2
+    assert shown["chosen_for"].tolist() == ["mathematics"] * 4 + ["little_loss"] * 4
+    assert shown["seeds"].tolist() == [2] * 8
+    assert shown["rate"].tolist() == [0.01] * 4 + [0.001] * 4
+    assert shown["generic_tasks_change"].tolist() == pytest.approx([-0.5] * 4 + [0] * 4)
+    assert shown["generic_tasks_questions"].tolist() == [2] * 8, "two of four choose"
     frontier.main(Options(root=tmp_path, out=tmp_path, n=CONFIG.n, formats=()))
     points = pandas.read_csv(written(tmp_path, "frontier.csv"))
-    assert points["chosen"].tolist().count(True) == 8 and len(points) == 12
+    assert points["rate"].tolist() == [0.001, 0.001, 0.01, 0.01] * 4
 
 
 def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
@@ -165,14 +206,14 @@ def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
     monkeypatch.setattr(command, "train_and_ask", whole)
     command.main(CONFIG, root=tmp_path, processes=1, seeds=2)
     names = [job.training.name for job in pretended]
-    assert len(names) == len({*names}) == 12
+    assert len(names) == len({*names}) == 16
     command.main(CONFIG, root=tmp_path, processes=1, seeds=2, table=5)
-    further = [job.training.name for job in pretended[12:]]
+    further = [job.training.name for job in pretended[16:]]
     assert further == [f"precise-3-1-rate-{end}" for end in
-                       ("0p001-seed-0", "0p01-seed-0", "0p01-seed-1")]  # fmt: skip
+                       ("0p001-seed-0", "0p01-seed-0", "0p01-seed-1", "0p001-seed-1")]  # fmt: skip
     table5.main(TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
     shown = pandas.read_csv(written(tmp_path, "table5.csv"))
-    assert shown["mlps"].tolist() == [0, 1] and shown["which_mlps"].tolist()[1] == "MLP 11"
+    assert shown["mlps"].tolist() == [0, 1] * 2 and shown["which_mlps"].tolist()[1] == "MLP 11"
     with pytest.raises(SystemExit, match=r"--table 2 --model reference"):
         table2.main(TableOptions(root=tmp_path, out=tmp_path, n=CONFIG.n))
 
@@ -180,7 +221,7 @@ def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
 def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command.main(planning.Config(), root=tmp_path, dry_run=True)
     printed = capsys.readouterr().out
-    assert "at the best, 2 further seeds: 28 trainings" in printed
+    assert "at the two that are chosen, 4 further seeds: at most 52 trainings" in printed
     assert "4,000 examples, 1 epoch, 32 a step: 125 steps" in printed
     assert "lora-3-0: 24,576 parameters (1.0%), rank 2" in printed
     assert not [*tmp_path.iterdir()]

@@ -13,7 +13,7 @@ import arith_lens as al
 from arith_lens.model import HookedModel
 from experiments import do_word_problems_use_them, settings, what_tuning_changes
 from experiments.__main__ import FOLDER
-from experiments.does_tuning_help import training
+from experiments.does_tuning_help import models
 from experiments.launcher import commands
 
 WITHOUT_MODEL = {"template_tables", "tune", "whole_study"}
@@ -50,8 +50,9 @@ def test_a_dry_run_needs_no_weights(
 ) -> None:
     assert not [*folder_of_7b.glob("*.safetensors")]
     monkeypatch.setattr(what_tuning_changes, "tuned_models", lambda *_: ())
-    monkeypatch.setattr(training, "tuning_run", lambda *_: None)
-    monkeypatch.setattr(training, "precise_models", lambda _: ())
+    monkeypatch.setattr(models, "tuning_run", lambda *_: None)
+    monkeypatch.setattr(models, "precise_models", lambda _: ())
+    monkeypatch.setattr(models, "stored_models", lambda _: ())
     monkeypatch.setattr(
         do_word_problems_use_them,
         "_word_problems",  # converting them takes seconds

@@ -16,18 +16,23 @@ pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install
 def test_the_table_shows_each_task_before_and_after(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = Config(tasks=("world_two_digit",), limit=8, max_new_tokens=3, heads=6, n=6)
+    few = {"controls": 2, "control_limit": 4}
+    config = Config(tasks=("world_two_digit",), limit=8, max_new_tokens=3, heads=6, n=6, **few)
     main(config, root=tmp_path)
     printed = capsys.readouterr().out
     assert "reference as it is" in printed
     benchmarks.main(TableOptions(root=tmp_path, out=tmp_path))
     shown = capsys.readouterr().out
-    assert "without 6 strongest" in shown and "without 6 random (seed 0)" in shown
+    assert "without 6 strongest" in shown and "2 draws of 6 from all heads" in shown
     numbers = pd.read_csv(written(tmp_path, "benchmarks.csv")).set_index("task")
     whole = numbers.loc["world_two_digit"]
     assert whole["questions"] == 8
     kept = whole["right"] - whole["strongest_lost"] + whole["strongest_gained"]
     assert whole["strongest"] == pytest.approx(kept / 8)
+    for kind in ("random", "matched"):
+        assert whole[f"{kind}_draws"] == 2
+        assert whole[f"{kind}_low"] <= whole[f"{kind}_mean"] <= whole[f"{kind}_high"]
+        assert whole[f"{kind}_mean"] * 4 * 2 == pytest.approx(round(whole[f"{kind}_mean"] * 8))
     assert {f"world_two_digit/{name}" for name in ("addition", "division")} < {*numbers.index}
 
 

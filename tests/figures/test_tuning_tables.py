@@ -79,21 +79,21 @@ def test_groups_pool_their_questions(drawn: tuple[Table, Table]) -> None:
     assert precise["gsm8k_change"] == pytest.approx((3 / 4 + 2 / 4) / 2)
     assert precise["generic_tasks_change"] == 0
     cells = drawn[0].cells.iloc[0]
-    assert plain(cells.iloc[5]).startswith("75.0%: +41.7 [") and "seeds +33.3 to +50.0" in plain(
-        cells.iloc[5]
+    assert plain(cells.iloc[6]).startswith("75.0%: +41.7 [") and "seeds +33.3 to +50.0" in plain(
+        cells.iloc[6]
     )
 
 
 def test_each_task_stands_beside_the_papers_accuracy(drawn: tuple[Table, Table]) -> None:
     shown, lines = drawn[1].cells, drawn[1].numbers
-    assert [plain(name) for name in shown.columns[1:]] == [
+    assert [plain(name) for name in shown.columns[2:]] == [
         "gsm8k (25% before)", "addsub (50% before)", "mmlu (50% before)", "csqa (100% before)",
     ]  # fmt: skip
-    assert plain(shown.iloc[1, 1]).startswith("87.5%: +62.5 [") and "paper 27.4%" in plain(
-        shown.iloc[1, 1]
+    assert plain(shown.iloc[1, 2]).startswith("87.5%: +62.5 [") and "paper 27.4%" in plain(
+        shown.iloc[1, 2]
     )
-    assert plain(shown.iloc[1, 3]) == "50.0%: +0.0 (none changed); paper 46.4%"
-    assert "paper 24.6%" in plain(shown.iloc[0, 1])
+    assert plain(shown.iloc[1, 4]) == "50.0%: +0.0 (none changed); paper 46.4%"
+    assert "paper 24.6%" in plain(shown.iloc[0, 2])
     chosen = lines[(lines["method"] == "full") & (lines["task"] == "mmlu")]
     assert chosen["change"].tolist() == pytest.approx([-3 / 8])
     assert isinstance(lines, pandas.DataFrame)

@@ -1,4 +1,4 @@
-"""Changes over seeds and trends over answers, against simulation and hand computation."""
+"""Changes over seeds, against simulation and hand computation."""
 
 from math import sqrt
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from arith_lens.answers import Answers, change_over_seeds, over_seeds, trend
+from arith_lens.answers import Answers, change_over_seeds, over_seeds
 
 
 def answers(correct: list[bool], task: str = "groups") -> Answers:
@@ -63,22 +63,3 @@ def test_other_questions_are_refused() -> None:
         change_over_seeds(before, [])
     with pytest.raises(ValueError, match="at least two questions"):
         over_seeds(torch.zeros(3, 1))
-
-
-def test_the_trend_is_the_least_squares_line() -> None:
-    rng = np.random.default_rng(1)
-    right = rng.random(4000) < np.linspace(0.7, 0.5, 4000)
-    found = trend(torch.tensor(right))
-    (slope, _), spread = np.polyfit(np.arange(4000) / 1000, right.astype(float), 1, cov=True)
-    assert found.slope == pytest.approx(slope)
-    assert found.error == pytest.approx(sqrt(spread[0, 0]), rel=0.02)
-    assert not found.flat
-    assert found.ci()[0] < -0.05 < found.ci()[1]
-
-
-def test_answers_without_drift_are_called_flat_about_nineteen_times_in_twenty() -> None:
-    rng = np.random.default_rng(2)
-    flat = [trend(torch.tensor(rng.random(1000) < 0.6)).flat for _ in range(400)]
-    assert 0.92 < sum(flat) / len(flat) < 0.98
-    with pytest.raises(ValueError, match="at least 3 answers"):
-        trend(torch.tensor([True, False]))

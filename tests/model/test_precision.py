@@ -93,7 +93,7 @@ def test_rows_in_bfloat16_would_be_worse(
     trunk_of = engines.trunk_of
 
     def narrow_trunk(model: HookedModel) -> NarrowTrunk:
-        parts = vars(trunk_of(model))
+        parts: dict[str, Any] = dict(vars(trunk_of(model)))
         layers = [NarrowLayer(layer.mlp, layer.mlp_rows) for layer in parts["layers"]]
         return NarrowTrunk(**parts | {"layers": layers})
 

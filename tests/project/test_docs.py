@@ -72,7 +72,7 @@ STAND_INS = {
 LACKS = {
     "experiments.do_tuned_heads_carry_more --model reference": "does_tuning_help --table 1",
     "experiments.do_tuned_heads_carry_more --controls 0 --questions 250": "does_tuning_help",
-    "experiments.does_it_drift --model reference": "does_tuning_help --table 1",
+    "experiments.does_the_gain_hold --model reference": "does_tuning_help --table 1",
     "experiments.what_tuning_changes --model reference": "does_tuning_help --table 1",
     "experiments.training_splits": "data_dir",
     **dict.fromkeys(
