@@ -48,7 +48,7 @@ def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> N
     """Every model's answers under every knockout."""
     config, tuned = question.settings, question.models
     questions = World(0, config.questions).test_questions()
-    pairs = pooled(pooled_samples(model, n=config.n, seed=config.seed))
+    pairs = pooled(pooled_samples(model, config))
     heads = tuned[0].heads
     sets = {"whole": (), "without": heads} | control_sets(heads, model, config)
     chosen = control_questions([q.task for q in questions], config.control_limit, config.seed)

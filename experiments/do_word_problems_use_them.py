@@ -65,7 +65,7 @@ class Config(PooledSample):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Effects and strongest heads of both kinds, then every set's knockout on both."""
     with exit_on_user_error():
-        generated = pooled_samples(model, n=config.n, seed=config.seed)
+        generated = pooled_samples(model, config)
         problems = _answered(model, _word_problems(model, config))
     both = {"generated": pooled(generated), "word_problems": problems}
     maps = {"generated": pooled_map(run, generated, operation_maps(run, model, generated))}
@@ -93,7 +93,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 def _plan(model: al.HookedModel, config: Config) -> str:
     with exit_on_user_error():
         both = {
-            "generated": pooled(pooled_samples(model, n=config.n, seed=config.seed, keep="all")),
+            "generated": pooled(pooled_samples(model, config, keep="all")),
             "word_problems": _word_problems(model, config),
         }
     return "\n".join(

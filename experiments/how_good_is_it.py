@@ -116,7 +116,7 @@ def interventions(
         return chosen
     if config.controls:
         chosen[PLAIN_FOR_CONTROLS] = (), []
-    pairs = pooled_samples(model, n=config.n, seed=config.seed)
+    pairs = pooled_samples(model, config)
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
     strongest = strongest_heads(effects, config.heads)
     sets = {"strongest": strongest} | control_sets(strongest, model, config)

@@ -26,7 +26,16 @@ BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left
 
 Engine: TypeAlias = Literal["auto", "sweep", "hooks"]
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"] | None
-Metric: TypeAlias = Literal["relative_logit", "logit", "logprob", "probability"]
+Metric: TypeAlias = Literal[
+    "relative_logit",
+    "logit",
+    "logprob",
+    "probability",
+    "digit_contrast",
+    "share_of_total",
+    "share_of_total_contrast",
+    "share_of_total_probability",
+]
 Keep: TypeAlias = Literal["correct", "all"]
 Operation: TypeAlias = OperationName
 
@@ -44,11 +53,27 @@ class ModelSettings:
 
 
 @dataclass(frozen=True)
-class PooledSample(ModelSettings):
+class Prompts(ModelSettings):
+    """How prompts are worded, and what stands before them."""
+
+    templates: tuple[str, ...] = ("operation",)
+    """The operation's own (Figure 8), "symbols" (`3 + 5 = `), "all" (with the stories of addition,
+    Figure 10), or names."""
+    shots: int = 0
+    """Solved examples before each prompt."""
+    exemplars: Literal["same", "mixed"] = "same"
+    """Examples of the prompt's operation, or of the four operations in turn."""
+    exemplar_sets: int = 1
+    """How many sets of examples are drawn; each prompt stands after each of them."""
+
+
+@dataclass(frozen=True)
+class PooledSample(Prompts):
     """Prompts of the four operations together."""
 
     n: int | None = None
-    """Distinct reference prompts per operation, before the filter; all if not given."""
+    """Distinct reference prompts per operation and set of examples, before the filter; all if not
+    given."""
     seed: int = 0
     """The seed of the sampling and of all random draws."""
 
@@ -82,6 +107,11 @@ def _check_sample(config: Any) -> None:
         raise ValueError(
             f"expected operations, each of them once, found {' '.join(operations) or 'none'}; "
             f"name some of {', '.join(OPERATIONS)}, or leave --operations out"
+        )
+    if getattr(config, "shots", 0) < 0 or getattr(config, "exemplar_sets", 1) < 1:
+        raise ValueError(
+            f"expected shots of 0 or more and at least one set of examples, found {config.shots} "
+            f"and {config.exemplar_sets}"
         )
     if (operands := getattr(config, "operands", None)) is not None:
         check_operands(range(operands[0], operands[1] + 1))
@@ -201,21 +231,42 @@ def fitting_engine(model: al.HookedModel, paths: str = "via_mlps") -> str:
     return "sweep"
 
 
+def drawn_pairs(
+    model: al.HookedModel, operation: str, config: PooledSample, **options: Any
+) -> al.PromptPairs:
+    """The pairs of an operation, after every set of examples if there are examples.
+
+    Args:
+        model: the model.
+        operation: the operation.
+        config: number, seed, templates and examples.
+        options: other arguments of `sample_pairs`.
+    """
+    sets = range(config.exemplar_sets if config.shots else 1)
+    examples: dict[str, Any] = {"shots": config.shots, "exemplars": config.exemplars}
+    options = {"n": config.n, "seed": config.seed, "templates": config.templates} | options
+    parts = [
+        al.sample_pairs(model, operation, exemplar_set=number, **examples, **options)
+        for number in sets
+    ]
+    return reduce(add, parts)
+
+
 def samples(
     model: al.HookedModel, config: Sample, *, keep: str = "correct"
 ) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs."""
     for operation in config.operations:
         with exit_on_user_error():
-            pairs = al.sample_pairs(model, operation, n=config.n, seed=config.seed, keep=keep)
+            pairs = drawn_pairs(model, operation, config, keep=keep)
         yield operation, pairs
 
 
 def pooled_samples(
-    model: al.HookedModel, *, n: int | None = None, seed: int = 0, keep: str = "correct"
+    model: al.HookedModel, config: PooledSample, *, keep: str = "correct"
 ) -> dict[str, al.PromptPairs]:
     """The pairs of each of the paper's four operations, by name."""
-    return {name: al.sample_pairs(model, name, n=n, seed=seed, keep=keep) for name in FOUR}
+    return {name: drawn_pairs(model, name, config, keep=keep) for name in FOUR}
 
 
 def pooled(pairs: dict[str, al.PromptPairs]) -> al.PromptPairs:

@@ -50,7 +50,7 @@ class Config(PooledSample):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Find the heads, and predict the next token of every prompt with and without them."""
     with exit_on_user_error():
-        pairs = pooled_samples(model, n=config.n, seed=config.seed)
+        pairs = pooled_samples(model, config)
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
     heads = strongest_heads(effects, config.heads)
     hooks = knockout_hooks(model, heads, counterfactual_means(model, pooled(pairs), heads))

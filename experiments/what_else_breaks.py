@@ -59,7 +59,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Answer every question with each set of heads knocked out."""
     with exit_on_user_error():
         tasks = questions(config)
-        pairs = pooled_samples(model, n=config.n, seed=config.seed)
+        pairs = pooled_samples(model, config)
     sets = head_sets(run, model, pairs, config)
     means = counterfactual_means(model, pooled(pairs))
     asked = range(len(tasks)), _control_questions(tasks, config)

@@ -98,7 +98,7 @@ class Question:
 def compute(run: Run, model: al.HookedModel, question: Question) -> None:
     """The effects before tuning, then the effects of each tuned model."""
     config = question.settings
-    pairs = pooled_samples(model, n=config.n, seed=config.seed)
+    pairs = pooled_samples(model, config)
     before = _map(run, model, "before", pairs, config)
     UNTUNED_MAP.save(run, before, pairs=pooled(pairs))
     for tuned in question.tuned:
@@ -107,7 +107,7 @@ def compute(run: Run, model: al.HookedModel, question: Question) -> None:
 
 def _plan(model: al.HookedModel, question: Question) -> str:
     config = question.settings
-    pairs = pooled(pooled_samples(model, n=config.n, seed=config.seed, keep="all"))
+    pairs = pooled(pooled_samples(model, config, keep="all"))
     names = ", ".join(tuned.name for tuned in question.tuned)
     cost = al.plan(model, pairs, **_settings(config))
     return f"as it was, and {names}: each {cost}{BEFORE_FILTER}"

@@ -13,7 +13,14 @@ import arith_lens as al
 from arith_lens.runs import Run
 from experiments.command import command, continue_after_part, exit_on_user_error
 from experiments.results import COUNTERFACTUAL_MAP
-from experiments.settings import BEFORE_FILTER, Experiment, Metric, Sample, fitting_engine
+from experiments.settings import (
+    BEFORE_FILTER,
+    Experiment,
+    Metric,
+    Sample,
+    drawn_pairs,
+    fitting_engine,
+)
 
 KINDS = ("word", "operator", "operands")
 
@@ -41,9 +48,8 @@ def _pairs(
 ) -> dict[str, al.PromptPairs]:
     """The pairs of each kind. The reference prompts are the same, where all kinds align."""
     with exit_on_user_error():
-        settings = {"n": config.n, "seed": config.seed, "keep": keep}
         return {
-            kind: al.sample_pairs(model, operation, counterfactual=kind, **settings)
+            kind: drawn_pairs(model, operation, config, counterfactual=kind, keep=keep)
             for kind in KINDS
         }
 

@@ -28,6 +28,7 @@ from experiments.settings import (
     Keep,
     Metric,
     Sample,
+    drawn_pairs,
     fitting_engine,
 )
 
@@ -39,8 +40,6 @@ N_ROWS = 12
 class Config(Sample):
     """Which heads does the answer depend on? Path patching from every head and MLP."""
 
-    templates: tuple[str, ...] = ("operation",)
-    """The operation's own (Figure 8), "all" (with the stories of addition, Figure 10), or names."""
     operands: tuple[int, int] = (1, 9)
     """First and last number that A and B are taken from."""
     answer_token: Literal["whole", "first", "last"] = "whole"
@@ -92,12 +91,10 @@ def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.Pro
     if config.pairs is None:
         for operation in config.operations:
             with exit_on_user_error():
-                pairs = al.sample_pairs(
+                pairs = drawn_pairs(
                     model,
                     operation,
-                    n=config.n,
-                    seed=config.seed,
-                    templates=config.templates,
+                    config,
                     operands=range(config.operands[0], config.operands[1] + 1),
                     answer_token=config.answer_token,
                     counterfactual=config.counterfactual,

@@ -50,6 +50,7 @@ from experiments.does_tuning_help.questions import generic_to_choose
 from experiments.does_tuning_help.training import Job, side_by_side, train_and_ask
 from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
 from experiments.settings import (
+    PooledSample,
     loaded_model,
     operation_maps,
     pooled_map,
@@ -123,7 +124,7 @@ def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
         if again:
             shutil.rmtree(run.path / "trainings", ignore_errors=True)
         if again or not POOLED_MAP.is_in(run):  # a shipped run has answers and no map
-            pairs = pooled_samples(model, n=plan.config.n, seed=plan.config.seed)
+            pairs = pooled_samples(model, PooledSample(n=plan.config.n, seed=plan.config.seed))
             pooled_map(run, pairs, operation_maps(run, model, pairs))
         if again or not BEFORE.is_in(run):
             answers, facts = plan.study.ask(model, run.path / "trainings" / "before")

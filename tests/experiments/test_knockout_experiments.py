@@ -28,6 +28,7 @@ from experiments import (
     which_mlps_carry_them,
 )
 from experiments.settings import (
+    PooledSample,
     operation_maps,
     pooled,
     pooled_map,
@@ -265,7 +266,7 @@ def test_a_study_sweeps_each_map_once(study: Study, reference_model: al.HookedMo
 def test_the_mean_over_operations_weighs_each_alike(
     study: Study, reference_model: al.HookedModel
 ) -> None:
-    samples = pooled_samples(reference_model, n=18)
+    samples = pooled_samples(reference_model, PooledSample(n=18))
     pairs = pooled(samples)
     assert len({*(pairs.template or ())}) == 36
     with al.open_run("pooled", {}, model=reference_model, root=study.root) as run:

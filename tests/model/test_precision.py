@@ -94,8 +94,8 @@ def test_rows_in_bfloat16_would_be_worse(
 
     def narrow_trunk(model: HookedModel) -> NarrowTrunk:
         parts: dict[str, Any] = dict(vars(trunk_of(model)))
-        layers = [NarrowLayer(layer.mlp, layer.mlp_rows) for layer in parts["layers"]]
-        return NarrowTrunk(**parts | {"layers": layers})
+        parts["layers"] = [NarrowLayer(layer.mlp, layer.mlp_rows) for layer in parts["layers"]]
+        return NarrowTrunk(**parts)
 
     monkeypatch.setattr(engines, "trunk_of", narrow_trunk)
     narrow = path_patch(model, pairs, metric="logit", certify=False).heads.per_pair
