@@ -78,7 +78,8 @@ def on_calculation(weights: Weights) -> float:
 def elsewhere(weights: Weights) -> float:
     """The mean weight of a head on other words, the blank token before B and END."""
     inside = (Role.BOS, Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR)
-    return float(sum(weight for role, weight in weights.items() if role not in inside).mean())
+    outside = [weight for role, weight in weights.items() if role not in inside]
+    return float(np.sum(outside, axis=0).mean())
 
 
 def _kinds(evidence: Evidence) -> Measurement:
