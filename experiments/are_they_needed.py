@@ -23,6 +23,7 @@ from arith_lens.knockout import (
     matched_order,
     random_order,
 )
+from arith_lens.knockout.means import NoAlignedPrompt
 from arith_lens.runs import Run
 from experiments.command import command, continue_after_part
 from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK, MLP_CONTROLS, controls_at
@@ -80,7 +81,10 @@ def compute_curves(
     curves = {"effect": curve("effect", order, ks=ks)}
     curves["END"] = curve("END", order, ks=ks, positions="end")
     if (kind := config.second_ablation) not in (None, config.ablation):
-        curves[kind] = curve(kind, order, ks=ks, ablation=kind)
+        try:
+            curves[kind] = curve(kind, order, ks=ks, ablation=kind)
+        except NoAlignedPrompt as error:
+            print(f"{operation}: no curve of {kind}: {error}")
     name = CONTROLS.name(operation)
     controls, ks_of_controls = control_orders(
         order, control_ks(most, len(al.key_heads(effects))), *shape, config

@@ -19,7 +19,7 @@ from figures.command import command
 from figures.exhibit import Chart, command_for
 
 ALL, MEAN = "all", "mean"
-NEAR = 0.01  # effects that the paper's text calls close to zero
+NEAR = 0.01  # within a percent of zero
 _MANY = 16  # the most layers or heads for which cells are large
 _LARGE, _BESIDE, _SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
 
@@ -41,7 +41,7 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="fig15" + ("" if options.operation == ALL else f"_{options.operation}"),
             title="Figure 15: the large maps, every number in its cell",
-            look=look(measured),
+            look=look(measured, maps.Reading.of(run.config)),
             notes=notes(run, measured, mean=mean),
             runs=(run,),
             numbers=numbers(measured),
@@ -51,15 +51,18 @@ def exhibits(options: Options) -> list[Chart]:
     ]
 
 
-def look(measured: Sequence[maps.Measured]) -> str:
+def look(measured: Sequence[maps.Measured], reading: maps.Reading) -> str:
     """What to look for, and how many heads of the run are near zero."""
+    text = (
+        "The same effects as numbers. In the paper's large map almost all heads are within a "
+        "percent of zero."
+    )
+    if not reading.relative:
+        return text
     shares = ", ".join(
         f"{part.name} {np.mean(np.abs(part.heads.mean) < NEAR):.0%}" for part in measured
     )
-    return (
-        "The same effects as numbers. In the paper's large map almost all heads are within a "
-        f"percent of zero. Here the share of heads within {NEAR:g} of zero is: {shares}."
-    )
+    return f"{text} Here these shares of the heads are: {shares}."
 
 
 def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:

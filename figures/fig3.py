@@ -55,7 +55,7 @@ def exhibits(options: Options) -> list[Chart]:
             look=look(curves),
             notes=notes(run, curves),
             runs=(run,),
-            numbers=concat(tables, names=["operation"]).reset_index("operation"),
+            numbers=concat(tables, names=["operation"]).reset_index("operation").round(5),
             figure=draw(run, curves, effects),
         )
     ]

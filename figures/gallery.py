@@ -109,7 +109,7 @@ def _entry(exhibit: Exhibit, folder: Path, page: Path, question: Question) -> st
     """The Markdown of one figure or table."""
     link = _from(page) / folder
     title = exhibit.title if exhibit.title.endswith("?") else f"{exhibit.title}."
-    text = f"**{title}** {exhibit.look}"
+    text = f"**{title}** {html.escape(exhibit.look, quote=False)}"
     if _fits(exhibit):
         text += f" ([numbers]({link / exhibit.name}.csv))"
     body = (

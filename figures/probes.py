@@ -199,8 +199,8 @@ def _peaks(runs: Sequence[Run], operations: Sequence[str], read: str) -> str:
             peaks.append((float(curve.max()), int(curve.argmax())))
         values, layers = zip(*peaks, strict=True)
         texts.append(
-            f"{run.config['model']} {_span(sorted(values), '.2f')} in layer "
-            f"{_span(sorted(layers), 'd')}"
+            f"{run.config['model']} {_span(sorted(values), '.2f')} in "
+            f"layer{'s' * (len({*layers}) > 1)} {_span(sorted(layers), 'd')}"
         )
     names = " and ".join(tokens)
     of_mean = f"the mean of {names}" if len(tokens) > 1 else names

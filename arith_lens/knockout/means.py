@@ -254,6 +254,10 @@ def _groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
     return groups
 
 
+class NoAlignedPrompt(ValueError):
+    """A pair has no other prompt from which `resample` could take an output."""
+
+
 def _donors(pairs: PromptPairs, seed: int) -> Int[Tensor, "pair"]:
     """For each pair, another pair of its group with another reference prompt."""
     rng = random.Random(seed)
@@ -265,7 +269,7 @@ def _donors(pairs: PromptPairs, seed: int) -> Int[Tensor, "pair"]:
     for pair, group in enumerate(groups):
         others = [other for other in members[group] if references[other] != references[pair]]
         if not others:
-            raise ValueError(
+            raise NoAlignedPrompt(
                 f"expected for ablation='resample' another prompt aligned with pair {pair}, found "
                 "none (same template, length and places of the operands, other reference); give "
                 "more pairs, or use ablation='mean'"

@@ -218,7 +218,7 @@ def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page:
         )
         size = text_box(point.text, _MARK)
         candidates = [
-            (reach, box)
+            (reach, _moved_inside(box, scale.box))
             for reach in _REACHES
             for box in around(_square(*own.centre, 6 + reach), *size)
         ]
@@ -235,6 +235,12 @@ def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page:
         taken.append(label)
         texts.append(label)
         write(figure, plain(point.text), label.centre, page, size=_MARK, anchor=_MIDDLE)
+
+
+def _moved_inside(box: Box, frame: Box) -> Box:
+    """A box moved sideways as far as it leaves the frame."""
+    right = min(frame.right - box.right, 0) + max(frame.left - box.left, 0)
+    return Box(box.left + right, box.top, box.right + right, box.bottom)
 
 
 def _leader(own: Box, label: Box) -> list[Box]:

@@ -18,6 +18,8 @@ _CHANNELS = {2: 3, 6: 4}
 _SLICE = 4096
 """Colours that are compared with the palette at a time."""
 _ROUNDS = 2
+EXACT = 0.8
+"""The share of a palette that the most frequent colours have."""
 
 
 def reduce_colours(path: Path, n_colours: int = 256) -> None:
@@ -125,22 +127,31 @@ def _palette(
     counts: Int[np.ndarray, " colour"],
     n_colours: int,
 ) -> tuple[UInt8[np.ndarray, "entry channel"], Int[np.ndarray, " colour"]]:
-    """The palette, and the entry of each colour, by k-means. An entry is a colour that occurs.
+    """The palette, and the entry of each colour.
 
-    The clusters start from the colours that are on the coarsest grid with few enough cells.
+    Most entries are the most frequent colours, which are those of areas. The others are clusters of
+    the rest, the mixed colours at the edges of texts: each is a colour that occurs.
     """
-    step = next(
-        s for s in range(2, 257) if len(np.unique(colours // s, axis=0)) <= n_colours or s == 256
-    )
-    _, nearest = np.unique(colours // step, axis=0, return_inverse=True)
-    values, weights = colours.astype(np.float32), np.sqrt(counts)
-    palette = _most_frequent(colours, counts, nearest)
+    n_exact = round(EXACT * n_colours)
+    order = np.argsort(-counts, kind="stable")
+    exact, rest = order[:n_exact], order[n_exact:]
+    mixed = _clustered(colours[rest], counts[rest], n_colours - n_exact)
+    palette = np.concatenate([colours[exact], mixed])
+    return palette, _nearest(colours, palette)
+
+
+def _clustered(
+    colours: UInt8[np.ndarray, "colour channel"], counts: Int[np.ndarray, " colour"], n: int
+) -> UInt8[np.ndarray, "entry channel"]:
+    """The most frequent colours of n clusters by k-means, from a grid with few enough cells."""
+    step = next(s for s in range(2, 257) if len(np.unique(colours // s, axis=0)) <= n or s == 256)
+    _, cluster = np.unique(colours // step, axis=0, return_inverse=True)
+    weights = np.sqrt(counts)
     for _ in range(_ROUNDS):
-        sums = np.stack([np.bincount(nearest, weights * v) for v in values.T], axis=-1)
-        means = sums / np.bincount(nearest, weights)[:, None]
-        nearest = np.unique(_nearest(values, means), return_inverse=True)[1]
-        palette = _most_frequent(colours, counts, nearest)
-    return palette, _nearest(values, palette)
+        sums = np.stack([np.bincount(cluster, weights * v) for v in colours.T], axis=-1)
+        means = sums / np.bincount(cluster, weights)[:, None]
+        cluster = np.unique(_nearest(colours, means), return_inverse=True)[1]
+    return _most_frequent(colours, counts, cluster)
 
 
 def _most_frequent(
@@ -153,8 +164,9 @@ def _most_frequent(
     return colours[order[np.unique(cluster[order], return_index=True)[1]]]
 
 
-def _nearest(values: np.ndarray, palette: np.ndarray) -> Int[np.ndarray, " colour"]:
-    entries = palette.astype(np.float32)
+def _nearest(colours: np.ndarray, palette: np.ndarray) -> Int[np.ndarray, " colour"]:
+    """The entry next to each colour."""
+    values, entries = colours.astype(np.float32), palette.astype(np.float32)
     parts = [
         ((values[at : at + _SLICE, None] - entries[None]) ** 2).sum(-1).argmin(1)
         for at in range(0, len(values), _SLICE)

@@ -76,8 +76,10 @@ def on_calculation(weights: Weights) -> float:
 
 
 def elsewhere(weights: Weights) -> float:
-    """The mean weight of a head on other words and END."""
-    return float((weights[Role.OTHER] + weights[Role.END]).mean())
+    """The mean weight of a head on other words, the blank token before B and END."""
+    inside = (Role.BOS, Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR)
+    outside = [weight for role, weight in weights.items() if role not in inside]
+    return float(np.sum(outside, axis=0).mean())
 
 
 def _kinds(evidence: Evidence) -> Measurement:

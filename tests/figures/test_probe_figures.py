@@ -1,6 +1,7 @@
 """From the probes' experiment to Figures 6, 13 and 14, on a small scale."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -61,7 +62,7 @@ def test_figures_13_and_14_set_models_side_by_side(
     ranges = {tuple(layout[name].range) for name in ("yaxis", "yaxis2")}
     assert len(ranges) == 1, "all charts have one y range"
     drawn = next(trace for trace in chart.figure.data if trace.name in ("A", "C"))
-    part = table[(table["model"] == "reference") & (table["operation"] == "addition")]
+    part: Any = table[(table["model"] == "reference") & (table["operation"] == "addition")]
     others = "others without A, B, C" if drawn.name == "A" else "others without C"
     less = [part[part["token"] == token]["mean"].to_numpy() for token in (drawn.name, others)]
     assert drawn.y == pytest.approx(less[0] - less[1], abs=1e-5)

@@ -213,7 +213,7 @@ def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path
     )
     body = dom[dom.index("<body>") :]
     assert "<img" not in body.replace("&lt;img", "") and "&lt;img src=x onerror=" in body
-    assert body.count('data-drawn="yes"') == body.count('class="chart') == 5
+    assert body.count('data-drawn="yes"') == body.count('class="chart') == 7
     assert body.count('class="main-svg"') >= 5, "all are drawn before printing"
     elements = re.sub(r"<script.*?</script>", "", body, flags=re.DOTALL)
     outside = re.findall(r'(?:src|href)="(?!data:|#)([^"]*)"', elements)
