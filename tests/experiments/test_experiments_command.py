@@ -128,7 +128,8 @@ def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) 
         torch.set_num_threads(threads)
     (two,), (one,) = (find_runs("are_they_needed", root=tmp_path / n) for n in "21")
     names = ("effects-addition", "curve-addition-effect", "curve-addition-END", "controls-addition")
-    names += ("mask-addition", "curve-addition-iterative", "knockout-addition")
+    names += ("mask-addition", "curve-addition-iterative", "curve-addition-MLPs")
+    names += ("mlp-controls-addition", "knockout-addition")
     assert two.names == one.names == names
     assert two.path.name == one.path.name
     assert same(two, one)
