@@ -316,7 +316,7 @@ def mediators(
         heads: the heads to patch, such as `key_heads(effects)`. The result keeps their order.
         metric: one of `metrics.METRICS`, as in `path_patch`.
         foil: for `logit_difference`, one token per pair, to compare with the answer.
-        engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, one forward per
+        engine: `"sweep"`, exact and fast, for most families; `"hooks"`, one forward per
             number, for all models.
         certify: first prove on a few pairs that the sweep reproduces the model.
         batch_size: the number of pairs in a shard.

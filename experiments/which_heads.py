@@ -58,7 +58,7 @@ class Config(Sample):
     """Prompts of your own (reference, counterfactual, answer), instead of the templates: JSONL, or
     a table if the name ends in .csv."""
     engine: Engine = "auto"
-    """"sweep", fast, for additive pre-norm models; "hooks", a forward for each component, for all;
+    """"sweep", fast, for most families; "hooks", a forward for each component, for all;
     "auto": the sweep where it fits the model, else hooks."""
 
 

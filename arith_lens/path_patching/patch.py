@@ -70,7 +70,7 @@ def path_patch(
         foil: for `logit_difference`, one token per pair, to compare with the answer.
         candidates: for `digit_contrast`, the tokens whose mean logit is compared with the answer's.
             The default is the ten digits, written as the answers are.
-        engine: `"sweep"`, exact and fast, for additive pre-norm models; `"hooks"`, for all models.
+        engine: `"sweep"`, exact and fast, for most families; `"hooks"`, for all models.
         certify: first prove on a few pairs that the sweep reproduces the model.
         spot_checks: the number of random (sender, pair) cells to compute again by hooks. The
             largest difference is stored in `computation`.
@@ -89,7 +89,7 @@ def path_patch(
         (`Effects.by_norm_scale`, `Effects.without_norm_scale`).
 
     Raises:
-        UnsupportedTrunk: the sweep cannot compute this model (post-norm, parallel blocks, ...).
+        UnsupportedTrunk: the sweep cannot compute this model.
         CertificateError: the sweep does not reproduce the model; the numbers are in the message.
         FloatingPointError: an activation is NaN or infinite; the message names its layer.
         IndexError: the model does not have a sender.

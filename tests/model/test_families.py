@@ -1,6 +1,7 @@
 """Model families against raw Transformers: swept exactly, or refused by name and left to hooks."""
 
 import copy
+import re
 from collections.abc import Sequence
 from functools import partial, reduce
 from pathlib import Path
@@ -9,7 +10,17 @@ from typing import Any
 import pytest
 import torch
 from oracles import Raw, components, effect, logits_at_end, make_pairs
-from support.families import EVERY, GROUPED, LATENT, OWN_LAYERS, REFUSED, SWEPT, UNFAITHFUL, Family
+from support.families import (
+    ADDITIVE,
+    EVERY,
+    GROUPED,
+    LATENT,
+    OWN_LAYERS,
+    REFUSED,
+    SWEPT,
+    UNFAITHFUL,
+    Family,
+)
 from torch.testing import assert_close
 
 from arith_lens.components import Component, Head, Mlp
@@ -224,3 +235,12 @@ def test_layers_without_heads_are_refused_by_name(name: str, tokenizer: Any) -> 
         ValueError, match=rf"found that {name}For.* lacks .*blocks\.0\.attn\.hook_z"
     ):
         path_patch(model, pairs, engine="hooks", metric="logit")
+
+
+def test_the_documented_table_is_the_tested_list() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "path_patching.md").read_text(encoding="utf-8")
+    names = ("the sum", "the layer's own code", r"refused, `engine=\"hooks\"` is right")
+    for name, families in zip(names, (ADDITIVE, OWN_LAYERS, REFUSED), strict=True):
+        (row,) = re.findall(rf"^\| {name} \| (.+) \|$", page, re.MULTILINE)
+        documented = {family.split(" (")[0] for family in row.split(", ")}
+        assert documented == {family.split(", ")[0] for family in families}
