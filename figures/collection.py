@@ -31,6 +31,7 @@ from figures import (
     frontier,
     generalisation,
     paths,
+    predictions,
     probes,
     stability,
     sufficiency,
@@ -89,7 +90,7 @@ QUESTIONS = (
         "What do these heads look at?",
         "A head gives weights to the tokens before it. Shown are the weights from the last token, "
         "where the answer is about to be said.",
-        (fig5, fig7, fig16),
+        (fig5, fig7, fig16, predictions),
     ),
     Question(
         "write",

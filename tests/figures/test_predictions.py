@@ -1,0 +1,93 @@
+"""Outcomes of predictions: numbers by hand, and verdicts that can be all three."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from figures import predictions
+
+
+def outcome(value: float, low: float, high: float) -> predictions.Outcome:
+    return predictions.Outcome(
+        "P", "addition", "a share", value, low, high, "above 0.5", lambda share: share > 0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "verdict"),
+    [
+        ((0.8, 0.6, 0.9), "holds"),
+        ((0.3, 0.1, 0.4), "does not hold"),
+        ((0.6, 0.4, 0.8), "not decided"),
+    ],
+)
+def test_an_interval_decides_if_both_ends_agree(
+    numbers: tuple[float, float, float], verdict: str
+) -> None:
+    assert outcome(*numbers).verdict == verdict
+
+
+def effects_with(means: Tensor) -> ComponentEffects:
+    """Effects of heads with these means, on 8 problems; a fifth of the MLPs' is the norm's part."""
+    noise = 1 + 0.1 * torch.linspace(-1, 1, 8)
+    units: dict[str, Any] = {
+        "metric": "digit_contrast",
+        "paths": "via_mlps",
+        "problem": tuple(map(str, range(8))),
+        "cluster": torch.arange(8),
+    }
+    mlps = -0.5 * noise.repeat(len(means), 1)
+    return ComponentEffects(
+        Effects(means[..., None] * noise, HEADS, **units, held_norm=means[..., None] * noise),
+        Effects(mlps, MLPS, **units, held_norm=0.8 * mlps),
+        torch.ones(8),
+    )
+
+
+def maps(strongest: list[list[int]]) -> dict[str, dict[str, ComponentEffects]]:
+    """Maps of 6 layers of 4 heads; for each operation, the heads that take 10% away."""
+    made = {}
+    for operation, heads in zip(("addition", "division"), strongest, strict=True):
+        means = torch.linspace(0, 0.001, 24)
+        means[heads] = -0.1
+        effects = effects_with(means.view(6, 4))
+        made[operation] = dict.fromkeys(("word", "operator", "operands"), effects)
+    return made
+
+
+def test_heads_in_common_are_counted() -> None:
+    same = [outcome.value for outcome in predictions.shared(maps([[*range(10)]] * 2))]
+    apart = list(predictions.shared(maps([[*range(10)], [*range(5, 15)]])))
+    assert same == [1.0, 1.0] and [one.value for one in apart] == [0.5, 0.5]
+    assert {one.verdict for one in apart} == {"does not hold"}
+
+
+def test_the_mean_layer_is_weighted_by_what_heads_take_away() -> None:
+    mean, early = list(predictions.middle_layers(maps([[4, 12], [4, 12]])))[:2]
+    assert mean.value == pytest.approx((1 + 3) / 2, abs=1e-3)
+    assert mean.condition == "between 2 and 4 of 6"
+    assert early.value == pytest.approx(0.5, abs=1e-3) and early.verdict == "does not hold"
+
+
+def test_the_norms_part_is_a_share_of_the_late_mlps_effect() -> None:
+    made: Any = maps([[20], [20]])
+    (one, _) = predictions.norm_parts(made)
+    assert one.quantity.endswith("layer 5")
+    assert one.value == pytest.approx(0.2, abs=1e-6) and one.verdict == "holds"
+
+
+def test_the_interval_holds_the_number() -> None:
+    for one in predictions.middle_layers(maps([[4, 12], [4, 13]])):
+        assert one.low <= one.value + 1e-9 and one.value <= one.high + 1e-9
+
+
+def test_resampling_keeps_the_order_of_cells() -> None:
+    effects = Effects(
+        torch.arange(6.0).view(2, 3)[..., None].repeat(1, 1, 8), ("layer", "head"), "logit", "x"
+    )
+    drawn = predictions._resampled(effects)
+    assert np.allclose(drawn, np.arange(6.0)[:, None])
