@@ -266,6 +266,8 @@ CIRCUIT = Stored("circuit-{}-{}-{}-{}-{}", CircuitCurve, Sample)
 "keep_only" or "knock_out", and order."""
 COUNTERFACTUAL_MAP = Stored("counterfactual-{}-{}", ComponentEffects, Sample)
 """The effects of every head and MLP; by operation and kind of counterfactual."""
+SET_MAP = Stored("set-{}-{}", ComponentEffects, Sample)
+"""The effects of every head and MLP; by operation and set of problems."""
 NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
 """Next tokens; by kind of prompt, and by "before" or "after" the knockout."""
 LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)

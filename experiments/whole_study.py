@@ -17,6 +17,7 @@ from arith_lens.runs import find_runs
 from arith_lens.runs.files import plain
 from experiments import (
     are_they_needed,
+    do_copies_decide,
     do_powers_use_them,
     do_they_suffice,
     do_word_problems_use_them,
@@ -38,6 +39,7 @@ STUDY: tuple[Experiment[Any], ...] = (
     which_heads.EXPERIMENT,
     which_paths.EXPERIMENT,
     which_counterfactual.EXPERIMENT,
+    do_copies_decide.EXPERIMENT,
     are_they_needed.EXPERIMENT,
     do_they_suffice.EXPERIMENT,
     what_comes_instead.EXPERIMENT,

@@ -12,6 +12,7 @@ from figures import (
     benchmarks,
     carriers,
     carrying,
+    computed,
     counterfactuals,
     fig1,
     fig2,
@@ -74,7 +75,7 @@ QUESTIONS = (
         "Every head and every MLP is patched alone: it is given what it says on the same sentence "
         "without a calculation, and the logit of the right answer is read again. A part whose "
         "effect is strongly negative is one that the answer needs.",
-        (fig1, fig11, fig2, fig15, fig12, counterfactuals, templates, stability, paths),
+        (fig1, fig11, fig2, fig15, fig12, counterfactuals, computed, templates, stability, paths),
     ),
     Question(
         "needed",

@@ -7,6 +7,7 @@ intervals over problems.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -36,29 +37,40 @@ HEADINGS = {
 }
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The rows of the figure: what is stored, and the heading of each kind."""
+
+    stored: results.Stored[ComponentEffects, results.Sample]
+    headings: Mapping[str, str]
+
+
+ROWS = Rows(results.COUNTERFACTUAL_MAP, HEADINGS)
+
+
 def exhibits(options: Options) -> list[Chart]:
     """The maps of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "which_counterfactual")
-    effects = loaded(run)
+    effects = loaded(run, ROWS)
     numbers = agreement_table(effects)
     return [
         Chart(
             name="counterfactuals",
             title="The same problems under three counterfactuals",
             look=_look(numbers),
-            notes=notes(run),
+            notes=notes(run, ROWS),
             runs=(run,),
             numbers=numbers,
-            figure=draw(run, effects),
-            vector=draw(run, effects, vector=True),
+            figure=draw(run, effects, ROWS),
+            vector=draw(run, effects, ROWS, vector=True),
         )
     ]
 
 
-def loaded(run: Run) -> dict[str, dict[str, ComponentEffects]]:
+def loaded(run: Run, rows: Rows) -> dict[str, dict[str, ComponentEffects]]:
     """The maps by operation and kind."""
     return {
-        operation: {kind: results.COUNTERFACTUAL_MAP.load(run, operation, kind) for kind in KINDS}
+        operation: {kind: rows.stored.load(run, operation, kind) for kind in rows.headings}
         for operation in run.config["operations"]
     }
 
@@ -107,6 +119,7 @@ def _agreement(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> 
 def draw(
     run: Run,
     effects: Mapping[str, Mapping[str, ComponentEffects]],
+    rows: Rows,
     *,
     vector: bool = False,
 ) -> plotting.Figure:
@@ -115,18 +128,18 @@ def draw(
     return plotting.panels(
         [
             maps.panel(
-                _measured(run, operation, kind, kinds[kind]), reading, n_labels=4, sized=False
+                _measured(run, operation, kind, kinds[kind], rows), reading, n_labels=4, sized=False
             )
-            for kind in KINDS
+            for kind in rows.headings
             for operation, kinds in effects.items()
         ],
-        headings=[HEADINGS[kind] for kind in KINDS],
+        headings=[*rows.headings.values()],
         limit=reading.limit,
         axes=("layer", "head"),
         bar_name="MLP",
         colour_title=reading.colour_title,
         hover=maps.hover(reading),
-        notes=notes(run),
+        notes=notes(run, rows),
         unit=reading.unit,
         across=len(effects),
         span=SPAN,
@@ -134,8 +147,10 @@ def draw(
     )
 
 
-def _measured(run: Run, operation: str, kind: str, effects: ComponentEffects) -> maps.Measured:
-    stored = results.COUNTERFACTUAL_MAP
+def _measured(
+    run: Run, operation: str, kind: str, effects: ComponentEffects, rows: Rows
+) -> maps.Measured:
+    stored = rows.stored
     computed = stored.computed(run, operation, kind)
     return maps.Measured(
         name=operation,
@@ -157,10 +172,10 @@ def _look(numbers: DataFrame) -> str:
     )
 
 
-def notes(run: Run) -> list[str]:
+def notes(run: Run, rows: Rows) -> list[str]:
     """How to read the figure, and what it was made from."""
     samples = [
-        f"{name}: {sample_size(results.COUNTERFACTUAL_MAP.facts(run, name, KINDS[0]))}"
+        f"{name}: {sample_size(rows.stored.facts(run, name, next(iter(rows.headings))))}"
         for name in run.config["operations"]
     ]
     data = maps.data_note({**run.config, **PATHS})

@@ -66,7 +66,7 @@ def exhibits(options: Options) -> list[Table]:
         chosen_run(options, name)
         for name in ("which_counterfactual", "do_they_suffice", "where_do_they_look")
     )
-    maps = counterfactuals.loaded(maps_run)
+    maps = counterfactuals.loaded(maps_run, counterfactuals.ROWS)
     outcomes = [
         *few_heads(kept_run),
         *shared(maps),

@@ -1,0 +1,34 @@
+"""Computed problems of larger numbers: no answer stands in its prompt; maps and their agreement."""
+
+from pathlib import Path
+
+import pytest
+from pandas import read_csv
+from support.drawings import written
+
+from arith_lens.runs import find_runs
+from experiments import do_copies_decide, results
+from experiments.do_copies_decide import SETS
+from figures import computed, counterfactuals
+from figures.common import Options
+
+
+def test_maps_of_both_sets_and_their_agreement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(counterfactuals, "N_RESAMPLES", 50)
+    config = do_copies_decide.Config(operations=("multiplication",), n=90)
+    do_copies_decide.main(config, root=tmp_path / "results")
+    (run,) = find_runs("do_copies_decide", root=tmp_path / "results")
+    maps = {label: results.SET_MAP.load(run, "multiplication", label).heads for label in SETS}
+    shared = len(set.intersection(*({*heads.top(10)} for heads in maps.values())))
+    assert f"{shared} of 10 heads in both" in capsys.readouterr().out
+    computed.main(Options(run=run.path, out=tmp_path, formats=()))
+    (path,) = tmp_path.glob("computed*.csv")
+    table = read_csv(path)
+    assert table["top_10_in_common"].tolist() == [shared / 10] and len(table) == 1
+    assert "computed problems" in written(tmp_path, path.with_suffix(".html").name).read_text()
+    flags = results.SET_MAP.computed(run, "multiplication", "computed")
+    assert flags is not None and bool(flags.all())
+    among = results.SET_MAP.computed(run, "multiplication", "one-digit")
+    assert among is not None and not bool(among.all()), "one-digit products are mostly copies"
