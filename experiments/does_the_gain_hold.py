@@ -24,7 +24,7 @@ from experiments.settings import Experiment, ModelSettings
 class Config(ModelSettings):
     """Does the gain of tuning hold on questions that were not tuned on?"""
 
-    questions: int = 100
+    questions: int = 50
     """Questions of each family or operation in each set, at most; each problem once."""
 
 

@@ -149,7 +149,7 @@ def notes(run: Run) -> list[str]:
         "More after tuning: the change in the tuned models less that before."
         + f" Random heads: {controls} draws of as many from all heads; same layers: as many draws, "
         "each with the layers of the tuned heads, from all heads but these. Change in points, mean "
-        f"(range), on {run.config['control_limit'] or 'all'} questions of each task."
+        f"(range), on {run.config.get('control_limit') or 'all'} questions of each task."
         * bool(controls),
     ]
 

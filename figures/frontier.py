@@ -38,7 +38,9 @@ from figures.tuning_words import LITTLE
 def exhibits(options: Options) -> list[Chart]:
     """Every rate of Table 1. Raises RunError if there is no run, or if it lacks the table."""
     run = chosen_run(options, EXPERIMENT)
-    chosen = {criterion: chosen_rows(run, 1, criterion) for criterion in criteria(run, 1)}
+    chosen: dict[Criterion, list[Row]] = {
+        criterion: chosen_rows(run, 1, criterion) for criterion in criteria(run, 1)
+    }
     every = by_rate(run)
     methods = {row.key: every[row.key] for row in chosen["mathematics"]}
     before = answers_before(run)

@@ -20,10 +20,12 @@ from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 from figures.tuning import COLOURS, LEAST, METHODS, possible_ends
+from figures.tuning_words import LITTLE
 
 CRITERIA: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
-LEAST_RANGE = 5.0
-"""The y axis reaches at least so many points to both sides."""
+ACROSS = 4
+STEP = 25.0
+"""The y axis ends at multiples of so many points."""
 FLOOR, CEILING = 0.05, 0.95
 """Below and above these accuracies before tuning, little can be lost or gained."""
 
@@ -119,16 +121,16 @@ def draw(before: Answers, tunings: Sequence[Tuning], small_print: Sequence[str])
         share = before.select(mask).accuracy
         title = f"{plotting.plain(name)} ({share:.0%})"
         series = tuple(_bars(before, tunings, method, mask) for method in METHODS)
-        panels.append(
-            plotting.BarPanel(title, tuple(CRITERIA.values()), series, y_title="Change in points")
-        )
+        y_title = "Change in points" * (len(panels) % ACROSS == 0)
+        panels.append(plotting.BarPanel(title, tuple(CRITERIA.values()), series, y_title=y_title))
     ends = [end for part in panels for bars in part.series for end in (bars.low, bars.high)]
     values = np.concatenate([end for end in ends if end is not None])
+    low, high = np.floor(np.nanmin(values) / STEP), np.ceil(np.nanmax(values) / STEP)
     return plotting.bar_panels(
         panels,
-        y_range=(min(np.nanmin(values), -LEAST_RANGE), max(np.nanmax(values), LEAST_RANGE)),
+        y_range=(STEP * min(float(low), -1.0), STEP * max(float(high), 1.0)),
         notes=small_print,
-        across=4,
+        across=ACROSS,
         panel=(158, 190),
     )
 
@@ -154,8 +156,8 @@ def notes(run: Run, before: Answers, tunings: Sequence[Tuning]) -> list[str]:
         "at the ceiling": [name for name, share in shares.items() if share > CEILING],
     }
     sizes = ", ".join(f"{name} {sum(mask)}" for name, mask in sets(before).items())
-    seeds = {
-        CRITERIA[criterion]: ", ".join(
+    rates = {
+        criterion: ", ".join(
             f"{METHODS[t.method]} {t.rate:g} ({len(t.answers)} seeds)"
             for t in tunings
             if t.criterion == criterion
@@ -171,10 +173,9 @@ def notes(run: Run, before: Answers, tunings: Sequence[Tuning]) -> list[str]:
             for where, names in extremes.items()
             if names
         ),
-        "Best rate: the best for mathematics; small loss: the best that loses at most 2 points on "
-        "generic questions. "
-        + "; ".join(f"{name}: {text}" for name, text in seeds.items() if text)
-        + ".",
+        f"Best rate, the best for mathematics: {rates['mathematics']}.",
+        f"Small loss, the best that loses {LITTLE} on generic questions: "
+        f"{rates['little_loss'] or 'none'}.",
     ]
 
 

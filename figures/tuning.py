@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from arith_lens import plotting
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
@@ -32,7 +32,7 @@ COLOURS = {
 }
 LEAST = 2
 """Questions of a task or group; one question has no standard error."""
-Key = tuple[str, int, int]
+Key = tuple[Method, int, int]
 """Method, number of heads, number of MLPs."""
 Numbers = dict[str, Any]
 
@@ -239,4 +239,4 @@ def paper_rows(run: Run, table: int) -> dict[Key, PaperTuning]:
     """The paper's rows of this table by key; empty if the model is not the paper's."""
     paper = paper_model(run.config["model"])
     of_table = [] if paper is None else [row for row in paper.tunings if row.table == table]
-    return {(row.method, row.heads, row.mlps): row for row in of_table}
+    return {(cast(Method, row.method), row.heads, row.mlps): row for row in of_table}

@@ -12,6 +12,7 @@ from figures.tuning import (
     Key,
     Row,
     answers_before,
+    chosen_rows,
     criteria,
     groups,
     possible_ends,
@@ -199,18 +200,23 @@ def _rate_note(run: Run, rows: Sequence[Row], table: int) -> str:
         f"Rate: of {', '.join(f'{rate:g}' for rate in grid)}, the same for every row, the one "
         "with the best accuracy on validation word problems after one training (first seed)."
     )
-    edge = [row.title for row in rows if row.rate in (min(grid), max(grid))]
-    if edge:
-        text += f" At the grid's edge, so that a rate beyond may be better: {'; '.join(edge)}."
+    text += _edge_note(rows, grid)
     if "little_loss" in criteria(run, table):
         text += (
             f" {LITTLE.capitalize()} lost elsewhere: the best of the rates whose first training "
             "loses no more on every second generic question of each task. Those questions choose; "
             "the others are shown, and may lose more."
         )
+        text += _edge_note(chosen_rows(run, table, "little_loss"), grid)
         if unmet := [title_of(key) for key in without_rate(run, table, "little_loss")]:
             text += f" No rate of the grid does that for: {'; '.join(unmet)}."
     return text
+
+
+def _edge_note(rows: Sequence[Row], grid: Sequence[float]) -> str:
+    edge = [row.title for row in rows if row.rate in (min(grid), max(grid))]
+    beyond = f" At the grid's edge, so that a rate beyond may be better: {'; '.join(edge)}."
+    return beyond if edge else ""
 
 
 def _training_note(run: Run, rows: Sequence[Row]) -> str:

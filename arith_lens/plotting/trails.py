@@ -178,7 +178,8 @@ def _chart(
     if root:  # the margins are equal on the page
         low, high = np.sign(ends) * np.sqrt(np.abs(ends))
         margin = 0.03 * (high - low)
-        ends = tuple(float(v * abs(v)) for v in (low - margin, high + margin))
+        low, high = float(low - margin), float(high + margin)
+        ends = low * abs(low), high * abs(high)
     return _Chart(page, ends, _ends(np.concatenate([part.ravel() for part in y])), root)
 
 

@@ -147,7 +147,7 @@ def folder_of(run: Run, training: Training) -> Path:
 
 def _model(run: Run, training: Training) -> TunedModel:
     chosen = TABLE.load(run, TABLE_1)
-    chosen_for = tuple(
+    chosen_for: tuple[Criterion, ...] = tuple(
         criterion
         for criterion in chosen.criteria
         if chosen.rates_for(criterion).get(training.tuned) == training.rate

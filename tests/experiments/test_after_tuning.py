@@ -1,6 +1,7 @@
 """Questions about tuned models: knockout of the tuned heads, questions that were not tuned on."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -101,11 +102,11 @@ def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> 
     config = does_the_gain_hold.Config(questions=2)
     does_the_gain_hold.main(config, root=tuning)
     generalisation.main(Options(root=tuning, out=tuning, formats=()))
-    table = pandas.read_csv(written(tuning, "generalisation.csv"))
+    table: Any = pandas.read_csv(written(tuning, "generalisation.csv"))
     whole = table[table["task"] == "all"]
     assert whole["set"].unique().tolist() == [*unfamiliar.SETS]
-    assert whole.groupby("chosen_for")["seeds"].unique().map(list).to_dict() == {
-        "mathematics": [2], "little_loss": [1],
+    assert whole.groupby("chosen_for")["seeds"].max().to_dict() == {
+        "mathematics": 2, "little_loss": 1,
     }  # fmt: skip
     assert {*table["change"]} == {0}
     assert whole["before"].between(0, 1).all() and whole["before"].nunique() > 1
