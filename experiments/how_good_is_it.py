@@ -48,7 +48,7 @@ class Config(PooledSample):
     """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/; the hub if not given."""
     limit: int | None = None
     """The first so many questions of each task, and of each subject of MMLU."""
-    shots: dict[str, int] = field(default_factory=dict)
+    benchmark_shots: dict[str, int] = field(default_factory=dict)
     """Worked examples by task, such as gsm8k 5; as published results have them if not given."""
     max_new_tokens: int | None = None
     """Of a written answer; what the task says, mostly 256, if not given."""
@@ -74,7 +74,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                 hooks=hooks,
                 limit=limit_of(name, config),
                 data_dir=config.data_dir,
-                shots=config.shots or None,
+                shots=config.benchmark_shots or None,
                 max_new_tokens=config.max_new_tokens,
                 too_long="truncate",
                 batch_size=config.batch_size,

@@ -14,6 +14,7 @@ import arith_lens as al
 from arith_lens.knockout import matched_order, random_order
 from arith_lens.model import empty_model
 from arith_lens.operations import FOUR, OPERATIONS, OperationName
+from arith_lens.pairs.sampling import choose_templates
 from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.problems import check_operands
@@ -108,7 +109,7 @@ def _check_sample(config: Any) -> None:
             f"expected operations, each of them once, found {' '.join(operations) or 'none'}; "
             f"name some of {', '.join(OPERATIONS)}, or leave --operations out"
         )
-    if getattr(config, "shots", 0) < 0 or getattr(config, "exemplar_sets", 1) < 1:
+    if isinstance(config, Prompts) and (config.shots < 0 or config.exemplar_sets < 1):
         raise ValueError(
             f"expected shots of 0 or more and at least one set of examples, found {config.shots} "
             f"and {config.exemplar_sets}"
@@ -243,6 +244,11 @@ def drawn_pairs(
         options: other arguments of `sample_pairs`.
     """
     sets = range(config.exemplar_sets if config.shots else 1)
+    if len(sets) > 1 and len(choose_templates(operation, config.templates)) > 1:
+        raise ValueError(
+            "expected several sets of examples with one template, found several templates; their "
+            "combinations would count as independent wordings: take templates symbols, or one set"
+        )
     examples: dict[str, Any] = {"shots": config.shots, "exemplars": config.exemplars}
     options = {"n": config.n, "seed": config.seed, "templates": config.templates} | options
     parts = [

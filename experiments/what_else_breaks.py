@@ -51,7 +51,7 @@ class Config(PooledSample):
     """Questions of each task, drawn at random; 0 takes all."""
     control_limit: int = 30
     """As many of these questions of each task are answered without control heads; 0 takes all."""
-    shots: int = 5
+    benchmark_shots: int = 5
     """Examples in front of a question of MMLU."""
 
 
@@ -90,7 +90,9 @@ def questions(config: Config) -> list[Question]:
     else:
         every_question = [
             question for name in MATH for question in al.load_questions(name, config.data_dir)
-        ] + al.load_questions(GENERIC, config.data_dir, subjects="humanities", shots=config.shots)
+        ] + al.load_questions(
+            GENERIC, config.data_dir, subjects="humanities", shots=config.benchmark_shots
+        )
     return [
         question
         for of_task in _by_task(every_question).values()

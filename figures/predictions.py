@@ -6,7 +6,7 @@ condition on a number (docs/gemma.md). It holds if the number's whole 95% interv
 meets the condition, and does not hold if none of it does.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -33,6 +33,8 @@ EARLY, MIDDLE = 1 / 3, (1 / 3, 2 / 3)
 """Shares of the layers: those before the middle, and the middle."""
 FEW = 0.05
 """A share of the heads that is few."""
+LEAST_RIGHT, LEAST_PROBLEMS = 0.6, 20
+"""What an operation needs to take part."""
 READ = (str(Role.OPERAND_A), str(Role.OPERAND_B), str(Role.OPERATOR))
 
 
@@ -50,14 +52,16 @@ class Outcome:
     high: float
     condition: str
     """The condition in words."""
-    meets: Callable[[float], bool]
-    """The condition. It must be an interval of numbers."""
+    least: float
+    most: float
+    """The condition: the range in which the number must lie."""
 
     @property
     def verdict(self) -> str:
-        """What the interval says: both of its ends, and the number, must agree."""
-        ends = {self.meets(end) for end in (self.low, self.value, self.high)}
-        return "not decided" if len(ends) > 1 else "holds" if ends == {True} else "does not hold"
+        """Holds if the whole interval lies in the range, does not hold if none of it does."""
+        if self.least <= self.low and self.high <= self.most:
+            return "holds"
+        return "does not hold" if self.high < self.least or self.low > self.most else "not decided"
 
 
 def exhibits(options: Options) -> list[Table]:
@@ -66,12 +70,15 @@ def exhibits(options: Options) -> list[Table]:
         chosen_run(options, name)
         for name in ("which_counterfactual", "do_they_suffice", "where_do_they_look")
     )
+    accuracy = {name: accuracy_of(maps_run, name) for name in maps_run.config["operations"]}
+    passing = [name for name in accuracy if passes(maps_run, name)]
     maps = counterfactuals.loaded(maps_run, counterfactuals.ROWS)
+    maps = {name: maps[name] for name in passing}
     outcomes = [
-        *few_heads(kept_run),
+        *few_heads(kept_run, [name for name in passing if name in kept_run.config["operations"]]),
         *shared(maps),
         *middle_layers(maps),
-        *readers(looks_run),
+        *readers(looks_run, [name for name in passing if name in looks_run.config["operations"]]),
         *norm_parts(maps),
     ]
     return [
@@ -80,7 +87,7 @@ def exhibits(options: Options) -> list[Table]:
             title=f"Predictions and outcomes, {maps_run.config['model']}",
             look="Which of the paper's statements hold in a model that others trained. A "
             "prediction that fails is a result.",
-            notes=notes(maps_run),
+            notes=notes(maps_run, accuracy, passing),
             runs=(maps_run, kept_run, looks_run),
             numbers=DataFrame(map(record, outcomes)),
             cells=DataFrame(map(cells, outcomes)),
@@ -88,24 +95,39 @@ def exhibits(options: Options) -> list[Table]:
     ]
 
 
-def few_heads(run: Run) -> Iterator[Outcome]:
-    """P1: how faithful the model is with the strongest 5% of the heads kept at END."""
-    for operation in run.config["operations"]:
+def accuracy_of(run: Run, operation: str) -> float:
+    """The share of the drawn prompts that the model answers right; 1 if none was filtered."""
+    selection = results.COUNTERFACTUAL_MAP.facts(run, operation, PRIMARY)["selection"]
+    return 1.0 if selection is None else selection["n_kept"] / selection["n_drawn"]
+
+
+def passes(run: Run, operation: str) -> bool:
+    """Whether an operation takes part: enough prompts are right, and enough problems are left."""
+    facts = results.COUNTERFACTUAL_MAP.facts(run, operation, PRIMARY)
+    enough = (facts.get("problems") or 0) >= LEAST_PROBLEMS
+    return enough and accuracy_of(run, operation) >= LEAST_RIGHT
+
+
+def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
+    """P1: how faithful the model is with the strongest heads kept at END.
+
+    The curves are read at the sizes next to 5% of the heads, below and above.
+    """
+    for operation in operations:
         curve = results.CIRCUIT.load(run, operation, "heads", "end", "keep_only", "effect")
         most = FEW * len(curve.order)
-        at = max(i for i, size in enumerate(curve.sizes) if size <= most)
+        below = max(i for i, size in enumerate(curve.sizes) if size <= most)
         drawn = _resampled(curve.effects())[len(curve.sizes) :]
-        faithful = (drawn[at] - drawn[0]) / (drawn[-1] - drawn[0])
-        value = float(curve.faithfulness()[at])
-        yield _outcome(
-            "P1: few heads suffice",
-            operation,
-            f"faithfulness with {curve.sizes[at]} of {len(curve.order)} heads",
-            value,
-            faithful,
-            "at least 0.8",
-            lambda share: share >= 0.8,
-        )
+        for at in (below, below + 1):
+            yield _outcome(
+                "P1: few heads suffice",
+                operation,
+                f"faithfulness with {curve.sizes[at]} of {len(curve.order)} heads",
+                float(curve.faithfulness()[at]),
+                (drawn[at] - drawn[0]) / (drawn[-1] - drawn[0]),
+                "at least 0.8",
+                (0.8, np.inf),
+            )
 
 
 def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outcome]:
@@ -122,7 +144,7 @@ def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outco
                 _in_common(means[a], means[b]),
                 np.array([_in_common(*draws) for draws in both]),
                 "above one half",
-                lambda share: share > 0.5,
+                (np.nextafter(0.5, 1), 1.0),
             )
 
 
@@ -133,18 +155,18 @@ def middle_layers(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterato
         n_layers, n_heads = heads.per_pair.shape[:2]
         layers = np.repeat(np.arange(n_layers), n_heads)
         first, last = (share * n_layers for share in MIDDLE)
-        for quantity, weights, condition, meets in (
+        for quantity, weights, condition, bounds in (
             (
                 "effect-weighted mean layer",
                 layers,
                 f"between {first:.0f} and {last:.0f} of {n_layers}",
-                lambda layer, first=first, last=last: first <= layer <= last,
+                (first, last),
             ),
             (
                 f"share of the effect below layer {EARLY * n_layers:.0f}",
                 (layers < EARLY * n_layers).astype(float),
                 "below 0.05",
-                lambda share: share < 0.05,
+                (0.0, 0.05),
             ),
         ):
             yield _outcome(
@@ -154,13 +176,13 @@ def middle_layers(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterato
                 _weighted(_means(heads), weights),
                 np.array([_weighted(draw, weights) for draw in _resampled(heads).T]),
                 condition,
-                meets,
+                bounds,
             )
 
 
-def readers(run: Run) -> Iterator[Outcome]:
+def readers(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P4: the share of the strongest heads' attention that goes to the problem's A, B, operator."""
-    for operation in run.config["operations"]:
+    for operation in operations:
         looks = results.ROLE_ATTENTION.load(run, operation)
         roles = (looks.labels or {})["role"]
         read = np.isin(roles, READ)
@@ -177,7 +199,7 @@ def readers(run: Run) -> Iterator[Outcome]:
             share(_means(looks)),
             np.array([share(draw) for draw in _resampled(looks).T]),
             "at least one half",
-            lambda part: part >= 0.5,
+            (0.5, 1.0),
         )
 
 
@@ -196,8 +218,8 @@ def norm_parts(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[O
             f"part through the norm's scale, MLPs from layer {late}",
             value / float(effects.mlps.mean()[late:].sum()),
             part / whole,
-            "size below one quarter",
-            lambda share: abs(share) < 0.25,
+            "between -0.25 and 0.25",
+            (-0.25, 0.25),
         )
 
 
@@ -208,10 +230,10 @@ def _outcome(
     value: float,
     draws: Float[np.ndarray, " resample"],
     condition: str,
-    meets: Callable[[float], bool],
+    bounds: tuple[float, float],
 ) -> Outcome:
-    low, high = np.nanquantile(draws, [0.025, 0.975])
-    return Outcome(prediction, of, quantity, value, float(low), float(high), condition, meets)
+    low, high = map(float, np.quantile(draws, [0.025, 0.975]))
+    return Outcome(prediction, of, quantity, value, low, high, condition, *bounds)
 
 
 def _means(effects: Effects) -> Float[np.ndarray, " cell"]:
@@ -260,14 +282,20 @@ def cells(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def notes(run: Run) -> list[str]:
-    """How the numbers were made."""
+def notes(run: Run, accuracy: Mapping[str, float], passing: Sequence[str]) -> list[str]:
+    """How the numbers were made, and which operations take part."""
     config = run.config
-    examples = f"{config['shots']} examples, {config['exemplar_sets']} sets"
+    examples = f"{config.get('shots', 0)} examples, {config.get('exemplar_sets', 1)} sets"
+    right = ", ".join(
+        f"{name} {share:.0%}" + ("" if name in passing else " (does not take part)")
+        for name, share in accuracy.items()
+    )
     return [
         f"Model: {config['model']}; {examples}; {config['metric']}. P2, P3 and P5 rest on the "
         "counterfactual with other operands (P2 also on another operator), P1 and P4 on the "
         "paper's, with a symbol without meaning.",
+        f"Answered right: {right}. An operation takes part with {LEAST_RIGHT:.0%} and "
+        f"{LEAST_PROBLEMS} problems.",
         "Brackets: 95% intervals over problems and sets of examples.",
     ]
 

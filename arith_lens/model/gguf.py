@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock
@@ -109,26 +110,30 @@ def _making(folder: Path) -> Iterator[Path | None]:
 
     One process makes it while others wait. What was begun before an error or a kill is removed.
     """
+    if folder.is_dir():
+        yield None
+        return
+    partial = folder.with_name(f".{folder.name}.partial")
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-        with lock:
-            if folder.is_dir():
-                yield None
-                return
-            partial = folder.with_name(f".{folder.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            try:
-                yield partial
-                partial.rename(folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
+        lock.acquire()
     except PermissionError as error:
         raise PermissionError(
             f"expected a cache folder that can be written, found {folder.parent} ({error}); name "
             f"another one in the environment variable {CACHE}"
         ) from error
+    try:
+        if folder.is_dir():
+            yield None
+            return
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        lock.release()
 
 
 def _convert(file: Path, digest: str, folder: Path) -> None:
@@ -145,9 +150,11 @@ def _convert(file: Path, digest: str, folder: Path) -> None:
 
     _require_gguf(file)
     try:
-        place: dict[str, Any] = {"gguf_file": file.name}
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
-        model = load_weights(AutoModelForCausalLM, str(file.parent), dtype=torch.float32, **place)
+        with TemporaryDirectory() as alone:  # files beside it would be read in its place
+            (Path(alone) / file.name).symlink_to(file.resolve())
+            place: dict[str, Any] = {"gguf_file": file.name}
+            tokenizer = AutoTokenizer.from_pretrained(alone, **place)
+            model = load_weights(AutoModelForCausalLM, alone, dtype=torch.float32, **place)
         quantisation = _quantisation(file)
     except (LookupError, OSError, RuntimeError, TypeError, ValueError, struct.error) as error:
         raise ValueError(_unreadable(file, error)) from error

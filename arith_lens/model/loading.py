@@ -145,7 +145,16 @@ def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | No
     tolerance = TOLERANCE.get(next(model.parameters()).dtype, HALF_TOLERANCE)
     for case, n_rows in (("with a mask", 2), ("without a mask", 1)):
         options = {"attention_mask": mask.long()} if n_rows == 2 else {}
-        logits = model(tokens[:n_rows], use_cache=False, **options).float()
+        try:
+            logits = model(tokens[:n_rows], use_cache=False, **options).float()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            raise ValueError(
+                f"expected TransformerLens' bridge of {model.cfg.architecture} to run, found "
+                f"{type(error).__name__} ({str(error).splitlines()[0]}); in half precision some "
+                "bridges do not run: load the model with dtype=torch.float32"
+            ) from error
         computed, expected_rows = (values[:n_rows][mask[:n_rows]] for values in (logits, expected))
         spread = (expected_rows - expected_rows.mean(-1, keepdim=True)).norm(dim=-1)
         difference = float(((computed - expected_rows).norm(dim=-1) / spread).max())

@@ -150,12 +150,11 @@ def _other_operands(
 
 
 def _swapped(wording: Wording, others: Sequence[Wording], rng: random.Random) -> Iterator[Rendered]:
-    """Without the problems that the examples solve."""
+    """Without the problems that the examples give away."""
     for other in one_by_one(others, rng):
-        worded = replace(other, words=wording.words)
-        solved = worded.reference()[0] in wording.examples
-        if other.answer != wording.answer and not solved:
-            yield replace(worded, examples=wording.examples).reference()
+        given_away = any(map(other.gives_away, wording.solved))
+        if other.answer != wording.answer and not given_away:
+            yield replace(other, words=wording.words, examples=wording.examples).reference()
 
 
 @dataclass(frozen=True)

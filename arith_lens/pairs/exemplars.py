@@ -52,25 +52,25 @@ class Exemplars:
         return f"{self.shots} {self.kind} examples, set {self.set}"
 
     def before(self, wording: Wording) -> Wording:
-        """The wording with its examples, one per line.
-
-        No example has the problem's operands, in either order, or its answer.
+        """The wording with its examples, one per line; see `Wording.gives_away`.
 
         Raises:
             ValueError: too few examples are left.
         """
-        problem = wording.problem
-        fitting = [
-            text
-            for other, text in self.lines[wording.template.name]
-            if {other.a, other.b} != {problem.a, problem.b} and other.answer != problem.answer
-        ]
-        if len(fitting) < self.shots:
+        lines = self.lines[wording.template.name]
+        fitting = ((other, text) for other, text in lines if not wording.gives_away(other))
+        chosen = list(islice(fitting, self.shots))
+        if len(chosen) < self.shots:
             raise ValueError(
-                f"expected {self.shots} examples without the operands and the answer of {problem}, "
-                f"found {len(fitting)}; ask for fewer shots, or widen the operands"
+                f"expected {self.shots} examples without the operands and the answer of "
+                f"{wording.problem}, found {len(chosen)}; ask for fewer shots, or widen the "
+                "operands"
             )
-        return replace(wording, examples="".join(f"{t}\n" for t in fitting[: self.shots]))
+        return replace(
+            wording,
+            examples="".join(f"{text}\n" for _, text in chosen),
+            solved=tuple(problem for problem, _ in chosen),
+        )
 
 
 def _solved(

@@ -292,7 +292,9 @@ def _known(
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[str, ...]:
-    return tuple(str(row.get(name) or "") for row in rows)
+    """Of the examples or of their set, which is `examples` if a row with examples names none."""
+    default = "" if name == "examples" else "examples"
+    return tuple(str(row.get(name) or (row.get("examples") and default) or "") for row in rows)
 
 
 def _matched(

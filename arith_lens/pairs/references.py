@@ -77,6 +77,8 @@ class Wording:
     """The words of a story, by slot."""
     examples: str = ""
     """The solved examples before the prompt, one per line."""
+    solved: tuple[Problem, ...] = ()
+    """Their problems."""
 
     def reference(self) -> tuple[str, CharSpans]:
         """The prompt, and the character spans of its fields."""
@@ -91,6 +93,12 @@ class Wording:
         n = len(self.examples)
         moved = {name: (start + n, stop + n) for name, (start, stop) in chars.items()}
         return self.examples + (continued(text, self.prefix) if self.prefix else text), moved
+
+    def gives_away(self, other: Problem) -> bool:
+        """Whether an example with this problem would show the operands or the answer's token."""
+        answer = str(other.answer)
+        shown = answer.startswith(self.answer) or (self.prefix and answer.endswith(self.answer))
+        return bool(shown) or {other.a, other.b} == {self.problem.a, self.problem.b}
 
     @property
     def rest(self) -> str:

@@ -269,10 +269,10 @@ class SweepEngine:
                 "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
                 "heads then change at every position; use engine='hooks', for chosen senders"
             )
-        hooks = active_hooks(model)
-        refuse_uneven_hooks(hooks)
+        hooks, trunk = active_hooks(model), trunk_of(model)
+        refuse_uneven_hooks(hooks, trunk)
         propagation = propagation or Propagation.of(question)
-        return cls(model, question, trunk_of(model), propagation, certify, hooked=bool(hooks))
+        return cls(model, question, trunk, propagation, certify, hooked=bool(hooks))
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None

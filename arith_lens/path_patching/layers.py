@@ -141,6 +141,8 @@ class OwnLayer:
                 return given.attention_out
             if child is exit_:
                 return partial(given.mlp_out, _computed(child, block))
+            if child is block.mlp:  # a norm comes after it
+                return partial(given.before_mlp_out, _computed(child, block))
             return _computed(child, block)
 
         return cls(with_parts(block, part), given, mlp_rows)
@@ -183,7 +185,7 @@ class OwnLayer:
         self.given.mlp = None if mlp_out is None else mlp_out[:, None]
         try:
             out = type(self.layer).forward(self.layer, entry[:, None], **_no_values(self.layer))
-        except (AttributeError, IndexError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError) as error:
             raise UnsupportedTrunk(
                 "expected a layer whose code runs on END's row alone, found that "
                 f"{type(self.layer).__name__} does not ({type(error).__name__}: {error}); use "
@@ -208,18 +210,22 @@ class _Given:
         """In the place of the module whose output the MLP adds."""
         return compute(rows) if self.mlp is None else self.mlp.clone().view(rows.shape)
 
+    def before_mlp_out(self, compute: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """In the place of an MLP before that module; it does not compute if nothing reads it."""
+        return compute(rows) if self.mlp is None else rows
+
 
 def _computed(part: Any, block: Any) -> Callable[[Tensor], Tensor]:
     """A part of a layer for rows in float32: the MLP in its own dtype, all else in float32.
 
-    The MLP, and the norm after it, pass their hook points, so that uniform hooks act.
+    All pass their hook points, so that uniform hooks act.
     """
     if part is block.mlp:
         return partial(_in_own_dtype, part)
     if next(own_module(part).parameters(), None) is None:
         return own_module(part)
     compute = in_float32(part)
-    point = getattr(part, "hook_out", None) if part is mlp_exit(block) else None
+    point = getattr(part, "hook_out", None)
 
     def of_rows(rows: Tensor) -> Tensor:
         out = compute(rows).to(rows.device)

@@ -302,19 +302,32 @@ def _record_by_hook_points(
 ) -> tuple[Seen, Tensor | None]:
     """Record with the bridge's hook points, after the active hooks."""
     seen: Seen = {}
+    factors: dict[tuple[str, int], float] = {}
     blocks = list(model.blocks)
     names = {("stream", 0): resid_pre_name(0), ("end", 0): resid_post_name(len(blocks) - 1)}
     for layer, block in enumerate(blocks):
         names["z", layer] = z_name(layer)
-        names["attn_out", layer] = block.attn.hook_out.name
-        names["mlp_out", layer] = mlp_exit(block).hook_out.name
+        names["attn_out", layer], factor = _exit_point(block, "hook_attn_out", block.attn)
+        names["mlp_out", layer], _ = _exit_point(block, "hook_mlp_out", mlp_exit(block))
+        factors |= dict.fromkeys((("attn_out", layer), ("mlp_out", layer)), factor)
 
     def keep(value: Tensor, hook: Any = None, *, part: tuple[str, int]) -> None:
-        seen[part] = batch.at_end(value).flatten(1)
+        seen[part] = batch.at_end(value).flatten(1) / factors.get(part, 1)
 
     with model.hooks(fwd_hooks=[(name, partial(keep, part=part)) for part, name in names.items()]):
         returned = _run(model, batch, logits)
     return seen, returned
+
+
+def _exit_point(block: Any, name: str, part: Any) -> tuple[str, float]:
+    """The hook point at which a part's output is seen after all hooks, and its factor there.
+
+    Granite's blocks have points of their own, which come after the factor on their additions.
+    """
+    point = vars(block)["_modules"].get(name)
+    if point is None:
+        return part.hook_out.name, 1.0
+    return point.name, float(block.residual_contribution_scale)
 
 
 def _run(

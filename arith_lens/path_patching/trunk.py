@@ -29,7 +29,13 @@ from arith_lens.model import (
     own_module,
     weights_loaded,
 )
-from arith_lens.path_patching.layers import Layer, OwnLayer, UnsupportedTrunk, additive_layer
+from arith_lens.path_patching.layers import (
+    AdditiveLayer,
+    Layer,
+    OwnLayer,
+    UnsupportedTrunk,
+    additive_layer,
+)
 
 VOCABULARY_CHUNK = 4096
 
@@ -41,29 +47,11 @@ LEAST_MLP_ROWS = 512
 
 _RECORDED = re.compile(
     r"(hook_embed|hook_pos_embed|embed\b|pos_embed\b|rotary|blocks\.0\.hook_(in|resid_pre)$|"
-    r"blocks\.\d+\.(attn\b|ln1\b|hook_(attn|q_|k_|v_)))"
+    r"blocks\.\d+\.(attn\b|hook_(attn|q_|k_|v_)))"
 )
 """Hook points whose values are recorded with hooks active, and not computed again by the sweep."""
-
-
-def refuse_uneven_hooks(hooks: Iterable[NamedHook]) -> None:
-    """Check that the sweep can reproduce all hooks.
-
-    The rows of the sweep are neither prompts nor positions. So at the points that it computes
-    again, a hook must act on every prompt and position in the same way.
-
-    Raises:
-        UnsupportedTrunk: a hook may act on some prompts or positions only.
-    """
-    for name, function in hooks:
-        if not _RECORDED.match(name) and not getattr(function, "is_uniform", False):
-            raise UnsupportedTrunk(
-                "expected hooks that act alike on every prompt and position, found "
-                f"{function!r:.80} at {name}, where the sweep computes END's rows again; take the "
-                "hook off, or use "
-                "engine='hooks', which is general and slower (ablate_mlps and scale_mlps without "
-                "positions= act alike everywhere)"
-            )
+_FIRST_NORM = re.compile(r"blocks\.\d+\.ln1\b")
+"""Hook points of the norm before the attention, which some layers' own code computes again."""
 
 
 @dataclass(frozen=True)
@@ -333,6 +321,28 @@ def _unsupported_mlp(mlp: Any) -> str | None:
         p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
     ]
     return f"an MLP that takes more than its input ({required[1]})" if len(required) > 1 else None
+
+
+def refuse_uneven_hooks(hooks: Iterable[NamedHook], trunk: Trunk) -> None:
+    """Check that the sweep can reproduce all hooks.
+
+    The rows of the sweep are neither prompts nor positions. So at the points that it computes
+    again, a hook must act on every prompt and position in the same way.
+
+    Raises:
+        UnsupportedTrunk: a hook may act on some prompts or positions only.
+    """
+    additive = all(isinstance(layer, AdditiveLayer) for layer in trunk.layers)
+    for name, function in hooks:
+        recorded = _RECORDED.match(name) or (additive and _FIRST_NORM.match(name))
+        if not recorded and not getattr(function, "is_uniform", False):
+            raise UnsupportedTrunk(
+                "expected hooks that act alike on every prompt and position, found "
+                f"{function!r:.80} at {name}, where the sweep computes END's rows again; take the "
+                "hook off, or use "
+                "engine='hooks', which is general and slower (ablate_mlps and scale_mlps without "
+                "positions= act alike everywhere)"
+            )
 
 
 def mlp_rows(model: HookedLike) -> int:

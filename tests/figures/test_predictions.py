@@ -11,24 +11,26 @@ from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
 from figures import predictions
 
 
-def outcome(value: float, low: float, high: float) -> predictions.Outcome:
-    return predictions.Outcome(
-        "P", "addition", "a share", value, low, high, "above 0.5", lambda share: share > 0.5
-    )
+def outcome(low: float, high: float) -> predictions.Outcome:
+    numbers = ((low + high) / 2, low, high)
+    return predictions.Outcome("P", "addition", "a share", *numbers, "about 0", -0.25, 0.25)
 
 
 @pytest.mark.parametrize(
-    ("numbers", "verdict"),
+    ("interval", "verdict"),
     [
-        ((0.8, 0.6, 0.9), "holds"),
-        ((0.3, 0.1, 0.4), "does not hold"),
-        ((0.6, 0.4, 0.8), "not decided"),
+        ((-0.1, 0.2), "holds"),
+        ((0.3, 0.4), "does not hold"),
+        ((-0.9, -0.3), "does not hold"),
+        ((0.1, 0.4), "not decided"),
+        ((-1.0, 1.0), "not decided"),
+        ((float("nan"), float("nan")), "not decided"),
     ],
 )
-def test_an_interval_decides_if_both_ends_agree(
-    numbers: tuple[float, float, float], verdict: str
+def test_an_interval_holds_inside_and_fails_outside(
+    interval: tuple[float, float], verdict: str
 ) -> None:
-    assert outcome(*numbers).verdict == verdict
+    assert outcome(*interval).verdict == verdict
 
 
 def effects_with(means: Tensor) -> ComponentEffects:

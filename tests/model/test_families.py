@@ -24,6 +24,7 @@ from support.families import (
 from torch.testing import assert_close
 
 from arith_lens.components import Component, Head, Mlp
+from arith_lens.hooks import scale_mlps
 from arith_lens.knockout import knock_out
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs
@@ -135,6 +136,34 @@ def test_the_certificate_refuses_a_layer_that_is_taken_for_another(
         path_patch(model, pairs, metric="logit")
     wrong = path_patch(model, pairs, metric="logit", certify=False)
     assert (wrong.heads.per_pair - right.heads.per_pair).abs().max() > 1e-3, "and it would be right"
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen3", "Gemma 3", "Granite", "Granite, factors of 1", "Pythia", "GPT-J", "OLMo 2"]
+)
+def test_uniform_hooks_act_in_the_sweep_too(name: str, tokenizer: Any) -> None:
+    model, hf = loaded(SWEPT[name], tokenizer)
+    pairs = make_pairs(hf, (8, 6))
+    plain = path_patch(model, pairs, senders=SOME, metric="logit", engine="hooks")
+    with model.hooks(scale_mlps([0, 1], 1.7)):
+        fast, general = (
+            path_patch(model, pairs, senders=SOME, metric="logit", engine=engine)
+            for engine in ("sweep", "hooks")
+        )
+    for part in ("heads", "mlps"):
+        one, other, without = (getattr(e, part).per_pair for e in (fast, general, plain))
+        assert_close(one, other, atol=1e-4, rtol=1e-3, equal_nan=True)
+        assert (other - without).abs().nan_to_num().max() > 1e-3, "the hooks must act"
+
+
+def test_a_first_norms_hook_is_refused_where_the_layer_computes_it_again(tokenizer: Any) -> None:
+    model, hf = loaded(SWEPT["GPT-J"], tokenizer)
+    pairs = make_pairs(hf, (8, 6))
+    with (
+        model.hooks([("blocks.1.ln1.hook_out", lambda value, hook: value * 1.5)]),
+        pytest.raises(UnsupportedTrunk, match=r"act alike.*ln1"),
+    ):
+        path_patch(model, pairs, metric="logit")
 
 
 def test_the_layers_own_code_computes_what_the_sum_computes(

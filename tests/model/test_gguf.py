@@ -245,3 +245,13 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gguf.PACKAGED, "gemma-3-270m", ("0", ["no_such_package/part"]))
     with pytest.raises(FileNotFoundError, match=r"arith-lens\[gemma\].*google/gemma-3-270m"):
         load_model("gemma-3-270m")
+
+
+def test_files_beside_it_are_not_read(tokenizer: Any, tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "small.gguf"
+    file.parent.mkdir()
+    write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
+    reference = Path(gguf.__file__).parents[1] / "reference" / "reference"
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (file.parent / name).write_bytes((reference / name).read_bytes())
+    assert len(load_model(file).tokenizer) == len(tokenizer)
