@@ -187,7 +187,10 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
     assert shown["generic_tasks_questions"].tolist() == [2] * 8, "two of four choose"
     frontier.main(Options(root=tmp_path, out=tmp_path, n=CONFIG.n, formats=()))
     points = pandas.read_csv(written(tmp_path, "frontier.csv"))
-    assert points["rate"].tolist() == [0.001, 0.001, 0.01, 0.01] * 4
+    assert points["rate"].tolist() == [0.001, 0.01] * 4
+    assert points["chosen_for"].tolist() == ["little_loss", "mathematics"] * 4
+    assert points["seeds"].tolist() == [2] * 8
+    assert points["generic_tasks"].tolist() == pytest.approx([0, -50] * 4)
 
 
 def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(

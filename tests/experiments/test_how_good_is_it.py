@@ -16,8 +16,10 @@ pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install
 def test_the_table_shows_each_task_before_and_after(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = {"controls": 2, "control_limit": 4}
-    config = Config(tasks=("world_two_digit",), limit=8, max_new_tokens=3, heads=6, n=6, **few)
+    config = Config(
+        tasks=("world_two_digit",), limit=8, max_new_tokens=3, heads=6, n=6, controls=2,
+        control_limit=4,
+    )  # fmt: skip
     main(config, root=tmp_path)
     printed = capsys.readouterr().out
     assert "reference as it is" in printed
