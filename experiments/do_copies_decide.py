@@ -8,6 +8,8 @@ problems. Saves a run under results/do_copies_decide/, which `figures/computed.p
 
 from dataclasses import dataclass
 
+import torch
+
 import arith_lens as al
 from arith_lens.pairs import keep_correct
 from arith_lens.runs import Run
@@ -59,10 +61,13 @@ def _pairs(
             return drawn_pairs(model, operation, config, keep=keep)
         operands = range(1, LARGEST.get(operation, 99) + 1)
         drawn = drawn_pairs(
-            model, operation, config, keep="all", operands=operands, answer_token="last"
+            model, operation, config, n=None, keep="all", operands=operands, answer_token="last"
         )
         assert drawn.computed is not None
         computed = drawn.filter(drawn.computed)
+        if config.n is not None:
+            generator = torch.Generator().manual_seed(config.seed)
+            computed = computed[torch.randperm(len(computed), generator=generator)[: config.n]]
         return keep_correct(model, computed) if keep == "correct" else computed
 
 

@@ -119,8 +119,8 @@ def _lines(run: Run, operation: str, kind: str) -> tuple[plotting.Line, ...]:
     for label, (name, colour, dash) in STYLES.items():
         if label in labels:
             line = _curve(run, *keys, label).line(name, colour)
-            band = {"low": line.low, "high": line.high} if label == "effect" else {}
-            lines.append(plotting.Line(line.x, line.y, name, colour, dash=dash, **band))
+            low, high = (line.low, line.high) if label == "effect" else (None, None)
+            lines.append(plotting.Line(line.x, line.y, name, colour, dash=dash, low=low, high=high))
     at_end = _curve(run, operation, "heads", "end", kind, "effect")
     return (*lines, at_end.line("by effect, END only", plotting.BLUE))
 

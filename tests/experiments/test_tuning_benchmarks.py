@@ -188,7 +188,7 @@ def test_a_dry_run_of_llama2_7b_prints_the_papers_settings_and_counts(
         *("precise-32-0: 67,108,864 parameters (1.0%)", "lora-32-0: 67,108,864 parameters (1.0%)"),
         *("precise-32-3: 472,907,776", "precise-32-6: 878,706,688", "precise-32-32: 4,395,630,592"),
         *("rate 2e-05, warm-up 2%", "weight decay 0.1", "2 epochs, 128 a step (8 at once)"),
-        *("4 rows, each at 3 seeds: 12 trainings", "commonsense_qa: 4 questions, 1 shot"),
+        *("4 rows, each at 5 seeds: 20 trainings", "commonsense_qa: 4 questions, 1 shot"),
     ):
         assert told in printed
     assert not (tmp_path / "results").exists()
