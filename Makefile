@@ -112,7 +112,7 @@ $(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE,SHOW_N)) ## how man
 $(eval $(call exhibit,paths,which_paths,ASK,SHOW)) ## the strongest heads' effects: direct, via MLPs, total
 $(eval $(call exhibit,carriers,which_mlps_carry_them,ASK,SHOW)) ## which MLPs carry the strongest heads' effects? compute, then draw
 $(eval $(call exhibit,counterfactuals,which_counterfactual,KNOCK_EACH,SHOW)) ## do the strongest heads depend on the counterfactual? three kinds side by side
-$(eval $(call exhibit,computed,do_copies_decide,KNOCK_EACH,SHOW)) ## do the same heads matter where no answer can be copied? larger products and quotients
+$(eval $(call exhibit,computed,do_copies_decide,KNOCK,SHOW_N)) ## do the same heads matter where no answer can be copied? larger products and quotients
 $(eval $(call exhibit,stability,which_heads,ASK,SHOW)) ## how many problems until the strongest heads stay the same?
 $(eval $(call exhibit,templates,which_heads,ASK,SHOW)) ## the strongest heads in each wording
 $(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA,SHOW_N)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
@@ -178,9 +178,9 @@ GEMMA = --model gemma-3-270m --templates symbols --shots 4 --exemplar-sets 3
 gemma-study: $(STAMP) ## compute and draw docs/gemma.md (about an hour; stopped, it goes on); needs make gemma
 	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --metric digit_contrast
 	$(BIN)/python -m experiments which_heads $(GEMMA) --counterfactual operands
-	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --n 12 --controls 1 --candidates 0
+	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --operations multiplication division --n 12 --controls 1 --candidates 0
 	$(BIN)/python -m experiments where_do_they_look $(GEMMA)
-	for name in counterfactuals fig2 sufficiency fig5; do $(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
+	for name in counterfactuals fig2 sufficiency fig5 predictions; do $(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
 	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet \

@@ -19,24 +19,21 @@ from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
     Metric,
-    Operation,
-    Sample,
+    PooledSample,
     drawn_pairs,
     fitting_engine,
 )
 
 LARGEST = {"multiplication": 19, "division": 99}
-"""The largest operand of the computed problems; 99 for operations that are not named."""
+"""The operations, and the largest operand of their computed problems."""
 SETS = ("one-digit", "computed")
 """All problems of single digits; computed problems of larger operands."""
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(PooledSample):
     """Do the same heads matter where no answer can be copied?"""
 
-    operations: tuple[Operation, ...] = ("multiplication", "division")
-    """The operations to use."""
     metric: Metric = "relative_logit"
     """What is read from the logits."""
 
@@ -44,7 +41,7 @@ class Config(Sample):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The map of each operation and set of problems."""
     engine = fitting_engine(model)
-    for operation in config.operations:
+    for operation in LARGEST:
         with continue_after_part():
             for label in SETS:
                 pairs = _pairs(model, operation, label, config)
@@ -59,7 +56,7 @@ def _pairs(
     with exit_on_user_error():
         if label == SETS[0]:
             return drawn_pairs(model, operation, config, keep=keep)
-        operands = range(1, LARGEST.get(operation, 99) + 1)
+        operands = range(1, LARGEST[operation] + 1)
         drawn = drawn_pairs(
             model, operation, config, n=None, keep="all", operands=operands, answer_token="last"
         )
@@ -78,14 +75,14 @@ def _plan(model: al.HookedModel, config: Config) -> str:
         f"{operation}, {label}: "
         f"{al.plan(model, _pairs(model, operation, label, config, keep='all'), engine=engine)}"
         f"{BEFORE_FILTER}"
-        for operation in config.operations
+        for operation in LARGEST
         for label in SETS
     )
 
 
 def report(run: Run) -> None:
     """For each operation, print the strongest heads of both sets, and how many they share."""
-    for operation in run.config["operations"]:
+    for operation in LARGEST:
         top = {label: SET_MAP.load(run, operation, label).heads.top(10) for label in SETS}
         for label, heads in top.items():
             problems = SET_MAP.facts(run, operation, label).get("problems")

@@ -6,7 +6,7 @@ heads' effects and the share of the ten strongest heads that two kinds have in c
 intervals over problems.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -51,14 +51,14 @@ ROWS = Rows(results.COUNTERFACTUAL_MAP, HEADINGS)
 def exhibits(options: Options) -> list[Chart]:
     """The maps of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "which_counterfactual")
-    effects = loaded(run, ROWS)
+    effects = loaded(run, ROWS, run.config["operations"])
     numbers = agreement_table(effects)
     return [
         Chart(
             name="counterfactuals",
             title="The same problems under three counterfactuals",
             look=_look(numbers),
-            notes=notes(run, ROWS),
+            notes=notes(run, ROWS, effects),
             runs=(run,),
             numbers=numbers,
             figure=draw(run, effects, ROWS),
@@ -67,11 +67,13 @@ def exhibits(options: Options) -> list[Chart]:
     ]
 
 
-def loaded(run: Run, rows: Rows) -> dict[str, dict[str, ComponentEffects]]:
+def loaded(
+    run: Run, rows: Rows, operations: Iterable[str]
+) -> dict[str, dict[str, ComponentEffects]]:
     """The maps by operation and kind."""
     return {
         operation: {kind: rows.stored.load(run, operation, kind) for kind in rows.headings}
-        for operation in run.config["operations"]
+        for operation in operations
     }
 
 
@@ -139,7 +141,7 @@ def draw(
         bar_name="MLP",
         colour_title=reading.colour_title,
         hover=maps.hover(reading),
-        notes=notes(run, rows),
+        notes=notes(run, rows, effects),
         unit=reading.unit,
         across=len(effects),
         span=SPAN,
@@ -172,11 +174,11 @@ def _look(numbers: DataFrame) -> str:
     )
 
 
-def notes(run: Run, rows: Rows) -> list[str]:
+def notes(run: Run, rows: Rows, operations: Iterable[str]) -> list[str]:
     """How to read the figure, and what it was made from."""
     samples = [
         f"{name}: {sample_size(rows.stored.facts(run, name, next(iter(rows.headings))))}"
-        for name in run.config["operations"]
+        for name in operations
     ]
     data = maps.data_note({**run.config, **PATHS})
     return [maps.map_note(maps.Reading.of(run.config)), f"{data} {'; '.join(samples)}."]

@@ -30,6 +30,10 @@ COLOURS = {
     "logit": "Δ logit of<br>right answer",
     "logprob": "Δ log p of<br>right answer",
     "probability": "Δ p of right<br>answer",
+    "digit_contrast": "Δ logit of right<br>answer − others",
+    "share_of_total": "share of the<br>whole prompt's Δ",
+    "share_of_total_contrast": "share of the<br>whole prompt's Δ",
+    "share_of_total_probability": "share of the<br>whole prompt's Δ",
 }
 
 

@@ -72,8 +72,7 @@ def exhibits(options: Options) -> list[Table]:
     )
     accuracy = {name: accuracy_of(maps_run, name) for name in maps_run.config["operations"]}
     passing = [name for name in accuracy if passes(maps_run, name)]
-    maps = counterfactuals.loaded(maps_run, counterfactuals.ROWS)
-    maps = {name: maps[name] for name in passing}
+    maps = counterfactuals.loaded(maps_run, counterfactuals.ROWS, passing)
     outcomes = [
         *few_heads(kept_run, [name for name in passing if name in kept_run.config["operations"]]),
         *shared(maps),
@@ -85,8 +84,9 @@ def exhibits(options: Options) -> list[Table]:
         Table(
             name="predictions",
             title=f"Predictions and outcomes, {maps_run.config['model']}",
-            look="Which of the paper's statements hold in a model that others trained. A "
-            "prediction that fails is a result.",
+            look="Which of the paper's statements hold in this model: few heads, shared by "
+            "operations, in middle layers, that read operands and operator. A prediction that "
+            "fails is a result.",
             notes=notes(maps_run, accuracy, passing),
             runs=(maps_run, kept_run, looks_run),
             numbers=DataFrame(map(record, outcomes)),
@@ -276,10 +276,14 @@ def cells(outcome: Outcome) -> dict[str, str]:
         "prediction": outcome.prediction,
         "of": signs,
         "quantity": outcome.quantity,
-        "measured": f"{outcome.value:.2f} [{outcome.low:.2f}, {outcome.high:.2f}]",
+        "measured": f"{_shown(outcome.value)} [{_shown(outcome.low)}, {_shown(outcome.high)}]",
         "holds if": outcome.condition,
         "verdict": outcome.verdict,
     }
+
+
+def _shown(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}"  # no -0.00
 
 
 def notes(run: Run, accuracy: Mapping[str, float], passing: Sequence[str]) -> list[str]:

@@ -17,7 +17,9 @@ def test_maps_of_both_sets_and_their_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(counterfactuals, "N_RESAMPLES", 50)
-    config = do_copies_decide.Config(operations=("multiplication",), n=90)
+    monkeypatch.setitem(do_copies_decide.LARGEST, "multiplication", 12)
+    monkeypatch.delitem(do_copies_decide.LARGEST, "division")
+    config = do_copies_decide.Config(n=45)
     do_copies_decide.main(config, root=tmp_path / "results")
     (run,) = find_runs("do_copies_decide", root=tmp_path / "results")
     maps = {label: results.SET_MAP.load(run, "multiplication", label).heads for label in SETS}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from arith_lens.effects import Effects
 from arith_lens.knockout import KnockoutCurves
 from arith_lens.runs import Run, open_run
 from experiments import results
-from figures import fig3, fig9, stability
+from experiments.settings import Metric
+from figures import fig3, fig9, maps, stability
 
 HEADS = [Head(4, index) for index in range(8)] + [Head(5, index) for index in range(4)]
 MLPS: list[Mlp] = [Mlp(layer) for layer in range(12)]
@@ -74,3 +76,7 @@ def agreement(last: float) -> DataFrame:
 def test_stability_says_whether_its_curves_reach_the_top(last: float, says: str) -> None:
     text = stability.look({name: agreement(last) for name in ("addition", "division")})
     assert says in text and f"addition {last:.0%} at 18 problems" in text
+
+
+def test_every_metric_has_a_title_of_its_colours() -> None:
+    assert {*maps.COLOURS} >= {*get_args(Metric)}
