@@ -59,7 +59,12 @@ SHORTER = {
     "sample_pairs(model, operands=range(10, 100)": "sample_pairs(model, operands=range(10, 20)",
 }
 # What a reader puts in place of a name in an example.
-CHECKPOINTS = ("meta-llama/Llama-2-7b-hf", "mistralai/Mistral-7B-v0.1", "path/to/checkpoint")
+CHECKPOINTS = (
+    "meta-llama/Llama-2-7b-hf",
+    "mistralai/Mistral-7B-v0.1",
+    "path/to/checkpoint",
+    "gemma-3-270m",
+)
 STAND_INS = {
     **dict.fromkeys(CHECKPOINTS, "checkpoint"),
     **dict.fromkeys(("data/", "path/to/data", "...", "…"), "data"),
