@@ -48,8 +48,8 @@ def _look(numbers: DataFrame) -> str:
         for _, row in numbers.iterrows()
     ]
     return (
-        "Whether the same heads are red in both rows. Conclusions on products and quotients rest "
-        f"on the second row. Rank correlation of the heads' effects: {'; '.join(parts)}."
+        "Whether the same heads are red in both rows. Trust the second for products and quotients: "
+        f"in all other figures heads that copy can look like heads that calculate. Rank correlation of the heads' effects: {'; '.join(parts)}."
     )
 
 

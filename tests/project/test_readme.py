@@ -66,6 +66,8 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     heads: Any = maps[maps.component == "head"]
     key: Any = heads[heads["mean"] < -0.05]
     addition = fig3[fig3.operation == "addition"].set_index(["curve", "k"]).accuracy
+    effect = fig3[(fig3.curve == "effect") & (fig3.k == 4)].set_index("operation").accuracy
+    without_four = 100 - 100 * effect
     controls = addition[addition.index.get_level_values("k") == 4]
     names = controls.index.get_level_values("curve")
     lost = [100 * (1 - controls[names.str.startswith(k)].mean()) for k in ("random", "matched 4")]
@@ -77,6 +79,14 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     low = circuits[circuits.accuracy < 0.9].groupby("operation")["size"].max()
     enough = [circuits[(circuits.operation == name) & (circuits["size"] > size)]["size"].min()
               for name, size in low.items()]  # fmt: skip
+    everywhere = sufficiency[
+        (sufficiency[columns] == ["heads", "all", "keep_only", "effect"]).all(axis=1)
+    ]
+    low = everywhere[everywhere.accuracy < 0.9].groupby("operation")["size"].max()
+    enough_everywhere = [
+        everywhere[(everywhere.operation == name) & (everywhere["size"] > size)]["size"].min()
+        for name, size in low.items()
+    ]
 
     def kept(size: int) -> Any:
         return circuits[circuits["size"] == size].accuracy
@@ -101,8 +111,10 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         f"operation, all in layers {int(key.layer.min())} to {int(key.layer.max())}",
         f"Without eight of 96 heads the accuracy in addition falls from "
         f"{addition['effect', 0]:.0%} to {addition['effect', 8]:.0%}; without four it falls by "
-        f"{100 - 100 * addition['effect', 4]:.0f} points",
-        f"four others of the same layers, cost {max(lost):.1f} points at most",
+        f"{100 - 100 * addition['effect', 4]:.0f} points ({without_four['subtraction']:.0f} in "
+        f"subtraction, {without_four['multiplication']:.0f} in multiplication, "
+        f"{without_four['division']:.0f} in division)",
+        f"four others of the same layers, cost {max(lost):.1f} points or less on average",
         _row("unseen word problems", problems),
         _row("generic tasks", generic),
         f"the model answers {100 * kept(5).min():.0f} to {kept(5).max():.0%} correctly",
@@ -116,4 +128,5 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     ]
     assert len(key.groupby(["layer", "head"])) == 5
     assert [min(enough), max(enough)] == [10, 19], "ten to nineteen heads"
+    assert [min(enough_everywhere), max(enough_everywhere)] == [48, 96], "48 to 96 heads"
     assert [one for one in sentences if one not in words_of(README)] == []
