@@ -49,7 +49,8 @@ def _look(numbers: DataFrame) -> str:
     ]
     return (
         "Whether the same heads are red in both rows. Trust the second for products and quotients: "
-        f"in all other figures heads that copy can look like heads that calculate. Rank correlation of the heads' effects: {'; '.join(parts)}."
+        "in all other figures heads that copy can look like heads that calculate. Rank "
+        f"correlation of the heads' effects: {'; '.join(parts)}."
     )
 
 

@@ -84,8 +84,8 @@ def exhibits(options: Options) -> list[Table]:
         Table(
             name="predictions",
             title=f"Predictions and outcomes, {maps_run.config['model']}",
-            look="The predictions of the study of Gemma 3 270M, with its thresholds, on this model. "
-            "They were written for that study; much was already known of the shipped models.",
+            look="The predictions of the study of Gemma 3 270M, with its thresholds, on this model."
+            " They were written for that study; much was already known of the shipped models.",
             notes=notes(maps_run, accuracy, passing),
             runs=(maps_run, kept_run, looks_run),
             numbers=DataFrame(map(record, outcomes)),
