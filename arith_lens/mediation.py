@@ -212,7 +212,9 @@ def mediated_rows(
             attention = recording.attn_out[0, layer]
             changes[earlier:joined] = trunk.layers[layer].written_change(attention, sent)
             own += range(live, live + len(heads))
-        after_mlp = _through_layer(trunk, recording, layer, rows, own, (live, earlier), sent)
+        after_mlp = _through_layer(
+            trunk, recording, layer, rows, own, (live, earlier), sent, changes[:joined]
+        )
         live += len(heads)
         rows[live : live + joined], alone[done : done + joined] = after_mlp
         live, done = live + joined, done + joined
@@ -228,6 +230,7 @@ def _through_layer(
     own: Sequence[int],
     counts: tuple[int, int],
     sent: Float[Tensor, "sent pair d_model"] | None,
+    changes: Float[Tensor, "joined pair d_model"],
 ) -> tuple[Float[Tensor, "joined pair d_model"], Float[Tensor, "joined pair d_model"]]:
     """Let the live rows pass a layer.
 
@@ -240,17 +243,15 @@ def _through_layer(
         counts: the number of live rows, and of heads of earlier layers. No MLP has reacted to a
             head of this layer yet, so its own row is also the row of this MLP alone.
         sent: the changes of the attention's output by the heads of this layer; None: it has none.
+        changes: what each head up to this layer adds to END's residual stream.
 
     Returns:
         For each head up to this layer: its row with this MLP frozen, and the difference of its row
         from the unpatched one if only this MLP reacts.
     """
     live, earlier = counts
-    n_sent = 0 if sent is None else len(sent)
-    first_direct = 1 + (len(rows) - 1) // 2
-    changes = rows[first_direct : first_direct + earlier + n_sent]
     before = rows[[0, *own[:earlier]]]
-    new = slice(live, live + n_sent)
+    new = slice(live, live + len(changes) - earlier)
     alone = rows[new.stop : new.stop + earlier]
     torch.add(changes[:earlier], rows[0], out=alone)
     through = rows[: new.stop + earlier]

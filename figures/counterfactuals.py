@@ -83,8 +83,8 @@ def agreement_table(effects: Mapping[str, Mapping[str, ComponentEffects]]) -> Da
     for operation, kinds in effects.items():
         for a, b in combinations(kinds, 2):
             of_a, of_b = kinds[a].heads, kinds[b].heads
-            correlation, overlap = _agreement(_means(of_a), _means(of_b))
-            drawn = [_drawn(of_a, seed=0), _drawn(of_b, seed=0)]
+            correlation, overlap = _agreement(cell_means(of_a), cell_means(of_b))
+            drawn = [resampled_cells(of_a).T, resampled_cells(of_b).T]
             resampled = np.array([_agreement(*both) for both in zip(*drawn, strict=True)])
             low, high = np.nanquantile(resampled, [0.025, 0.975], axis=0)
             rows.append(
@@ -103,19 +103,25 @@ def agreement_table(effects: Mapping[str, Mapping[str, ComponentEffects]]) -> Da
     return DataFrame(rows)
 
 
-def _means(heads: Effects) -> Float[np.ndarray, " head"]:
-    return heads.mean().flatten().double().numpy()
+def cell_means(effects: Effects) -> Float[np.ndarray, " cell"]:
+    """The mean of each cell of a map."""
+    return effects.mean().flatten().double().numpy()
 
 
-def _drawn(heads: Effects, *, seed: int) -> Float[np.ndarray, "resample head"]:
-    return resampled_means(heads.sample(), slice(None), N_RESAMPLES, seed).numpy().T
+def resampled_cells(effects: Effects) -> Float[np.ndarray, "cell resample"]:
+    """The mean of each cell in each resample; equal resamples for equal problems."""
+    return resampled_means(effects.sample(), slice(None), N_RESAMPLES, 0).numpy()
+
+
+def in_common(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> float:
+    """The share of the strongest heads that two maps have in common."""
+    strongest = [{*np.argsort(values)[:TOP].tolist()} for values in (a, b)]
+    return len(strongest[0] & strongest[1]) / TOP
 
 
 def _agreement(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> tuple[float, float]:
     """The rank correlation, and the share of the strongest heads in common."""
-    correlation = float(np.asarray(spearmanr(a, b))[0])
-    strongest = [{*np.argsort(values)[:TOP].tolist()} for values in (a, b)]
-    return correlation, len(strongest[0] & strongest[1]) / TOP
+    return float(np.asarray(spearmanr(a, b))[0]), in_common(a, b)
 
 
 def draw(

@@ -14,19 +14,17 @@ import numpy as np
 from jaxtyping import Float
 from pandas import DataFrame
 
-from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.effects import ComponentEffects
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import Role
 from arith_lens.runs import Run
-from arith_lens.statistics import resampled_means
 from experiments import results
 from figures import counterfactuals
 from figures.command import command
 from figures.common import Options, chosen_run
+from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
 from figures.exhibit import Table, command_for
 
-N_RESAMPLES = 500
-TOP = 10
 PRIMARY = "operands"
 """The counterfactual on which the predictions rest."""
 EARLY, MIDDLE = 1 / 3, (1 / 3, 2 / 3)
@@ -116,7 +114,7 @@ def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
         curve = results.CIRCUIT.load(run, operation, "heads", "end", "keep_only", "effect")
         most = FEW * len(curve.order)
         below = max(i for i, size in enumerate(curve.sizes) if size <= most)
-        drawn = _resampled(curve.effects())[len(curve.sizes) :]
+        drawn = resampled_cells(curve.effects())[len(curve.sizes) :]
         for at in (below, below + 1):
             yield _outcome(
                 "P1: few heads suffice",
@@ -132,16 +130,16 @@ def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
 def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outcome]:
     """P2: the share of the ten strongest heads that two operations have in common."""
     for kind in (PRIMARY, "operator"):
-        drawn = {name: _resampled(kinds[kind].heads) for name, kinds in maps.items()}
-        means = {name: _means(kinds[kind].heads) for name, kinds in maps.items()}
+        drawn = {name: resampled_cells(kinds[kind].heads) for name, kinds in maps.items()}
+        means = {name: cell_means(kinds[kind].heads) for name, kinds in maps.items()}
         for a, b in combinations(maps, 2):
             both = zip(drawn[a].T, drawn[b].T, strict=True)
             yield _outcome(
                 "P2: operations share heads",
                 f"{a}, {b}",
                 f"strongest {TOP} in common, {kind} changed",
-                _in_common(means[a], means[b]),
-                np.array([_in_common(*draws) for draws in both]),
+                in_common(means[a], means[b]),
+                np.array([in_common(*draws) for draws in both]),
                 "above one half",
                 (np.nextafter(0.5, 1), 1.0),
             )
@@ -172,8 +170,8 @@ def middle_layers(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterato
                 "P3: the heads stand in middle layers",
                 operation,
                 quantity,
-                _weighted(_means(heads), weights),
-                np.array([_weighted(draw, weights) for draw in _resampled(heads).T]),
+                _weighted(cell_means(heads), weights),
+                np.array([_weighted(draw, weights) for draw in resampled_cells(heads).T]),
                 condition,
                 bounds,
             )
@@ -195,8 +193,8 @@ def readers(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
             "P4: the strongest heads read operands and operator",
             operation,
             "share of the attention outside BOS",
-            share(_means(looks)),
-            np.array([share(draw) for draw in _resampled(looks).T]),
+            share(cell_means(looks)),
+            np.array([share(draw) for draw in resampled_cells(looks).T]),
             "at least one half",
             (0.5, 1.0),
         )
@@ -207,10 +205,9 @@ def norm_parts(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[O
     for operation, kinds in maps.items():
         effects = kinds[PRIMARY]
         late = max(head.layer for head in effects.heads.top(TOP) if hasattr(head, "index"))
-        whole, part = (
-            _resampled(some)[late:].sum(0) for some in (effects.mlps, effects.mlps.by_norm_scale())
-        )
-        value = float(effects.mlps.by_norm_scale().mean()[late:].sum())
+        by_scale = effects.mlps.by_norm_scale()
+        whole, part = (resampled_cells(some)[late:].sum(0) for some in (effects.mlps, by_scale))
+        value = float(by_scale.mean()[late:].sum())
         yield _outcome(
             "P5: MLPs after the heads calculate (the norm's part)",
             operation,
@@ -233,19 +230,6 @@ def _outcome(
 ) -> Outcome:
     low, high = map(float, np.quantile(draws, [0.025, 0.975]))
     return Outcome(prediction, of, quantity, value, low, high, condition, *bounds)
-
-
-def _means(effects: Effects) -> Float[np.ndarray, " cell"]:
-    return effects.mean().flatten().double().numpy()
-
-
-def _resampled(effects: Effects) -> Float[np.ndarray, "cell resample"]:
-    return resampled_means(effects.sample(), slice(None), N_RESAMPLES, 0).numpy()
-
-
-def _in_common(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> float:
-    strongest = [{*np.argsort(values)[:TOP].tolist()} for values in (a, b)]
-    return len(strongest[0] & strongest[1]) / TOP
 
 
 def _weighted(means: Float[np.ndarray, " head"], values: Float[np.ndarray, " head"]) -> float:

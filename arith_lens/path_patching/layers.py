@@ -117,7 +117,7 @@ class OwnLayer:
     """
 
     layer: Any
-    """A copy of the layer that shares its weights; `_given` stands for the attention."""
+    """A copy of the layer that shares its weights; `given` stands for its attention."""
     given: "_Given"
     """What attention and MLP return."""
     mlp_rows: int

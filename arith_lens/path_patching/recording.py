@@ -307,9 +307,8 @@ def _record_by_hook_points(
     names = {("stream", 0): resid_pre_name(0), ("end", 0): resid_post_name(len(blocks) - 1)}
     for layer, block in enumerate(blocks):
         names["z", layer] = z_name(layer)
-        names["attn_out", layer], factor = _exit_point(block, "hook_attn_out", block.attn)
-        names["mlp_out", layer], _ = _exit_point(block, "hook_mlp_out", mlp_exit(block))
-        factors |= dict.fromkeys((("attn_out", layer), ("mlp_out", layer)), factor)
+        for part, module in (("attn_out", block.attn), ("mlp_out", mlp_exit(block))):
+            names[part, layer], factors[part, layer] = _exit_point(block, f"hook_{part}", module)
 
     def keep(value: Tensor, hook: Any = None, *, part: tuple[str, int]) -> None:
         seen[part] = batch.at_end(value).flatten(1) / factors.get(part, 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
-from figures import predictions
+from figures import counterfactuals, predictions
 
 
 def outcome(low: float, high: float) -> predictions.Outcome:
@@ -91,5 +91,5 @@ def test_resampling_keeps_the_order_of_cells() -> None:
     effects = Effects(
         torch.arange(6.0).view(2, 3)[..., None].repeat(1, 1, 8), ("layer", "head"), "logit", "x"
     )
-    drawn = predictions._resampled(effects)
+    drawn = counterfactuals.resampled_cells(effects)
     assert np.allclose(drawn, np.arange(6.0)[:, None])
