@@ -115,18 +115,7 @@ def changes(difference: Effects, least: float) -> list[plotting.Mark]:
     An outline is dark where the effect fell, so that the head supports the answer more.
     """
     means, certain = difference.mean().numpy(), is_certain(difference)
-    cells = np.argwhere(certain & (np.abs(means) > least)).tolist()
-    return [
-        plotting.Mark(
-            row=layer,
-            column=head,
-            text=f"{layer}.{head}" if rank < N_LABELS else "",
-            strong=bool(means[layer, head] < 0),
-        )
-        for rank, (layer, head) in enumerate(
-            sorted(cells, key=lambda cell: -abs(means[cell[0], cell[1]]))
-        )
-    ]
+    return maps.outlines(means, certain & (np.abs(means) > least), N_LABELS)
 
 
 def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:

@@ -83,7 +83,7 @@ def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
     def mean(parts: Sequence[maps.Statistics]) -> maps.Statistics:
         values = np.mean([part.values for part in parts], axis=0)
         values[..., 1:3] = np.nan
-        return maps.Statistics(values)
+        return maps.Statistics(values, np.any([part.different for part in parts], axis=0))
 
     return maps.Measured(
         name=MEAN,

@@ -7,21 +7,33 @@ import numpy as np
 from arith_lens.effects import KEY, ComponentEffects, Effects
 from arith_lens.operations import FOUR
 from experiments import results
-from figures.claims import maps
+from figures.claims import effect_maps
 from figures.claims.claim import Claim, Measurement, Number, Unit, Within
+from figures.claims.effect_maps import EXPERIMENT, NO_KEY, effects_of
 from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence
-from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 
 Measure = Callable[[Evidence], Measurement]
 
 
-def of_heads(statistic: Callable[[np.ndarray], float], rule: Within, unit: Unit = "%") -> Measure:
-    """Measures a statistic of each operation's heads."""
+def of_heads(
+    statistic: Callable[[np.ndarray], float],
+    rule: Within,
+    unit: Unit = "%",
+    *,
+    noise: bool = False,
+) -> Measure:
+    """Measures a statistic of each operation's heads; `noise`: those without an effect too."""
 
     def measure(evidence: Evidence) -> Measurement:
         numbers = {
-            name: estimate(name, statistic, effects.heads, rule=rule, unit=unit)
+            name: estimate(
+                name,
+                statistic,
+                effects.heads if noise else effect_maps.without_noise(effects.heads),
+                rule=rule,
+                unit=unit,
+            )
             for name, effects in effects_of(evidence).items()
         }
         return per_operation(numbers, missing=NO_KEY)
@@ -36,7 +48,14 @@ def of_mlps(
 
     def measure(evidence: Evidence) -> Measurement:
         numbers = {
-            name: estimate(name, statistic, both.heads, both.mlps, rule=rule, together=True)
+            name: estimate(
+                name,
+                statistic,
+                effect_maps.without_noise(both.heads),
+                both.mlps,
+                rule=rule,
+                together=True,
+            )
             for name, both in effects_of(evidence).items()
         }
         return per_operation(numbers, missing=missing)
@@ -101,7 +120,7 @@ CLAIMS = (
         paper="fewer than 5% of the heads",
         rule="In each operation that has key heads, they are fewer than 5% of all heads.",
         experiments=(EXPERIMENT,),
-        measure=of_heads(maps.share_of_key, Within(below=0.05)),
+        measure=of_heads(effect_maps.share_of_key, Within(below=0.05)),
     ),
     Claim(
         key="sparse_effect",
@@ -112,7 +131,7 @@ CLAIMS = (
         rule="In each operation the strongest 5% of the heads have more than half of all that "
         "heads, each patched alone, take away from the answer's logit (the half is ours).",
         experiments=(EXPERIMENT,),
-        measure=of_heads(maps.share_of_few, Within(above=0.5)),
+        measure=of_heads(effect_maps.share_of_few, Within(above=0.5), noise=True),
     ),
     Claim(
         key="middle_layers",
@@ -123,7 +142,7 @@ CLAIMS = (
         rule="In each operation that has key heads, the middle half of the layers has more than "
         "half of their summed effect (which layers are the middle is ours).",
         experiments=(EXPERIMENT,),
-        measure=of_heads(maps.share_in_middle, Within(above=0.5)),
+        measure=of_heads(effect_maps.share_in_middle, Within(above=0.5)),
     ),
     Claim(
         key="no_early_key_heads",
@@ -134,7 +153,7 @@ CLAIMS = (
         "as one later)",
         rule="In each operation that has key heads, none is in the first 12/32 of the layers.",
         experiments=(EXPERIMENT,),
-        measure=of_heads(maps.n_early, Within(below=1), unit="count"),
+        measure=of_heads(effect_maps.n_early, Within(below=1), unit="count"),
     ),
     Claim(
         key="mlps_before",
@@ -145,7 +164,9 @@ CLAIMS = (
         rule="In each operation, the largest effect of an MLP below the first key head, whatever "
         "its sign, is under 1%: a tenth of what the paper's later ones have (the tenth is ours).",
         experiments=(EXPERIMENT,),
-        measure=of_mlps(maps.largest_before, Within(below=0.01), "an MLP below its first key head"),
+        measure=of_mlps(
+            effect_maps.largest_before, Within(below=0.01), "an MLP below its first key head"
+        ),
     ),
     Claim(
         key="mlps_after",
@@ -156,7 +177,7 @@ CLAIMS = (
         rule="In each operation that has key heads, the mean effect of these MLPs, whatever its "
         "sign, is over 5%: the paper's mark of a key head, and half of its ±10% (ours).",
         experiments=(EXPERIMENT,),
-        measure=of_mlps(maps.mean_after, Within(above=0.05), NO_KEY),
+        measure=of_mlps(effect_maps.mean_after, Within(above=0.05), NO_KEY),
     ),
     Claim(
         key="via_mlps",

@@ -1,8 +1,10 @@
 """Statistics of maps of mean effects, [layer head] and [layer]; NaN if there is no key head."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from arith_lens.effects import KEY, ComponentEffects
+from arith_lens.effects import KEY, ComponentEffects, Effects, differs_from_zero
 from arith_lens.operations import FOUR
 from experiments import results
 from figures.claims.evidence import Evidence
@@ -18,8 +20,14 @@ def effects_of(evidence: Evidence) -> dict[str, ComponentEffects]:
     return {name: results.MAP.load(run, name) for name in FOUR}
 
 
+def without_noise(heads: Effects) -> Effects:
+    """The effects, NaN for each head whose mean does not differ from zero: it is no key head."""
+    different = differs_from_zero(heads)[..., None]
+    return replace(heads, per_pair=heads.per_pair.where(different, NAN))
+
+
 def is_key(heads: np.ndarray) -> np.ndarray:
-    """Which heads are key heads: an effect below the paper's -5%."""
+    """Which heads are key heads, if the means are of effects `without_noise`."""
     return heads < KEY["relative_logit"]
 
 
