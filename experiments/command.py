@@ -22,7 +22,7 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
     Args:
         main: the function of the experiment.
         name: the name of its module.
-        about: the module's docstring.
+        about: what it does, for the help.
         shares: whether several processes share its work. If not, the first process that torchrun
             or accelerate started does all of it, and the others exit at once.
     """

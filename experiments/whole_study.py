@@ -32,7 +32,7 @@ from experiments import (
     which_mlps_carry_them,
     which_paths,
 )
-from experiments.command import command, exit_cleanly
+from experiments.command import exit_cleanly
 from experiments.settings import Experiment, PooledSample, loaded_model
 
 STUDY: tuple[Experiment[Any], ...] = (
@@ -114,7 +114,3 @@ def _run(experiment: Experiment[Any], config: Config, model: al.HookedModel, roo
         traceback.print_exc()
         return False
     return True
-
-
-if __name__ == "__main__":
-    command(main, "whole_study", __doc__, shares=False)

@@ -17,7 +17,6 @@ from arith_lens.effects import BeforeAfter, Effects
 from arith_lens.runs import Run
 from experiments import results
 from figures import maps
-from figures.command import command
 from figures.common import NotComputed, Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -169,6 +168,3 @@ def numbers(models: list[Tuned]) -> DataFrame:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "before_after", __doc__)

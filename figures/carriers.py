@@ -17,7 +17,6 @@ from arith_lens.mediation import Mediation
 from arith_lens.probes import ROLES, curve_of
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 from figures.maps import Reading, title
@@ -199,6 +198,3 @@ def numbers(operations: list[OperationResult]) -> DataFrame:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "carriers", __doc__)

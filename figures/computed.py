@@ -10,7 +10,6 @@ from pandas import DataFrame
 from arith_lens.runs import Run
 from experiments import results
 from experiments.do_copies_decide import LARGEST, SETS
-from figures.command import command
 from figures.common import Options, chosen_run, sample_size
 from figures.counterfactuals import TOP, Rows, agreement_table, draw, loaded, notes
 from figures.exhibit import Chart, command_for
@@ -66,6 +65,3 @@ def _sizes(run: Run) -> str:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "computed", __doc__)

@@ -15,7 +15,6 @@ from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
-from figures.command import command
 from figures.exhibit import Chart, command_for
 
 ALL, MEAN = "all", "mean"
@@ -203,6 +202,3 @@ def notes(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) ->
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig15", __doc__)

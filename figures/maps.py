@@ -53,7 +53,7 @@ class Statistics:
 
     @property
     def is_key(self) -> Bool[np.ndarray, "*component"]:
-        """Which heads are key heads, as `arith_lens.effects.is_key` says."""
+        """Which heads are key heads, as in `arith_lens.effects.key_heads`."""
         return self.different & (self.mean < KEY_EFFECT)
 
     @property

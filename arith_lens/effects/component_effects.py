@@ -217,7 +217,10 @@ ERROR_RATE = 0.05
 
 
 def key_heads(effects: Effects | ComponentEffects, threshold: float | None = None) -> list[Head]:
-    """The key heads (see `is_key`), strongest first.
+    """The heads whose mean effect is below `threshold`, strongest first (paper, section 5.1).
+
+    Chance alone makes no key head: the mean must also differ from zero (`differs_from_zero`).
+    Heads beyond the threshold on the other side oppose the answer; they are not key heads.
 
     Args:
         threshold: below 0; None: the paper's -0.05 (-5%), which is one of relative logits.
@@ -226,18 +229,6 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
         ValueError: effects of another metric, and no threshold; a threshold of 0 or more.
     """
     heads = effects.heads if isinstance(effects, ComponentEffects) else effects
-    key = is_key(heads, threshold)
-    strongest = heads.top(int(key.numel()))
-    return [head for head in strongest if isinstance(head, Head) and key[head.layer, head.index]]
-
-
-def is_key(heads: Effects, threshold: float | None = None) -> Bool[Tensor, "layer head"]:
-    """Whether each head is a key head: its mean effect is below `threshold` (paper, section 5.1).
-
-    Chance alone makes no key head: the mean must also differ from zero (see
-    `differs_from_zero`). Heads beyond the threshold on the other side oppose the answer; they are
-    not key heads. Arguments and errors are those of `key_heads`.
-    """
     if heads.axes != HEADS:
         raise TypeError(f"expected effects of heads {HEADS}, found the axes {heads.axes}")
     if threshold is None and heads.metric not in KEY:
@@ -252,7 +243,9 @@ def is_key(heads: Effects, threshold: float | None = None) -> Bool[Tensor, "laye
             f"expected a threshold below 0, such as -0.05 for -5%, found {threshold}; key heads "
             "are those whose patching lowers the answer's logit"
         )
-    return (heads.mean() < threshold) & differs_from_zero(heads)
+    chosen = (heads.mean() < threshold) & differs_from_zero(heads)
+    strongest = heads.top(int(chosen.numel()))
+    return [head for head in strongest if isinstance(head, Head) and chosen[head.layer, head.index]]
 
 
 def differs_from_zero(effects: Effects) -> Bool[Tensor, "*component"]:

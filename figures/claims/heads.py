@@ -16,24 +16,12 @@ from figures.claims.evidence import Evidence
 Measure = Callable[[Evidence], Measurement]
 
 
-def of_heads(
-    statistic: Callable[[np.ndarray], float],
-    rule: Within,
-    unit: Unit = "%",
-    *,
-    noise: bool = False,
-) -> Measure:
-    """Measures a statistic of each operation's heads; `noise`: those without an effect too."""
+def of_heads(statistic: Callable[[np.ndarray], float], rule: Within, unit: Unit = "%") -> Measure:
+    """Measures a statistic of each operation's heads."""
 
     def measure(evidence: Evidence) -> Measurement:
         numbers = {
-            name: estimate(
-                name,
-                statistic,
-                effects.heads if noise else effect_maps.without_noise(effects.heads),
-                rule=rule,
-                unit=unit,
-            )
+            name: estimate(name, statistic, effects.heads, rule=rule, unit=unit)
             for name, effects in effects_of(evidence).items()
         }
         return per_operation(numbers, missing=NO_KEY)
@@ -48,14 +36,7 @@ def of_mlps(
 
     def measure(evidence: Evidence) -> Measurement:
         numbers = {
-            name: estimate(
-                name,
-                statistic,
-                effect_maps.without_noise(both.heads),
-                both.mlps,
-                rule=rule,
-                together=True,
-            )
+            name: estimate(name, statistic, both.heads, both.mlps, rule=rule, together=True)
             for name, both in effects_of(evidence).items()
         }
         return per_operation(numbers, missing=missing)
@@ -131,7 +112,7 @@ CLAIMS = (
         rule="In each operation the strongest 5% of the heads have more than half of all that "
         "heads, each patched alone, take away from the answer's logit (the half is ours).",
         experiments=(EXPERIMENT,),
-        measure=of_heads(effect_maps.share_of_few, Within(above=0.5), noise=True),
+        measure=of_heads(effect_maps.share_of_few, Within(above=0.5)),
     ),
     Claim(
         key="middle_layers",

@@ -27,10 +27,9 @@ def optional(number: Number | None) -> tuple[Number, ...]:
 
 def _shared(evidence: Evidence) -> Measurement:
     heads = _heads(evidence)
-    clear = [effect_maps.without_noise(effects) for effects in heads]
     title = "key in all four, of those key in any"
-    all_four = estimate(title, effect_maps.key_in_all, *clear, rule=Within(above=0.5))
-    overlap = estimate("overlap of two (Jaccard)", effect_maps.mean_overlap, *clear, unit="ratio")
+    all_four = estimate(title, effect_maps.key_in_all, *heads, rule=Within(above=0.5))
+    overlap = estimate("overlap of two (Jaccard)", effect_maps.mean_overlap, *heads, unit="ratio")
     title = "rank correlation of all heads' effects in two"
     ranks = estimate(title, effect_maps.rank_correlation, *heads, unit="ratio")
     return Measurement((required(all_four, f"no {NO_KEY}"), *optional(overlap), *optional(ranks)))
@@ -39,15 +38,14 @@ def _shared(evidence: Evidence) -> Measurement:
 def _alike(evidence: Evidence) -> Measurement:
     heads = _heads(evidence, ("addition", "subtraction"))
     title = "overlap of the key heads (Jaccard)"
-    clear = [effect_maps.without_noise(effects) for effects in heads]
-    overlap = estimate(title, effect_maps.key_in_all, *clear, unit="ratio", rule=Within(above=0.8))
+    overlap = estimate(title, effect_maps.key_in_all, *heads, unit="ratio", rule=Within(above=0.8))
     title = "rank correlation of all heads' effects"
     ranks = estimate(title, effect_maps.rank_correlation, *heads, unit="ratio")
     return Measurement((required(overlap, f"no {NO_KEY}"), *optional(ranks)))
 
 
 def _more(evidence: Evidence) -> Measurement:
-    heads = [effect_maps.without_noise(effects) for effects in _heads(evidence)]
+    heads = _heads(evidence)
     title = "the smaller number of × and ÷ less the larger of + and −"
     number = estimate(title, effect_maps.how_many_more, *heads, unit="count", rule=Within(above=0))
     counts = ", ".join(
@@ -67,22 +65,18 @@ def _title(name: str) -> str:
     return f"{kind}, wording {int(number) + 1}"
 
 
-def _clear_heads(run: Run, name: str) -> Effects:
-    return effect_maps.without_noise(results.MAP.load(run, name).heads)
-
-
 def _powers_share(evidence: Evidence) -> Measurement:
     run = evidence.run(POWERS)
-    four = [_clear_heads(run, name) for name in FOUR]
+    four = [results.MAP.load(run, name).heads for name in FOUR]
 
     def share(power, *four) -> float:
-        key = effect_maps.is_key(power)
-        others = sum(effect_maps.is_key(effects).astype(int) for effects in four) > 0
+        key = effect_maps.below_threshold(power)
+        others = sum(effect_maps.below_threshold(effects).astype(int) for effects in four) > 0
         return float((key & others).sum() / key.sum()) if key.any() else effect_maps.NAN
 
     numbers = {
         _title(name): estimate(
-            _title(name), share, _clear_heads(run, name), *four, rule=Within(above=0.5)
+            _title(name), share, results.MAP.load(run, name).heads, *four, rule=Within(above=0.5)
         )
         for name in _wordings(run)
     }
