@@ -20,7 +20,7 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND, training_folder
-from figures.claims import maps
+from figures.claims import effect_maps
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.common import SHIPPED, NotComputed, Options
 from figures.exhibit import Chart, Exhibit, Table, command_for
@@ -105,7 +105,9 @@ def early_share(training: Training, operation: str) -> float:
 
 
 STATISTICS: Mapping[str, Statistic] = {
-    "key heads": lambda training, name: float(maps.is_key(training.means(name)).sum()),
+    "key heads": lambda training, name: float(
+        effect_maps.below_threshold(training.means(name)).sum()
+    ),
     "strongest effect": lambda training, name: float(np.nanmin(training.means(name))),
     "share of the strongest 5% of the heads": lambda training, name: maps.share_of_few(
         training.means(name)
@@ -124,7 +126,7 @@ def summary(trainings: Sequence[Training]) -> DataFrame:
         for operation in FOUR
     } | {
         (IN_COMMON, f"{a} and {b}"): [
-            maps.top_overlap(one.means(a), one.means(b), SHARED_TOP) for one in trainings
+            effect_maps.top_overlap(one.means(a), one.means(b), SHARED_TOP) for one in trainings
         ]
         for a, b in combinations(FOUR, 2)
     }
