@@ -83,7 +83,7 @@ def _names(model: str) -> list[str]:
 def _training(name: str, options: Options) -> Training:
     evidence = Evidence(name, (options.root, SHIPPED), options.settings)
     try:
-        runs = evidence.runs(maps.EXPERIMENT)
+        runs = evidence.runs(effect_maps.EXPERIMENT)
     except NotMeasured as error:
         raise NotComputed(str(error), error.command) from error
     return Training(
@@ -109,7 +109,7 @@ STATISTICS: Mapping[str, Statistic] = {
         effect_maps.below_threshold(training.means(name)).sum()
     ),
     "strongest effect": lambda training, name: float(np.nanmin(training.means(name))),
-    "share of the strongest 5% of the heads": lambda training, name: maps.share_of_few(
+    "share of the strongest 5% of the heads": lambda training, name: effect_maps.share_of_few(
         training.means(name)
     ),
     "mean layer, as a share of the depth": mean_layer,
