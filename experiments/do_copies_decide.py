@@ -7,6 +7,7 @@ problems. Saves a run under results/do_copies_decide/, which `figures/computed.p
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -53,18 +54,40 @@ def _pairs(
     model: al.HookedModel, operation: str, label: str, config: Config, *, keep: str = "correct"
 ) -> al.PromptPairs:
     """The pairs of a set of problems."""
-    with exit_on_user_error():
-        if label == SETS[0]:
+    if label == SETS[0]:
+        with exit_on_user_error():
             return drawn_pairs(model, operation, config, keep=keep)
+    return computed_pairs(model, operation, config, n=config.n, keep=keep)
+
+
+def computed_pairs(
+    model: al.HookedModel,
+    operation: str,
+    config: PooledSample,
+    *,
+    n: int | None,
+    keep: str = "correct",
+    **options: Any,
+) -> al.PromptPairs:
+    """Pairs of larger numbers whose answer's token is no token of the prompt.
+
+    Args:
+        model: the model.
+        operation: a key of `LARGEST`.
+        config: seed, templates and examples.
+        n: how many pairs are drawn, before the filter; None: all.
+        keep: "correct" or "all".
+        options: other arguments of `sample_pairs`.
+    """
+    with exit_on_user_error():
         operands = range(1, LARGEST[operation] + 1)
-        drawn = drawn_pairs(
-            model, operation, config, n=None, keep="all", operands=operands, answer_token="last"
-        )
+        options |= {"operands": operands, "answer_token": "last"}
+        drawn = drawn_pairs(model, operation, config, n=None, keep="all", **options)
         assert drawn.computed is not None
         computed = drawn.filter(drawn.computed)
-        if config.n is not None:
+        if n is not None:
             generator = torch.Generator().manual_seed(config.seed)
-            computed = computed[torch.randperm(len(computed), generator=generator)[: config.n]]
+            computed = computed[torch.randperm(len(computed), generator=generator)[:n]]
         return keep_correct(model, computed) if keep == "correct" else computed
 
 
