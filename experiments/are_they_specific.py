@@ -19,7 +19,14 @@ from torch import Tensor
 
 import arith_lens as al
 from arith_lens.benchmarks import load_records
-from arith_lens.components import Component, Components, NamedHook, every_head, every_mlp
+from arith_lens.components import (
+    Component,
+    Components,
+    NamedHook,
+    as_heads,
+    every_head,
+    every_mlp,
+)
 from arith_lens.knockout import (
     completed,
     counterfactual_means,
@@ -28,16 +35,19 @@ from arith_lens.knockout import (
     knockout_hooks,
     matched_order,
 )
+from arith_lens.operations import FOUR
+from arith_lens.pairs import keep_correct
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import encode
 from arith_lens.runs import Run
 from experiments.command import command, continue_after_part, exit_on_user_error
-from experiments.do_copies_decide import LARGEST, computed_pairs
 from experiments.results import CIRCUIT, CONTROLS, DIVERGENCE, SEARCH_MAP
+from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
     Experiment,
     Metric,
-    Sample,
+    Operation,
+    PooledSample,
     drawn_pairs,
     fitting_engine,
     some_of,
@@ -50,9 +60,11 @@ BATCH = 8
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(PooledSample):
     """Are a few heads needed, and no others?"""
 
+    operations: tuple[Operation, ...] = FOUR
+    """The operations to use."""
     data_dir: Path | None = None
     """Holds csqa/, whose questions are the plain sentences; without it they are left out."""
     heads: int = 7
@@ -85,19 +97,39 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
             sizes = {label: (len(heads),) for label in controls}
             name = CONTROLS.name(operation)
             knockout_curves(model, drawn_on, controls, ks=sizes, run=run, name=name)
-            if config.data_dir is not None and not DIVERGENCE.is_in(run, operation):
+            if config.data_dir is not None:
                 sets = {STRONGEST: heads, **controls}
-                DIVERGENCE.save(run, _divergence(model, drawn_on, sets, config), operation)
-            if operation in LARGEST:
-                computed = computed_pairs(
+                DIVERGENCE.compute(
+                    run,
+                    divergence,
                     model,
+                    drawn_on,
                     operation,
-                    config,
-                    n=config.computed,
-                    counterfactual=config.counterfactual,
+                    sets={label: [*map(str, some)] for label, some in sets.items()},
+                    sentences=plain_sentences(config),
                 )
+            if operation in LARGEST_OPERAND:
+                computed = computed_pairs(model, operation, config)
                 for positions in ("all", "end"):
                     _knock_out(run, model, computed, operation, late, COMPUTED, positions, config)
+
+
+def computed_pairs(model: al.HookedModel, operation: str, config: Config) -> al.PromptPairs:
+    """Some of the pairs of larger numbers whose answer cannot be copied, if answered right."""
+    with exit_on_user_error():
+        pairs = drawn_pairs(
+            model,
+            operation,
+            config,
+            problems="computed",
+            n=None,
+            keep="all",
+            counterfactual=config.counterfactual,
+        )
+        if config.computed is not None:
+            generator = torch.Generator().manual_seed(config.seed)
+            pairs = pairs[torch.randperm(len(pairs), generator=generator)[: config.computed]]
+        return keep_correct(model, pairs)
 
 
 def chosen_heads(
@@ -160,19 +192,35 @@ def _knock_out(
     )
 
 
-def _divergence(
-    model: al.HookedModel, pairs: al.PromptPairs, sets: Mapping[str, Components], config: Config
-) -> al.Effects:
-    """The mean divergence per token of each sentence without each set of heads, [set sentence]."""
-    assert config.data_dir is not None
+def plain_sentences(config: Config) -> list[str]:
+    """Questions of CommonsenseQA, without their choices."""
     with exit_on_user_error():
-        questions = [record.question for record in load_records("csqa", config.data_dir)]
-    sentences = some_of(questions, config.sentences, config.seed)
+        records = load_records("csqa", config.data_dir)
+    return some_of([record.question for record in records], config.sentences, config.seed)
+
+
+def divergence(
+    model: al.HookedModel,
+    pairs: al.PromptPairs,
+    *,
+    sets: Mapping[str, Sequence[str]],
+    sentences: Sequence[str],
+) -> al.Effects:
+    """How far predictions on sentences are from the model's own, without each set of heads.
+
+    Args:
+        model: the model.
+        pairs: means over their counterfactuals replace the heads' outputs.
+        sets: the heads of each set, by the set's name.
+        sentences: the texts.
+
+    Returns:
+        The mean Kullback-Leibler divergence per token, in nats, [set sentence].
+    """
     means = counterfactual_means(model, pairs)
-    hooks = [knockout_hooks(model, heads, means) for heads in sets.values()]
-    values = torch.cat([*_divergences(model, sentences, hooks)], dim=1)
+    hooks = [knockout_hooks(model, heads, means) for heads in map(as_heads, sets.values())]
     return al.Effects(
-        values,
+        torch.cat([*_divergences(model, sentences, hooks)], dim=1),
         ("set",),
         "Kullback-Leibler divergence per token",
         problem=tuple(sentences),
@@ -237,9 +285,8 @@ def report(run: Run) -> None:
         for label, curve in CONTROLS.load(run, operation).items():
             print(f"  {label}: {curve.drop(curve.ks[-1]).accuracy}")
         if DIVERGENCE.is_in(run, operation):
-            divergence = DIVERGENCE.load(run, operation)
-            names = (divergence.labels or {})["set"]
-            print(f"  divergence per token: {names[0]} {divergence.mean()[0]:.3f}")
+            values = DIVERGENCE.load(run, operation)
+            print(f"  divergence per token: {STRONGEST} {values.mean()[0]:.3f}")
 
 
 EXPERIMENT = Experiment("are_they_specific", Config, compute, _plan, report, figure="predictions")

@@ -6,28 +6,25 @@ answer's token is no token of the prompt. This experiment compares the maps of b
 problems. Saves a run under results/do_copies_decide/, which `figures/computed.py` draws.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
 
 import arith_lens as al
-from arith_lens.pairs import keep_correct
 from arith_lens.runs import Run
 from experiments.command import command, continue_after_part, exit_on_user_error
 from experiments.results import SET_MAP
+from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
     Metric,
     PooledSample,
+    Problems,
     drawn_pairs,
     fitting_engine,
 )
 
-LARGEST = {"multiplication": 19, "division": 99}
-"""The operations, and the largest operand of their computed problems."""
-SETS = ("one-digit", "computed")
+SETS: Mapping[str, Problems] = {"one-digit": "any", "computed": "computed"}
 """All problems of single digits; computed problems of larger operands."""
 
 
@@ -42,7 +39,7 @@ class Config(PooledSample):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The map of each operation and set of problems."""
     engine = fitting_engine(model)
-    for operation in LARGEST:
+    for operation in LARGEST_OPERAND:
         with continue_after_part():
             for label in SETS:
                 pairs = _pairs(model, operation, label, config)
@@ -54,41 +51,8 @@ def _pairs(
     model: al.HookedModel, operation: str, label: str, config: Config, *, keep: str = "correct"
 ) -> al.PromptPairs:
     """The pairs of a set of problems."""
-    if label == SETS[0]:
-        with exit_on_user_error():
-            return drawn_pairs(model, operation, config, keep=keep)
-    return computed_pairs(model, operation, config, n=config.n, keep=keep)
-
-
-def computed_pairs(
-    model: al.HookedModel,
-    operation: str,
-    config: PooledSample,
-    *,
-    n: int | None,
-    keep: str = "correct",
-    **options: Any,
-) -> al.PromptPairs:
-    """Pairs of larger numbers whose answer's token is no token of the prompt.
-
-    Args:
-        model: the model.
-        operation: a key of `LARGEST`.
-        config: seed, templates and examples.
-        n: how many pairs are drawn, before the filter; None: all.
-        keep: "correct" or "all".
-        options: other arguments of `sample_pairs`.
-    """
     with exit_on_user_error():
-        operands = range(1, LARGEST[operation] + 1)
-        options |= {"operands": operands, "answer_token": "last"}
-        drawn = drawn_pairs(model, operation, config, n=None, keep="all", **options)
-        assert drawn.computed is not None
-        computed = drawn.filter(drawn.computed)
-        if n is not None:
-            generator = torch.Generator().manual_seed(config.seed)
-            computed = computed[torch.randperm(len(computed), generator=generator)[:n]]
-        return keep_correct(model, computed) if keep == "correct" else computed
+        return drawn_pairs(model, operation, config, problems=SETS[label], keep=keep)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
@@ -98,14 +62,14 @@ def _plan(model: al.HookedModel, config: Config) -> str:
         f"{operation}, {label}: "
         f"{al.plan(model, _pairs(model, operation, label, config, keep='all'), engine=engine)}"
         f"{BEFORE_FILTER}"
-        for operation in LARGEST
+        for operation in LARGEST_OPERAND
         for label in SETS
     )
 
 
 def report(run: Run) -> None:
     """For each operation, print the strongest heads of both sets, and how many they share."""
-    for operation in LARGEST:
+    for operation in LARGEST_OPERAND:
         top = {label: SET_MAP.load(run, operation, label).heads.top(10) for label in SETS}
         for label, heads in top.items():
             problems = SET_MAP.facts(run, operation, label).get("problems")

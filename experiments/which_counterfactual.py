@@ -49,7 +49,14 @@ def _pairs(
     """The pairs of each kind. The reference prompts are the same, where all kinds align."""
     with exit_on_user_error():
         return {
-            kind: drawn_pairs(model, operation, config, counterfactual=kind, keep=keep)
+            kind: drawn_pairs(
+                model,
+                operation,
+                config,
+                problems=config.problems,
+                counterfactual=kind,
+                keep=keep,
+            )
             for kind in KINDS
         }
 

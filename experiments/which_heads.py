@@ -95,6 +95,7 @@ def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.Pro
                     model,
                     operation,
                     config,
+                    problems=config.problems,
                     operands=range(config.operands[0], config.operands[1] + 1),
                     answer_token=config.answer_token,
                     counterfactual=config.counterfactual,

@@ -23,9 +23,8 @@ Weights = Mapping[str, np.ndarray]
 
 def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
     """The attention of each operation's key heads, [head role pair]; None without key heads."""
-    run = evidence.run(EXPERIMENT)
     key_looks: dict[str, Effects | None] = {}
-    for name in FOUR:
+    for name, run in evidence.runs(EXPERIMENT).items():
         looks, key = (
             results.ROLE_ATTENTION.load(run, name),
             results.ROLE_ATTENTION.facts(run, name)["key"],

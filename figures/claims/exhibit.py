@@ -106,7 +106,7 @@ def notes(verdicts: list[Verdict]) -> list[str]:
 def prompts_note(verdicts: list[Verdict]) -> list[str]:
     """Which runs were stored without their problems, so that their intervals are over prompts."""
     paths = dict.fromkeys(path for verdict in verdicts for path in verdict.runs)
-    names = [run.experiment for run in map(load_run, paths) if counts_prompts(run)]
+    names = dict.fromkeys(run.experiment for run in map(load_run, paths) if counts_prompts(run))
     if not names:
         return []
     return [

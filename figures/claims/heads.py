@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from arith_lens.effects import KEY, ComponentEffects, Effects
-from arith_lens.operations import FOUR
+from arith_lens.runs import Run
 from experiments import results
 from figures.claims import maps
 from figures.claims.claim import Claim, Measurement, Number, Unit, Within
@@ -13,6 +13,7 @@ from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence
 from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 
+PATHS = "which_paths"
 Measure = Callable[[Evidence], Measurement]
 
 
@@ -59,9 +60,7 @@ def _strongest(evidence: Evidence) -> Measurement:
 
 
 def _via_mlps(evidence: Evidence) -> Measurement:
-    run = evidence.run("which_paths")
-
-    def operation_number(name: str) -> Number | None:
+    def operation_number(name: str, run: Run) -> Number | None:
         direct, via = (
             results.PATHS.load(run, name, paths).heads for paths in ("direct", "via_mlps")
         )
@@ -77,7 +76,8 @@ def _via_mlps(evidence: Evidence) -> Measurement:
             together=True,
         )
 
-    return per_operation({name: operation_number(name) for name in FOUR}, missing="heads")
+    numbers = {name: operation_number(name, run) for name, run in evidence.runs(PATHS).items()}
+    return per_operation(numbers, missing="heads")
 
 
 CLAIMS = (
@@ -166,7 +166,7 @@ CLAIMS = (
         paper="no value",
         rule="In each operation more than half of the strongest heads' effect is gone where only "
         "the direct path to the logits is left to them (the half is ours).",
-        experiments=("which_paths",),
+        experiments=(PATHS,),
         measure=_via_mlps,
     ),
 )

@@ -3,7 +3,6 @@
 import numpy as np
 
 from arith_lens.effects import KEY, ComponentEffects
-from arith_lens.operations import FOUR
 from experiments import results
 from figures.claims.evidence import Evidence
 
@@ -14,8 +13,7 @@ NAN = float("nan")
 
 def effects_of(evidence: Evidence) -> dict[str, ComponentEffects]:
     """The effects of every component, by operation."""
-    run = evidence.run(EXPERIMENT)
-    return {name: results.MAP.load(run, name) for name in FOUR}
+    return {name: results.MAP.load(run, name) for name, run in evidence.runs(EXPERIMENT).items()}
 
 
 def is_key(heads: np.ndarray) -> np.ndarray:

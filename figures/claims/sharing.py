@@ -68,7 +68,7 @@ def _title(name: str) -> str:
 
 def _powers_share(evidence: Evidence) -> Measurement:
     run = evidence.run(POWERS)
-    four = [results.MAP.load(run, name).heads for name in FOUR]
+    four = _heads(evidence)
 
     def share(power, *four) -> float:
         key = maps.is_key(power)
@@ -193,7 +193,7 @@ CLAIMS = (
         paper="five key heads in both wordings, 12.22, 13.11 and 11.8 among them",
         rule="In each wording that has key heads, more than half of them are key heads of some of "
         "the four operations too (the half is ours; 3 of the paper's 5 are in its Table 4).",
-        experiments=(POWERS,),
+        experiments=(POWERS, EXPERIMENT),
         measure=_powers_share,
     ),
     Claim(

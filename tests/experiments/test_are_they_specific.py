@@ -14,7 +14,7 @@ from arith_lens.components import Head, Mlp
 from arith_lens.knockout import counterfactual_means, halves, knockout_hooks
 from arith_lens.runs import Run, find_runs
 from experiments import are_they_specific, results
-from experiments.do_copies_decide import LARGEST
+from experiments.selection import LARGEST_OPERAND
 from figures import predictions
 
 DATA = Path(__file__).parents[1] / "data"
@@ -33,7 +33,7 @@ SMALL = are_they_specific.Config(
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        patch.setitem(LARGEST, "multiplication", 10)
+        patch.setitem(LARGEST_OPERAND, "multiplication", 10)
         warnings.simplefilter("ignore")  # so few prompts that some means are of one
         are_they_specific.main(SMALL, root=root)
     (run,) = find_runs("are_they_specific", root=root)
