@@ -10,6 +10,8 @@ from .benchmarks import load_records as load_records
 from .benchmarks import parse_number as parse_number
 from .benchmarks import refuse_overlap as refuse_overlap
 from .benchmarks import training_set as training_set
+from .built import BuiltModel as BuiltModel
+from .built import built_model as built_model
 from .components import Head as Head
 from .components import Mlp as Mlp
 from .effects import ComponentEffects as ComponentEffects
