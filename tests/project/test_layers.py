@@ -21,7 +21,7 @@ LAYERS = {
     **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 2),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
     **dict.fromkeys(["answers", "attention", "knockout", "path_patching", "probes"], 4),
-    **dict.fromkeys(["fine_tuning", "mediation"], 5),
+    **dict.fromkeys(["attribution", "fine_tuning", "mediation"], 5),
     **dict.fromkeys(["reference"], 5),  # makes the shipped models and sets
     **dict.fromkeys(["evaluation"], 6),  # asks the closed world's sets, too
 }
