@@ -6,27 +6,25 @@ answer's token is no token of the prompt. This experiment compares the maps of b
 problems. Saves a run under results/do_copies_decide/, which `figures/computed.py` draws.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-
 import arith_lens as al
-from arith_lens.pairs import keep_correct
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import SET_MAP
+from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
     Metric,
     PooledSample,
+    Problems,
     drawn_pairs,
     fitting_engine,
 )
 
-LARGEST = {"multiplication": 19, "division": 99}
-"""The operations, and the largest operand of their computed problems."""
-SETS = ("one-digit", "computed")
+SETS: Mapping[str, Problems] = {"one-digit": "any", "computed": "computed"}
 """All problems of single digits; computed problems of larger operands."""
 
 
@@ -41,7 +39,7 @@ class Config(PooledSample):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The map of each operation and set of problems."""
     engine = fitting_engine(model)
-    for operation in LARGEST:
+    for operation in LARGEST_OPERAND:
         with continue_after_part():
             for label in SETS:
                 pairs = _pairs(model, operation, label, config)
@@ -54,18 +52,7 @@ def _pairs(
 ) -> al.PromptPairs:
     """The pairs of a set of problems."""
     with exit_on_user_error():
-        if label == SETS[0]:
-            return drawn_pairs(model, operation, config, keep=keep)
-        operands = range(1, LARGEST[operation] + 1)
-        drawn = drawn_pairs(
-            model, operation, config, n=None, keep="all", operands=operands, answer_token="last"
-        )
-        assert drawn.computed is not None
-        computed = drawn.filter(drawn.computed)
-        if config.n is not None:
-            generator = torch.Generator().manual_seed(config.seed)
-            computed = computed[torch.randperm(len(computed), generator=generator)[: config.n]]
-        return keep_correct(model, computed) if keep == "correct" else computed
+        return drawn_pairs(model, operation, config, problems=SETS[label], keep=keep)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
@@ -75,14 +62,14 @@ def _plan(model: al.HookedModel, config: Config) -> str:
         f"{operation}, {label}: "
         f"{al.plan(model, _pairs(model, operation, label, config, keep='all'), engine=engine)}"
         f"{BEFORE_FILTER}"
-        for operation in LARGEST
+        for operation in LARGEST_OPERAND
         for label in SETS
     )
 
 
 def report(run: Run) -> None:
     """For each operation, print the strongest heads of both sets, and how many they share."""
-    for operation in LARGEST:
+    for operation in LARGEST_OPERAND:
         top = {label: SET_MAP.load(run, operation, label).heads.top(10) for label in SETS}
         for label, heads in top.items():
             problems = SET_MAP.facts(run, operation, label).get("problems")
@@ -92,6 +79,4 @@ def report(run: Run) -> None:
 
 EXPERIMENT = Experiment("do_copies_decide", Config, compute, _plan, report, figure="computed")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "do_copies_decide", __doc__, shares=True)
+SHARES = True  # several processes share its work

@@ -167,7 +167,9 @@ def train(config: Config) -> Path:
         )
         return (losses * weights[:, 1:].flatten()).sum() / weights[:, 1:].sum()
 
-    step_loss = torch.compile(loss_of) if config.compile else loss_of
+    step_loss = (
+        torch.compile(loss_of, mode="max-autotune-no-cudagraphs") if config.compile else loss_of
+    )
     for step, (tokens, weights) in _progress(tokenizer, config, first):
         for group in optimizer.param_groups:
             group["lr"] = rate_at(config, step)

@@ -13,12 +13,22 @@ PAPER: Mapping[str, Any] = {
     "metric": "relative_logit",
     "counterfactual": "word",
     "templates": ["operation"],
+    "problems": "any",
     "operands": [1, 9],
     "answer_token": "whole",
     "ablation": "mean",
     "final_norm": False,
 }
 """They apply to every experiment whose configuration has such a field."""
+
+LARGEST_OPERAND: Mapping[str, int] = {"multiplication": 19, "division": 99}
+"""The operations where most answers of single digits equal an operand. Their computed problems
+have operands up to these numbers."""
+
+
+def training_folder(model: str, seed: int) -> Path:
+    """The folder of another training of a shipped model's recipe."""
+    return Path("results") / "train_reference" / f"{model}-{seed}"
 
 
 @dataclass(frozen=True)
@@ -38,14 +48,21 @@ class Settings:
     """Which prompts are used."""
     weights: str | None = None
     """The digest of the checkpoint's weights; None: of any."""
+    problems: str = "any"
+    """"computed": only problems whose answer cannot be copied from the prompt."""
 
     def differences(self, run: Run) -> dict[str, Any]:
         """The settings of a run that differ from these, by name."""
         config = run.config
-        own = {"n": self.n, "pairs": self.pairs and str(self.pairs), "keep": self.keep, **PAPER}
-        other = {
-            name: config[name] for name, value in own.items() if config.get(name, value) != value
+        own = {
+            **PAPER,
+            "n": self.n,
+            "pairs": self.pairs and str(self.pairs),
+            "keep": self.keep,
+            "problems": self.problems,
         }
+        settings = {name: config.get(name, PAPER.get(name, value)) for name, value in own.items()}
+        other = {name: settings[name] for name, value in own.items() if settings[name] != value}
         operations = set(config.get("operations", self.operations))
         further = operations - set(self.operations) if self.operations != FOUR else ()
         if further or set(self.operations) - operations:

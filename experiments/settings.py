@@ -14,6 +14,7 @@ import arith_lens as al
 from arith_lens.knockout import matched_order, random_order
 from arith_lens.model import empty_model
 from arith_lens.operations import FOUR, OPERATIONS, OperationName
+from arith_lens.pairs import keep_correct
 from arith_lens.pairs.sampling import choose_templates
 from arith_lens.path_patching import UnsupportedTrunk
 from arith_lens.path_patching.trunk import trunk_of
@@ -21,6 +22,7 @@ from arith_lens.problems import check_operands
 from arith_lens.runs import Run, open_run
 from experiments.command import exit_on_user_error
 from experiments.results import MAP, POOLED_MAP
+from experiments.selection import LARGEST_OPERAND
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
 """A note of dry runs: without weights, it is not known which prompts are answered right."""
@@ -39,6 +41,7 @@ Metric: TypeAlias = Literal[
 ]
 Keep: TypeAlias = Literal["correct", "all"]
 Operation: TypeAlias = OperationName
+Problems: TypeAlias = Literal["any", "computed"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,9 @@ class Sample(PooledSample):
 
     operations: tuple[Operation, ...] = FOUR
     """The operations to use."""
+    problems: Problems = "any"
+    """"computed": problems whose answer cannot be copied from the prompt. Multiplication and
+    division then have larger operands, and the answer's last token is read."""
 
 
 def loaded_model(config: Any, *, weights: bool = True) -> al.HookedModel:
@@ -137,8 +143,8 @@ class Experiment(Generic[Config]):
     """Fill the run, with the loaded model; stored results are not computed again."""
     plan: Callable[[Any, Any], str]
     """The cost in words, from a model without weights."""
-    report: Callable[[Run], None]
-    """Print the results of a finished run."""
+    report: Callable[[Run], None] = lambda run: None
+    """Print the results of a finished run; nothing if its exhibit shows them all."""
     figure: str = ""
     """The exhibit that draws it."""
     question: Callable[[Config, Path], Any] = lambda config, root: config
@@ -233,7 +239,12 @@ def fitting_engine(model: al.HookedModel, paths: str = "via_mlps") -> str:
 
 
 def drawn_pairs(
-    model: al.HookedModel, operation: str, config: PooledSample, **options: Any
+    model: al.HookedModel,
+    operation: str,
+    config: PooledSample,
+    *,
+    problems: Problems = "any",
+    **options: Any,
 ) -> al.PromptPairs:
     """The pairs of an operation, after every set of examples if there are examples.
 
@@ -241,6 +252,8 @@ def drawn_pairs(
         model: the model.
         operation: the operation.
         config: number, seed, templates and examples.
+        problems: "any", or those whose answer cannot be copied. These decide the operands and the
+            answer's token.
         options: other arguments of `sample_pairs`.
     """
     sets = range(config.exemplar_sets if config.shots else 1)
@@ -251,11 +264,31 @@ def drawn_pairs(
         )
     examples: dict[str, Any] = {"shots": config.shots, "exemplars": config.exemplars}
     options = {"n": config.n, "seed": config.seed, "templates": config.templates} | options
-    parts = [
-        al.sample_pairs(model, operation, exemplar_set=number, **examples, **options)
-        for number in sets
-    ]
+    draw = _computed_pairs if problems == "computed" else al.sample_pairs
+    parts = [draw(model, operation, exemplar_set=number, **examples, **options) for number in sets]
     return reduce(add, parts)
+
+
+def _computed_pairs(
+    model: al.HookedModel,
+    operation: str,
+    *,
+    n: int | None,
+    seed: int,
+    keep: str = "correct",
+    **options: Any,
+) -> al.PromptPairs:
+    """The pairs of problems whose answer cannot be copied from the prompt."""
+    if operation in LARGEST_OPERAND:
+        operands = range(1, LARGEST_OPERAND[operation] + 1)
+        options |= {"operands": operands, "answer_token": "last"}
+    pairs = al.sample_pairs(model, operation, n=None, seed=seed, keep="all", **options)
+    assert pairs.computed is not None
+    pairs = pairs.filter(pairs.computed)
+    if n is not None:
+        generator = torch.Generator().manual_seed(seed)
+        pairs = pairs[torch.randperm(len(pairs), generator=generator)[:n]]
+    return keep_correct(model, pairs) if keep == "correct" else pairs
 
 
 def samples(
@@ -264,7 +297,7 @@ def samples(
     """Each operation's name and pairs."""
     for operation in config.operations:
         with exit_on_user_error():
-            pairs = drawn_pairs(model, operation, config, keep=keep)
+            pairs = drawn_pairs(model, operation, config, problems=config.problems, keep=keep)
         yield operation, pairs
 
 

@@ -6,7 +6,8 @@ benchmarks, which need data. If an experiment fails, the others are computed nev
 
 import sys
 import traceback
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +33,8 @@ from experiments import (
     which_mlps_carry_them,
     which_paths,
 )
-from experiments.command import command, exit_cleanly
+from experiments.command import exit_cleanly
+from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment, PooledSample, loaded_model
 
 STUDY: tuple[Experiment[Any], ...] = (
@@ -52,6 +54,14 @@ STUDY: tuple[Experiment[Any], ...] = (
     like_a_computer.EXPERIMENT,
     what_the_calculation_does.EXPERIMENT,
 )
+OF_COMPUTED_PROBLEMS: Mapping[Experiment[Any], Mapping[str, Any]] = {
+    which_heads.EXPERIMENT: {},
+    which_paths.EXPERIMENT: {},
+    are_they_needed.EXPERIMENT: {"candidates": 0, "second_ablation": None, "mlps": False},
+    where_do_they_look.EXPERIMENT: {},
+}
+"""Experiments that the study repeats on multiplications and divisions whose answer cannot be
+copied, with the settings that differ. The claims about these operations rest on them."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +85,30 @@ def main(
         root: where runs are saved.
         dry_run: print what would be computed, and stop.
     """
+    parts = list(_parts(config))
     if dry_run:
-        for experiment in STUDY:
-            settings = plain(_settings(experiment, config))
+        for experiment, settings in parts:
             runs = find_runs(experiment.name, model=config.model, root=root)
-            is_saved = any(run.config == settings and run.complete for run in runs)
-            print(f"{experiment.name}: {'there' if is_saved else 'to be computed'}")
+            is_saved = any(run.config == plain(settings) and run.complete for run in runs)
+            print(f"{_title(experiment, settings)}: {'stored' if is_saved else 'to be computed'}")
         return
     model = loaded_model(config)
-    failed = [experiment.name for experiment in STUDY if not _run(experiment, config, model, root)]
+    failed = [
+        _title(experiment, settings)
+        for experiment, settings in parts
+        if not _run(experiment, settings, model, root)
+    ]
     if failed:
         sys.exit(f"failed, see above: {', '.join(failed)}")
+
+
+def _parts(config: Config) -> Iterator[tuple[Experiment[Any], Any]]:
+    """The experiments of the study, each with its settings."""
+    computed = {"problems": "computed", "operations": tuple(LARGEST_OPERAND)}
+    for experiment in STUDY:
+        yield experiment, _settings(experiment, config)
+    for experiment, changes in OF_COMPUTED_PROBLEMS.items():
+        yield experiment, replace(_settings(experiment, config), **computed, **changes)
 
 
 def _settings(experiment: Experiment[Any], config: Config) -> Any:
@@ -94,16 +117,22 @@ def _settings(experiment: Experiment[Any], config: Config) -> Any:
     return experiment.config(**{k: v for k, v in vars(config).items() if k in known})
 
 
-def _run(experiment: Experiment[Any], config: Config, model: al.HookedModel, root: Path) -> bool:
+def _title(experiment: Experiment[Any], settings: Any) -> str:
+    """The experiment's name, and which problems it has."""
+    computed = getattr(settings, "problems", "any") == "computed"
+    return experiment.name + ", computed problems" * computed
+
+
+def _run(experiment: Experiment[Any], settings: Any, model: al.HookedModel, root: Path) -> bool:
     """Run one experiment if it is not complete, and print errors. Returns whether it succeeded."""
-    settings = _settings(experiment, config)
+    title = _title(experiment, settings)
     try:
         with exit_cleanly():
             run = experiment.open(settings, model, root)
             if run.complete:
-                print(f"{experiment.name}: there")
+                print(f"{title}: stored")
                 return True
-            print(f"{experiment.name}: computing", flush=True)
+            print(f"{title}: computing", flush=True)
             experiment.fill(run, model, settings)
     except SystemExit as end:
         if end.code == 130:  # the user has stopped the whole study
@@ -114,7 +143,3 @@ def _run(experiment: Experiment[Any], config: Config, model: al.HookedModel, roo
         traceback.print_exc()
         return False
     return True
-
-
-if __name__ == "__main__":
-    command(main, "whole_study", __doc__, shares=False)

@@ -9,8 +9,8 @@ from pandas import DataFrame
 
 from arith_lens.runs import Run
 from experiments import results
-from experiments.do_copies_decide import LARGEST, SETS
-from figures.command import command
+from experiments.do_copies_decide import SETS
+from experiments.selection import LARGEST_OPERAND
 from figures.common import Options, chosen_run, sample_size
 from figures.counterfactuals import TOP, Rows, agreement_table, draw, loaded, notes
 from figures.exhibit import Chart, command_for
@@ -24,14 +24,14 @@ ROWS = Rows(
 def exhibits(options: Options) -> list[Chart]:
     """The maps of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "do_copies_decide")
-    effects = loaded(run, ROWS, LARGEST)
+    effects = loaded(run, ROWS, LARGEST_OPERAND)
     numbers = agreement_table(effects)
     return [
         Chart(
             name="computed",
             title="Problems whose answer cannot be copied, beside all one-digit problems",
             look=_look(numbers),
-            notes=[*notes(run, ROWS, LARGEST), _sizes(run)],
+            notes=[*notes(run, ROWS, LARGEST_OPERAND), _sizes(run)],
             runs=(run,),
             numbers=numbers,
             figure=draw(run, effects, ROWS),
@@ -56,8 +56,8 @@ def _look(numbers: DataFrame) -> str:
 
 def _sizes(run: Run) -> str:
     parts = [
-        f"{operation}: {sample_size(results.SET_MAP.facts(run, operation, SETS[1]))}"
-        for operation in LARGEST
+        f"{operation}: {sample_size(results.SET_MAP.facts(run, operation, 'computed'))}"
+        for operation in LARGEST_OPERAND
     ]
     return (
         "Computed problems that are answered right (the last digit is read, the digits before it "
@@ -66,6 +66,3 @@ def _sizes(run: Run) -> str:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "computed", __doc__)

@@ -116,7 +116,7 @@ def command_for(exhibits: Callable[[Options], Sequence[Exhibit]]) -> Callable[[O
 
 def named_by_settings(exhibit: Exhibit) -> Exhibit:
     """The exhibit, with settings that are not the paper's in the names of its files."""
-    ending = next(filter(None, map(suffix, exhibit.runs)), "")
+    ending = suffix(exhibit.runs[0]) if exhibit.runs else ""
     if isinstance(exhibit, Chart):
         exhibit = replace(exhibit, views_name=exhibit.views_name and exhibit.views_name + ending)
     return replace(exhibit, name=exhibit.name + ending)

@@ -20,7 +20,6 @@ from arith_lens.pairs import Role
 from arith_lens.runs import Run
 from experiments import results
 from figures import counterfactuals
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
 from figures.exhibit import Table, command_for
@@ -288,6 +287,3 @@ def notes(run: Run, accuracy: Mapping[str, float], passing: Sequence[str]) -> li
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "predictions", __doc__)

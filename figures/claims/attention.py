@@ -12,9 +12,9 @@ from arith_lens.operations import FOUR
 from arith_lens.pairs import Role
 from experiments import results
 from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.effect_maps import NO_KEY
 from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.claims.maps import NO_KEY
 
 EXPERIMENT = "where_do_they_look"
 Weights = Mapping[str, np.ndarray]
@@ -23,9 +23,8 @@ Weights = Mapping[str, np.ndarray]
 
 def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
     """The attention of each operation's key heads, [head role pair]; None without key heads."""
-    run = evidence.run(EXPERIMENT)
     key_looks: dict[str, Effects | None] = {}
-    for name in FOUR:
+    for name, run in evidence.runs(EXPERIMENT).items():
         looks, key = (
             results.ROLE_ATTENTION.load(run, name),
             results.ROLE_ATTENTION.facts(run, name)["key"],

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from arith_lens.operations import FOUR
 from arith_lens.runs import Run, find_runs
 from experiments.results import TABLE
-from experiments.selection import Settings, described, weights_of
+from experiments.selection import LARGEST_OPERAND, Settings, described, weights_of
 
 HEADS = "which_heads"
 
@@ -31,24 +32,37 @@ class Evidence:
         self.model = model
         self.roots = tuple(roots)
         self.settings = settings or Settings()
-        self._found: dict[tuple[str, int | None], Run] = {}
+        self._found: dict[tuple[str, int | None, str], Run] = {}
         self._used: dict[Path, None] = {}
 
-    def run(self, experiment: str, *, table: int | None = None) -> Run:
+    def run(self, experiment: str, *, table: int | None = None, problems: str = "any") -> Run:
         """The newest finished run with these settings, from the first folder that has one.
 
         Args:
             experiment: the experiment's name
             table: a table of trainings that the run must have; None for any run
+            problems: "any", or "computed" for the operations where most answers can be copied
 
         Raises:
             NotMeasured: there is no such run; the error has the command that makes one.
         """
-        key = (experiment, table)
+        key = (experiment, table, problems)
         if key not in self._found:
-            self._found[key] = self._find(experiment, table)
+            self._found[key] = self._find(experiment, table, problems)
         self._used[self._found[key].path] = None
         return self._found[key]
+
+    def runs(self, experiment: str) -> dict[str, Run]:
+        """The run that a claim about each operation rests on.
+
+        In most multiplications and divisions of single digits, the answer equals an operand. So
+        these operations have a run of computed problems, whose answer cannot be copied.
+
+        Raises:
+            NotMeasured: one of the two runs is missing.
+        """
+        problems = {name: "computed" if name in LARGEST_OPERAND else "any" for name in FOUR}
+        return {name: self.run(experiment, problems=kind) for name, kind in problems.items()}
 
     def note(self, used: Iterable[Path]) -> None:
         """Remember that these folders were used too."""
@@ -60,9 +74,11 @@ class Evidence:
         self._used.clear()
         return used
 
-    def command(self, experiment: str, table: int | None = None) -> str:
-        """The command that makes a run of this experiment, with this table."""
+    def command(self, experiment: str, table: int | None = None, problems: str = "any") -> str:
+        """The command that makes a run of this experiment, with this table or these problems."""
         option = f" --table {table}" if table is not None else ""
+        if problems == "computed":
+            option += f" --problems computed --operations {' '.join(LARGEST_OPERAND)}"
         root = (
             "" if str(self.roots[0]) == "results" else f" --root {shlex.quote(str(self.roots[0]))}"
         )
@@ -89,15 +105,18 @@ class Evidence:
             f"python -m experiments {HEADS} --model ANOTHER",
         )
 
-    def _find(self, experiment: str, table: int | None) -> Run:
+    def _find(self, experiment: str, table: int | None, problems: str) -> Run:
         refused: list[str] = []
+        wanted = self.settings
+        if problems == "computed":
+            wanted = replace(wanted, problems=problems, operations=tuple(LARGEST_OPERAND))
         for root in self.roots:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 runs = find_runs(experiment, model=self.model, root=root)
             refused += [str(warning.message) for warning in caught]
             for run in runs:
-                reason = described(self.settings.differences(run))
+                reason = described(wanted.differences(run))
                 if not reason and table is not None and not TABLE.is_in(run, str(table)):
                     reason = f"no {TABLE.name(str(table))}"
                 if not reason:
@@ -107,4 +126,5 @@ class Evidence:
                 refused.append(f"{run.path} has {reason}")
         places = ", ".join(map(str, self.roots))
         why = f"no finished run of {experiment} of {self.model} under {places}"
-        raise NotMeasured("; ".join([why, *refused]), self.command(experiment, table))
+        command = self.command(experiment, table, problems)
+        raise NotMeasured("; ".join([why, *refused]), command)

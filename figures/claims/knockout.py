@@ -5,16 +5,15 @@ from collections.abc import Callable
 from arith_lens.answers import Answers
 from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves
-from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help.questions import generic, word_problems
 from figures.claims.answered import change, relative_change
 from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.controls import answers_over_draws, change_over_draws, control_numbers
+from figures.claims.effect_maps import NO_KEY
 from figures.claims.estimate import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.claims.maps import NO_KEY
 
 CURVES, ELSEWHERE = "are_they_needed", "what_else_breaks"
 OF_TABLE_4 = 10
@@ -30,10 +29,9 @@ def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
 
 
 def _lost(evidence: Evidence) -> Measurement:
-    run = evidence.run(CURVES)
     losses: dict[str, Number | None] = {}
     more_losses: list[Number] = []
-    for name in FOUR:
+    for name, run in evidence.runs(CURVES).items():
         k, curves = _curves(run, name)
         losses[name] = _loss(name, curves["effect"], k, Within(below=-0.6)) if k else None
         if OF_TABLE_4 in curves["effect"].ks:
@@ -50,10 +48,9 @@ def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = No
 
 
 def _spared(evidence: Evidence) -> Measurement:
-    run = evidence.run(CURVES)
     beside: list[Number] = []
     changes: dict[str, Number | None] = {}
-    for name in FOUR:
+    for name, run in evidence.runs(CURVES).items():
         numbers = _controls(name, *_curves(run, name))
         changes[name] = numbers[0] if numbers else None
         beside += numbers[1:]

@@ -11,10 +11,11 @@ from arith_lens.operations import FOUR
 from arith_lens.probes import CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
+from experiments.selection import LARGEST_OPERAND
 from figures.claims.claim import Claim, Measurement, Unit, Within
+from figures.claims.effect_maps import NAN
 from figures.claims.estimate import estimate, per_operation, required
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.claims.maps import NAN
 
 EXPERIMENT = "what_do_mlps_add"
 TWO = Within(below=2)
@@ -25,13 +26,28 @@ OTHERS = {"mlp_in": "others without A, B, C", "write": "others without C"}
 """The digits whose curve is subtracted, because the curves of all digits rise together."""
 
 
+def _probe(run: Run, operation: str, site: str) -> Effects:
+    """The cosines; in multiplications and divisions those of problems whose C is neither A nor B.
+
+    Raises:
+        NotMeasured: there is no such problem.
+    """
+    probe = results.PROBE.load(run, operation, site)
+    if operation not in LARGEST_OPERAND:
+        return probe
+    computed = results.PROBE.computed(run, operation, site)
+    if computed is None or not computed.any():
+        raise NotMeasured(f"{operation}: no problem is known to have a C that is neither A nor B")
+    return probe.select(computed)
+
+
 def _operands(run: Run, operation: str, *, less: bool = False) -> Effects:
-    probe = results.PROBE.load(run, operation, "mlp_in")
+    probe = _probe(run, operation, "mlp_in")
     return curve_of(probe, "A", "B", less=OTHERS["mlp_in"] if less else None)
 
 
 def _written(run: Run, operation: str, token: str = "C", *, less: bool = False) -> Effects:
-    probe = results.PROBE.load(run, operation, "write")
+    probe = _probe(run, operation, "write")
     return curve_of(probe, token, less=OTHERS["write"] if less else None)
 
 

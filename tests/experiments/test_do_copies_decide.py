@@ -9,6 +9,7 @@ from support.drawings import written
 from arith_lens.runs import find_runs
 from experiments import do_copies_decide, results
 from experiments.do_copies_decide import SETS
+from experiments.selection import LARGEST_OPERAND
 from figures import computed, counterfactuals
 from figures.common import Options
 
@@ -17,8 +18,8 @@ def test_maps_of_both_sets_and_their_agreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(counterfactuals, "N_RESAMPLES", 50)
-    monkeypatch.setitem(do_copies_decide.LARGEST, "multiplication", 12)
-    monkeypatch.delitem(do_copies_decide.LARGEST, "division")
+    monkeypatch.setitem(LARGEST_OPERAND, "multiplication", 12)
+    monkeypatch.delitem(LARGEST_OPERAND, "division")
     config = do_copies_decide.Config(n=45)
     do_copies_decide.main(config, root=tmp_path / "results")
     (run,) = find_runs("do_copies_decide", root=tmp_path / "results")

@@ -1,6 +1,6 @@
 """Runs with planted truths, for claims to be measured on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from arith_lens.probes import CLASSES
 from arith_lens.runs import Run, open_run
 from experiments import results
 from experiments.does_tuning_help import Chosen, Tuned
+from experiments.selection import LARGEST_OPERAND
 from figures.claims import CLAIMS, Verdict
 from figures.claims.evidence import Evidence
 from figures.claims.verdicts import verdict_on
@@ -74,26 +75,40 @@ def which_heads(
 ) -> Run:
     """A run of path patching; `heads` of all operations alike, or by operation."""
     told = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
-    with open_run("which_heads", {**told, "model": model, **config}, root=root) as run:
-        for seed, name in enumerate(FOUR):
-            own = heads.get(name, heads)  # pyright: ignore
-            made = effects(own, mlps, noise, seed)  # pyright: ignore
-            results.MAP.save(run, made, name, pairs=Pairs())
+
+    def fill(run: Run, name: str) -> None:
+        own = heads.get(name, heads)  # pyright: ignore
+        made = effects(own, mlps, noise, FOUR.index(name))  # pyright: ignore
+        results.MAP.save(run, made, name, pairs=Pairs())
+
+    return both_runs(root, "which_heads", {**told, "model": model, **config}, fill)
+
+
+def both_runs(
+    root: Path, experiment: str, config: Mapping[str, object], fill: Callable[[Run, str], None]
+) -> Run:
+    """A run of all operations, and one of the computed problems of some; returns the first."""
+    computed = {"problems": "computed", "operations": [*LARGEST_OPERAND]}
+    for changes, names in ((computed, LARGEST_OPERAND), ({}, FOUR)):
+        with open_run(experiment, {"model": "made", **config, **changes}, root=root) as run:
+            for name in names:
+                fill(run, name)
     return run
 
 
 def which_paths(root: Path, direct: float, via_mlps: float) -> Run:
     """The five strongest heads act so much directly, and via MLPs."""
-    with open_run("which_paths", {"model": "made"}, root=root) as run:
-        for seed, name in enumerate(FOUR):
-            for paths, mean in (("via_mlps", via_mlps), ("direct", direct)):
-                made = effects({(4, head): mean for head in range(5)}, seed=seed)
-                if paths == "direct":
-                    asked = torch.zeros(N_LAYERS, N_HEADS, dtype=torch.bool)
-                    asked[4, :5] = True
-                    made.heads.per_pair[~asked] = float("nan")
-                results.PATHS.save(run, made, name, paths, pairs=Pairs())
-    return run
+
+    def fill(run: Run, name: str) -> None:
+        for paths, mean in (("via_mlps", via_mlps), ("direct", direct)):
+            made = effects({(4, head): mean for head in range(5)}, seed=FOUR.index(name))
+            if paths == "direct":
+                measured = torch.zeros(N_LAYERS, N_HEADS, dtype=torch.bool)
+                measured[4, :5] = True
+                made.heads.per_pair[~measured] = float("nan")
+            results.PATHS.save(run, made, name, paths, pairs=Pairs())
+
+    return both_runs(root, "which_paths", {}, fill)
 
 
 def curve(order: list[Head], right: Mapping[int, float]) -> KnockoutCurve:
@@ -120,19 +135,18 @@ def are_they_needed(
     for seed in range(4):
         curves[f"random {seed}"] = curve(order, {0: 1.0, 1: 1.0, 2: without_random, 4: 0.5})
         curves[f"matched 2 {seed}"] = curve(order, {0: 1.0, 2: without_matched})
-    with open_run("are_they_needed", {"model": "made", "ablation": "mean"}, root=root) as run:
-        for name in FOUR:
-            results.MAP.save(run, effects(heads), name, pairs=Pairs())
-            results.CURVES.save(run, KnockoutCurves(curves), name, pairs=Pairs())
-    return run
+
+    def fill(run: Run, name: str) -> None:
+        results.MAP.save(run, effects(heads), name, pairs=Pairs())
+        results.CURVES.save(run, KnockoutCurves(curves), name, pairs=Pairs())
+
+    return both_runs(root, "are_they_needed", {"ablation": "mean"}, fill)
 
 
-def powers(root: Path, heads: Places, own: Places, without: float) -> Run:
-    """Key heads of the four operations and of powers, and what is right without the latter."""
+def powers(root: Path, own: Places, without: float) -> Run:
+    """Key heads of powers, and what is right without them."""
     order = [Head(*place) for place in own]
     with open_run("do_powers_use_them", {"model": "made"}, root=root) as run:
-        for name in FOUR:
-            results.MAP.save(run, effects(heads), name, pairs=Pairs())
         for name in ("exponentiation-0", "exponentiation-1"):
             results.MAP.save(run, effects(own, seed=1), name, pairs=Pairs())
             right = {0: 1.0, len(order): without} if order else {0: 1.0}
@@ -198,10 +212,10 @@ def where_do_they_look(root: Path, weights: Mapping[str, Mapping[str, float]]) -
     pattern = torch.zeros(len(heads), 5, 5)
     for place, role in enumerate(("BOS", "operand a", "operator", "operand b", "END")):
         pattern[:, -1, place] = mean[:, list(map(str, ROLES)).index(role)]
-    with open_run("where_do_they_look", {"model": "made"}, root=root) as run:
-        for name in FOUR:
-            facts = {"key": list(heads), "kinds": kinds_of(looks)}
-            results.ROLE_ATTENTION.save(run, looks, name, pairs=Pairs(), **facts)
+
+    def fill(run: Run, name: str) -> None:
+        facts = {"key": list(heads), "kinds": kinds_of(looks)}
+        results.ROLE_ATTENTION.save(run, looks, name, pairs=Pairs(), **facts)
         for result, kind in (("formats", "operand"), ("words", "operator")):
             rows = [i for i, head in enumerate(heads) if kinds_of(looks)[head] == kind] or [0]
             prompts = tuple(" ".join(row) for row in tokens)
@@ -209,7 +223,8 @@ def where_do_they_look(root: Path, weights: Mapping[str, Mapping[str, float]]) -
                 prompts, tuple(heads[i] for i in rows), tuple(tokens), (pattern[rows],) * 4
             )
             results.PATTERNS.save(run, shown, result)
-    return run
+
+    return both_runs(root, "where_do_they_look", {}, fill)
 
 
 def what_do_mlps_add(
