@@ -158,8 +158,8 @@ class Batch:
     def moved(self, reference: Forward, name: str, end: Tensor) -> Forward:
         """The reference run with one leaf alone, behind another value of its component.
 
-        Only the layers from this component's on are computed. Components that the paths freeze
-        are held at the reference run.
+        Only the layers from this component's on are computed; with all heads frozen, at END
+        alone. Components that the paths freeze are held at the reference run.
 
         Args:
             reference: the reference run.
@@ -174,16 +174,22 @@ class Batch:
         def leaf(activation: Tensor, hook: Any = None) -> Tensor:
             return _with_end(activation, run.with_leaf(name, end.to(activation)))
 
+        def enter(activation: Tensor, hook: Any = None) -> Tensor:
+            return stream
+
         layer = layer_of(name) or 0
+        chosen = slice(None) if self.question.paths == "total" else slice(-1, None)
+        stream = reference.streams[layer][:, chosen]
         others = (other for at in self.layers[layer:] for other in names_of(at))
         hooks: list[NamedHook] = [
             (other, partial(hold, held=reference.outputs[other]))
             for other in others
             if other != name and self._frozen(other)
         ]
-        begin = starting_at(self.model, layer, reference.streams[layer]) if layer else nullcontext()
-        with begin:
-            return replace(run, readout=self._read(self.pairs.reference, [*hooks, (name, leaf)]))
+        hooks += [(name, leaf)] if layer else [(resid_pre_name(0), enter), (name, leaf)]
+        with starting_at(self.model, layer, stream) if layer else nullcontext():
+            readout = self._read(self.pairs.reference[:, chosen], hooks)
+        return replace(run, readout=readout)
 
     def _frozen(self, name: str) -> bool:
         """Whether the paths freeze the component with this hook name."""
@@ -193,7 +199,8 @@ class Batch:
 
     def _read(self, tokens: Int[Tensor, "pair pos"], hooks: list[NamedHook]) -> Readout:
         self.counts["forwards"] += 1
-        device, mask = torch.device(self.model.cfg.device), self.pairs.attention_mask
+        device = torch.device(self.model.cfg.device)
+        mask = self.pairs.attention_mask[:, -tokens.shape[1] :]
         options = accepted_options(self.model, logits_to_keep=1, use_cache=False)
         options["attention_mask"] = mask.to(device)
         logits = self.model.run_with_hooks(tokens.to(device), fwd_hooks=hooks, **options)

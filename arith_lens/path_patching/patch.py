@@ -255,14 +255,17 @@ def by_shards(
 
 def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None) -> Arrays:
     """One shard's values, and its engine's notes. It is halved if it does not fit in memory."""
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
 
     def part(chosen: slice) -> Tensor:
         return compute(pairs[chosen], None if foil is None else foil[chosen]).cpu()
 
     values, _ = in_chunks(part, len(pairs), len(pairs))
-    seconds = time.perf_counter() - started
-    return Arrays({"values": values}, {"seconds": seconds, **compute.notes()})
+    spent = {
+        "seconds": time.perf_counter() - started,
+        "processor_seconds": time.process_time() - worked,
+    }
+    return Arrays({"values": values}, {**spent, **compute.notes()})
 
 
 def _together(notes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -271,7 +274,11 @@ def _together(notes: list[dict[str, Any]]) -> dict[str, Any]:
     Each process has certified its own first shard. So the first certificate is that of the first
     shard, and the others are those of processes that continued the computation.
     """
-    together: dict[str, Any] = {"seconds": sum(note["seconds"] for note in notes)}
+    together: dict[str, Any] = {
+        name: sum(note[name] for note in notes)
+        for name in ("seconds", "processor_seconds")
+        if all(name in note for note in notes)  # not in shards of earlier versions
+    }
     chunks = {size for note in notes for size in note.get("chunk_sizes", [])}
     certificates = [note["certificate"] for note in notes if "certificate" in note]
     if chunks:

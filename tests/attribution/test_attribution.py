@@ -278,9 +278,8 @@ def test_families_have_the_gradient_of_plain_transformers_or_are_refused(
     family = FAMILIES[name]
     hf = family.make(len(tokenizer))
     pairs = make_pairs(hf, (7, 5))
-    places = (
-        replace(LLAMA, mlp="post_feedforward_layernorm") if name == "Gemma 2" else family.places
-    )
+    after = {"Gemma 2": "post_feedforward_layernorm"}  # it adds this norm's output to the stream
+    places = replace(family.places, mlp=after.get(name, family.places.mlp))
     expected = atp_on_transformers(hf, pairs, places)
     model = al.load_model((hf, tokenizer))
     result = al.attribute(model, pairs, method="atp", paths="total", **QUIET)
