@@ -6,6 +6,8 @@ from .answers import answer_questions as answer_questions
 from .answers import load_questions as load_questions
 from .attention import attention_by_role as attention_by_role
 from .attention import attention_view as attention_view
+from .attribution import agreement as agreement
+from .attribution import attribute as attribute
 from .benchmarks import load_records as load_records
 from .benchmarks import parse_number as parse_number
 from .benchmarks import refuse_overlap as refuse_overlap

@@ -22,7 +22,7 @@ LAYERS = {
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
     **dict.fromkeys(["answers", "attention", "built", "knockout"], 4),
     **dict.fromkeys(["path_patching", "probes"], 4),
-    **dict.fromkeys(["fine_tuning", "mediation"], 5),
+    **dict.fromkeys(["attribution", "fine_tuning", "mediation"], 5),
     **dict.fromkeys(["reference"], 5),  # makes the shipped models and sets
     **dict.fromkeys(["evaluation"], 6),  # asks the closed world's sets, too
 }
