@@ -249,6 +249,8 @@ IN_DTYPE = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
 """The effects of a model in a number format; by operation and format."""
 PATHS = Stored("paths-{}-{}", ComponentEffects, Sample)
 """The effects of the strongest heads; by operation, and by what may react to a change."""
+LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, Sample)
+"""Exact and approximate effects; by operation, paths, and method or "exact"."""
 CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
 CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)
