@@ -249,6 +249,8 @@ IN_DTYPE = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
 """The effects of a model in a number format; by operation and format."""
 PATHS = Stored("paths-{}-{}", ComponentEffects, Sample)
 """The effects of the strongest heads; by operation, and by what may react to a change."""
+LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, Sample)
+"""Exact and approximate effects; by operation, paths, and method or "exact"."""
 CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
 CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)
@@ -274,6 +276,10 @@ LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)
 """Next tokens; by kind of prompt, and by side: "reference" or "counterfactual"."""
 RIGHT = Stored("right-{}", Effects, Sample)
 """p(C) and whether C is the likeliest token [side measure pair]; by kind of prompt."""
+DIVERGENCE = Stored("divergence-{}", Effects, Sample)
+"""How far predictions on plain sentences are from the model's own [set sentence]; by operation."""
+EXAMPLES = Stored("examples-{}", Effects, NoFacts)
+"""Whether each problem is answered right after solved examples [form pair]; by operation."""
 ANSWERS = Stored("answers-{}", Answers, HeadSet)
 """Answers; by knocked-out set of heads."""
 EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)

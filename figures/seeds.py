@@ -15,7 +15,7 @@ from jaxtyping import Float
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.effects import ComponentEffects
+from arith_lens.effects import ComponentEffects, key_heads
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
@@ -105,9 +105,7 @@ def early_share(training: Training, operation: str) -> float:
 
 
 STATISTICS: Mapping[str, Statistic] = {
-    "key heads": lambda training, name: float(
-        effect_maps.below_threshold(training.means(name)).sum()
-    ),
+    "key heads": lambda training, name: len(key_heads(training.effects[name])),
     "strongest effect": lambda training, name: float(np.nanmin(training.means(name))),
     "share of the strongest 5% of the heads": lambda training, name: effect_maps.share_of_few(
         training.means(name)
