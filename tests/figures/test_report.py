@@ -327,13 +327,19 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
         monkeypatch.setattr(f"{module}.N_RESAMPLES", 100)
     make_run(tmp_path, "reference")
     (tmp_path / "docs").mkdir()
+    claims_page = tmp_path / "docs" / "claims.md"
+    claims_page.write_text("before\n<!-- verdicts -->\nold\n<!-- end of verdicts -->\nafter\n")
     options = gallery.Options(
-        root=tmp_path, out=tmp_path / "gallery", page=tmp_path / "docs" / "g.md", pictures=False
+        root=tmp_path,
+        out=tmp_path / "gallery",
+        page=tmp_path / "docs" / "g.md",
+        claims_page=claims_page,
+        pictures=False,
     )
     found = []
     for _ in range(2):
         gallery.main(options)
-        files = [options.page, *sorted(options.out.rglob("*.csv"))]
+        files = [options.page, claims_page, *sorted(options.out.rglob("*.csv"))]
         found.append({file: file.read_bytes() for file in files})
     assert found[0] == found[1] and options.out / "fig2.csv" in found[0]
     assert options.out / "claims.csv" in found[0]
@@ -342,6 +348,11 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     text = options.page.read_text(encoding="utf-8")
     assert "![Figure 2: " in text and "reference-mistral" in text
     assert "missing: Figure 3" in capsys.readouterr().out
+    verdicts = claims_page.read_text(encoding="utf-8")
+    assert (
+        verdicts.startswith("before\n") and verdicts.endswith("after\n") and "old" not in verdicts
+    )
+    assert "| claim | the paper | `reference` | `reference-mistral` |" in verdicts
 
 
 def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:
