@@ -232,6 +232,16 @@ precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 
 reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
 	$(BIN)/python -m experiments train_reference
 
+SEEDS = 1 2
+ARCHITECTURE = $(if $(findstring mistral,$(MODEL)),mistral,llama)
+seeds: $(STAMP) ## train MODEL='s recipe anew with SEEDS=1 2, compare the maps (two hours per training; stopped, it goes on)
+	for seed in $(SEEDS); do folder=results/train_reference/$(MODEL)-$$seed; \
+		$(BIN)/python -m experiments train_reference --architecture $(ARCHITECTURE) --seed $$seed --output $$folder && \
+		$(BIN)/python -m experiments which_heads --model $$folder/final && \
+		$(BIN)/python -m experiments which_heads --model $$folder/final --problems computed \
+			--operations multiplication division || exit 1; done
+	$(BIN)/python -m figures $@ --model $(MODEL)
+
 # A torch that $(PYTHON) has is seen from the new environment (by the .pth file) and kept: its pin
 # is left out, and pip touches nothing outside the environment.
 $(STAMP): pyproject.toml constraints.txt

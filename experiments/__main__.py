@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from experiments.command import command
-from experiments.launcher import commands, first_sentence, named_command, start
+from experiments.launcher import commands, first_sentence, imported, named_command
 
 FOLDER = Path(__file__).parent
 TOOLS = {
@@ -43,7 +43,8 @@ def main() -> None:
         module = import_module(f"experiments.{TOOLS[name]}")
         command(getattr(module, name), name, None, shares=False)
     elif name is not None:
-        start("experiments", name)
+        module = imported(FOLDER, name)
+        command(module.main, name, module.__doc__, shares=getattr(module, "SHARES", False))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.knockout.means import NoAlignedPrompt
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part
+from experiments.command import continue_after_part
 from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK, MLP_CONTROLS, controls_at
 from experiments.settings import Experiment, Sample, operation_maps, samples, strongest_heads
 
@@ -226,6 +226,4 @@ def heads_until(curve: al.KnockoutCurve, share: float) -> int | None:
 
 EXPERIMENT = Experiment("are_they_needed", Config, compute, _plan, report, figure="fig3")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "are_they_needed", __doc__, shares=True)
+SHARES = True  # several processes share its work

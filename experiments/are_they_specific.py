@@ -40,7 +40,7 @@ from arith_lens.pairs import keep_correct
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import encode
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import CIRCUIT, CONTROLS, DIVERGENCE, SEARCH_MAP
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
@@ -293,6 +293,3 @@ def report(run: Run) -> None:
 
 EXPERIMENT = Experiment("are_they_specific", Config, compute, _plan, report, figure="predictions")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "are_they_specific", __doc__, shares=False)

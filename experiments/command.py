@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import select
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
     Args:
         main: the function of the experiment.
         name: the name of its module.
-        about: the module's docstring.
+        about: what it does, for the help.
         shares: whether several processes share its work. If not, the first process that torchrun
             or accelerate started does all of it, and the others exit at once.
     """
@@ -90,11 +91,9 @@ _CLOSED = 128 + 13
 
 def _is_closed(stream: TextIO) -> bool:
     """Whether the reader of a stream has closed it, so that nothing can be written."""
-    try:
-        stream.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import arith_lens as al
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import SET_MAP
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
@@ -79,6 +79,4 @@ def report(run: Run) -> None:
 
 EXPERIMENT = Experiment("do_copies_decide", Config, compute, _plan, report, figure="computed")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "do_copies_decide", __doc__, shares=True)
+SHARES = True  # several processes share its work

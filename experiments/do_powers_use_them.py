@@ -15,7 +15,7 @@ from arith_lens.knockout import knockout_curves, matched_order, random_order
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
-from experiments.command import command, continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import CURVES, MAP
 from experiments.settings import Experiment, ModelSettings, fitting_engine
 
@@ -72,12 +72,6 @@ def compute_wording(run: Run, model: al.HookedModel, template: str, config: Conf
     knockout_curves(model, pairs, orders, ks=ks, run=run, name=CURVES.name(template))
 
 
-def report(run: Run) -> None:
-    """`figures/table3.py` prints it."""
-
-
-EXPERIMENT = Experiment("do_powers_use_them", Config, compute, _plan, report, figure="table3")
+EXPERIMENT = Experiment("do_powers_use_them", Config, compute, _plan, figure="table3")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "do_powers_use_them", __doc__, shares=True)
+SHARES = True  # several processes share its work

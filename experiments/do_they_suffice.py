@@ -22,7 +22,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.knockout.circuits import FRACTIONS
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part
+from experiments.command import continue_after_part
 from experiments.results import CIRCUIT, SEARCH_MAP
 from experiments.settings import (
     Experiment,
@@ -144,6 +144,4 @@ def enough(curve: al.CircuitCurve, share: float = 0.9) -> int:
 
 EXPERIMENT = Experiment("do_they_suffice", Config, compute, _plan, report, figure="sufficiency")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "do_they_suffice", __doc__, shares=True)
+SHARES = True  # several processes share its work

@@ -17,7 +17,6 @@ import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.runs import Run
-from experiments.command import command
 from experiments.does_tuning_help.models import AfterTuning
 from experiments.does_tuning_help.training import World
 from experiments.results import CARRYING
@@ -101,21 +100,13 @@ def answer_without(
         al.answer_questions(model, some, facts=facts, progress=True, **settings)
 
 
-def report(run: Run) -> None:
-    """`figures/carrying.py` prints it."""
-
-
 EXPERIMENT = Experiment(
     "do_tuned_heads_carry_more",
     Config,
     compute,
     _plan,
-    report,
     figure="carrying",
     question=AfterTuning.of_precise,
     identity=lambda question: question.identity,
 )
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "do_tuned_heads_carry_more", __doc__, shares=False)

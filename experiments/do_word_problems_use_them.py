@@ -24,7 +24,7 @@ from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import world_pairs
 from arith_lens.runs import Run
 from arith_lens.word_problems import gsm8k_pairs
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import CLASS_ATTENTION, MAP, OUTCOMES
 from experiments.settings import (
     BEFORE_FILTER,
@@ -160,14 +160,7 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
     return {name: masks[name] for name in CLASSES}
 
 
-def report(run: Run) -> None:
-    """`figures/table4.py` prints it."""
-
-
 EXPERIMENT = Experiment(
-    "do_word_problems_use_them", Config, compute, _plan, report, figure="table4", inputs=_inputs
+    "do_word_problems_use_them", Config, compute, _plan, figure="table4", inputs=_inputs
 )
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "do_word_problems_use_them", __doc__, shares=False)

@@ -14,7 +14,6 @@ import arith_lens as al
 from arith_lens.answers import Question
 from arith_lens.reference.unfamiliar import unfamiliar_questions
 from arith_lens.runs import Run
-from experiments.command import command
 from experiments.does_tuning_help.models import AfterTuning
 from experiments.results import BEFORE, ELSEWHERE
 from experiments.settings import Experiment, ModelSettings
@@ -59,21 +58,13 @@ def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
     return f"{n_questions} questions, each answered by {n_models} models"
 
 
-def report(run: Run) -> None:
-    """`figures/generalisation.py` draws it."""
-
-
 EXPERIMENT = Experiment(
     "does_the_gain_hold",
     Config,
     compute,
     _plan,
-    report,
     figure="generalisation",
     question=AfterTuning.of_every_method,
     identity=lambda question: question.identity,
 )
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "does_the_gain_hold", __doc__, shares=False)

@@ -18,7 +18,7 @@ from arith_lens.components import NamedHook
 from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.model.checkpoints import REFERENCE_MODELS
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import EVALUATION
 from experiments.settings import (
     CONTROL_SETS,
@@ -132,6 +132,3 @@ def report(run: Run) -> None:
 
 EXPERIMENT = Experiment("how_good_is_it", Config, compute, _plan, report, figure="benchmarks")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "how_good_is_it", __doc__, shares=False)

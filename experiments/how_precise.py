@@ -18,7 +18,7 @@ import arith_lens as al
 from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import IN_DTYPE, PrecisionFacts
 from experiments.settings import BEFORE_FILTER, Sample, loaded_model, samples
 
@@ -204,7 +204,3 @@ def _print_distances(of: str, distances: Mapping[str, float]) -> None:
         f"{of:33} {100 * distances['largest_of_mean']:8.3f}  "
         f"{100 * distances['largest_of_pair']:11.3f}  {100 * distances['root_mean_square']:16.4f}"
     )
-
-
-if __name__ == "__main__":
-    command(main, "how_precise", __doc__, shares=False)

@@ -2,10 +2,11 @@
 
 import ast
 import os
-import runpy
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 
 def first_sentence(node: ast.Module | ast.FunctionDef) -> str:
@@ -19,14 +20,25 @@ def commands(folder: Path) -> dict[str, str]:
     for file in sorted([*folder.glob("*.py"), *folder.glob("*/__main__.py")]):
         name = file.parent.name if file.parent != folder else file.stem
         source = ast.parse(file.read_text(encoding="utf-8"))
-        if name != "__main__" and any(map(_starts, source.body)):
+        if name != "__main__" and any(map(_defines_main, source.body)):
             sentences[name] = first_sentence(source)
     return sentences
 
 
-def _starts(statement: ast.stmt) -> bool:
-    """Whether a statement is `if __name__ == "__main__":`."""
-    return isinstance(statement, ast.If) and "__main__" in ast.dump(statement.test)
+def _defines_main(statement: ast.stmt) -> bool:
+    """Whether a statement gives a module its `main`."""
+    match statement:
+        case ast.FunctionDef(name="main") | ast.Assign(targets=[ast.Name(id="main")]):
+            return True
+        case ast.ImportFrom(names=names):
+            return any((alias.asname or alias.name) == "main" for alias in names)
+    return False
+
+
+def imported(folder: Path, name: str) -> ModuleType:
+    """The module of a command."""
+    package = (folder / name).is_dir()
+    return import_module(f"{folder.name}.{name}{'.__main__' * package}")
 
 
 def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | None:
@@ -56,8 +68,3 @@ def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | 
         sys.exit(f"expected {kind} among {', '.join(sentences)}, found {name!r}")
     del sys.argv[1]
     return name
-
-
-def start(package: str, name: str) -> None:
-    """Run a module of a package as a command."""
-    runpy.run_module(f"{package}.{name}", run_name="__main__", alter_sys=True)

@@ -11,7 +11,7 @@ import torch
 import arith_lens as al
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import SUM
 from experiments.settings import Experiment, ModelSettings
 
@@ -67,6 +67,3 @@ def report(run: Run) -> None:
 
 EXPERIMENT = Experiment("like_a_computer", Config, compute, _plan, report, figure="fig17")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "like_a_computer", __doc__, shares=False)

@@ -26,6 +26,11 @@ LARGEST_OPERAND: Mapping[str, int] = {"multiplication": 19, "division": 99}
 have operands up to these numbers."""
 
 
+def training_folder(model: str, seed: int) -> Path:
+    """The folder of another training of a shipped model's recipe."""
+    return Path("results") / "train_reference" / f"{model}-{seed}"
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings that runs must share to be shown together; by default the paper's.

@@ -143,8 +143,8 @@ class Experiment(Generic[Config]):
     """Fill the run, with the loaded model; stored results are not computed again."""
     plan: Callable[[Any, Any], str]
     """The cost in words, from a model without weights."""
-    report: Callable[[Run], None]
-    """Print the results of a finished run."""
+    report: Callable[[Run], None] = lambda run: None
+    """Print the results of a finished run; nothing if its exhibit shows them all."""
     figure: str = ""
     """The exhibit that draws it."""
     question: Callable[[Config, Path], Any] = lambda config, root: config

@@ -19,7 +19,7 @@ from arith_lens.operations import IN_PAPER
 from arith_lens.pairs import template_facts
 from arith_lens.plotting.markup import render
 from arith_lens.templates import FIGURE_10
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 
 TITLES = {
     "8": "Figure 8: templates of the operations",
@@ -198,7 +198,3 @@ def _byte_level(ranks: dict[bytes, int]) -> Any:
         single=f"{BEGIN} $A", special_tokens=[(BEGIN, backend.token_to_id(BEGIN))]
     )
     return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=BEGIN)
-
-
-if __name__ == "__main__":
-    command(main, "template_tables", __doc__, shares=False)

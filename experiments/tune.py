@@ -15,7 +15,6 @@ import torch
 import tyro
 
 import arith_lens as al
-from experiments.command import command
 
 
 @dataclass(frozen=True)
@@ -73,5 +72,4 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, dry_run: bool = F
         print(f"saved in {result.output}")
 
 
-if __name__ == "__main__":
-    command(main, "tune", __doc__, shares=True)
+SHARES = True  # several processes share its work

@@ -21,7 +21,7 @@ from arith_lens.pairs.tokens import continued, encode
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import NEXT_TOKENS
 from experiments.settings import (
     Experiment,
@@ -153,6 +153,3 @@ def right_share(run: Run, kind: str, when: str) -> float:
 
 EXPERIMENT = Experiment("what_comes_instead", Config, compute, _plan, report, figure="fig4")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "what_comes_instead", __doc__, shares=False)

@@ -14,7 +14,6 @@ import arith_lens as al
 from arith_lens.effects import Effects
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.runs import Run
-from experiments.command import command
 from experiments.results import CHANCE, DIGITS, LENS, PROBE, WINNERS
 from experiments.settings import BEFORE_FILTER, Experiment, Sample, samples
 
@@ -121,6 +120,3 @@ def _print_winners(run: Run, name: str) -> None:
 
 EXPERIMENT = Experiment("what_do_mlps_add", Config, compute, _plan, report, figure="fig6")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "what_do_mlps_add", __doc__, shares=False)

@@ -18,7 +18,7 @@ from arith_lens.answers import Question
 from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import ANSWERS
 from experiments.settings import (
     CONTROL_SETS,
@@ -132,12 +132,5 @@ def head_sets(
     return sets | control_sets(sets["strongest"], model, config)
 
 
-def report(run: Run) -> None:
-    """`figures/transfer.py` prints it."""
-
-
-EXPERIMENT = Experiment("what_else_breaks", Config, compute, _plan, report, figure="transfer")
+EXPERIMENT = Experiment("what_else_breaks", Config, compute, _plan, figure="transfer")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "what_else_breaks", __doc__, shares=False)

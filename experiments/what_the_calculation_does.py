@@ -16,7 +16,7 @@ from arith_lens.next_tokens import next_tokens
 from arith_lens.operations import FOUR
 from arith_lens.pairs.correctness import answer, keep_correct
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import LIKELIEST, RIGHT
 from experiments.settings import Experiment, Keep, ModelSettings
 
@@ -104,6 +104,3 @@ def report(run: Run) -> None:
 
 EXPERIMENT = Experiment("what_the_calculation_does", Config, compute, _plan, report, figure="fig9")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "what_the_calculation_does", __doc__, shares=False)

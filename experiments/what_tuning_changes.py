@@ -20,7 +20,7 @@ from arith_lens.fine_tuning import Delta, TuningResult, load_delta
 from arith_lens.fine_tuning.results import DELTA, FILE
 from arith_lens.pairs.correctness import answer
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.does_tuning_help.models import precise_models, tuning_run
 from experiments.results import PATHS, TUNED_MAP, UNTUNED_MAP
 from experiments.settings import (
@@ -204,6 +204,3 @@ EXPERIMENT = Experiment(
     inputs=lambda question: [path for tuned in question.tuned for path in tuned.files],
 )
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "what_tuning_changes", __doc__, shares=False)

@@ -19,7 +19,6 @@ from arith_lens.effects import Effects
 from arith_lens.knockout import random_order
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
-from experiments.command import command
 from experiments.results import MAP, PATTERNS, RANDOM_ATTENTION, ROLE_ATTENTION
 from experiments.settings import (
     BEFORE_FILTER,
@@ -149,6 +148,3 @@ def _row(weights: torch.Tensor) -> str:
 
 EXPERIMENT = Experiment("where_do_they_look", Config, compute, _plan, report, figure="fig5")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "where_do_they_look", __doc__, shares=False)

@@ -11,7 +11,7 @@ from itertools import combinations
 
 import arith_lens as al
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import COUNTERFACTUAL_MAP
 from experiments.settings import (
     BEFORE_FILTER,
@@ -86,6 +86,4 @@ EXPERIMENT = Experiment(
     "which_counterfactual", Config, compute, _plan, report, figure="counterfactuals"
 )
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "which_counterfactual", __doc__, shares=True)
+SHARES = True  # several processes share its work

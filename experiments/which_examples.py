@@ -19,7 +19,6 @@ from arith_lens.next_tokens import next_tokens
 from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.problems import Problem, all_problems
 from arith_lens.runs import Run
-from experiments.command import command
 from experiments.results import EXAMPLES
 from experiments.settings import Experiment, ModelSettings, Operation
 
@@ -176,6 +175,3 @@ def chosen_forms(right: al.Effects, seed: int) -> Iterator[tuple[str, str]]:
 
 EXPERIMENT = Experiment("which_examples", Config, compute, _plan, report)
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "which_examples", __doc__, shares=False)

@@ -18,7 +18,7 @@ from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import MAP
 from experiments.results import Sample as Facts
 from experiments.settings import (
@@ -232,6 +232,4 @@ EXPERIMENT = Experiment(
     inputs=lambda config: () if config.pairs is None else (config.pairs,),
 )
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "which_heads", __doc__, shares=True)
+SHARES = True  # several processes share its work

@@ -13,7 +13,7 @@ import arith_lens as al
 from arith_lens.mediation import mediation_flops
 from arith_lens.path_patching.trunk import trunk_of
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part, exit_on_user_error
+from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import MAP, MEDIATION, WRITES
 from experiments.settings import (
     BEFORE_FILTER,
@@ -86,6 +86,4 @@ def report(run: Run) -> None:
 
 EXPERIMENT = Experiment("which_mlps_carry_them", Config, compute, _plan, report, figure="carriers")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "which_mlps_carry_them", __doc__, shares=True)
+SHARES = True  # several processes share its work

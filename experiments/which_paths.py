@@ -11,7 +11,7 @@ from typing import Any
 
 import arith_lens as al
 from arith_lens.runs import Run
-from experiments.command import command, continue_after_part
+from experiments.command import continue_after_part
 from experiments.results import PATHS
 from experiments.settings import (
     BEFORE_FILTER,
@@ -66,12 +66,6 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(lines)
 
 
-def report(run: Run) -> None:
-    """`figures/paths.py` prints it."""
-
-
-EXPERIMENT = Experiment("which_paths", Config, compute, _plan, report, figure="paths")
+EXPERIMENT = Experiment("which_paths", Config, compute, _plan, figure="paths")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "which_paths", __doc__, shares=True)
+SHARES = True  # several processes share its work

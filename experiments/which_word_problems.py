@@ -17,7 +17,7 @@ from arith_lens.benchmarks import load_records
 from arith_lens.runs import Run
 from arith_lens.word_problems import WordProblem, word_problem_pairs
 from arith_lens.word_problems.phrases import question_edits
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import MAP, RIGHT
 from experiments.settings import Experiment, Metric, ModelSettings, fitting_engine
 from experiments.what_the_calculation_does import right_of_both_sides
@@ -100,6 +100,3 @@ def report(run: Run) -> None:
 
 EXPERIMENT = Experiment("which_word_problems", Config, compute, _plan, report, figure="predictions")
 main = EXPERIMENT.main()
-
-if __name__ == "__main__":
-    command(main, "which_word_problems", __doc__, shares=False)

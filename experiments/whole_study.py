@@ -33,7 +33,7 @@ from experiments import (
     which_mlps_carry_them,
     which_paths,
 )
-from experiments.command import command, exit_cleanly
+from experiments.command import exit_cleanly
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment, PooledSample, loaded_model
 
@@ -143,7 +143,3 @@ def _run(experiment: Experiment[Any], settings: Any, model: al.HookedModel, root
         traceback.print_exc()
         return False
     return True
-
-
-if __name__ == "__main__":
-    command(main, "whole_study", __doc__, shares=False)

@@ -1,8 +1,13 @@
 """Draw one exhibit: `python -m figures <exhibit> [options]`."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from experiments.launcher import commands, named_command, start
+import tyro
+
+from experiments.command import robust_output
+from experiments.launcher import commands, imported, named_command
 
 FOLDER = Path(__file__).parent
 
@@ -19,7 +24,14 @@ def main() -> None:
     sentences = {name: by_name[name] for name in sorted(by_name, key=_order)}
     usage = "python -m figures <exhibit> [options]; each has --help"
     if (name := named_command(sentences, "an exhibit", usage)) is not None:
-        start("figures", name)
+        module = imported(FOLDER, name)
+        command(module.main, name, module.__doc__)
+
+
+def command(main: Callable[..., Any], name: str, about: str | None) -> None:
+    """Read the command line and run the function of an exhibit."""
+    with robust_output():
+        tyro.cli(main, prog=f"python -m figures {name}", description=about)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from arith_lens.effects import BeforeAfter, Effects
 from arith_lens.runs import Run
 from experiments import results
 from figures import maps
-from figures.command import command
 from figures.common import NotComputed, Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -115,18 +114,7 @@ def changes(difference: Effects, least: float) -> list[plotting.Mark]:
     An outline is dark where the effect fell, so that the head supports the answer more.
     """
     means, certain = difference.mean().numpy(), is_certain(difference)
-    cells = np.argwhere(certain & (np.abs(means) > least)).tolist()
-    return [
-        plotting.Mark(
-            row=layer,
-            column=head,
-            text=f"{layer}.{head}" if rank < N_LABELS else "",
-            strong=bool(means[layer, head] < 0),
-        )
-        for rank, (layer, head) in enumerate(
-            sorted(cells, key=lambda cell: -abs(means[cell[0], cell[1]]))
-        )
-    ]
+    return maps.outlines(means, certain & (np.abs(means) > least), N_LABELS)
 
 
 def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:
@@ -180,6 +168,3 @@ def numbers(models: list[Tuned]) -> DataFrame:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "before_after", __doc__)

@@ -16,7 +16,6 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
 from experiments.how_good_is_it import PLAIN, PLAIN_FOR_CONTROLS
-from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
 from figures.transfer import CONTROLS
@@ -154,6 +153,3 @@ def _share(answers: Answers) -> str:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "benchmarks", __doc__)

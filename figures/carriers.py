@@ -12,15 +12,14 @@ from jaxtyping import Float
 from pandas import DataFrame, Series, concat
 
 from arith_lens import plotting
-from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.effects import ComponentEffects, Effects, key_heads
 from arith_lens.mediation import Mediation
 from arith_lens.probes import ROLES, curve_of
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
-from figures.maps import KEY, Reading, title
+from figures.maps import Reading, title
 
 OTHERS = ROLES[3]
 ENOUGH = 5  # MLPs that a rank correlation needs
@@ -88,7 +87,7 @@ def notes(run: Run, operations: list[OperationResult]) -> list[str]:
         f"Model: {run.config['model']}. Prompts: distinct reference prompts, "
         f"{'answered right' if run.config['keep'] == 'correct' else 'all'}, seed "
         f"{run.config['seed']}. Rows: the {run.config['top']} heads with the strongest effects "
-        f"via MLPs, key heads (below −{KEY:.0%}) in bold. Numbers: means over templates"
+        f"via MLPs, key heads (below −5%) in bold. Numbers: means over templates"
         f"{', in percent of the logit' if reading.relative else ''}.",
         "Held: the effect with every MLP free, less the effect with this one held at the "
         "reference run. Alone: the effect with this one free, less the direct effect. Neither "
@@ -106,7 +105,7 @@ def _matrix(operation: OperationResult, reading: Reading) -> plotting.Matrix:
     carried, conveyed = (_mean(view, reading) for view in (part.carried, part.conveyed))
     ends = np.stack([_mean(part.direct, reading), _mean(part.via_mlps, reading)], axis=1)
     cosines = curve_of(operation.writes, "C").mean()
-    effects = part.via_mlps.mean()
+    key = key_heads(operation.effects) if reading.relative else []
     return plotting.Matrix(
         title=title(operation.name, operation.size),
         rows=tuple(map(str, part.heads)),
@@ -122,7 +121,7 @@ def _matrix(operation: OperationResult, reading: Reading) -> plotting.Matrix:
             plotting.Columns("added by this MLP alone", layers, conveyed),
             plotting.Columns("effect", ("direct", "all"), ends),
         ),
-        strong=tuple((effects < -KEY).tolist()) if reading.relative else (),
+        strong=tuple(head in key for head in part.heads),
         foot="cos" if len(layers) <= 16 else "",
     )
 
@@ -199,6 +198,3 @@ def numbers(operations: list[OperationResult]) -> DataFrame:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "carriers", __doc__)

@@ -16,7 +16,6 @@ from torch import Tensor
 from arith_lens.answers import Answers, OverSeeds, over_seeds
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
 from figures.transfer import CONTROLS
@@ -155,6 +154,3 @@ def notes(run: Run) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "carrying", __doc__)

@@ -34,6 +34,7 @@ from figures import (
     paths,
     predictions,
     probes,
+    seeds,
     stability,
     sufficiency,
     table1,
@@ -75,7 +76,19 @@ QUESTIONS = (
         "Every head and every MLP is patched alone: it is given what it says on the same sentence "
         "without a calculation, and the logit of the right answer is read again. A part whose "
         "effect is strongly negative is one that the answer needs.",
-        (fig1, fig11, fig2, fig15, fig12, counterfactuals, computed, templates, stability, paths),
+        (
+            fig1,
+            fig11,
+            fig2,
+            fig15,
+            fig12,
+            counterfactuals,
+            computed,
+            templates,
+            stability,
+            seeds,
+            paths,
+        ),
     ),
     Question(
         "needed",

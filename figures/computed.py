@@ -11,7 +11,6 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.do_copies_decide import SETS
 from experiments.selection import LARGEST_OPERAND
-from figures.command import command
 from figures.common import Options, chosen_run, sample_size
 from figures.counterfactuals import TOP, Rows, agreement_table, draw, loaded, notes
 from figures.exhibit import Chart, command_for
@@ -67,6 +66,3 @@ def _sizes(run: Run) -> str:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "computed", __doc__)

@@ -22,7 +22,6 @@ from arith_lens.statistics import resampled_means
 from experiments import results
 from experiments.which_counterfactual import KINDS
 from figures import maps
-from figures.command import command
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 
@@ -193,6 +192,3 @@ def notes(run: Run, rows: Rows, operations: Iterable[str]) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "counterfactuals", __doc__)

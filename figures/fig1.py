@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pandas import DataFrame
 
 from arith_lens import plotting
-from figures.command import command
 from figures.common import DrawingOptions
 from figures.exhibit import Chart, command_for
 
@@ -137,6 +136,3 @@ def _small_map(step: Step, left: float, top: float) -> list[plotting.Node]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig1", __doc__)

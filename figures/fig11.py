@@ -10,7 +10,6 @@ from pandas import DataFrame
 from arith_lens import plotting
 from arith_lens.operations import OPERATIONS
 from arith_lens.templates import TEMPLATES
-from figures.command import command
 from figures.common import DrawingOptions
 from figures.exhibit import Chart, command_for
 
@@ -199,6 +198,3 @@ def _column(setting: Setting, left: float) -> Parts:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig11", __doc__)

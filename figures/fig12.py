@@ -14,7 +14,6 @@ from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
-from figures.command import command
 from figures.exhibit import Chart, command_for
 
 _SPAN, _ACROSS = 240, 2  # pixels of a map's longer side, and maps side by side: they fit on a page
@@ -153,6 +152,3 @@ def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig12", __doc__)

@@ -5,7 +5,6 @@ draws them without loading a model, on relative depth if the models' depths diff
 """
 
 from figures import common, probes
-from figures.command import command
 from figures.exhibit import Chart, command_for
 
 
@@ -24,6 +23,3 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig13", __doc__)

@@ -15,7 +15,6 @@ from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
-from figures.command import command
 from figures.exhibit import Chart, command_for
 
 ALL, MEAN = "all", "mean"
@@ -83,7 +82,7 @@ def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
     def mean(parts: Sequence[maps.Statistics]) -> maps.Statistics:
         values = np.mean([part.values for part in parts], axis=0)
         values[..., 1:3] = np.nan
-        return maps.Statistics(values)
+        return maps.Statistics(values, np.any([part.different for part in parts], axis=0))
 
     return maps.Measured(
         name=MEAN,
@@ -203,6 +202,3 @@ def notes(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) ->
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig15", __doc__)

@@ -10,7 +10,6 @@ from arith_lens import plotting
 from arith_lens.column_addition import ColumnAddition, column_addition
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -140,6 +139,3 @@ def numbers(run: Run) -> DataFrame:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig17", __doc__)

@@ -12,7 +12,6 @@ from arith_lens import plotting
 from arith_lens.runs import Run
 from experiments import results
 from figures import maps
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -73,6 +72,3 @@ def notes(run: Run) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig2", __doc__)

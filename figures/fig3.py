@@ -18,7 +18,6 @@ from arith_lens.knockout import KnockoutCurve, KnockoutCurves
 from arith_lens.knockout.curves import range_line
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 
@@ -254,6 +253,3 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig3", __doc__)

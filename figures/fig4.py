@@ -12,7 +12,6 @@ from arith_lens import plotting
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -129,6 +128,3 @@ def _share(right: torch.Tensor) -> str:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig4", __doc__)

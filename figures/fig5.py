@@ -14,7 +14,6 @@ from arith_lens.effects import Effects
 from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
-from figures.command import command
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart, command_for
 
@@ -215,6 +214,3 @@ def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig5", __doc__)

@@ -15,7 +15,6 @@ from arith_lens.probes import case_study
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, probes
-from figures.command import command
 from figures.exhibit import Chart, command_for
 
 DIGITS = tuple(str(digit) for digit in range(10))
@@ -107,6 +106,3 @@ def notes(run: Run, operation: str) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig6", __doc__)

@@ -6,7 +6,6 @@ draws it without loading a model.
 
 from arith_lens.attention import Patterns
 from figures import patterns
-from figures.command import command
 from figures.common import Options
 from figures.exhibit import Chart, command_for
 
@@ -39,6 +38,3 @@ def look(shown: Patterns) -> str:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig7", __doc__)

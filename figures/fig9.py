@@ -14,7 +14,6 @@ from arith_lens.next_tokens import NextTokens
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -145,6 +144,3 @@ def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "fig9", __doc__)

@@ -15,7 +15,6 @@ from arith_lens import plotting
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import Run
 from experiments.does_tuning_help import Criterion
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 from figures.tuning import (
@@ -166,6 +165,3 @@ def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]]) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "frontier", __doc__)

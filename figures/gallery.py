@@ -18,7 +18,6 @@ from arith_lens.runs import RunError
 from figures.claims import check_claims
 from figures.claims.exhibit import table as claims_table
 from figures.collection import QUESTIONS, Missing, Question, collected
-from figures.command import command
 from figures.common import SHIPPED, TableOptions, newest_run
 from figures.exhibit import Chart, Exhibit, Table
 
@@ -158,7 +157,3 @@ def _draw(charts: Sequence[Chart], folder: Path) -> None:
         sys.exit(str(error))
     for path in pictures:
         plotting.reduce_colours(path)
-
-
-if __name__ == "__main__":
-    command(main, "gallery", __doc__)

@@ -16,7 +16,6 @@ from arith_lens.answers import Answers, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import Criterion, Method
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 from figures.tuning import COLOURS, LEAST, METHODS, possible_ends
@@ -180,6 +179,3 @@ def notes(run: Run, before: Answers, tunings: Sequence[Tuning]) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "generalisation", __doc__)

@@ -11,14 +11,15 @@ from jaxtyping import Bool, Float
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.effects import Effects
+from arith_lens.effects import KEY, Effects, differs_from_zero
 from arith_lens.operations import OPERATIONS
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import sample_size
 
-KEY, N_LABELS = 0.05, 9
+N_LABELS = 9
+KEY_EFFECT = KEY["relative_logit"]
 LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
 PATHS = {
     "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
@@ -43,10 +44,22 @@ class Statistics:
 
     values: Float[np.ndarray, "*component statistic=4"]
     """The mean, the ends of its 95% interval, and the mean over computed pairs (NaN if unknown)."""
+    different: Bool[np.ndarray, "*component"]
+    """Whether the mean differs from zero, without which no head is a key head."""
 
     @property
     def mean(self) -> Float[np.ndarray, "*component"]:
         return self.values[..., 0]
+
+    @property
+    def is_key(self) -> Bool[np.ndarray, "*component"]:
+        """Which heads are key heads, as in `arith_lens.effects.key_heads`."""
+        return self.different & (self.mean < KEY_EFFECT)
+
+    @property
+    def is_opposing(self) -> Bool[np.ndarray, "*component"]:
+        """Which heads have an effect as large as a key head's that raises the answer's logit."""
+        return self.different & (self.mean > -KEY_EFFECT)
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,8 @@ def statistics(effects: Effects, computed: Bool[torch.Tensor, "pair"] | None) ->
     of_computed = torch.full_like(mean, torch.nan)
     if computed is not None and computed.any():
         of_computed = effects.select(computed).mean()
-    return Statistics(torch.stack([mean, *effects.ci(), of_computed], dim=-1).numpy())
+    values = torch.stack([mean, *effects.ci(), of_computed], dim=-1)
+    return Statistics(values.numpy(), differs_from_zero(effects).numpy())
 
 
 def numbers(measured: Sequence[Measured]) -> DataFrame:
@@ -116,12 +130,12 @@ def numbers(measured: Sequence[Measured]) -> DataFrame:
     tables = []
     for part in measured:
         for statistics in (part.heads, part.mlps):
-            places = np.indices(statistics.mean.shape).reshape(statistics.mean.ndim, -1)
+            indices = np.indices(statistics.mean.shape).reshape(statistics.mean.ndim, -1)
             table = DataFrame(statistics.values.reshape(-1, len(columns)), columns=columns)
             table.insert(0, "operation", part.name)
-            table.insert(1, "component", "head" if len(places) == 2 else "mlp")
-            table.insert(2, "layer", places[0])
-            table.insert(3, "head", places[1] if len(places) == 2 else None)
+            table.insert(1, "component", "head" if len(indices) == 2 else "mlp")
+            table.insert(2, "layer", indices[0])
+            table.insert(3, "head", indices[1] if len(indices) == 2 else None)
             tables.append(table.astype({"head": "Int64"}))
     return concat(tables, ignore_index=True)
 
@@ -149,7 +163,7 @@ def panel(
         bar=reading.scale * part.mlps.mean,
         hover=reading.scale * part.heads.values,
         bar_hover=reading.scale * part.mlps.values,
-        marks=tuple(marks(part.heads.mean, n_labels)) if reading.relative else (),
+        marks=tuple(marks(part.heads, n_labels)) if reading.relative else (),
         dots=tuple(
             (head.layer, head.index)
             for head in paper_heads
@@ -158,9 +172,16 @@ def panel(
     )
 
 
-def marks(means: Float[np.ndarray, "layer head"], n_labels: int) -> list[plotting.Mark]:
+def marks(heads: Statistics, n_labels: int) -> list[plotting.Mark]:
     """Outlines of key and opposing heads, strongest first; the first `n_labels` have names."""
-    cells = sorted(np.argwhere(np.abs(means) > KEY).tolist(), key=lambda c: -abs(means[c[0], c[1]]))
+    return outlines(heads.mean, heads.is_key | heads.is_opposing, n_labels)
+
+
+def outlines(
+    means: Float[np.ndarray, "layer head"], chosen: Bool[np.ndarray, "layer head"], n_labels: int
+) -> list[plotting.Mark]:
+    """Outlines of the chosen heads, strongest first; dark where the mean is negative."""
+    cells = sorted(np.argwhere(chosen).tolist(), key=lambda cell: -abs(means[cell[0], cell[1]]))
     return [
         plotting.Mark(
             row=layer,
@@ -176,14 +197,15 @@ def key_head_count(measured: Sequence[Measured], reading: Reading) -> str:
     """How many heads are beyond the threshold in some operation, and in which layers."""
     if not reading.relative:
         return ""
-    key = np.any([part.heads.mean < -KEY for part in measured], axis=0)
+    key = np.any([part.heads.is_key for part in measured], axis=0)
     layers = np.flatnonzero(key.any(axis=1))
+    threshold = f"−{-KEY_EFFECT:.0%}"
     if not len(layers):
-        return f"none of {key.size} heads is below −{KEY:.0%} in any operation"
-    place = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+        return f"none of {key.size} heads is below {threshold} in any operation"
+    where = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
     return (
-        f"{int(key.sum())} of {key.size} heads ({key.mean():.1%}) are below −{KEY:.0%} in some "
-        f"operation, in {place}"
+        f"{int(key.sum())} of {key.size} heads ({key.mean():.1%}) are below {threshold} in some "
+        f"operation, in {where}"
     )
 
 

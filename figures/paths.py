@@ -12,7 +12,6 @@ from pandas import DataFrame
 from arith_lens.effects import Effects
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
 
@@ -83,6 +82,3 @@ def _less(a: Effects, b: Effects) -> Effects:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "paths", __doc__)

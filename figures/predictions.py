@@ -27,7 +27,6 @@ from experiments.are_they_specific import COMPUTED, LATE, STRONGEST
 from experiments.which_word_problems import LEAST, counts
 from figures import counterfactuals
 from figures.claims.probes import change_late, inflections_apart
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
 from figures.exhibit import Table, command_for
@@ -460,6 +459,3 @@ def notes(run: Run, accuracy: Mapping[str, float], passing: Sequence[str]) -> li
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "predictions", __doc__)

@@ -16,7 +16,6 @@ import tyro
 from arith_lens.runs import RunError
 from arith_lens.runs.files import write as write_file
 from figures.collection import study
-from figures.command import command
 from figures.common import slug
 from figures.report_page import counted, report_page
 
@@ -67,7 +66,3 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     if results.failed:
         names = ", ".join(results.failed)
         sys.exit(f"not drawn because of errors of the program, see above: {names}")
-
-
-if __name__ == "__main__":
-    command(main, "report", __doc__)

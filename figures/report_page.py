@@ -100,7 +100,7 @@ def report_page(study: Study) -> str:
 
 def counted(verdicts: Sequence[Verdict]) -> str:
     """`12 hold here, 3 do not hold here, 2 are not decided, 1 is not measured`."""
-    counts = Counter(verdict.holds for verdict in verdicts)
+    counts = Counter(verdict.judgement for verdict in verdicts)
     return ", ".join(
         f"{counts[name]} {phrases[counts[name] > 1]}"
         for name, phrases in PHRASES.items()

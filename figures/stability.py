@@ -14,7 +14,6 @@ from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from arith_lens.stability import StabilityError, stability_of
 from experiments import results
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -142,6 +141,3 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "stability", __doc__)

@@ -15,7 +15,6 @@ from arith_lens.knockout import CircuitCurve
 from arith_lens.runs import Run
 from experiments import results
 from experiments.do_they_suffice import KINDS, enough
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -174,6 +173,3 @@ def notes(run: Run) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "sufficiency", __doc__)

@@ -7,7 +7,6 @@ second one with every task, and writes both as HTML and their numbers as CSV.
 from pandas import DataFrame
 
 from experiments.does_tuning_help import Criterion
-from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
 from figures.tuning import (
@@ -84,6 +83,3 @@ def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "table1", __doc__)

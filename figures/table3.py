@@ -15,7 +15,6 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments import results
-from figures.command import command
 from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Table, command_for
 
@@ -109,6 +108,3 @@ def notes(run: Run) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "table3", __doc__)

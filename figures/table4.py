@@ -13,7 +13,6 @@ from arith_lens.knockout import Change, Outcomes, drop
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Table, command_for
 
@@ -179,6 +178,3 @@ def notes(run: Run) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "table4", __doc__)

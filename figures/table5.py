@@ -5,7 +5,6 @@ and a second one with every task, and writes both as HTML and their numbers as C
 """
 
 from figures import table1
-from figures.command import command
 from figures.common import TableOptions
 from figures.exhibit import Table, command_for
 
@@ -16,6 +15,3 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "table5", __doc__)

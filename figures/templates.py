@@ -16,7 +16,6 @@ from arith_lens.runs import Run, RunError
 from arith_lens.templates import TEMPLATES, fill
 from experiments import results
 from figures import maps
-from figures.command import command
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -179,6 +178,3 @@ def wording(template: str) -> str:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "templates", __doc__)

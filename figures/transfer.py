@@ -13,7 +13,6 @@ from arith_lens.answers import Answers, Change
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
-from figures.command import command
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
 
@@ -133,6 +132,3 @@ def notes(run: Run) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "transfer", __doc__)

@@ -219,9 +219,7 @@ ERROR_RATE = 0.05
 def key_heads(effects: Effects | ComponentEffects, threshold: float | None = None) -> list[Head]:
     """The heads whose mean effect is below `threshold`, strongest first (paper, section 5.1).
 
-    Chance alone makes no key head: the mean must also differ from zero, by a t-test on its
-    standard error over problems, with false discoveries controlled at 5% over all heads (Benjamini
-    and Hochberg). Effects of fewer than two problems have no error, and so no key heads.
+    Chance alone makes no key head: the mean must also differ from zero (`differs_from_zero`).
     Heads beyond the threshold on the other side oppose the answer; they are not key heads.
 
     Args:
@@ -245,9 +243,19 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
             f"expected a threshold below 0, such as -0.05 for -5%, found {threshold}; key heads "
             "are those whose patching lowers the answer's logit"
         )
-    chosen = (heads.mean() < threshold) & (heads.t_q_values() < ERROR_RATE)
+    chosen = (heads.mean() < threshold) & differs_from_zero(heads)
     strongest = heads.top(int(chosen.numel()))
     return [head for head in strongest if isinstance(head, Head) and chosen[head.layer, head.index]]
+
+
+def differs_from_zero(effects: Effects) -> Bool[Tensor, "*component"]:
+    """Whether the mean of each component differs from zero.
+
+    It is a t-test on the standard error over problems, with false discoveries controlled at 5% over
+    all components (Benjamini and Hochberg). Effects of fewer than two problems have no error, and
+    no mean that differs from zero.
+    """
+    return effects.t_q_values() < ERROR_RATE
 
 
 def compare(a: Effects, b: Effects) -> "DataFrame":

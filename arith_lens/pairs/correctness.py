@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.model import HookedLike, require_finite
-from arith_lens.pairs.prompt_pairs import PromptPairs, Selection
+from arith_lens.pairs.prompt_pairs import PromptPairs
+from arith_lens.pairs.selection import Selection
 
 
 def check_pairs(model: Any, pairs: PromptPairs) -> None:

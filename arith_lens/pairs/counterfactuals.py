@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arith_lens.pairs.choices import counterfactual_choices, one_by_one, shuffled
 from arith_lens.pairs.references import (
     FIELDS,
     AnyTemplate,
     Reference,
     Wording,
-    counterfactual_choices,
-    one_by_one,
-    shuffled,
 )
 from arith_lens.pairs.tokens import (
     Prompt,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from arith_lens.operations import FOUR
-from arith_lens.pairs.references import AnyTemplate, Supply, Wording, shuffled
+from arith_lens.pairs.choices import shuffled
+from arith_lens.pairs.references import AnyTemplate, Supply, Wording
 from arith_lens.pairs.tokens import continued
 from arith_lens.problems import Problem
 from arith_lens.templates import TEMPLATES, Template

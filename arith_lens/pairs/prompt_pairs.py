@@ -1,7 +1,4 @@
-"""PromptPairs: reference prompts and their counterfactuals, aligned token by token.
-
-With them goes their Selection, the record of how the filter chose them.
-"""
+"""PromptPairs: reference prompts and their counterfactuals, aligned token by token."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +13,7 @@ from torch.nn.functional import pad
 
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import files
+from arith_lens.pairs.html_table import html_table
 from arith_lens.pairs.rows import (
     PAD,
     check_mask,
@@ -25,72 +23,9 @@ from arith_lens.pairs.rows import (
     refuse_padding,
     take,
 )
+from arith_lens.pairs.selection import Selection
 from arith_lens.pairs.tokens import Role
 from arith_lens.statistics import HasUnits, Units
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What the filter kept, and how sure the model was before it (paper, section 3).
-
-    All shares are of pairs, between 0 and 1.
-    """
-
-    n_drawn: int  # pairs before the filter
-    n_kept: int  # pairs that the model answers right: top-1 = C over the whole vocabulary
-    mean_probability: float  # mean p(C) before the filter (the paper: 82%)
-    counterfactual_correct: float  # share of the kept pairs whose X_c is still answered C
-    by_template: Mapping[str, tuple[int, int]]  # name: (kept, drawn)
-
-    @property
-    def kept_share(self) -> float:
-        """The model's accuracy on what was drawn."""
-        return self.n_kept / self.n_drawn
-
-    def share_by_template(self) -> dict[str, float]:
-        """The kept share of each template. Where they differ, hard wordings weigh less in a plain
-        mean over pairs; the averages of this package weigh templates equally."""
-        return {name: kept / drawn for name, (kept, drawn) in self.by_template.items()}
-
-    def __add__(self, other: "Selection") -> "Selection":
-        """The record of both sets of pairs together."""
-        if not isinstance(other, Selection):
-            return NotImplemented
-        names = [*self.by_template, *(n for n in other.by_template if n not in self.by_template)]
-        parts = (self, other)
-        return Selection(
-            n_drawn=self.n_drawn + other.n_drawn,
-            n_kept=self.n_kept + other.n_kept,
-            mean_probability=_mean([(s.mean_probability, s.n_drawn) for s in parts]),
-            counterfactual_correct=_mean([(s.counterfactual_correct, s.n_kept) for s in parts]),
-            by_template={name: _total([s.by_template.get(name) for s in parts]) for name in names},
-        )
-
-    def __str__(self) -> str:
-        shares = self.share_by_template()
-        lines = [
-            f"kept {self.n_kept} of {self.n_drawn} pairs ({self.kept_share:.1%}) that the model "
-            "answers right",
-            f"mean p(C) before selection {self.mean_probability:.1%}; "
-            f"X_c still answered C {self.counterfactual_correct:.1%}",
-        ]
-        if len(shares) > 1:
-            least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
-            low, high = f"{shares[least]:.1%}", f"{shares[most]:.1%}"
-            ends = f"{low} ({least}) to {high} ({most})" if low != high else f"{low} of each"
-            lines.append(f"kept share a template: {ends}")
-        return "\n".join(lines)
-
-
-def _mean(values: list[tuple[float, int]]) -> float:
-    total = sum(weight for _, weight in values)
-    return sum(value * weight for value, weight in values) / total if total else float("nan")
-
-
-def _total(counts: list[tuple[int, int] | None]) -> tuple[int, int]:
-    known = [count for count in counts if count is not None]
-    return sum(kept for kept, _ in known), sum(drawn for _, drawn in known)
-
 
 Spans = Mapping[Role, Int[Tensor, "pair start_stop=2"]]
 
@@ -205,7 +140,7 @@ class PromptPairs(HasUnits):
         keep = torch.as_tensor(mask)
         if keep.dtype != torch.bool or keep.shape != (len(self),):
             raise ValueError(
-                f"filter needs one boolean a pair: expected {len(self)}, "
+                f"filter needs one boolean per pair: expected {len(self)}, "
                 f"found {tuple(keep.shape)} of {keep.dtype}"
             )
         return self[keep]
@@ -297,7 +232,7 @@ class PromptPairs(HasUnits):
         return f"PromptPairs({len(self)} pairs, {self.n_distinct} distinct references)"
 
     def _repr_html_(self) -> str:
-        return _table(self)
+        return html_table(self)
 
     def to_dataset(self) -> Any:
         """A `datasets.Dataset` that holds everything but the padding.
@@ -431,8 +366,8 @@ _TENSORS = ("operands", "computed")
 def _problems(pairs: PromptPairs) -> tuple[str, ...]:
     """The problem of each pair by what is known of it."""
     if pairs.operation is not None and pairs.operands is not None:
-        asked = zip(pairs.operation, pairs.operands.tolist(), strict=True)
-        return tuple(f"{a} {OPERATIONS[name].symbol} {b}" for name, (a, b) in asked)
+        problems = zip(pairs.operation, pairs.operands.tolist(), strict=True)
+        return tuple(f"{a} {OPERATIONS[name].symbol} {b}" for name, (a, b) in problems)
     if pairs.reference_text is not None:
         return pairs.reference_text
     return tuple(
@@ -499,79 +434,3 @@ def _widen(pairs: PromptPairs, width: int) -> PromptPairs:
         attention_mask=pad(pairs.attention_mask, (extra, 0), value=False),
         spans=None if spans is None else {role: span + extra for role, span in spans.items()},
     )
-
-
-SHOWN = 8  # pairs of the table
-COLOURS = {
-    Role.OPERAND_A: "#cfe3f7",
-    Role.OPERATOR: "#fbd9b5",
-    Role.OPERAND_B: "#cdeac8",
-    Role.END: "#e3d4f0",
-    Role.BOS: "#e4e4e4",
-    Role.EXAMPLES: "#f3f0dc",
-}
-
-
-_TABLE = """
-{% macro cell(piece, colour, changed) %}
-<td style="text-align:center;padding:1px 4px;font-family:monospace;border:1px solid #d8dbe2
-  {%- if colour %};background:{{ colour }};color:#222{% endif %}">
-{%- if changed %}<u>{{ piece }}</u>{% else %}{{ piece }}{% endif %}</td>
-{%- endmacro %}
-<div><div>{{ summary.splitlines()|join("<br>"|safe) }}</div>
-{% if coloured %}<div>{% for role, colour in colours.items() %}
-<span style="background:{{ colour }};color:#222;padding:0 4px">{{ role }}</span>
-{% endfor %}</div>{% endif %}
-{% for grid in grids %}<table style="margin:6px 0;border-collapse:collapse">
-{% for side, cells, answer in grid %}
-<tr><th style="text-align:left;padding:1px 8px 1px 0;font-weight:normal">{{ side }}</th>
-{% for piece, colour, changed in cells %}{{ cell(piece, colour, changed) }}{% endfor %}
-{% if answer is not none %}<td>→</td>{{ cell(answer, none, false) }}{% endif %}</tr>
-{% endfor %}</table>{% endfor %}
-{% if more > 0 %}<div>and {{ more }} more</div>{% endif %}</div>
-""".strip()
-
-
-def _table(pairs: PromptPairs) -> str:
-    """The first pairs as HTML: reference above counterfactual, token above token, coloured by role.
-
-    Tokens that differ are underlined; C stands behind the reference. No script, no network, and
-    every token escaped.
-    """
-    from arith_lens.plotting.markup import render
-
-    return render(
-        _TABLE,
-        summary=pairs.summary(),
-        colours=COLOURS,
-        coloured=pairs.spans is not None,
-        grids=[_grid(pairs, i) for i in range(min(SHOWN, len(pairs)))],
-        more=len(pairs) - SHOWN,
-    )
-
-
-def _grid(pairs: PromptPairs, pair: int) -> list[tuple[str, list[tuple[Any, ...]], str | None]]:
-    """Two rows: the side, its cells (piece, colour, whether it differs), and the answer."""
-    columns = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
-    colours = _colours(pairs, pair)
-    own, other = pairs.reference[pair].tolist(), pairs.counterfactual[pair].tolist()
-    reference, counterfactual = (
-        [(_piece(pairs, row[i]), colours.get(i), own[i] != other[i]) for i in columns]
-        for row in (own, other)
-    )
-    answer = _piece(pairs, int(pairs.answer[pair]))
-    return [("reference", reference, answer), ("counterfactual", counterfactual, None)]
-
-
-def _colours(pairs: PromptPairs, pair: int) -> dict[int, str]:
-    if pairs.spans is None:
-        return {}
-    return {
-        column: COLOURS[role]
-        for role, span in pairs.spans.items()
-        for column in range(*span[pair].tolist())
-    }
-
-
-def _piece(pairs: PromptPairs, token: int) -> str:
-    return (pairs.pieces or {}).get(token, str(token))

@@ -6,16 +6,21 @@ needed. A `Reference` has the positions of A, operator and B, and C. Random orde
 """
 
 import random
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from arith_lens.pairs.choices import (
+    Choices,
+    one_by_one,
+    reference_choices,
+    replaced_slots,
+    shuffled,
+)
 from arith_lens.pairs.tokens import (
     Prompt,
     Role,
@@ -31,23 +36,6 @@ from arith_lens.pairs.tokens import (
 )
 from arith_lens.problems import Problem
 from arith_lens.templates import LARGEST_ANSWERS, SLOTS, CharSpans, StoryTemplate, Template
-
-T = TypeVar("T")
-
-
-def shuffled(items: Sequence[T], rng: random.Random) -> list[T]:
-    """All items in a random order."""
-    return sorted(items, key=lambda _: rng.random())
-
-
-def one_by_one(items: Sequence[T], rng: random.Random) -> Iterator[T]:
-    """Iterate over a sequence in random order. The sequence may be too long for a list."""
-    moved: dict[int, int] = {}  # the exchanges of Fisher and Yates so far
-    for position in range(len(items)):
-        chosen = position + int(rng.random() * (len(items) - position))
-        yield items[moved.get(chosen, chosen)]
-        moved[chosen] = moved.pop(position, position)
-
 
 AnyTemplate: TypeAlias = Template | StoryTemplate
 ANSWER_TOKENS = ("whole", "first", "last")
@@ -300,117 +288,6 @@ def _shared_token(
     )
 
 
-_SLOT = re.compile(r"\{(\w+)\}")
-OPERANDS = ("A", "B")
-
-
-class Choices(Sequence[dict[str, str]]):
-    """All ways to fill slots with words, without repeating a word, in a fixed order.
-
-    Slots of one list have the same words. Each way is made when it is needed, because a story has
-    hundreds of thousands.
-    """
-
-    def __init__(self, options: Mapping[str, Sequence[str]]):
-        self._options = {slot: tuple(words) for slot, words in options.items()}
-        lists = [slot.rstrip("23") for slot in self._options]
-        before = [lists[:position].count(name) for position, name in enumerate(lists)]
-        self._sizes = [
-            max(0, len(words) - taken)
-            for words, taken in zip(self._options.values(), before, strict=True)
-        ]
-
-    def __len__(self) -> int:
-        return prod(self._sizes)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, str]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, str]]: ...
-
-    def __getitem__(self, index: int | slice) -> dict[str, str] | list[dict[str, str]]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        chosen: dict[str, str] = {}
-        for (slot, words), size in zip(self._options.items(), self._sizes, strict=True):
-            index, choice = divmod(index, size)
-            chosen[slot] = [word for word in words if word not in chosen.values()][choice]
-        return chosen
-
-
-def stand_ins(template: StoryTemplate) -> dict[str, str]:
-    """Each slot that only the counterfactual has, with the slot or the word that it replaces."""
-    words = zip(template.text.split(), template.counterfactual.split(), strict=True)
-    return {_bare(new): _bare(old) for old, new in words if old != new}
-
-
-def piece_counts(tokenizer: Any, templates: Iterable[object]) -> dict[str, int]:
-    """The number of tokens of each word in a sentence.
-
-    This selects words that may replace each other. Whole prompts are checked after the draw.
-    """
-    stories = [template for template in templates if isinstance(template, StoryTemplate)]
-    named = [slot for story in stories for pair in stand_ins(story).items() for slot in pair]
-    words = dict.fromkeys(w for slot in named for w in SLOTS.get(slot.rstrip("23"), (slot,)))
-    sentences = encode_ids(tokenizer, [f"The {word} is" for word in words])
-    return dict(zip(words, map(len, sentences), strict=True))
-
-
-def reference_choices(template: StoryTemplate, counts: Mapping[str, int]) -> Choices:
-    """All wordings of the reference for which a counterfactual has words with equal token counts.
-
-    Args:
-        template: the story.
-        counts: the number of tokens of each word in a sentence.
-    """
-    slots = dict.fromkeys(s for s in _SLOT.findall(template.text) if s not in OPERANDS)
-    stands = stand_ins(template).items()
-    options: dict[str, list[str]] = {}
-    for slot in slots:
-        replaced = [new for new, old in stands if old == slot]
-        options[slot] = [
-            word
-            for word in SLOTS[slot.rstrip("23")]
-            if len(_choices(template, {slot: word}, counts, replaced))
-        ]
-    fixed = [new for new, old in stands if old not in slots]
-    possible = len(_choices(template, {}, counts, fixed)) > 0
-    return Choices(options if possible else {slot: () for slot in slots})
-
-
-def counterfactual_choices(
-    template: StoryTemplate, words: Mapping[str, str], counts: Mapping[str, int]
-) -> Choices:
-    """All wordings of the counterfactual of a reference with these words."""
-    return _choices(template, words, counts, stand_ins(template))
-
-
-def _choices(
-    template: StoryTemplate,
-    words: Mapping[str, str],
-    counts: Mapping[str, int],
-    slots: Iterable[str],
-) -> Choices:
-    named = stand_ins(template)
-    options: dict[str, list[str]] = {}
-    for slot in slots:
-        n_pieces = counts[words.get(named[slot], named[slot])]
-        options[slot] = [
-            word
-            for word in SLOTS[slot.rstrip("23")]
-            if counts[word] == n_pieces and word not in words.values()
-        ]
-    return Choices(options)
-
-
-def _bare(word: str) -> str:
-    slots = _SLOT.findall(word)
-    return slots[0] if slots else word
-
-
 @dataclass(frozen=True)
 class Supply(Sequence[Wording]):
     """The distinct references of one template: its problems, times the choices of words."""
@@ -488,12 +365,12 @@ def supply(
 
 def _no_words(tokenizer: Any, template: StoryTemplate, counts: Mapping[str, int]) -> str:
     listed = "\n".join(
-        f"  for {old}: {_counted(old, counts)}\n  stands {new}: {_counted(new, counts)}"
-        for new, old in stand_ins(template).items()
+        f"  for {old}: {_counted(old, counts)}\n  instead {new}: {_counted(new, counts)}"
+        for new, old in replaced_slots(template).items()
     )
     return (
         f"template {template.name} is not token-aligned under {tokenizer_name(tokenizer)}: no "
-        f"words that stand for one another have equal token counts:\n"
+        f"words that can replace one another have equal token counts:\n"
         f"{listed}\nLeave the template out: templates=[names]."
     )
 

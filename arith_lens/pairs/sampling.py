@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from arith_lens.operations import operation_of
+from arith_lens.pairs.choices import counterfactual_choices, piece_counts, shuffled
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import KINDS, NARROWED, Pair, Sources, draw
 from arith_lens.pairs.exemplars import EXEMPLARS, Exemplars
@@ -23,10 +24,7 @@ from arith_lens.pairs.references import (
     Reference,
     Supply,
     Wording,
-    counterfactual_choices,
-    piece_counts,
     role_spans,
-    shuffled,
     supply,
     tokenize,
 )

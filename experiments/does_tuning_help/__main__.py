@@ -24,7 +24,7 @@ import arith_lens as al
 from arith_lens.answers import Answers
 from arith_lens.fine_tuning.results import CHECKPOINT, FILE
 from arith_lens.runs import Run
-from experiments.command import command, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.does_tuning_help import (
     Chosen,
     Rates,
@@ -206,7 +206,3 @@ def right(answers: Answers) -> str:
     if isnan(on_validation):
         return f"{answers.accuracy:.1%} of all questions right"
     return f"{on_validation:.1%} of validation right"
-
-
-if __name__ == "__main__":
-    command(main, "does_tuning_help", __doc__, shares=False)

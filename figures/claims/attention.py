@@ -12,9 +12,9 @@ from arith_lens.operations import FOUR
 from arith_lens.pairs import Role
 from experiments import results
 from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.effect_maps import NO_KEY
 from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.claims.maps import NO_KEY
 
 EXPERIMENT = "where_do_they_look"
 Weights = Mapping[str, np.ndarray]

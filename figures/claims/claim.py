@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Group: TypeAlias = Literal[
     "heads", "sharing", "knockout", "attention", "probes", "tuning", "models"
 ]
-Holds: TypeAlias = Literal["holds here", "does not hold here", "not decided", "not measured"]
+Judgement: TypeAlias = Literal["holds here", "does not hold here", "not decided", "not measured"]
 Unit: TypeAlias = Literal["%", "points", "layers", "count", "ratio"]
 
 _FORMATS: dict[Unit, tuple[float, str, str]] = {  # factor, format, what follows
@@ -63,7 +63,7 @@ class Within:
 class Number:
     """One measured number. Shares and points are fractions: 0.05 is 5%."""
 
-    of: str
+    label: str
     """What was measured, such as "addition"."""
     value: int | float
     low: float | None = None
@@ -80,7 +80,7 @@ class Number:
     def __post_init__(self) -> None:
         if isnan(self.value):
             raise ValueError(
-                f"expected a number for {self.of!r}, found NaN; a claim that cannot be measured "
+                f"expected a number for {self.label!r}, found NaN; a claim that cannot be measured "
                 "raises NotMeasured"
             )
 
@@ -104,7 +104,7 @@ class Number:
 
     @property
     def _bounds(self) -> tuple[tuple[float, int], ...]:
-        assert self.rule is not None, f"{self.of!r} has no rule, so there is nothing to test"
+        assert self.rule is not None, f"{self.label!r} has no rule, so there is nothing to test"
         return self.rule.bounds
 
     def _p(self, bound: float, side: int, *, closed: bool) -> float:
@@ -136,7 +136,7 @@ class Number:
         if self.low is not None and self.high is not None:
             form = ".1f" if self.unit == "count" else form
             text += f" [{factor * self.low:{form}}, {factor * self.high:{form}}]"
-        return f"{self.of} {text}"
+        return f"{self.label} {text}"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Measurement:
     numbers: tuple[Number, ...]
     """At least one has a rule."""
     note: str = ""
-    decided: Holds | None = None
+    set_judgement: Judgement | None = None
     """The verdict, if the numbers alone do not decide it."""
 
     def __post_init__(self) -> None:
@@ -154,9 +154,9 @@ class Measurement:
             raise ValueError("expected a number with a rule, found none; nothing would be decided")
 
     @property
-    def holds(self) -> Holds:
+    def judgement(self) -> Judgement:
         """The verdict on the claim, by the rule at the top of this file."""
-        return self.decided or decide(self.numbers)
+        return self.set_judgement or judge(self.numbers)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -168,7 +168,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def each_decided(numbers: Iterable[Number]) -> list[Holds | None]:
+def each_judgement(numbers: Iterable[Number]) -> list[Judgement | None]:
     """The verdict on each of a claim's numbers; None for a number without a rule."""
     numbers = list(numbers)
     adjusted = iter(holm([number.p_outside for number in numbers if number.rule]))
@@ -184,12 +184,12 @@ def each_decided(numbers: Iterable[Number]) -> list[Holds | None]:
     ]
 
 
-def decide(numbers: Iterable[Number]) -> Holds:
+def judge(numbers: Iterable[Number]) -> Judgement:
     """The verdict that the numbers with a rule give together."""
-    decided = {*each_decided(numbers)} - {None}
-    if "does not hold here" in decided:
+    judgements = {*each_judgement(numbers)} - {None}
+    if "does not hold here" in judgements:
         return "does not hold here"
-    return "holds here" if decided == {"holds here"} else "not decided"
+    return "holds here" if judgements == {"holds here"} else "not decided"
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Verdict:
     """Whether a claim holds for one model, and the numbers that decide it."""
 
     claim: Claim
-    holds: Holds
+    judgement: Judgement
     numbers: tuple[Number, ...] = ()
     """Empty if the claim was not measured."""
     note: str = ""
@@ -231,12 +231,12 @@ class Verdict:
     @property
     def text(self) -> str:
         """The verdict in words, with what it is limited to."""
-        return f"{self.holds} (in this model)"
+        return f"{self.judgement} (in this model)"
 
     @property
-    def each(self) -> list[tuple[Number, Holds | None]]:
+    def judged_numbers(self) -> list[tuple[Number, Judgement | None]]:
         """Each number with the verdict on it alone; None if it has no rule."""
-        return [*zip(self.numbers, each_decided(self.numbers), strict=True)]
+        return [*zip(self.numbers, each_judgement(self.numbers), strict=True)]
 
     @property
     def measured(self) -> str:
@@ -252,19 +252,20 @@ class Verdict:
         """
         from pandas import DataFrame
 
-        shared = {"group": self.claim.group, "claim": self.claim.key, "holds": self.holds}
+        shared = {"group": self.claim.group, "claim": self.claim.key, "holds": self.judgement}
         shared["runs"] = " ".join(map(str, self.runs))
         rows = [
             {
                 **shared,
-                **{name: getattr(n, name) for name in ("of", "value", "low", "high", "unit")},
+                "of": n.label,
+                **{name: getattr(n, name) for name in ("value", "low", "high", "unit")},
                 "above": n.rule.above if n.rule else None,
                 "below": n.rule.below if n.rule else None,
                 "p_within": n.p_within if n.rule else None,
                 "p_outside": n.p_outside if n.rule else None,
-                "number_holds": holds,
+                "number_holds": judgement,
             }
-            for n, holds in self.each
+            for n, judgement in self.judged_numbers
         ]
         return DataFrame(rows or [{**shared, "why": self.why, "command": self.command}])
 

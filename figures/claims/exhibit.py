@@ -68,7 +68,7 @@ def paragraph(verdict: Verdict) -> str:
     """One claim for a terminal."""
     cells = row(verdict)
     return (
-        f"{verdict.claim.key}: {verdict.holds.upper()} in this model\n  {cells['claim']}\n"
+        f"{verdict.claim.key}: {verdict.judgement.upper()} in this model\n  {cells['claim']}\n"
         f"  the paper: {cells['the paper']}\n  found: {cells['found']}"
     )
 
@@ -89,8 +89,8 @@ def row(verdict: Verdict) -> dict[str, str]:
 def notes(verdicts: list[Verdict]) -> list[str]:
     """How to read the list."""
     counts = {
-        name: sum(v.holds == name for v in verdicts)
-        for name in dict.fromkeys(verdict.holds for verdict in verdicts)
+        name: sum(v.judgement == name for v in verdicts)
+        for name in dict.fromkeys(verdict.judgement for verdict in verdicts)
     }
     return [
         "In this model: " + "; ".join(f"{name}: {n}" for name, n in counts.items()) + ".",

@@ -7,11 +7,11 @@ import numpy as np
 from arith_lens.effects import KEY, ComponentEffects, Effects
 from arith_lens.runs import Run
 from experiments import results
-from figures.claims import maps
+from figures.claims import effect_maps
 from figures.claims.claim import Claim, Measurement, Number, Unit, Within
+from figures.claims.effect_maps import EXPERIMENT, NO_KEY, effects_of
 from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence
-from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 
 PATHS = "which_paths"
 Measure = Callable[[Evidence], Measurement]
@@ -101,7 +101,7 @@ CLAIMS = (
         paper="fewer than 5% of the heads",
         rule="In each operation that has key heads, they are fewer than 5% of all heads.",
         experiments=(EXPERIMENT,),
-        measure=of_heads(maps.share_of_key, Within(below=0.05)),
+        measure=of_heads(effect_maps.share_of_key, Within(below=0.05)),
     ),
     Claim(
         key="sparse_effect",
@@ -112,7 +112,7 @@ CLAIMS = (
         rule="In each operation the strongest 5% of the heads have more than half of all that "
         "heads, each patched alone, take away from the answer's logit (the half is ours).",
         experiments=(EXPERIMENT,),
-        measure=of_heads(maps.share_of_few, Within(above=0.5)),
+        measure=of_heads(effect_maps.share_of_few, Within(above=0.5)),
     ),
     Claim(
         key="middle_layers",
@@ -123,7 +123,7 @@ CLAIMS = (
         rule="In each operation that has key heads, the middle half of the layers has more than "
         "half of their summed effect (which layers are the middle is ours).",
         experiments=(EXPERIMENT,),
-        measure=of_heads(maps.share_in_middle, Within(above=0.5)),
+        measure=of_heads(effect_maps.share_in_middle, Within(above=0.5)),
     ),
     Claim(
         key="no_early_key_heads",
@@ -134,7 +134,7 @@ CLAIMS = (
         "as one later)",
         rule="In each operation that has key heads, none is in the first 12/32 of the layers.",
         experiments=(EXPERIMENT,),
-        measure=of_heads(maps.n_early, Within(below=1), unit="count"),
+        measure=of_heads(effect_maps.n_early, Within(below=1), unit="count"),
     ),
     Claim(
         key="mlps_before",
@@ -145,7 +145,9 @@ CLAIMS = (
         rule="In each operation, the largest effect of an MLP below the first key head, whatever "
         "its sign, is under 1%: a tenth of what the paper's later ones have (the tenth is ours).",
         experiments=(EXPERIMENT,),
-        measure=of_mlps(maps.largest_before, Within(below=0.01), "an MLP below its first key head"),
+        measure=of_mlps(
+            effect_maps.largest_before, Within(below=0.01), "an MLP below its first key head"
+        ),
     ),
     Claim(
         key="mlps_after",
@@ -156,7 +158,7 @@ CLAIMS = (
         rule="In each operation that has key heads, the mean effect of these MLPs, whatever its "
         "sign, is over 5%: the paper's mark of a key head, and half of its ±10% (ours).",
         experiments=(EXPERIMENT,),
-        measure=of_mlps(maps.mean_after, Within(above=0.05), NO_KEY),
+        measure=of_mlps(effect_maps.mean_after, Within(above=0.05), NO_KEY),
     ),
     Claim(
         key="via_mlps",

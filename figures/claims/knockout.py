@@ -11,9 +11,9 @@ from experiments.does_tuning_help.questions import generic, word_problems
 from figures.claims.answered import change, relative_change
 from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.controls import answers_over_draws, change_over_draws, control_numbers
+from figures.claims.effect_maps import NO_KEY
 from figures.claims.estimate import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.claims.maps import NO_KEY
 
 CURVES, ELSEWHERE = "are_they_needed", "what_else_breaks"
 OF_TABLE_4 = 10

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from figures.claims import heads, probes
-from figures.claims.claim import Claim, Holds, Measurement, Number, Within, decide
+from figures.claims.claim import Claim, Judgement, Measurement, Number, Within, judge
 from figures.claims.evidence import Evidence, NotMeasured
 from figures.claims.verdicts import verdict_on
 
@@ -23,29 +23,27 @@ def _repeats(evidence: Evidence) -> Measurement:
         evidence.run(experiment)
     other = evidence.another()
     claims = {claim.key: claim for claim in (*heads.CLAIMS, *probes.CLAIMS)}
-    pairs: dict[str, tuple[Holds, Holds]] = {}
+    pairs: dict[str, tuple[Judgement, Judgement]] = {}
     used: list[Path] = []
     numbers: list[Number] = []
     for key in REPEATED:
-        own, others = (
-            verdict_on(claims[key], model_evidence) for model_evidence in (evidence, other)
-        )
-        for verdict in (own, others):
-            if verdict.holds == "not measured":
+        verdicts = [verdict_on(claims[key], of_model) for of_model in (evidence, other)]
+        for verdict in verdicts:
+            if verdict.judgement == "not measured":
                 raise NotMeasured(f"{key}: {verdict.why}", verdict.command)
             used += verdict.runs
             numbers += verdict.numbers
-        pairs[key] = own.holds, others.holds
+        pairs[key] = verdicts[0].judgement, verdicts[1].judgement
     evidence.note(used)
     agreed = Number("claims that hold in both", _count(pairs, "holds here"), unit="count",
                     rule=Within(above=len(pairs) - 1))  # fmt: skip
-    verdicts = "; ".join(f"{key}: {own}, {others}" for key, (own, others) in pairs.items())
-    note = f"Of {len(pairs)}, in {evidence.model} and {other.model}: {verdicts}."
-    return Measurement((agreed,), note, decided=decide(numbers))
+    listed = "; ".join(f"{key}: {', '.join(pair)}" for key, pair in pairs.items())
+    note = f"Of {len(pairs)}, in {evidence.model} and {other.model}: {listed}."
+    return Measurement((agreed,), note, set_judgement=judge(numbers))
 
 
-def _count(pairs: Mapping[str, tuple[Holds, Holds]], holds: Holds) -> int:
-    return sum(pair == (holds, holds) for pair in pairs.values())
+def _count(pairs: Mapping[str, tuple[Judgement, Judgement]], judgement: Judgement) -> int:
+    return sum(pair == (judgement, judgement) for pair in pairs.values())
 
 
 CLAIMS = (

@@ -13,9 +13,9 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND
 from figures.claims.claim import Claim, Measurement, Unit, Within
+from figures.claims.effect_maps import NAN
 from figures.claims.estimate import estimate, per_operation, required
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.claims.maps import NAN
 
 EXPERIMENT = "what_do_mlps_add"
 TWO = Within(below=2)

@@ -1,16 +1,16 @@
 """Claims about heads that serve several operations, powers and word problems (5.1, D, E)."""
 
-from arith_lens.effects import Effects
+from arith_lens.effects import Effects, key_heads
 from arith_lens.knockout.outcomes import drop
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
-from figures.claims import maps
+from figures.claims import effect_maps
 from figures.claims.claim import Claim, Measurement, Number, Within
 from figures.claims.controls import change_over_draws, control_numbers
+from figures.claims.effect_maps import EXPERIMENT, NO_KEY, effects_of
 from figures.claims.estimate import estimate, per_operation, required
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.claims.maps import EXPERIMENT, NO_KEY, effects_of
 
 POWERS = "do_powers_use_them"
 WORDS = "do_word_problems_use_them"
@@ -28,29 +28,28 @@ def optional(number: Number | None) -> tuple[Number, ...]:
 def _shared(evidence: Evidence) -> Measurement:
     heads = _heads(evidence)
     title = "key in all four, of those key in any"
-    all_four = estimate(title, maps.key_in_all, *heads, rule=Within(above=0.5))
-    overlap = estimate("overlap of two (Jaccard)", maps.mean_overlap, *heads, unit="ratio")
+    all_four = estimate(title, effect_maps.key_in_all, *heads, rule=Within(above=0.5))
+    overlap = estimate("overlap of two (Jaccard)", effect_maps.mean_overlap, *heads, unit="ratio")
     title = "rank correlation of all heads' effects in two"
-    ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
+    ranks = estimate(title, effect_maps.rank_correlation, *heads, unit="ratio")
     return Measurement((required(all_four, f"no {NO_KEY}"), *optional(overlap), *optional(ranks)))
 
 
 def _alike(evidence: Evidence) -> Measurement:
     heads = _heads(evidence, ("addition", "subtraction"))
     title = "overlap of the key heads (Jaccard)"
-    overlap = estimate(title, maps.key_in_all, *heads, unit="ratio", rule=Within(above=0.8))
+    overlap = estimate(title, effect_maps.key_in_all, *heads, unit="ratio", rule=Within(above=0.8))
     title = "rank correlation of all heads' effects"
-    ranks = estimate(title, maps.rank_correlation, *heads, unit="ratio")
+    ranks = estimate(title, effect_maps.rank_correlation, *heads, unit="ratio")
     return Measurement((required(overlap, f"no {NO_KEY}"), *optional(ranks)))
 
 
 def _more(evidence: Evidence) -> Measurement:
     heads = _heads(evidence)
     title = "the smaller number of × and ÷ less the larger of + and −"
-    number = estimate(title, maps.how_many_more, *heads, unit="count", rule=Within(above=0))
+    number = estimate(title, effect_maps.how_many_more, *heads, unit="count", rule=Within(above=0))
     counts = ", ".join(
-        f"{name} {int(maps.is_key(effects.mean().numpy()).sum())}"
-        for name, effects in zip(FOUR, heads, strict=True)
+        f"{name} {len(key_heads(effects))}" for name, effects in zip(FOUR, heads, strict=True)
     )
     return Measurement((required(number, f"no {NO_KEY}"),), f"Key heads: {counts}.")
 
@@ -71,9 +70,9 @@ def _powers_share(evidence: Evidence) -> Measurement:
     four = _heads(evidence)
 
     def share(power, *four) -> float:
-        key = maps.is_key(power)
-        others = sum(maps.is_key(effects).astype(int) for effects in four) > 0
-        return float((key & others).sum() / key.sum()) if key.any() else maps.NAN
+        key = effect_maps.below_threshold(power)
+        others = sum(effect_maps.below_threshold(effects).astype(int) for effects in four) > 0
+        return float((key & others).sum() / key.sum()) if key.any() else effect_maps.NAN
 
     numbers = {
         _title(name): estimate(
@@ -112,7 +111,9 @@ def _words_share(evidence: Evidence) -> Measurement:
     ]
     k = int(run.config["heads"])
     rule = Within(above=0.5)
-    number = estimate(f"of {k} heads", lambda a, b: maps.top_overlap(a, b, k), *both, rule=rule)
+    number = estimate(
+        f"of {k} heads", lambda a, b: effect_maps.top_overlap(a, b, k), *both, rule=rule
+    )
     chance = k / both[0].mean().numel()
     return Measurement((required(number, "no heads"),), f"By chance {chance:.1%}.")
 

@@ -20,7 +20,7 @@ def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
     else:
         return Verdict(
             claim,
-            measurement.holds,
+            measurement.judgement,
             measurement.numbers,
             measurement.note,
             runs=evidence.take_used(),

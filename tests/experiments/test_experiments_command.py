@@ -16,7 +16,7 @@ from arith_lens.runs import Run, RunError, find_runs, open_run
 from arith_lens.runs.shards import Processes, processes
 from experiments import are_they_needed
 from experiments.command import command, continue_after_part, robust_output
-from figures.command import command as figures_command
+from figures.__main__ import command as figures_command
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -113,7 +113,9 @@ def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) 
     asked = ["--operations", "addition", "--n", "8", "--most", "2", "--controls", "1"]
     asked += ["--candidates", "3", "--masked", "2", "--device", "cpu"]
     started = [*asked, "--root", str(tmp_path / "2")]
-    script = Script("experiments.are_they_needed", *started, output=tmp_path / "printed.txt", n=2)
+    script = Script(
+        "experiments", "are_they_needed", *started, output=tmp_path / "printed.txt", n=2
+    )
     assert script.wait(600) == 0, script.printed[-3000:]
     said = script.printed
     assert said.count("saved in") == said.count("iterative masking takes") == 1

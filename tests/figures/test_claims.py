@@ -16,7 +16,7 @@ from arith_lens.runs.record import write_record
 from experiments import results
 from figures.claims import CLAIMS, Number, check_claims
 from figures.claims import exhibit as figure
-from figures.claims.claim import Measurement, Within, decide, holm
+from figures.claims.claim import Measurement, Within, holm, judge
 from figures.claims.estimate import estimate
 from figures.claims.evidence import Evidence
 from figures.claims.verdicts import verdict_on
@@ -36,7 +36,7 @@ def test_every_claim_says_what_it_needs_to_say() -> None:
 
 def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> None:
     found = check_claims("my model", roots=(tmp_path,))
-    assert {verdict.holds for verdict in found} == {"not measured"}
+    assert {verdict.judgement for verdict in found} == {"not measured"}
     for verdict in found:
         words = shlex.split(verdict.command)
         assert words[:3] == ["python", "-m", "experiments"]
@@ -49,13 +49,13 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
     run = which_heads(tmp_path, MIDDLE)
     found = Verdicts(tmp_path)
     for key in ("strongest_head", "few_key_heads", "middle_layers"):
-        assert found[key].holds == "holds here", found[key]
+        assert found[key].judgement == "holds here", found[key]
         assert run.path in found[key].runs
     by_hand = results.MAP.load(run, "addition").heads.per_pair.double().numpy()
     strata = np.arange(by_hand.shape[-1]) % 3
     mean = np.mean([by_hand[..., strata == s].mean(-1) for s in range(3)], axis=0)
     strongest = found["strongest_head"].numbers[0]
-    assert strongest.of == "addition (head 4.6)"
+    assert strongest.label == "addition (head 4.6)"
     assert strongest.value == pytest.approx(mean[4, 6])
     assert strongest.low < strongest.value < strongest.high  # pyright: ignore
     assert found["few_key_heads"].numbers[0].value == 2 / (N_LAYERS * N_HEADS)
@@ -64,16 +64,18 @@ def test_few_heads_in_the_middle_hold_and_are_counted_right(tmp_path: Path) -> N
 def test_many_heads_at_the_ends_do_not_hold(tmp_path: Path) -> None:
     which_heads(tmp_path, {(layer, head): -0.1 for layer in (0, 11) for head in range(4)})
     found = Verdicts(tmp_path)
-    assert found["few_key_heads"].holds == found["middle_layers"].holds == "does not hold here"
+    assert (
+        found["few_key_heads"].judgement == found["middle_layers"].judgement == "does not hold here"
+    )
     assert found["middle_layers"].numbers[0].value == 0
 
 
 def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) -> None:
     run = which_heads(tmp_path, {(4, 6): -0.03})
     found = Verdicts(tmp_path)
-    assert found["strongest_head"].holds == "does not hold here"
+    assert found["strongest_head"].judgement == "does not hold here"
     for key in ("few_key_heads", "middle_layers"):
-        assert found[key].holds == "not measured"
+        assert found[key].judgement == "not measured"
         assert "none of addition," in found[key].why and "has key heads" in found[key].why
         assert run.path in found[key].runs
 
@@ -81,21 +83,25 @@ def test_without_key_heads_claims_about_them_are_not_measured(tmp_path: Path) ->
 def test_an_operation_without_key_heads_is_named(tmp_path: Path) -> None:
     which_heads(tmp_path, {name: MIDDLE if name != "division" else {} for name in FOUR})
     few = Verdicts(tmp_path)["few_key_heads"]
-    assert few.holds == "holds here" and few.measured.endswith("(an effect below -5%): division.")
-    assert [number.of for number in few.numbers] == [*FOUR[:3]]
+    assert few.judgement == "holds here" and few.measured.endswith(
+        "(an effect below -5%): division."
+    )
+    assert [number.label for number in few.numbers] == [*FOUR[:3]]
 
 
 def test_an_interval_across_the_threshold_decides_nothing(tmp_path: Path) -> None:
     which_heads(tmp_path, {(4, 6): -0.051}, noise=0.02)
-    assert Verdicts(tmp_path)["strongest_head"].holds == "not decided"
+    assert Verdicts(tmp_path)["strongest_head"].judgement == "not decided"
 
 
 def test_one_operation_that_is_far_outside_refutes_a_claim(tmp_path: Path) -> None:
     ends = {(layer, head): -0.1 for layer in (0, 11) for head in range(4)}
     which_heads(tmp_path, {name: MIDDLE if name != "division" else ends for name in FOUR})
     found = Verdicts(tmp_path)["middle_layers"]
-    assert found.holds == "does not hold here"
-    assert [decided for _, decided in found.each] == ["holds here"] * 3 + ["does not hold here"]
+    assert found.judgement == "does not hold here"
+    assert [decided for _, decided in found.judged_numbers] == ["holds here"] * 3 + [
+        "does not hold here"
+    ]
     table = found.to_dataframe()
     assert (table.p_within[:3] <= 0.05).all() and table.p_outside[3] <= 0.05 / 4
 
@@ -133,14 +139,14 @@ def test_a_damaged_run_is_not_measured_and_says_why(tmp_path: Path) -> None:
         b"not what was written"
     )
     found = Verdicts(tmp_path)["few_key_heads"]
-    assert found.holds == "not measured" and "damaged" in found.why
+    assert found.judgement == "not measured" and "damaged" in found.why
     assert found.command.endswith("--again")
 
 
 def test_a_run_of_another_question_is_passed_over(tmp_path: Path) -> None:
     which_heads(tmp_path, MIDDLE, paths="total")
     found = Verdicts(tmp_path)["few_key_heads"]
-    assert found.holds == "not measured" and "paths total" in found.why
+    assert found.judgement == "not measured" and "paths total" in found.why
 
 
 @pytest.mark.parametrize(
@@ -149,7 +155,7 @@ def test_a_run_of_another_question_is_passed_over(tmp_path: Path) -> None:
 def test_a_try_out_counts_for_no_claim(tmp_path: Path, other: dict) -> None:
     which_heads(tmp_path, MIDDLE, **other)
     found = Verdicts(tmp_path)["few_key_heads"]
-    assert found.holds == "not measured" and f"has {next(iter(other))} " in found.why
+    assert found.judgement == "not measured" and f"has {next(iter(other))} " in found.why
 
 
 def test_an_error_of_the_program_is_no_missing_measurement(tmp_path: Path) -> None:
@@ -172,7 +178,7 @@ def test_the_first_root_that_has_a_run_wins(tmp_path: Path) -> None:
     second = which_heads(tmp_path / "b", MIDDLE)
     roots = [tmp_path / "none", tmp_path / "b", tmp_path / "a"]
     found = check_claims("made", roots=roots)
-    assert found[0].holds == "holds here" and second.path in found[0].runs
+    assert found[0].judgement == "holds here" and second.path in found[0].runs
 
 
 def test_no_root_is_an_error() -> None:
@@ -182,7 +188,7 @@ def test_no_root_is_an_error() -> None:
 
 def decided_between(value: float, low: float | None, high: float | None) -> str:
     """The verdict on one number between -0.02 and 0.02 if its claim holds."""
-    return decide([Number("x", value, low, high, rule=Within(above=-0.02, below=0.02))])
+    return judge([Number("x", value, low, high, rule=Within(above=-0.02, below=0.02))])
 
 
 def test_a_number_is_tested_in_both_directions() -> None:
@@ -228,11 +234,11 @@ def test_a_claim_that_is_false_in_one_of_four_operations_by_much_does_not_hold()
     bad = Number("x", 0.2, 0.1, 0.3, rule=Within(above=0.5))
     borderline = Number("x", 0.55, 0.45, 0.65, rule=Within(above=0.5))
     slightly = Number("x", 0.4, 0.31, 0.49, rule=Within(above=0.5))
-    assert decide([good] * 4) == "holds here"
-    assert decide([good, bad, good, good]) == "does not hold here"
-    assert decide([borderline] * 4) == decide([good, borderline, good, good]) == "not decided"
-    assert decide([slightly]) == "does not hold here", "alone, without a correction"
-    assert decide([slightly, good, good, good]) == "not decided", "one of four, by little"
+    assert judge([good] * 4) == "holds here"
+    assert judge([good, bad, good, good]) == "does not hold here"
+    assert judge([borderline] * 4) == judge([good, borderline, good, good]) == "not decided"
+    assert judge([slightly]) == "does not hold here", "alone, without a correction"
+    assert judge([slightly, good, good, good]) == "not decided", "one of four, by little"
 
 
 def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
@@ -250,7 +256,7 @@ def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
             made = Effects(values, ("x",), "share", problem=problems)
             rule = Within(above=0.5)
             numbers.append(estimate(name, lambda means: float(means[0]), made, rule=rule))
-        verdicts.append(decide(numbers))
+        verdicts.append(judge(numbers))
         uncorrected += min(number.p_outside for number in numbers) <= 0.05
     by_chance = 0.05 * n_cases + 2 * (0.05 * 0.95 * n_cases) ** 0.5  # two errors of a simulation
     assert verdicts.count("does not hold here") <= by_chance
@@ -261,9 +267,9 @@ def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
 def test_one_number_that_fails_fails_the_claim() -> None:
     good, bad = (Number("x", value, rule=Within(above=0)) for value in (1.0, -1.0))
     open_ = Number("x", 1.0, -1.0, 2.0, rule=Within(above=0))
-    assert Measurement((good, good)).holds == "holds here"
-    assert Measurement((good, open_)).holds == "not decided"
-    assert Measurement((good, open_, bad)).holds == "does not hold here"
+    assert Measurement((good, good)).judgement == "holds here"
+    assert Measurement((good, open_)).judgement == "not decided"
+    assert Measurement((good, open_, bad)).judgement == "does not hold here"
     with pytest.raises(ValueError, match="a number with a rule"):
         Measurement((Number("x", 1.0),))
     with pytest.raises(ValueError, match="found NaN"):
@@ -299,15 +305,15 @@ def test_the_shipped_models_committed_map_gives_the_numbers_that_the_docs_tell(
     found = Verdicts(tmp_path)
     few, strongest = found["few_key_heads"], found["strongest_head"]
     by_hand = {name: sum(m < -0.05 for m in means.values()) / 96 for name, means in planted.items()}
-    assert {n.of: n.value for n in few.numbers} == {k: v for k, v in by_hand.items() if v}
-    assert few.holds == "holds here" and "division" in few.measured
-    assert [number.of for number in strongest.numbers] == [
+    assert {n.label: n.value for n in few.numbers} == {k: v for k, v in by_hand.items() if v}
+    assert few.judgement == "holds here" and "division" in few.measured
+    assert [number.label for number in strongest.numbers] == [
         "addition (head 5.5)",
         "subtraction (head 5.2)",
         "multiplication (head 5.5)",
         "division (head 5.5)",
     ]
-    assert strongest.holds == "does not hold here"  # division's is weaker than 5%
+    assert strongest.judgement == "does not hold here"  # division's is weaker than 5%
     assert strongest.numbers[1].value == pytest.approx(min(planted["subtraction"].values()))
 
 
@@ -319,9 +325,11 @@ def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path
         run.record["provenance"]["model"] = {"weights_sha256": weights}
         write_record(run.path, run.record)
     found = Verdicts(tmp_path)
-    assert found["few_key_heads"].holds == "holds here"
-    assert found["via_mlps"].holds == "not measured" and "other weights" in found["via_mlps"].why
-    assert Verdicts(tmp_path)["via_mlps"].holds == "holds here"  # the first that is asked for
+    assert found["few_key_heads"].judgement == "holds here"
+    assert (
+        found["via_mlps"].judgement == "not measured" and "other weights" in found["via_mlps"].why
+    )
+    assert Verdicts(tmp_path)["via_mlps"].judgement == "holds here"  # the first that is asked for
 
 
 def test_the_documented_verdicts_are_those_of_the_gallery() -> None:

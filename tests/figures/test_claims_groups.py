@@ -25,18 +25,18 @@ def test_mlps_are_measured_below_and_from_the_first_key_head_on(tmp_path: Path) 
     later = {layer: -0.1 if layer % 2 else 0.1 for layer in range(4, 12)}
     made.which_heads(tmp_path / "a", PLUS, {0: 0.005, **later})
     found = Verdicts(tmp_path / "a")
-    assert found["mlps_before"].holds == found["mlps_after"].holds == "holds here"
+    assert found["mlps_before"].judgement == found["mlps_after"].judgement == "holds here"
     assert found["mlps_before"].numbers[0].value == pytest.approx(0.005, abs=1e-3)
     assert found["mlps_after"].numbers[0].value == pytest.approx(0.1, abs=2e-3)
     made.which_heads(tmp_path / "b", PLUS, {2: -0.03, 3: 0.02, 9: 0.1})
     found = Verdicts(tmp_path / "b")
-    assert found["mlps_before"].holds == found["mlps_after"].holds == "does not hold here"
+    assert found["mlps_before"].judgement == found["mlps_after"].judgement == "does not hold here"
     assert found["mlps_after"].numbers[0].value == pytest.approx(0.1 / 8, abs=2e-3)
     made.which_heads(tmp_path / "c", {(0, 1): -0.2}, {5: 0.4})
     found = Verdicts(tmp_path / "c")
-    assert found["mlps_before"].holds == "not measured"
+    assert found["mlps_before"].judgement == "not measured"
     assert "an MLP below its first key head" in found["mlps_before"].why
-    assert found["no_early_key_heads"].holds == "does not hold here"
+    assert found["no_early_key_heads"].judgement == "does not hold here"
 
 
 def test_what_the_strongest_twentieth_has_is_counted(tmp_path: Path) -> None:
@@ -46,24 +46,28 @@ def test_what_the_strongest_twentieth_has_is_counted(tmp_path: Path) -> None:
     found = Verdicts(tmp_path / "a")["sparse_effect"]
     means = results.MAP.load(run, "addition").heads.mean().flatten().sort().values
     assert found.numbers[0].value == pytest.approx(float(means[:4].sum() / means[means < 0].sum()))
-    assert found.holds == "holds here"
-    assert Verdicts(tmp_path / "b")["sparse_effect"].holds == "does not hold here"
+    assert found.judgement == "holds here"
+    assert Verdicts(tmp_path / "b")["sparse_effect"].judgement == "does not hold here"
 
 
 def test_most_of_an_effect_is_gone_where_only_the_direct_path_is_left(tmp_path: Path) -> None:
     for name, direct in (("a", -0.02), ("b", -0.09)):
         made.which_paths(tmp_path / name, direct, via_mlps=-0.1)
     first, second = (Verdicts(tmp_path / name)["via_mlps"] for name in "ab")
-    assert (first.holds, second.holds) == ("holds here", "does not hold here")
+    assert (first.judgement, second.judgement) == ("holds here", "does not hold here")
     assert first.numbers[0].value == pytest.approx(0.8, abs=0.01)
-    assert first.numbers[0].of == "addition (5 heads)"
+    assert first.numbers[0].label == "addition (5 heads)"
 
 
 def test_shared_heads_are_those_of_every_operation(tmp_path: Path) -> None:
     made.which_heads(tmp_path / "a", PLUS)
     same = Verdicts(tmp_path / "a")
-    assert same["shared_key_heads"].holds == same["addition_like_subtraction"].holds == "holds here"
-    assert same["more_heads_for_products"].holds == "does not hold here"
+    assert (
+        same["shared_key_heads"].judgement
+        == same["addition_like_subtraction"].judgement
+        == "holds here"
+    )
+    assert same["more_heads_for_products"].judgement == "does not hold here"
     assert same["more_heads_for_products"].numbers[0].value == 0
     own = {name: TIMES if name in FOUR[2:] else PLUS for name in FOUR}
     own["subtraction"] = {(4, 6): -0.15, (7, 7): -0.1}
@@ -73,19 +77,19 @@ def test_shared_heads_are_those_of_every_operation(tmp_path: Path) -> None:
     assert other["addition_like_subtraction"].numbers[0].value == pytest.approx(1 / 3)
     overlaps = [1 / 3, 2 / 4, 2 / 4, 1 / 5, 1 / 5, 1.0]
     assert other["shared_key_heads"].numbers[1].value == pytest.approx(sum(overlaps) / 6)
-    assert other["shared_key_heads"].holds == "does not hold here"
-    assert other["addition_like_subtraction"].holds == "does not hold here"
-    assert other["more_heads_for_products"].holds == "holds here"
+    assert other["shared_key_heads"].judgement == "does not hold here"
+    assert other["addition_like_subtraction"].judgement == "does not hold here"
+    assert other["more_heads_for_products"].judgement == "holds here"
     assert other["more_heads_for_products"].numbers[0].value == 2
     made.which_heads(tmp_path / "c", {})
     for key in ("shared_key_heads", "addition_like_subtraction", "more_heads_for_products"):
-        assert Verdicts(tmp_path / "c")[key].holds == "not measured"
+        assert Verdicts(tmp_path / "c")[key].judgement == "not measured"
 
 
 def test_rank_correlation_is_spearmans() -> None:
     from scipy.stats import spearmanr
 
-    from figures.claims.maps import rank_correlation
+    from figures.claims.effect_maps import rank_correlation
 
     a, b = torch.randn(2, 4, 5, generator=torch.manual_seed(0)).numpy()
     assert rank_correlation(a, b) == pytest.approx(spearmanr(a.ravel(), b.ravel())[0])
@@ -95,21 +99,29 @@ def test_powers_share_and_need_their_heads(tmp_path: Path) -> None:
     made.which_heads(tmp_path / "a", PLUS)
     made.powers(tmp_path / "a", {**PLUS, (9, 9 % 8): -0.2}, without=0.0)
     found = Verdicts(tmp_path / "a")
-    assert found["powers_share_heads"].holds == found["powers_need_heads"].holds == "holds here"
+    assert (
+        found["powers_share_heads"].judgement
+        == found["powers_need_heads"].judgement
+        == "holds here"
+    )
     assert found["powers_share_heads"].numbers[0].value == pytest.approx(2 / 3)
     assert found["powers_need_heads"].numbers[0].value == -1
     made.which_heads(tmp_path / "b", {})
     made.powers(tmp_path / "b", PLUS, without=1.0)
     found = Verdicts(tmp_path / "b")
     assert (
-        found["powers_share_heads"].holds
-        == found["powers_need_heads"].holds
+        found["powers_share_heads"].judgement
+        == found["powers_need_heads"].judgement
         == "does not hold here"
     )
     made.which_heads(tmp_path / "c", PLUS)
     made.powers(tmp_path / "c", {}, without=0.0)
     found = Verdicts(tmp_path / "c")
-    assert found["powers_share_heads"].holds == found["powers_need_heads"].holds == "not measured"
+    assert (
+        found["powers_share_heads"].judgement
+        == found["powers_need_heads"].judgement
+        == "not measured"
+    )
 
 
 def test_heads_of_word_problems_are_compared_and_knocked_out(tmp_path: Path) -> None:
@@ -119,17 +131,17 @@ def test_heads_of_word_problems_are_compared_and_knocked_out(tmp_path: Path) -> 
     found = Verdicts(tmp_path / "a")
     assert found["word_problems_share_heads"].numbers[0].value == 0.8
     for key in ("word_problems_share_heads", "word_problems_need_heads"):
-        assert found[key].holds == "holds here"
-    assert found["common_heads_matter_in_both"].holds == "holds here"
+        assert found[key].judgement == "holds here"
+    assert found["common_heads_matter_in_both"].judgement == "holds here"
     made.word_problem_heads(tmp_path / "b", alike, {"overlap-on-generated": 0.0})
     found = Verdicts(tmp_path / "b")
-    assert found["word_problems_need_heads"].holds == "does not hold here"
-    assert found["common_heads_matter_in_both"].holds == "does not hold here"
+    assert found["word_problems_need_heads"].judgement == "does not hold here"
+    assert found["common_heads_matter_in_both"].judgement == "does not hold here"
     apart = {(8 + i // 8, i % 8): -0.1 for i in range(10)}
     made.word_problem_heads(tmp_path / "c", apart, lost)
     found = Verdicts(tmp_path / "c")
-    assert found["word_problems_share_heads"].holds == "does not hold here"
-    assert found["common_heads_matter_in_both"].holds == "not measured"
+    assert found["word_problems_share_heads"].judgement == "does not hold here"
+    assert found["common_heads_matter_in_both"].judgement == "not measured"
     assert "no strongest head in common" in found["common_heads_matter_in_both"].why
 
 
@@ -137,13 +149,13 @@ def test_what_key_heads_cost_and_random_ones_do_not(tmp_path: Path) -> None:
     run = made.are_they_needed(tmp_path / "a", PLUS, without=1 / 9, without_random=1.0)
     found = Verdicts(tmp_path / "a")
     needed, spared = found["key_heads_needed"], found["random_heads_not_needed"]
-    assert needed.holds == spared.holds == "holds here"
-    assert needed.numbers[0].of == "addition (2 key heads)"
+    assert needed.judgement == spared.judgement == "holds here"
+    assert needed.numbers[0].label == "addition (2 key heads)"
     assert needed.numbers[0].value == pytest.approx(-8 / 9)
     curves = results.CURVES.load(run, "addition")
     assert curves["effect"].order[:2] == (Head(4, 6), Head(5, 1))
-    operation = [number for number in spared.numbers if number.of.startswith("addition")]
-    assert [(number.of, number.unit, number.rule is None) for number in operation] == [
+    operation = [number for number in spared.numbers if number.label.startswith("addition")]
+    assert [(number.label, number.unit, number.rule is None) for number in operation] == [
         ("addition (2 heads), random of all heads, 4 draws", "points", False),
         ("addition (2 heads), random of the same layers, 4 draws", "points", True),
         ("addition (2 strongest heads)", "points", True),
@@ -153,22 +165,22 @@ def test_what_key_heads_cost_and_random_ones_do_not(tmp_path: Path) -> None:
     assert Verdicts(tmp_path / "d")["random_heads_not_needed"].numbers[4].value == -0.5
     made.are_they_needed(tmp_path / "b", PLUS, without=8 / 9, without_random=7 / 9)
     found = Verdicts(tmp_path / "b")
-    assert found["key_heads_needed"].holds == "does not hold here"
+    assert found["key_heads_needed"].judgement == "does not hold here"
     assert found["random_heads_not_needed"].numbers[0].value == pytest.approx(-2 / 9)
-    assert found["random_heads_not_needed"].holds in ("does not hold here", "not decided")
+    assert found["random_heads_not_needed"].judgement in ("does not hold here", "not decided")
     made.are_they_needed(tmp_path / "c", {}, without=0.0, without_random=1.0)
     for key in ("key_heads_needed", "random_heads_not_needed"):
-        assert Verdicts(tmp_path / "c")[key].holds == "not measured"
+        assert Verdicts(tmp_path / "c")[key].judgement == "not measured"
 
 
 def test_word_problems_and_generic_tasks_are_told_apart(tmp_path: Path) -> None:
     made.what_else_breaks(tmp_path / "a", made.answers(0.15, 0.95))
     found = Verdicts(tmp_path / "a")
     transfer, generic = found["transfer_to_word_problems"], found["generic_unchanged"]
-    assert transfer.holds == generic.holds == "holds here"
+    assert transfer.judgement == generic.judgement == "holds here"
     assert transfer.numbers[0].value == pytest.approx(-0.75)
     assert generic.numbers[0].value == 0 and "60.0% right" in transfer.measured
-    controls = {number.of: number.value for number in transfer.numbers[2:]}
+    controls = {number.label: number.value for number in transfer.numbers[2:]}
     assert controls == {
         "2 control heads, random of all heads, 2 draws": pytest.approx(-0.05),
         "2 control heads, random of the same layers, 2 draws": pytest.approx(-0.05),
@@ -176,8 +188,8 @@ def test_word_problems_and_generic_tasks_are_told_apart(tmp_path: Path) -> None:
     assert [number.value for number in generic.numbers[2:]] == [0, 0]
     made.what_else_breaks(tmp_path / "b", made.answers(0.6, 0.8))
     found = Verdicts(tmp_path / "b")
-    assert found["transfer_to_word_problems"].holds == "does not hold here"
-    assert found["generic_unchanged"].holds == "does not hold here"
+    assert found["transfer_to_word_problems"].judgement == "does not hold here"
+    assert found["generic_unchanged"].judgement == "does not hold here"
     assert found["generic_unchanged"].numbers[0].value == pytest.approx(-0.15)
     made.what_else_breaks(tmp_path / "c", made.answers(0.6, 0.95), heads=())
     for key in ("transfer_to_word_problems", "generic_unchanged"):
@@ -195,14 +207,14 @@ def test_where_key_heads_look(tmp_path: Path) -> None:
     found = Verdicts(tmp_path / "a")
     keys = ["looks_at_calculation", "little_elsewhere", "two_kinds_of_heads"]
     for key in [*keys, "numbers_in_other_formats", "operator_words"]:
-        assert found[key].holds == "holds here", found[key]
+        assert found[key].judgement == "holds here", found[key]
     assert found["looks_at_calculation"].numbers[0].value == pytest.approx(1.4 / 1.5, abs=0.01)
     assert found["little_elsewhere"].numbers[0].value == pytest.approx(0.05, abs=2e-3)
     made.where_do_they_look(tmp_path / "b", {"4.6": {"other": 0.7, "operand a": 0.2, "END": 0.1}})
     found = Verdicts(tmp_path / "b")
-    assert {found[key].holds for key in keys} == {"does not hold here"}
+    assert {found[key].judgement for key in keys} == {"does not hold here"}
     for key in ("numbers_in_other_formats", "operator_words"):
-        assert found[key].holds == "not measured" and "no strong head" in found[key].why
+        assert found[key].judgement == "not measured" and "no strong head" in found[key].why
 
 
 RISING = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.1, 0.3, 0.5, 0.6, 0.7, 0.7]
@@ -216,7 +228,7 @@ def test_probes_of_the_papers_shape_hold(tmp_path: Path) -> None:
     run = made.what_do_mlps_add(tmp_path, curves, won)
     found = Verdicts(tmp_path)
     for verdict in found.of_group("probes").values():
-        assert verdict.holds == "holds here" and run.path in verdict.runs, verdict
+        assert verdict.judgement == "holds here" and run.path in verdict.runs, verdict
     assert found["turning_layers_agree"].numbers[0].value == 1  # the top is 7, half the rise at 8
     assert "addition 7 and 8" in found["turning_layers_agree"].measured
     assert found["operands_rise_and_fall"].numbers[0].value == pytest.approx(1, abs=0.01)
@@ -238,14 +250,14 @@ def test_probes_of_another_shape_do_not(tmp_path: Path) -> None:
             "turning_layers_agree",
             "operands_first",
         ):
-            assert verdict.holds == "does not hold here", verdict
+            assert verdict.judgement == "does not hold here", verdict
     assert found["neighbours_between"].numbers[0].value == pytest.approx(-0.2)
     assert "C wins for good never" in found["answer_last"].measured
     made.what_do_mlps_add(tmp_path, curves, ["other"] * 7 + ["C"] * 5, model="late")
     first = Verdicts(tmp_path, "late")["operands_first"]
-    assert first.holds == "does not hold here" and first.numbers[0].value == 0
+    assert first.judgement == "does not hold here" and first.numbers[0].value == 0
     between = Verdicts(tmp_path, "late")["neighbours_between"]
-    assert between.holds == "not measured" and "nothing stands between" in between.why
+    assert between.judgement == "not measured" and "nothing stands between" in between.why
 
 
 def test_tuning_is_compared_question_by_question(tmp_path: Path) -> None:
@@ -253,7 +265,7 @@ def test_tuning_is_compared_question_by_question(tmp_path: Path) -> None:
     made.does_tuning_help(tmp_path / "a", after, {"full": 15, "precise": 50, "mlps": 19})
     found = Verdicts(tmp_path / "a")
     for verdict in found.of_group("tuning").values():
-        assert verdict.holds == "holds here", verdict
+        assert verdict.judgement == "holds here", verdict
     less, precise, full = (number.value for number in found["as_much_as_full"].numbers)
     assert less == pytest.approx(0.01) and precise - full == pytest.approx(0.01)
     assert precise == pytest.approx(0.21 + 0.005)
@@ -263,9 +275,9 @@ def test_tuning_is_compared_question_by_question(tmp_path: Path) -> None:
     made.does_tuning_help(tmp_path / "b", after, {"full": 15, "precise": 20, "mlps": 19})
     found = Verdicts(tmp_path / "b")
     for key in ("as_much_as_full", "no_generic_loss", "full_tuning_loses", "tuning_is_faster"):
-        assert found[key].holds == "does not hold here"
-    assert found["more_mlps_trade"].holds == "does not hold here"
-    assert found["tuning_few_heads_gains"].holds == "not decided"
+        assert found[key].judgement == "does not hold here"
+    assert found["more_mlps_trade"].judgement == "does not hold here"
+    assert found["tuning_few_heads_gains"].judgement == "not decided"
 
 
 def test_a_single_seed_has_no_interval_of_its_speed(tmp_path: Path) -> None:
@@ -286,13 +298,13 @@ def test_another_model_has_to_show_the_same(
         made.what_do_mlps_add(tmp_path, curves, won, model=model)
     made.which_heads(tmp_path, PLUS)
     alone = Verdicts(tmp_path)["repeats_in_another_model"]
-    assert alone.holds == "not measured" and "of another model" in alone.why
+    assert alone.judgement == "not measured" and "of another model" in alone.why
     second = made.which_heads(tmp_path, PLUS, model="second")
     both = Verdicts(tmp_path)["repeats_in_another_model"]
-    assert both.holds == "holds here" and both.numbers[0].value == 5
+    assert both.judgement == "holds here" and both.numbers[0].value == 5
     assert len(both.runs) == 6 and second.path in both.runs
     late = {(11, head): -0.2 for head in range(3)}
     made.which_heads(tmp_path, late, model="second", seed=8)
     other = Verdicts(tmp_path)["repeats_in_another_model"]
-    assert other.holds == "does not hold here" and other.numbers[0].value == 4
+    assert other.judgement == "does not hold here" and other.numbers[0].value == 4
     assert "middle_layers: holds here, does not hold here" in other.measured

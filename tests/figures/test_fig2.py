@@ -61,7 +61,7 @@ def test_the_hover_holds_intervals_and_computed_pairs(
 def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
     measured: list[maps.Measured], run: Run
 ) -> None:
-    marks = maps.marks(measured[0].heads.mean, maps.N_LABELS)
+    marks = maps.marks(measured[0].heads, maps.N_LABELS)
     strong = [Head(mark.row, mark.column) for mark in marks if mark.strong]
     assert strong == key_heads(results.MAP.load(run, "addition")) == [Head(4, 6), Head(5, 1)]
     assert [mark.text for mark in marks if not mark.strong] == ["7.2"]

@@ -36,7 +36,7 @@ def by_two(base: Path, output: Path, *options: str) -> None:
     asked += ["--output", str(output), *options]
     for name, value in (OPTIONS | {"device": "cpu"}).items():
         asked += [f"--{name.replace('_', '-')}", str(value)]
-    script = Script("experiments.tune", *asked, output=base.parent / "printed.txt", n=2)
+    script = Script("experiments", "tune", *asked, output=base.parent / "printed.txt", n=2)
     assert script.wait(120) == 0, script.printed[-3000:]
 
 

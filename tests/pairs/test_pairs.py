@@ -150,10 +150,10 @@ def test_slicing_takes_the_same_rows_of_every_field(pairs, which, rows):
     assert part.selection == pairs.selection and part.pieces == pairs.pieces
 
 
-def test_filter_keeps_what_is_true_and_wants_one_boolean_a_pair(pairs):
+def test_filter_keeps_what_is_true_and_wants_one_boolean_per_pair(pairs):
     assert same(pairs.filter(pairs.computed), pairs[[0, 2]])
     assert len(pairs.filter([False] * 3)) == 0
-    with pytest.raises(ValueError, match="one boolean a pair: expected 3"):
+    with pytest.raises(ValueError, match="one boolean per pair: expected 3"):
         pairs.filter([True, False])
 
 

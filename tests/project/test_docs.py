@@ -23,8 +23,6 @@ import tyro
 from arith_lens.benchmarks.readers import HUMANITIES
 from arith_lens.model import empty_model
 from arith_lens.reference.sets import load_set
-from experiments import which_heads
-from experiments.__main__ import TOOLS
 from experiments.speed import path_patching
 from experiments.speed.fine_tuning_plan import STEP_SHAPES
 from experiments.speed.shapes import SHAPES
@@ -158,8 +156,9 @@ def understood(
         real(stand_in, **options)
 
     monkeypatch.setattr(tyro, "cli", parse)
-    if (tool := module.removeprefix("experiments.")) in TOOLS:
-        module, arguments = "experiments", [tool, *arguments]
+    package, _, name = module.partition(".")
+    if package in ("experiments", "figures") and name:
+        module, arguments = package, [name, *arguments]
     monkeypatch.setattr(sys, "argv", [module, *arguments])
     with pytest.raises(Understood) as found, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a module that others imported
@@ -251,9 +250,8 @@ def test_commands_are_understood_and_plan(
         arguments["config"] = replace(config, n=4)
     monkeypatch.chdir(desk)
     monkeypatch.setattr("arith_lens.reference.sets.load_set", lambda name: load_set(name)[::50])
-    for names in (vars(which_heads), call.__globals__):  # of the command, run as a script
-        if names.get("empty_model") is empty_model:
-            monkeypatch.setitem(names, "empty_model", empty_models)
+    if call.__globals__.get("empty_model") is empty_model:
+        monkeypatch.setitem(call.__globals__, "empty_model", empty_models)
     for known in (SHAPES, STEP_SHAPES):
         for name, shape in known.items():
             monkeypatch.setitem(known, name, replace(shape, n_layers=min(4, shape.n_layers)))

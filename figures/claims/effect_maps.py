@@ -16,14 +16,18 @@ def effects_of(evidence: Evidence) -> dict[str, ComponentEffects]:
     return {name: results.MAP.load(run, name) for name, run in evidence.runs(EXPERIMENT).items()}
 
 
-def is_key(heads: np.ndarray) -> np.ndarray:
-    """Which heads are key heads: an effect below the paper's -5%."""
+def below_threshold(heads: np.ndarray) -> np.ndarray:
+    """Which heads are key heads of a sample or resample: their effect is below the paper's -5%.
+
+    `arith_lens.effects.key_heads` also tests whether an effect differs from zero. Claims need no
+    such test, because the resamples show how sure a number is.
+    """
     return heads < KEY["relative_logit"]
 
 
 def share_of_key(heads: np.ndarray) -> float:
     """The share of heads that are key heads."""
-    key = is_key(heads)
+    key = below_threshold(heads)
     return float(key.mean()) if key.any() else NAN
 
 
@@ -36,7 +40,7 @@ def share_of_few(heads: np.ndarray, few: float = 0.05) -> float:
 
 def share_in_middle(heads: np.ndarray) -> float:
     """The share of the key heads' summed effect that is in the middle half of the layers."""
-    key = np.where(is_key(heads), heads, 0.0)
+    key = np.where(below_threshold(heads), heads, 0.0)
     layers = np.arange(len(heads))
     middle = (layers >= len(heads) / 4) & (layers < 3 * len(heads) / 4)
     return float(key[middle].sum() / key.sum()) if key.any() else NAN
@@ -44,14 +48,14 @@ def share_in_middle(heads: np.ndarray) -> float:
 
 def n_early(heads: np.ndarray, until: float = 12 / 32) -> float:
     """The number of key heads in the first layers, up to a share of the depth."""
-    key = is_key(heads)
+    key = below_threshold(heads)
     early = np.arange(len(heads)) < until * len(heads)
     return float(key[early].sum()) if key.any() else NAN
 
 
 def first_key_layer(heads: np.ndarray) -> int | None:
     """The lowest layer that has a key head."""
-    layers = np.flatnonzero(is_key(heads).any(1))
+    layers = np.flatnonzero(below_threshold(heads).any(1))
     return int(layers[0]) if len(layers) else None
 
 
@@ -69,7 +73,7 @@ def mean_after(heads: np.ndarray, mlps: np.ndarray) -> float:
 
 def key_in_all(*maps: np.ndarray) -> float:
     """The number of heads that are key in all maps, divided by those that are key in any."""
-    keys = np.stack([is_key(effects) for effects in maps])
+    keys = np.stack([below_threshold(effects) for effects in maps])
     some = keys.any(0).sum()
     return float(keys.all(0).sum() / some) if some else NAN
 
@@ -89,7 +93,7 @@ def rank_correlation(*maps: np.ndarray) -> float:
 
 def how_many_more(plus: np.ndarray, minus: np.ndarray, *others: np.ndarray) -> float:
     """The smallest number of key heads in the other operations, less the larger of + and -."""
-    counts = [int(is_key(effects).sum()) for effects in (plus, minus, *others)]
+    counts = [int(below_threshold(effects).sum()) for effects in (plus, minus, *others)]
     return float(min(counts[2:]) - max(counts[:2])) if any(counts) else NAN
 
 

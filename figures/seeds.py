@@ -1,0 +1,221 @@
+"""Does another training of the same recipe give the same picture? Effects by layer, per seed.
+
+Reads the maps (`experiments/which_heads.py`) of a shipped model and of other trainings of its
+recipe, which differ in the seed alone, and draws them without loading a model. Which head does
+what has no meaning across trainings. In which layers heads matter, how many they are, and how much
+operations have in common can be compared.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+from pandas import DataFrame, concat
+
+from arith_lens import plotting
+from arith_lens.effects import ComponentEffects
+from arith_lens.operations import FOUR
+from arith_lens.runs import Run
+from experiments import results
+from experiments.selection import LARGEST_OPERAND, training_folder
+from figures.claims import maps
+from figures.claims.evidence import Evidence, NotMeasured
+from figures.command import command
+from figures.common import SHIPPED, NotComputed, Options
+from figures.exhibit import Chart, Exhibit, Table, command_for
+
+SEEDS = (1, 2)
+"""The seeds of the other trainings; the shipped model's seed is 0."""
+SHARED_TOP = 10
+"""How many strongest heads of two operations are compared."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: its name, its runs, and its map of each operation."""
+
+    name: str
+    runs: Mapping[str, Run]
+    effects: Mapping[str, ComponentEffects]
+
+    def means(self, operation: str) -> Float[np.ndarray, "layer head"]:
+        """The mean effect of every head."""
+        return self.effects[operation].heads.mean().double().numpy()
+
+
+Statistic = Callable[[Training, str], float]
+
+
+def exhibits(options: Options) -> list[Exhibit]:
+    """The effects by layer, and what repeats. Raises RunError if a training has no run."""
+    trainings = [_training(name, options) for name in _names(options.model)]
+    runs = tuple(run for one in trainings for run in dict.fromkeys(one.runs.values()))
+    statistics = summary(trainings)
+    return [
+        Chart(
+            name="seeds",
+            title="Where heads matter, in several trainings of one recipe",
+            look=_look(statistics),
+            notes=_notes(trainings),
+            runs=runs,
+            numbers=concat([numbers(one) for one in trainings], ignore_index=True),
+            figure=draw(trainings),
+        ),
+        Table(
+            name="seeds_summary",
+            title="What repeats in other trainings of the recipe",
+            look="Whether the trainings agree. A statement about where heads are, or about what "
+            "operations share, needs every row of it to agree.",
+            notes=_notes(trainings),
+            runs=runs,
+            numbers=statistics,
+            cells=_cells(statistics, trainings),
+        ),
+    ]
+
+
+def _names(model: str) -> list[str]:
+    """The shipped model, and the folders of the other trainings of its recipe."""
+    return [model, *(str(training_folder(model, seed) / "final") for seed in SEEDS)]
+
+
+def _training(name: str, options: Options) -> Training:
+    evidence = Evidence(name, (options.root, SHIPPED), options.settings)
+    try:
+        runs = evidence.runs(maps.EXPERIMENT)
+    except NotMeasured as error:
+        raise NotComputed(str(error), error.command) from error
+    return Training(
+        name, runs, {operation: results.MAP.load(run, operation) for operation, run in runs.items()}
+    )
+
+
+def mean_layer(training: Training, operation: str) -> float:
+    """The mean layer, weighted by how much heads take away, as a share of the depth."""
+    means = training.means(operation)
+    size = np.clip(-means, 0, None).sum(1)
+    return float((size * np.arange(len(size))).sum() / size.sum() / (len(size) - 1))
+
+
+def early_share(training: Training, operation: str) -> float:
+    """The share of what heads take away that is in the first quarter of the layers."""
+    size = np.clip(-training.means(operation), 0, None).sum(1)
+    return float(size[: len(size) // 4].sum() / size.sum())
+
+
+STATISTICS: Mapping[str, Statistic] = {
+    "key heads": lambda training, name: float(maps.is_key(training.means(name)).sum()),
+    "strongest effect": lambda training, name: float(np.nanmin(training.means(name))),
+    "share of the strongest 5% of the heads": lambda training, name: maps.share_of_few(
+        training.means(name)
+    ),
+    "mean layer, as a share of the depth": mean_layer,
+    "share in the first quarter of the layers": early_share,
+}
+IN_COMMON = f"{SHARED_TOP} strongest heads in common"
+
+
+def summary(trainings: Sequence[Training]) -> DataFrame:
+    """One row per statistic and operation: each training's value, their mean and their range."""
+    values = {
+        (title, operation): [statistic(one, operation) for one in trainings]
+        for title, statistic in STATISTICS.items()
+        for operation in FOUR
+    } | {
+        (IN_COMMON, f"{a} and {b}"): [
+            maps.top_overlap(one.means(a), one.means(b), SHARED_TOP) for one in trainings
+        ]
+        for a, b in combinations(FOUR, 2)
+    }
+    return DataFrame(
+        {
+            "statistic": title,
+            "operation": operation,
+            **{f"seed {seed}": value for seed, value in enumerate(of_trainings)},
+            "mean": np.mean(of_trainings),
+            "sd": np.std(of_trainings, ddof=1),
+            "lowest": min(of_trainings),
+            "highest": max(of_trainings),
+        }
+        for (title, operation), of_trainings in values.items()
+    )
+
+
+def _cells(statistics: DataFrame, trainings: Sequence[Training]) -> DataFrame:
+    """The table as text."""
+    seeds = [f"seed {seed}" for seed in range(len(trainings))]
+
+    def shown(title: str, value: float) -> str:
+        return f"{value:.1f}".removesuffix(".0") if title == "key heads" else f"{value:.0%}"
+
+    rows = []
+    for row in statistics.to_dict("records"):
+        texts = {name: shown(row["statistic"], row[name]) for name in (*seeds, "mean")}
+        rows.append({"statistic": row["statistic"], "operation": row["operation"], **texts})
+    return DataFrame(rows)
+
+
+def numbers(training: Training) -> DataFrame:
+    """The map of one training: the effect of every head and MLP, with its interval."""
+    tables = [
+        effects.to_dataframe().assign(operation=operation)
+        for operation, effects in training.effects.items()
+    ]
+    table = concat(tables, ignore_index=True)
+    table.insert(0, "training", training.name)
+    return table
+
+
+def draw(trainings: Sequence[Training]) -> plotting.Figure:
+    """Per operation, the summed effect of each layer's heads: every training, and their mean."""
+    parts = []
+    for index, operation in enumerate(FOUR):
+        by_layer = np.stack([one.means(operation).sum(1) for one in trainings])
+        layers = np.arange(by_layer.shape[1])
+        lines = [
+            plotting.Line(layers, 100 * one, f"seed {seed}", plotting.GREY, label="")
+            for seed, one in enumerate(by_layer)
+        ]
+        mean = 100 * by_layer.mean(0)
+        low, high = 100 * by_layer.min(0), 100 * by_layer.max(0)
+        lines.append(plotting.Line(layers, mean, "mean", plotting.BLUE, low, high))
+        parts.append(
+            plotting.CurvePanel(
+                title=plotting.plain(operation.capitalize()),
+                lines=tuple(lines),
+                y_title="effect of a layer's heads" if index % 2 == 0 else "",
+            )
+        )
+    return plotting.curve_panels(
+        parts, x_title="layer", unit="%", notes=_notes(trainings), across=2, panel=(270, 220)
+    )
+
+
+def _look(statistics: DataFrame) -> str:
+    """What the trainings' own numbers say."""
+    layers = statistics[statistics["statistic"] == "mean layer, as a share of the depth"]
+    low, high = layers["lowest"].min(), layers["highest"].max()
+    early = statistics[statistics["statistic"] == "share in the first quarter of the layers"]
+    return (
+        "Whether the lines fall in the same layers. The effect-weighted mean layer lies between "
+        f"{low:.0%} and {high:.0%} of the depth; the first quarter of the layers has "
+        f"{early['lowest'].min():.0%} to {early['highest'].max():.0%} of what heads take away."
+    )
+
+
+def _notes(trainings: Sequence[Training]) -> list[str]:
+    operations = " and ".join(LARGEST_OPERAND)
+    return [
+        f"{len(trainings)} trainings of one recipe with different seeds. Band: the lowest and the "
+        "highest of them.",
+        f"Problems of {operations}: larger numbers, whose answer cannot be copied.",
+        f"Models: {', '.join(one.name for one in trainings)}.",
+    ]
+
+
+main = command_for(exhibits)
+
+if __name__ == "__main__":
+    command(main, "seeds", __doc__)

@@ -1,0 +1,73 @@
+"""Several trainings of one recipe: statistics of where heads matter, with planted truths."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pandas import DataFrame, read_csv
+from support.made_claims import N_HEADS, N_LAYERS, which_heads
+
+from arith_lens.operations import FOUR
+from experiments.selection import training_folder
+from figures import seeds
+from figures.common import NotComputed, Options
+
+PLANTED = {0: {(4, 6): -0.2}, 1: {(8, 1): -0.1, (8, 2): -0.1}, 2: {(0, 0): -0.3}}
+"""The heads that matter in each training, by seed."""
+
+
+def _made(root: Path) -> Options:
+    for seed, heads in PLANTED.items():
+        model = "made" if not seed else str(training_folder("made", seed) / "final")
+        which_heads(root, heads, model=model, noise=1e-6)
+    return Options(model="made", root=root, out=root / "out", formats=())
+
+
+def _values(table: DataFrame, statistic: str, operation: str = "addition") -> list[float]:
+    (row,) = (
+        row
+        for row in table.to_dict("records")
+        if (row["statistic"], row["operation"]) == (statistic, operation)
+    )
+    return [row[f"seed {seed}"] for seed in PLANTED]
+
+
+def test_statistics_of_each_training_are_those_that_were_planted(tmp_path: Path) -> None:
+    options = _made(tmp_path)
+    chart, table = seeds.exhibits(options)
+    statistics = table.numbers
+    assert _values(statistics, "key heads") == [1, 2, 1]
+    assert _values(statistics, "strongest effect") == pytest.approx([-0.2, -0.1, -0.3], abs=1e-4)
+    depth = [layer / (N_LAYERS - 1) for layer in (4, 8, 0)]
+    assert _values(statistics, "mean layer, as a share of the depth") == pytest.approx(
+        depth, abs=1e-3
+    )
+    early = "share in the first quarter of the layers"
+    assert _values(statistics, early) == pytest.approx([0, 0, 1], abs=1e-3)
+    row = statistics[(statistics["statistic"] == "key heads")].iloc[0]
+    assert row["mean"] == pytest.approx(4 / 3) and row["sd"] == pytest.approx(
+        np.std([1, 2, 1], ddof=1)
+    )
+    assert (row["lowest"], row["highest"]) == (1, 2)
+    assert len(chart.numbers) == 3 * len(FOUR) * N_LAYERS * (N_HEADS + 1)
+    assert "0% and 73% of the depth" in chart.look and "0% to 100%" in chart.look
+
+
+def test_each_two_operations_are_compared_once(tmp_path: Path) -> None:
+    table = seeds.exhibits(_made(tmp_path))[1].numbers
+    compared = table[table["statistic"] == seeds.IN_COMMON]
+    assert len(compared) == len({*compared["operation"]}) == 6
+    assert compared["seed 1"].min() >= 0.2, "two heads were planted in all operations"
+
+
+def test_files_are_written_and_a_missing_training_has_its_command(tmp_path: Path) -> None:
+    options = _made(tmp_path)
+    seeds.main(options)
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"seeds.csv", "seeds.html", "seeds_summary.csv"} <= written
+    assert set(read_csv(tmp_path / "out" / "seeds.csv")["training"]) == {
+        "made",
+        *(str(training_folder("made", seed) / "final") for seed in seeds.SEEDS),
+    }
+    with pytest.raises(NotComputed, match="which_heads --model other"):
+        seeds.exhibits(Options(model="other", root=tmp_path))
