@@ -184,6 +184,7 @@ def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
 ) -> None:
     computed: list[Any] = []
     monkeypatch.setattr(whole_study, "STUDY", (counted(which_heads.EXPERIMENT, computed),))
+    monkeypatch.setattr(whole_study, "OF_COMPUTED_PROBLEMS", {})
     for model, n, more in (
         (llama, 9, 1),
         (llama, None, 1),
@@ -279,19 +280,25 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     study = [counted(experiment, computed) for experiment in whole_study.STUDY[:4]]
     study[1] = replace(study[1], compute=fails)
     monkeypatch.setattr(whole_study, "STUDY", study)
+    monkeypatch.setattr(whole_study, "OF_COMPUTED_PROBLEMS", {study[0]: {"metric": "logit"}})
     monkeypatch.setattr(whole_study, "loaded_model", lambda config: llama)
     first = study[0].config(n=5)
     study[0].fill(study[0].open(first, llama, tmp_path), llama, first)
     with pytest.raises(SystemExit, match="failed, see above: which_paths"):
         whole_study.main(whole_study.Config(n=5), root=tmp_path)
-    assert [config.n for config in computed] == [5, 5, 5]
+    assert [config.n for config in computed] == [5] * 4
+    last = computed[-1]
+    assert (last.problems, last.metric) == ("computed", "logit")
+    assert last.operations == ("multiplication", "division")
     said = capsys.readouterr()
-    assert "which_heads: there" in said.out and "no such data" in said.err
-    assert len(find_runs("which_heads", root=tmp_path)) == 1
+    assert "which_heads: stored" in said.out and "no such data" in said.err
+    assert "which_heads, computed problems: computing" in said.out
+    assert len(find_runs("which_heads", root=tmp_path)) == 2
     whole_study.main(whole_study.Config(), root=tmp_path, dry_run=True)
     assert "which_paths: to be computed" in capsys.readouterr().out
     whole_study.main(whole_study.Config(n=5), root=tmp_path, dry_run=True)
-    assert "which_heads: there" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "which_heads: stored" in said and "which_heads, computed problems: stored" in said
 
 
 def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
