@@ -22,7 +22,6 @@ from experiments import results
 from experiments.selection import LARGEST_OPERAND, training_folder
 from figures.claims import maps
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.command import command
 from figures.common import SHIPPED, NotComputed, Options
 from figures.exhibit import Chart, Exhibit, Table, command_for
 
@@ -216,6 +215,3 @@ def _notes(trainings: Sequence[Training]) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "seeds", __doc__)
