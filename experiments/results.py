@@ -284,6 +284,10 @@ LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)
 """Next tokens; by kind of prompt, and by side: "reference" or "counterfactual"."""
 RIGHT = Stored("right-{}", Effects, Sample)
 """p(C) and whether C is the likeliest token [side measure pair]; by kind of prompt."""
+DIVERGENCE = Stored("divergence-{}", Effects, Sample)
+"""How far predictions on plain sentences are from the model's own [set sentence]; by operation."""
+EXAMPLES = Stored("examples-{}", Effects, NoFacts)
+"""Whether each problem is answered right after solved examples [form pair]; by operation."""
 ANSWERS = Stored("answers-{}", Answers, HeadSet)
 """Answers; by knocked-out set of heads."""
 EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)

@@ -38,6 +38,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
             PROBE.compute(run, al.mlp_probe, model, pairs, name, read, read=read, **norm)
         for read in ("mlp_in", "write", "mlp_out"):
             LENS.compute(run, al.logit_lens, model, pairs, name, read, read=read)
+        PROBE.compute(run, al.mlp_probe, model, pairs, name, "logit", read="mlp_out", unit="logit")
         facts = {"case": _case(pairs)}
         settings = {"read": "write", "tokens": "digits", **norm}
         digits = DIGITS.compute(run, al.mlp_probe, model, pairs, name, facts=facts, **settings)

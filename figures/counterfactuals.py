@@ -112,10 +112,12 @@ def resampled_cells(effects: Effects) -> Float[np.ndarray, "cell resample"]:
     return resampled_means(effects.sample(), slice(None), N_RESAMPLES, 0).numpy()
 
 
-def in_common(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> float:
+def in_common(
+    a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"], top: int = TOP
+) -> float:
     """The share of the strongest heads that two maps have in common."""
-    strongest = [{*np.argsort(values)[:TOP].tolist()} for values in (a, b)]
-    return len(strongest[0] & strongest[1]) / TOP
+    strongest = [{*np.argsort(values)[:top].tolist()} for values in (a, b)]
+    return len(strongest[0] & strongest[1]) / top
 
 
 def _agreement(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> tuple[float, float]:

@@ -1,29 +1,38 @@
-"""Five of the predictions for a pretrained model, each with its measured outcome.
+"""The predictions for a pretrained model, each with its measured outcome.
 
-Reads runs of `experiments/which_counterfactual.py`, `experiments/do_they_suffice.py` and
-`experiments/where_do_they_look.py` of one model, and prints a table. Each prediction has a
-condition on a number (docs/gemma.md). It holds if the number's whole 95% interval over problems
-meets the condition, and does not hold if none of it does.
+Reads runs of several experiments of one model (`REQUIRED`, `OPTIONAL`), and prints a table. Each
+prediction has a condition on a number (docs/gemma.md). It holds if the number's whole 95% interval
+over problems meets the condition, and does not hold if none of it does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from pandas import DataFrame
 
-from arith_lens.effects import ComponentEffects
-from arith_lens.operations import OPERATIONS
+from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.knockout import CircuitCurve
+from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.pairs import Role
-from arith_lens.runs import Run
+from arith_lens.probes import curve_of
+from arith_lens.runs import Run, RunError
 from experiments import results
+from experiments.are_they_specific import COMPUTED, LATE, STRONGEST
 from figures import counterfactuals
+from figures.claims.probes import change_late, inflections_apart
 from figures.common import Options, chosen_run
 from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
 from figures.exhibit import Table, command_for
 
+REQUIRED = ("which_counterfactual", "do_they_suffice", "where_do_they_look")
+OPTIONAL = ("are_they_specific", "what_do_mlps_add", "do_word_problems_use_them")
+"""Without a run of these, the outcomes that need it are left out, and the table says so."""
+SEVEN = 7
+"""The strongest heads of the predictions; P2, P4 and P5 are also measured with ten."""
 PRIMARY = "operands"
 """The counterfactual on which the predictions rest."""
 EARLY, MIDDLE = 1 / 3, (1 / 3, 2 / 3)
@@ -62,33 +71,54 @@ class Outcome:
 
 
 def exhibits(options: Options) -> list[Table]:
-    """The outcomes of a model's runs. Raises RunError if a run is missing."""
-    maps_run, kept_run, looks_run = (
-        chosen_run(options, name)
-        for name in ("which_counterfactual", "do_they_suffice", "where_do_they_look")
-    )
+    """The outcomes of a model's runs. Raises RunError if a run of `REQUIRED` is missing."""
+    maps_run, kept_run, looks_run = (chosen_run(options, name) for name in REQUIRED)
     accuracy = {name: accuracy_of(maps_run, name) for name in maps_run.config["operations"]}
     passing = [name for name in accuracy if passes(maps_run, name)]
     maps = counterfactuals.loaded(maps_run, counterfactuals.ROWS, passing)
+
+    def operations_of(run: Run) -> list[str]:
+        return [name for name in passing if name in run.config["operations"]]
+
+    others = {name: _run_or_reason(options, name) for name in OPTIONAL}
+    knockouts, probes, stories = others.values()
     outcomes = [
-        *few_heads(kept_run, [name for name in passing if name in kept_run.config["operations"]]),
+        *few_heads(kept_run, operations_of(kept_run)),
         *shared(maps),
         *middle_layers(maps),
-        *readers(looks_run, [name for name in passing if name in looks_run.config["operations"]]),
+        *readers(looks_run, operations_of(looks_run)),
+        *(late_mlps(knockouts, operations_of(knockouts)) if isinstance(knockouts, Run) else ()),
         *norm_parts(maps),
+        *(specific(knockouts, operations_of(knockouts)) if isinstance(knockouts, Run) else ()),
+        *(written(probes, operations_of(probes)) if isinstance(probes, Run) else ()),
+        *(word_problems(stories) if isinstance(stories, Run) else ()),
     ]
+    missing = [f"Not measured: {run}" for run in others.values() if not isinstance(run, Run)]
     return [
         Table(
             name="predictions",
             title=f"Predictions and outcomes, {maps_run.config['model']}",
             look="The predictions of the study of Gemma 3 270M, with its thresholds, on this model."
             " They were written for that study; much was already known of the shipped models.",
-            notes=notes(maps_run, accuracy, passing),
-            runs=(maps_run, kept_run, looks_run),
+            notes=[*notes(maps_run, accuracy, passing), *missing],
+            runs=(
+                maps_run,
+                kept_run,
+                looks_run,
+                *(run for run in others.values() if isinstance(run, Run)),
+            ),
             numbers=DataFrame(map(record, outcomes)),
             cells=DataFrame(map(cells, outcomes)),
         )
     ]
+
+
+def _run_or_reason(options: Options, experiment: str) -> Run | str:
+    """The run of an experiment; without one, the reason and the command that makes it."""
+    try:
+        return chosen_run(options, experiment)
+    except RunError as error:
+        return str(error)
 
 
 def accuracy_of(run: Run, operation: str) -> float:
@@ -127,18 +157,18 @@ def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
 
 
 def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outcome]:
-    """P2: the share of the ten strongest heads that two operations have in common."""
+    """P2: the share of the strongest heads that two operations have in common."""
     for kind in (PRIMARY, "operator"):
         drawn = {name: resampled_cells(kinds[kind].heads) for name, kinds in maps.items()}
         means = {name: cell_means(kinds[kind].heads) for name, kinds in maps.items()}
-        for a, b in combinations(maps, 2):
+        for (a, b), top in product(combinations(maps, 2), (SEVEN, TOP)):
             both = zip(drawn[a].T, drawn[b].T, strict=True)
             yield _outcome(
                 "P2: operations share heads",
                 f"{a}, {b}",
-                f"strongest {TOP} in common, {kind} changed",
-                in_common(means[a], means[b]),
-                np.array([in_common(*draws) for draws in both]),
+                f"strongest {top} in common, {kind} changed",
+                in_common(means[a], means[b], top),
+                np.array([in_common(*draws, top) for draws in both]),
                 "above one half",
                 (np.nextafter(0.5, 1), 1.0),
             )
@@ -180,42 +210,164 @@ def readers(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P4: the share of the strongest heads' attention that goes to the problem's A, B, operator."""
     for operation in operations:
         looks = results.ROLE_ATTENTION.load(run, operation)
-        roles = (looks.labels or {})["role"]
-        read = np.isin(roles, READ)
-        free = np.array([role != str(Role.BOS) for role in roles])
+        labels = looks.labels or {}
+        read = np.isin(labels["role"], READ)
+        free = np.array([role != str(Role.BOS) for role in labels["role"]])
+        for top in sorted({SEVEN, len(labels["head"])}):
 
-        def share(weights: np.ndarray, read: np.ndarray = read, free: np.ndarray = free) -> float:
-            of_roles = weights.reshape(-1, len(read))
-            return float(of_roles[:, read].sum() / of_roles[:, free].sum())
+            def share(
+                weights: np.ndarray,
+                top: int = top,
+                read: np.ndarray = read,
+                free: np.ndarray = free,
+            ) -> float:
+                of_roles = weights.reshape(-1, len(read))[:top]
+                return float(of_roles[:, read].sum() / of_roles[:, free].sum())
 
-        yield _outcome(
-            "P4: the strongest heads read operands and operator",
-            operation,
-            "share of the attention outside BOS",
-            share(cell_means(looks)),
-            np.array([share(draw) for draw in resampled_cells(looks).T]),
-            "at least one half",
-            (0.5, 1.0),
-        )
+            yield _outcome(
+                "P4: the strongest heads read operands and operator",
+                operation,
+                f"share of the attention outside BOS, strongest {top}",
+                share(cell_means(looks)),
+                np.array([share(draw) for draw in resampled_cells(looks).T]),
+                "at least one half",
+                (0.5, 1.0),
+            )
+
+
+def late_mlps(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
+    """P5, first half: what is lost without the MLPs after the last of the strongest heads."""
+    for operation, (label, problems) in product(
+        operations, ((COMPUTED, "computed problems, larger numbers"), (LATE, "all problems"))
+    ):
+        name = operation, "mlps", "all", "knock_out", label
+        if results.CIRCUIT.is_in(run, *name):
+            curve = results.CIRCUIT.load(run, *name)
+            first = curve.order[0].layer
+            n_problems = len(set(curve.problem or ()))
+            of = f"{n_problems} {problems}, without MLPs from layer {first}"
+            yield from _losses("P5: MLPs after the heads calculate", operation, of, curve)
 
 
 def norm_parts(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outcome]:
     """P5, second half: the part of the late MLPs' effects through the final norm's scale."""
     for operation, kinds in maps.items():
         effects = kinds[PRIMARY]
-        late = max(head.layer for head in effects.heads.top(TOP) if hasattr(head, "index"))
-        by_scale = effects.mlps.by_norm_scale()
-        whole, part = (resampled_cells(some)[late:].sum(0) for some in (effects.mlps, by_scale))
-        value = float(by_scale.mean()[late:].sum())
+        layers = [head.layer for head in effects.heads.top(TOP)]
+        for late in sorted({max(layers[:top]) for top in (SEVEN, TOP)}):
+            by_scale = effects.mlps.by_norm_scale()
+            whole, part = (resampled_cells(some)[late:].sum(0) for some in (effects.mlps, by_scale))
+            value = float(by_scale.mean()[late:].sum())
+            yield _outcome(
+                "P5: MLPs after the heads calculate (the norm's part)",
+                operation,
+                f"part through the norm's scale, MLPs from layer {late}",
+                value / float(effects.mlps.mean()[late:].sum()),
+                part / whole,
+                "between -0.25 and 0.25",
+                (-0.25, 0.25),
+            )
+
+
+def specific(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
+    """P6: what is lost without the strongest heads, and without others of the same layers."""
+    says = "P6: the heads are needed, and specific"
+    for operation in operations:
+        curve = results.CIRCUIT.load(run, operation, "heads", "all", "knock_out", STRONGEST)
+        yield from _losses(says, operation, f"without {curve.sizes[1]} heads", curve)
+        controls = [*results.CONTROLS.load(run, operation).values()]
+        lost = torch.stack([one.correct[0].float() - one.correct[-1].float() for one in controls])
+        losses = Effects(lost, ("set",), "loss", **controls[0].units)
         yield _outcome(
-            "P5: MLPs after the heads calculate (the norm's part)",
+            says,
             operation,
-            f"part through the norm's scale, MLPs from layer {late}",
-            value / float(effects.mlps.mean()[late:].sum()),
-            part / whole,
-            "between -0.25 and 0.25",
-            (-0.25, 0.25),
+            f"accuracy lost without as many others, mean of {len(controls)} sets",
+            float(cell_means(losses).mean()),
+            resampled_cells(losses).mean(0),
+            "below 0.05",
+            (-np.inf, np.nextafter(0.05, 0)),
         )
+        if results.DIVERGENCE.is_in(run, operation):
+            divergence = results.DIVERGENCE.load(run, operation)
+            yield _outcome(
+                says,
+                operation,
+                f"divergence on {divergence.n_pairs} plain sentences, nats per token",
+                float(cell_means(divergence)[0]),
+                resampled_cells(divergence)[0],
+                "below 0.05",
+                (-np.inf, np.nextafter(0.05, 0)),
+            )
+
+
+def _losses(prediction: str, operation: str, of: str, curve: CircuitCurve) -> Iterator[Outcome]:
+    """The shares of the accuracy and of the metric that a knockout takes away."""
+    effects = curve.effects()
+    shape = effects.per_pair.shape[:2]
+    means = cell_means(effects).reshape(shape)
+    drawn = resampled_cells(effects).reshape(*shape, -1)
+    names = ("accuracy", curve.metric)
+    for name, (before, after, *_), (many_before, many_after, *_) in zip(
+        names, means, drawn, strict=True
+    ):
+        yield _outcome(
+            prediction,
+            operation,
+            f"share of {name} lost, {of}",
+            1 - after / before,
+            1 - many_after / many_before,
+            "above 0.6",
+            (np.nextafter(0.6, 1), np.inf),
+        )
+
+
+def written(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
+    """P7: the rise of C's logit, and how far apart reading and writing turn."""
+    says = "P7: MLPs write the answer"
+    for operation in operations:
+        if results.PROBE.is_in(run, operation, "logit"):
+            logits = results.PROBE.load(run, operation, "logit")
+            contrast = curve_of(logits, "C", less="others without C")
+            yield _outcome(
+                says,
+                operation,
+                "rise of C's logit less the other digits', from 17/32 of the depth to the end",
+                change_late(cell_means(contrast)),
+                np.array([change_late(draw) for draw in resampled_cells(contrast).T]),
+                "above 0",
+                (np.nextafter(0, 1), np.inf),
+            )
+        reads = curve_of(results.PROBE.load(run, operation, "mlp_in"), "A", "B")
+        writes = curve_of(results.PROBE.load(run, operation, "write"), "C")
+        both = zip(resampled_cells(reads).T, resampled_cells(writes).T, strict=True)
+        apart = [inflections_apart(read, write) for read, write in both]
+        yield _outcome(
+            says,
+            operation,
+            "layers between the turns of reading A, B and of writing C",
+            inflections_apart(cell_means(reads), cell_means(writes)),
+            np.array(apart),
+            "at most 2",
+            (0, 2),
+        )
+
+
+def word_problems(run: Run) -> Iterator[Outcome]:
+    """P8: the share of the strongest heads that generated prompts and word problems share."""
+    if not results.MAP.is_in(run, "word_problems"):
+        return
+    maps = [stored.load(run, *name).heads for stored, name in (
+        (results.POOLED_MAP, ()), (results.MAP, ("word_problems",)))]  # fmt: skip
+    a, b = (resampled_cells(one) for one in maps)
+    yield _outcome(
+        "P8: word problems use the same heads",
+        ", ".join(FOUR),
+        f"strongest {SEVEN} in common",
+        in_common(cell_means(maps[0]), cell_means(maps[1]), SEVEN),
+        np.array([in_common(one, other, SEVEN) for one, other in zip(a.T, b.T, strict=True)]),
+        "above one half",
+        (np.nextafter(0.5, 1), 1.0),
+    )
 
 
 def _outcome(
@@ -227,7 +379,8 @@ def _outcome(
     condition: str,
     bounds: tuple[float, float],
 ) -> Outcome:
-    low, high = map(float, np.quantile(draws, [0.025, 0.975]))
+    draws = draws[~np.isnan(draws)]  # of a curve that does not turn
+    low, high = map(float, np.quantile(draws, [0.025, 0.975])) if len(draws) else (np.nan, np.nan)
     return Outcome(prediction, of, quantity, value, low, high, condition, *bounds)
 
 

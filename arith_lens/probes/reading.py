@@ -141,6 +141,7 @@ def mlp_probe(
     read: str = "mlp_in",
     final_norm: bool = False,
     tokens: str = "roles",
+    unit: str = "cosine",
 ) -> Effects:
     """The cosine at END of what each layer's MLP reads or writes with the numbers' columns of W_U.
 
@@ -158,9 +159,11 @@ def mlp_probe(
             paper's cosines are without it.
         tokens: "roles" (`ROLES`: A, B, C, and two means over other digits) or "digits" (0 to 9, as
             they are written after END).
+        unit: "cosine"; or "logit": the tokens' logits if the model ended here, as in `logit_lens`,
+            always through the final norm.
 
     Returns:
-        Cosines between -1 and 1, [layer token pair]. NaN if a pair has no other digits.
+        Cosines between -1 and 1, or logits, [layer token pair]. NaN if a pair has no other digits.
 
     Raises:
         ValueError: the pairs have no roles or no text, an operand has several tokens, or an
@@ -169,6 +172,8 @@ def mlp_probe(
     """
     if tokens not in ("roles", "digits"):
         raise ValueError(f"expected tokens to be 'roles' or 'digits', found {tokens!r}")
+    if unit not in ("cosine", "logit"):
+        raise ValueError(f"expected unit to be 'cosine' or 'logit', found {unit!r}")
     require_final_norm(model)
     digits = digit_tokens(model, pairs)
     chosen = digits
@@ -176,26 +181,32 @@ def mlp_probe(
         chosen = torch.cat([operand_tokens(pairs), pairs.answer[:, None], digits], dim=1)
     states = end_states(model, pairs, read)
     with weights_loaded(model.ln_final, model.unembed):
-        states = in_float32(model.ln_final)(states).cpu() if final_norm else states
-        columns = columns_of(model, chosen)
-    refuse_not_finite(states, "the final norm")
-    refuse_not_finite(columns, "W_U")
-    cosines = einsum(
-        normalize(states, dim=-1),
-        columns,
-        "layer pair d_model, pair token d_model -> layer token pair",
-    )
+        if unit == "logit":
+            values = LogitHead.of(model).logits_of(states, chosen)
+        else:
+            states = in_float32(model.ln_final)(states).cpu() if final_norm else states
+            refuse_not_finite(states, "the final norm")
+            values = _products(normalize(states, dim=-1), columns_of(model, chosen))
+    refuse_not_finite(values, "the final norm or W_U" if unit == "logit" else "W_U")
+    if unit == "logit":
+        _require_the_models_logits(model, pairs[:1])
     if tokens == "roles":
-        cosines = _by_role(cosines, chosen, pairs.operands)
+        values = _by_role(values, chosen, pairs.operands)
     names = ROLES if tokens == "roles" else tuple(map(str, DIGITS))
     normed = " through the final norm" if final_norm else ""
     return Effects(
-        cosines,
+        values,
         ("layer", "token"),
-        f"cosine of {read}{normed} with W_U",
+        f"logit of {read}" if unit == "logit" else f"cosine of {read}{normed} with W_U",
         **pairs.units,
         labels={"token": names},
     )
+
+
+def _products(
+    states: Float[Tensor, "layer pair d_model"], columns: Float[Tensor, "pair token d_model"]
+) -> Float[Tensor, "layer token pair"]:
+    return einsum(states, columns, "layer pair d_model, pair token d_model -> layer token pair")
 
 
 def columns_of(
@@ -387,6 +398,15 @@ class LogitHead:
         """The logits that the model computes from this stream."""
         logits = self.norm(stream).to(self.w_u.device) @ self.w_u
         return self.scale(logits if self.b_u is None else logits + self.b_u)
+
+    def logits_of(
+        self, streams: Float[Tensor, "layer pair d_model"], tokens: Int[Tensor, "pair token"]
+    ) -> Float[Tensor, "layer token pair"]:
+        """The logits of each pair's own tokens alone, on the CPU."""
+        logits = _products(self.norm(streams).cpu(), self.w_u.T[tokens.to(self.w_u.device)].cpu())
+        if self.b_u is not None:
+            logits = logits + self.b_u.cpu()[tokens].T
+        return self.scale(logits)
 
 
 def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:

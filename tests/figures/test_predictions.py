@@ -64,8 +64,12 @@ def maps(strongest: list[list[int]]) -> dict[str, dict[str, ComponentEffects]]:
 def test_heads_in_common_are_counted() -> None:
     same = [outcome.value for outcome in predictions.shared(maps([[*range(10)]] * 2))]
     apart = list(predictions.shared(maps([[*range(10)], [*range(5, 15)]])))
-    assert same == [1.0, 1.0] and [one.value for one in apart] == [0.5, 0.5]
-    assert {one.verdict for one in apart} == {"does not hold"}
+    of_ten = [one for one in apart if "strongest 10" in one.quantity]
+    assert same == [1.0] * 4 and [one.value for one in of_ten] == [0.5, 0.5]
+    assert {one.verdict for one in of_ten} == {"does not hold"}
+    few = list(predictions.shared(maps([[*range(7)], [*range(3, 10)]])))
+    of_seven = [one.value for one in few if "strongest 7" in one.quantity]
+    assert of_seven == [4 / 7, 4 / 7]
 
 
 def test_the_mean_layer_is_weighted_by_what_heads_take_away() -> None:

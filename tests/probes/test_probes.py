@@ -173,6 +173,21 @@ def test_the_logit_lens_of_every_layer(both: Any, read: Any) -> None:
     assert found.labels == {"measure": ("rank", "probability")}
 
 
+@pytest.mark.parametrize("read", ["write", "mlp_out"])
+def test_logits_of_digits_are_those_of_the_lens(both: Any, read: Any) -> None:
+    hf, model = both
+    pairs = al.sample_pairs(model, **GIVEN)
+    with torch.no_grad():
+        logits = hf.lm_head(hf.model.norm(raw_states(hf, pairs, read)))
+    expected = logits[..., digits_of(model)].transpose(1, 2)
+    found = al.mlp_probe(model, pairs, read=read, tokens="digits", unit="logit")
+    assert_close(found.per_pair, expected, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(found.per_pair, expected.flip(1), atol=1e-2), (
+        "it must be able to fail"
+    )
+    assert found.metric == f"logit of {read}"
+
+
 def test_a_tie_counts_against_the_answer(llama: al.HookedModel) -> None:
     from arith_lens.probes.reading import _rank_and_probability
 
@@ -203,6 +218,8 @@ def test_what_a_probe_cannot_read_is_refused(llama: al.HookedModel) -> None:
         al.mlp_probe(llama, pairs, read="mlp")
     with pytest.raises(ValueError, match="'roles' or 'digits', found 'words'"):
         al.mlp_probe(llama, pairs, tokens="words")
+    with pytest.raises(ValueError, match="'cosine' or 'logit', found 'probability'"):
+        al.mlp_probe(llama, pairs, unit="probability")
 
 
 def test_roles_name_what_they_are(llama: al.HookedModel) -> None:

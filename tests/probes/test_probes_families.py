@@ -49,6 +49,10 @@ def test_the_last_layers_lens_is_the_models_own_prediction(name: str, tokenizer:
     rank, probability = al.logit_lens(model, pairs).per_pair[-1]
     assert_close(probability, logits.softmax(-1).gather(1, index)[:, 0], rtol=1e-4, atol=0)
     assert torch.equal(rank, (logits >= logits.gather(1, index)).sum(1).float())
+    settings: dict[str, Any] = {"read": "mlp_out", "tokens": "digits", "unit": "logit"}
+    digits = tokenizer.convert_tokens_to_ids([str(digit) for digit in range(10)])
+    found = al.mlp_probe(model, pairs, **settings).per_pair[-1]
+    assert_close(found, logits[:, digits].T, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["Cohere", "Phi"])

@@ -1,0 +1,293 @@
+"""Are a few heads needed, and no others? Knockouts of the strongest heads and of the late MLPs.
+
+For each operation, the strongest heads are chosen on one half of the problems. On the other half
+they are knocked out, and so are sets of other heads of the same layers. The MLPs from the last of
+these heads on are knocked out too: on that half, and on computed problems of larger numbers, where
+no answer can be copied. With `--data-dir`, plain sentences show what the model predicts without the
+heads: the Kullback-Leibler divergence per token. Saves a run under results/are_they_specific/,
+which `figures/predictions.py` reads.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import arith_lens as al
+from arith_lens.benchmarks import load_records
+from arith_lens.components import (
+    Component,
+    Components,
+    NamedHook,
+    as_heads,
+    every_head,
+    every_mlp,
+)
+from arith_lens.knockout import (
+    completed,
+    counterfactual_means,
+    halves,
+    knockout_curves,
+    knockout_hooks,
+    matched_order,
+)
+from arith_lens.operations import FOUR
+from arith_lens.pairs import keep_correct
+from arith_lens.pairs.rows import left_pad
+from arith_lens.pairs.tokens import encode
+from arith_lens.runs import Run
+from experiments.command import continue_after_part, exit_on_user_error
+from experiments.results import CIRCUIT, CONTROLS, DIVERGENCE, SEARCH_MAP
+from experiments.selection import LARGEST_OPERAND
+from experiments.settings import (
+    Experiment,
+    Metric,
+    Operation,
+    PooledSample,
+    drawn_pairs,
+    fitting_engine,
+    some_of,
+    strongest_heads,
+)
+
+STRONGEST, LATE, COMPUTED = "strongest", "late", "late-on-computed"
+"""Which components are knocked out, and on which problems; the last word of a result's name."""
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Config(PooledSample):
+    """Are a few heads needed, and no others?"""
+
+    operations: tuple[Operation, ...] = FOUR
+    """The operations to use."""
+    data_dir: Path | None = None
+    """Holds csqa/, whose questions are the plain sentences; without it they are left out."""
+    heads: int = 7
+    """How many of the strongest heads are knocked out."""
+    controls: int = 20
+    """Sets of other heads of the same layers."""
+    computed: int | None = 200
+    """Computed problems of larger numbers, before the filter; all if not given."""
+    sentences: int = 60
+    """Plain sentences."""
+    metric: Metric = "digit_contrast"
+    """What heads are chosen by, and what is read from the logits beside the answer."""
+    counterfactual: Literal["word", "operands", "operator"] = "operands"
+    """What the counterfactual changes. Means over these prompts replace outputs."""
+
+
+def compute(run: Run, model: al.HookedModel, config: Config) -> None:
+    """The knockouts of each operation, then the divergence on plain sentences."""
+    for operation in config.operations:
+        with continue_after_part():
+            with exit_on_user_error():
+                pairs = drawn_pairs(model, operation, config, counterfactual=config.counterfactual)
+            chosen_on, drawn_on = halves(pairs, config.seed)
+            heads = chosen_heads(run, model, operation, chosen_on, config)
+            late = late_mlps(heads, model.n_layers)
+            for positions in ("all", "end"):
+                _knock_out(run, model, drawn_on, operation, heads, STRONGEST, positions, config)
+                _knock_out(run, model, drawn_on, operation, late, LATE, positions, config)
+            controls = control_sets_of(heads, model, config)
+            sizes = {label: (len(heads),) for label in controls}
+            name = CONTROLS.name(operation)
+            knockout_curves(model, drawn_on, controls, ks=sizes, run=run, name=name)
+            if config.data_dir is not None:
+                sets = {STRONGEST: heads, **controls}
+                DIVERGENCE.compute(
+                    run,
+                    divergence,
+                    model,
+                    drawn_on,
+                    operation,
+                    sets={label: [*map(str, some)] for label, some in sets.items()},
+                    sentences=plain_sentences(config),
+                )
+            if operation in LARGEST_OPERAND:
+                computed = computed_pairs(model, operation, config)
+                for positions in ("all", "end"):
+                    _knock_out(run, model, computed, operation, late, COMPUTED, positions, config)
+
+
+def computed_pairs(model: al.HookedModel, operation: str, config: Config) -> al.PromptPairs:
+    """Some of the pairs of larger numbers whose answer cannot be copied, if answered right."""
+    with exit_on_user_error():
+        pairs = drawn_pairs(
+            model,
+            operation,
+            config,
+            problems="computed",
+            n=None,
+            keep="all",
+            counterfactual=config.counterfactual,
+        )
+        if config.computed is not None:
+            generator = torch.Generator().manual_seed(config.seed)
+            pairs = pairs[torch.randperm(len(pairs), generator=generator)[: config.computed]]
+        return keep_correct(model, pairs)
+
+
+def chosen_heads(
+    run: Run, model: al.HookedModel, operation: str, pairs: al.PromptPairs, config: Config
+) -> tuple[al.Head, ...]:
+    """The strongest heads on the half of the problems on which they are chosen."""
+    effects = al.path_patch(
+        model,
+        pairs,
+        metric=config.metric,
+        engine=fitting_engine(model),
+        run=run,
+        name=SEARCH_MAP.name(operation),
+    )
+    return strongest_heads(effects, config.heads)
+
+
+def late_mlps(heads: Sequence[al.Head], n_layers: int) -> list[al.Mlp]:
+    """The MLPs that come after the last of these heads; its own layer's MLP comes after it."""
+    return [mlp for mlp in every_mlp(n_layers) if mlp.layer >= max(head.layer for head in heads)]
+
+
+def control_sets_of(
+    heads: Sequence[al.Head], model: al.HookedModel, config: Config
+) -> dict[str, Components]:
+    """Other heads of the same layers, by name: `matched 0`, `matched 1`, …"""
+    shape = model.n_layers, model.n_heads
+    return {
+        f"matched {seed}": matched_order(heads, *shape, seed)
+        for seed in range(config.seed, config.seed + config.controls)
+    }
+
+
+def _knock_out(
+    run: Run,
+    model: al.HookedModel,
+    pairs: al.PromptPairs,
+    operation: str,
+    components: Sequence[Component],
+    label: str,
+    positions: str,
+    config: Config,
+) -> None:
+    """The answer and the metric with these components out, and with nothing out."""
+    among = "heads" if label == STRONGEST else "mlps"
+    every = every_mlp(model.n_layers)
+    if among == "heads":
+        every = every_head(model.n_layers, model.n_heads)
+    al.circuit_curve(
+        model,
+        pairs,
+        completed(components, every),
+        kind="knock_out",
+        among=among,
+        metric=config.metric,
+        positions=positions,
+        fractions=(len(components) / len(every),),
+        run=run,
+        name=CIRCUIT.name(operation, among, positions, "knock_out", label),
+    )
+
+
+def plain_sentences(config: Config) -> list[str]:
+    """Questions of CommonsenseQA, without their choices."""
+    with exit_on_user_error():
+        records = load_records("csqa", config.data_dir)
+    return some_of([record.question for record in records], config.sentences, config.seed)
+
+
+def divergence(
+    model: al.HookedModel,
+    pairs: al.PromptPairs,
+    *,
+    sets: Mapping[str, Sequence[str]],
+    sentences: Sequence[str],
+) -> al.Effects:
+    """How far predictions on sentences are from the model's own, without each set of heads.
+
+    Args:
+        model: the model.
+        pairs: means over their counterfactuals replace the heads' outputs.
+        sets: the heads of each set, by the set's name.
+        sentences: the texts.
+
+    Returns:
+        The mean Kullback-Leibler divergence per token, in nats, [set sentence].
+    """
+    means = counterfactual_means(model, pairs)
+    hooks = [knockout_hooks(model, heads, means) for heads in map(as_heads, sets.values())]
+    return al.Effects(
+        torch.cat([*_divergences(model, sentences, hooks)], dim=1),
+        ("set",),
+        "Kullback-Leibler divergence per token",
+        problem=tuple(sentences),
+        cluster=torch.arange(len(sentences)),
+        labels={"set": tuple(sets)},
+    )
+
+
+@torch.no_grad()
+def _divergences(
+    model: al.HookedModel, sentences: Sequence[str], hooks: Sequence[list[NamedHook]]
+) -> Iterator[Float[Tensor, "set sentence"]]:
+    rows = [prompt.ids for prompt in encode(model.tokenizer, sentences)]
+    for start in range(0, len(rows), BATCH):
+        tokens, mask = (part.to(model.device) for part in left_pad(rows[start : start + BATCH]))
+
+        def logprobs(
+            hooks: list[NamedHook], tokens: Tensor = tokens, mask: Tensor = mask
+        ) -> Tensor:
+            logits = model.run_with_hooks(tokens, fwd_hooks=hooks, attention_mask=mask)
+            return logits.float().log_softmax(-1)
+
+        before = logprobs([])
+        p = before.exp()
+        parts = []
+        for of_set in hooks:
+            per_token = (p * (before - logprobs(of_set))).sum(-1)
+            parts.append((per_token * mask).sum(-1) / mask.sum(-1))
+        yield torch.stack(parts).cpu()
+
+
+def _plan(model: al.HookedModel, config: Config) -> str:
+    """The computation in words."""
+    engine = fitting_engine(model)
+    lines = []
+    for operation in config.operations:
+        pairs = drawn_pairs(
+            model, operation, config, counterfactual=config.counterfactual, keep="all"
+        )
+        lines.append(
+            f"{operation}: {al.plan(model, halves(pairs, config.seed)[0], engine=engine)}; "
+            f"{8 + config.controls} knockouts on the other half; of these before the filter"
+        )
+    return "\n".join(lines)
+
+
+def report(run: Run) -> None:
+    """For each operation, print what each knockout costs."""
+    for operation in run.config["operations"]:
+        print(f"\n{operation}")
+        for label, among in ((STRONGEST, "heads"), (LATE, "mlps"), (COMPUTED, "mlps")):
+            for positions in ("all", "end"):
+                name = operation, among, positions, "knock_out", label
+                if CIRCUIT.is_in(run, *name):
+                    curve = CIRCUIT.load(run, *name)
+                    out = ", ".join(map(str, curve.order[: curve.sizes[1]]))
+                    (before, after, _), (m, m_out, _) = curve.effects().mean().tolist()
+                    print(
+                        f"  {label}, {positions}, {curve.value.shape[1]} prompts without {out}: "
+                        f"{before:.1%} to {after:.1%} right, {curve.metric} {m:.2f} to {m_out:.2f}"
+                    )
+        for label, curve in CONTROLS.load(run, operation).items():
+            print(f"  {label}: {curve.drop(curve.ks[-1]).accuracy}")
+        if DIVERGENCE.is_in(run, operation):
+            values = DIVERGENCE.load(run, operation)
+            print(f"  divergence per token: {STRONGEST} {values.mean()[0]:.3f}")
+
+
+EXPERIMENT = Experiment("are_they_specific", Config, compute, _plan, report, figure="predictions")
+main = EXPERIMENT.main()
