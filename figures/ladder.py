@@ -83,31 +83,32 @@ def cost(effects: ComponentEffects) -> float:
 
 def draw(numbers: DataFrame, small_print: list[str]) -> plotting.Figure:
     """One row of panels per operation: heads on the left, MLPs on the right."""
-    panels = [
-        panel(some, f"{operation.capitalize()}, {part}")
-        for operation, of_operation in numbers.groupby("operation", sort=False)
-        for part, some in of_operation.groupby("part", sort=False)
-    ]
+    costs = numbers[["milliseconds", "exact milliseconds"]].to_numpy()
+    ends = (float(np.log10(costs.min())) - 0.1, float(np.log10(costs.max())) + 0.1)
     figure = plotting.curve_panels(
-        panels,
+        [
+            panel(some, f"{operation}".capitalize() + f", {part}", ends)
+            for operation, of_operation in numbers.groupby("operation", sort=False)
+            for part, some in of_operation.groupby("part", sort=False)
+        ],
         x_title="processor milliseconds per pair",
         notes=small_print,
         across=2,
         panel=(350, 230),
     )
-    x = np.concatenate([line.x for part in panels for line in part.lines])
-    ticks = range(int(np.floor(x.min())), int(np.ceil(x.max())) + 1)
-    figure.update_xaxes(
-        tickvals=list(ticks),
-        ticktext=[f"{10.0**tick:g}" for tick in ticks],
-        range=[x.min() - 0.1, x.max() + 0.1],
-    )
+    decades = range(int(np.floor(ends[0])), int(np.ceil(ends[1])))
+    ticks = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
+    figure.update_xaxes(tickvals=np.log10(ticks).tolist(), ticktext=[f"{tick:g}" for tick in ticks])
     return figure
 
 
-def panel(some: DataFrame, title: str) -> plotting.CurvePanel:
-    """The methods of one operation and part, with the exact effects at 1."""
-    lines, points = [], []
+def panel(some: DataFrame, title: str, ends: tuple[float, float]) -> plotting.CurvePanel:
+    """The methods of one operation and part, with the exact effects at 1.
+
+    A line without correlation goes from end to end, so that all panels have one scale.
+    """
+    zero = plotting.Line(np.array(ends), np.zeros(2), "none", plotting.PALE, label="")
+    lines, points = [zero], []
     chosen: Any = some[some["measure"] == PLOTTED]
     spots = [(EXACT, chosen["exact milliseconds"].iloc[0], 1.0, 1.0, 1.0), *_spots(chosen)]
     for name, milliseconds, low, value, high in spots:
