@@ -108,7 +108,7 @@ class ComponentEffects:
         return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"
 
     def _repr_html_(self) -> str:
-        return self.heads.drawn("heads") + self.mlps.drawn("MLPs")
+        return self.heads.figure_html("heads") + self.mlps.figure_html("MLPs")
 
 
 @dataclass(frozen=True, eq=False)
