@@ -240,7 +240,7 @@ class Effects(HasUnits):
         }
 
     def to_dataframe(self) -> "DataFrame":
-        """One row a component: its place on each axis, mean, stderr, 95% interval, pairs used."""
+        """One row per component: its index on each axis, mean, stderr, 95% interval, pairs used."""
         from pandas import DataFrame
 
         low, high = self.ci()
