@@ -110,6 +110,7 @@ $(eval $(call exhibit,table3,do_powers_use_them,ALONE,SHOW_MODEL)) ## do powers 
 $(eval $(call exhibit,table4,do_word_problems_use_them,KNOCK_DATA,SHOW_N)) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
 $(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE,SHOW_N)) ## how many MLPs beside them? (half an hour; stopped, it goes on)
 $(eval $(call exhibit,paths,which_paths,ASK,SHOW)) ## the strongest heads' effects: direct, via MLPs, total
+$(eval $(call exhibit,ladder,do_gradients_agree,ASK,SHOW)) ## how well do gradients agree with the exact effects, and at what cost?
 $(eval $(call exhibit,carriers,which_mlps_carry_them,ASK,SHOW)) ## which MLPs carry the strongest heads' effects? compute, then draw
 $(eval $(call exhibit,counterfactuals,which_counterfactual,KNOCK_EACH,SHOW)) ## do the strongest heads depend on the counterfactual? three kinds side by side
 $(eval $(call exhibit,computed,do_copies_decide,KNOCK,SHOW_N)) ## do the same heads matter where no answer can be copied? larger products and quotients

@@ -6,10 +6,14 @@ from .answers import answer_questions as answer_questions
 from .answers import load_questions as load_questions
 from .attention import attention_by_role as attention_by_role
 from .attention import attention_view as attention_view
+from .attribution import agreement as agreement
+from .attribution import attribute as attribute
 from .benchmarks import load_records as load_records
 from .benchmarks import parse_number as parse_number
 from .benchmarks import refuse_overlap as refuse_overlap
 from .benchmarks import training_set as training_set
+from .built import BuiltModel as BuiltModel
+from .built import built_model as built_model
 from .components import Head as Head
 from .components import Mlp as Mlp
 from .effects import ComponentEffects as ComponentEffects

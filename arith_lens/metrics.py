@@ -41,6 +41,11 @@ class Readout:
         others = {name: torch.stack([row[name] for row in optional]) for name in optional[0]}
         return Readout(torch.stack([row.answer for row in rows]), **others)
 
+    def detached(self) -> "Readout":
+        """The same values, through which no gradient passes."""
+        others = {name: values.detach() for name, values in self._optional().items()}
+        return Readout(self.answer.detach(), **others)
+
     def _optional(self) -> dict[str, Tensor]:
         """What was read beside the answer's logit."""
         values = {name: getattr(self, name) for name in ("foil", "log_total", "others")}

@@ -156,6 +156,14 @@ class TrainingFacts(TrainedAs, BenchmarkFacts):
     which_mlps: list[str]
 
 
+class CircuitFacts(Sample):
+    """The heads, MLPs and edges of a built model's circuit, as text."""
+
+    heads: list[str]
+    mlps: list[str]
+    edges: list[str]
+
+
 class NoFacts(TypedDict):
     """Nothing."""
 
@@ -249,6 +257,8 @@ IN_DTYPE = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
 """The effects of a model in a number format; by operation and format."""
 PATHS = Stored("paths-{}-{}", ComponentEffects, Sample)
 """The effects of the strongest heads; by operation, and by what may react to a change."""
+LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, Sample)
+"""Exact and approximate effects; by operation, paths, and method or "exact"."""
 CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
 CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)
@@ -322,6 +332,12 @@ TUNED_MAP = Stored("tuned-{}", BeforeAfter, TunedFacts)
 """Effects before and after tuning; by tuned model."""
 ELSEWHERE = Stored("asked-{}", Answers, ChosenTraining)
 """Answers to questions that were not tuned on; by name of the training, or of `BEFORE`."""
+KNOWN_TRUTH = Stored("closed-form-{}", ComponentEffects, CircuitFacts)
+"""The closed-form effects of a built model; by kind of paths, or by knockout."""
+KNOWN = Stored("known-{}-{}", ComponentEffects, Sample)
+"""The effects of a built model; by kind of paths, or by knockout, and by method."""
+KNOWN_EDGES = Stored("known-edges", Mediation, Sample)
+"""Which MLPs carry the effects of a built model's heads."""
 
 
 def trainings(run: Run) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from figures import (
     fig17,
     frontier,
     generalisation,
+    ladder,
     paths,
     predictions,
     probes,
@@ -88,6 +89,7 @@ QUESTIONS = (
             stability,
             seeds,
             paths,
+            ladder,
         ),
     ),
     Question(

@@ -15,14 +15,13 @@ from jaxtyping import Float
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.effects import ComponentEffects
+from arith_lens.effects import ComponentEffects, key_heads
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND, training_folder
-from figures.claims import maps
+from figures.claims import effect_maps
 from figures.claims.evidence import Evidence, NotMeasured
-from figures.command import command
 from figures.common import SHIPPED, NotComputed, Options
 from figures.exhibit import Chart, Exhibit, Table, command_for
 
@@ -84,7 +83,7 @@ def _names(model: str) -> list[str]:
 def _training(name: str, options: Options) -> Training:
     evidence = Evidence(name, (options.root, SHIPPED), options.settings)
     try:
-        runs = evidence.runs(maps.EXPERIMENT)
+        runs = evidence.runs(effect_maps.EXPERIMENT)
     except NotMeasured as error:
         raise NotComputed(str(error), error.command) from error
     return Training(
@@ -106,9 +105,9 @@ def early_share(training: Training, operation: str) -> float:
 
 
 STATISTICS: Mapping[str, Statistic] = {
-    "key heads": lambda training, name: float(maps.is_key(training.means(name)).sum()),
+    "key heads": lambda training, name: len(key_heads(training.effects[name])),
     "strongest effect": lambda training, name: float(np.nanmin(training.means(name))),
-    "share of the strongest 5% of the heads": lambda training, name: maps.share_of_few(
+    "share of the strongest 5% of the heads": lambda training, name: effect_maps.share_of_few(
         training.means(name)
     ),
     "mean layer, as a share of the depth": mean_layer,
@@ -125,7 +124,7 @@ def summary(trainings: Sequence[Training]) -> DataFrame:
         for operation in FOUR
     } | {
         (IN_COMMON, f"{a} and {b}"): [
-            maps.top_overlap(one.means(a), one.means(b), SHARED_TOP) for one in trainings
+            effect_maps.top_overlap(one.means(a), one.means(b), SHARED_TOP) for one in trainings
         ]
         for a, b in combinations(FOUR, 2)
     }
@@ -216,6 +215,3 @@ def _notes(trainings: Sequence[Training]) -> list[str]:
 
 
 main = command_for(exhibits)
-
-if __name__ == "__main__":
-    command(main, "seeds", __doc__)

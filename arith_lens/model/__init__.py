@@ -10,6 +10,7 @@ from arith_lens.model.forwards import accepted_options as accepted_options
 from arith_lens.model.forwards import record as record
 from arith_lens.model.forwards import require_finite as require_finite
 from arith_lens.model.forwards import run_layers as run_layers
+from arith_lens.model.forwards import starting_at as starting_at
 from arith_lens.model.hooked import HookedLike as HookedLike
 from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.hooked import Tokens as Tokens

@@ -107,14 +107,14 @@ def path_patch(
     settings = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
     details = settings | checks | question_details(question, foil)
-    slot = ResultSlot.of(run, name or _name(pairs), model, pairs, **details)
+    slot = ResultSlot.of(run, name or operation_name(pairs), model, pairs, **details)
     if (arrays := slot.stored(progress=progress)) is not None:
         return ComponentEffects.from_arrays(arrays)
     values, notes = by_shards(compute, pairs, foil, size, slot=slot, progress=progress)
     warn_of_ratios(values[0], metric)
     held = values[1 + len(question.components) :]
     values = values[: 1 + len(question.components)]
-    effects = _component_effects(values, held, pairs, question)
+    effects = component_effects(values, held, pairs, question)
     computation = {
         **settings,
         "n_pairs": len(pairs),
@@ -158,7 +158,7 @@ def question_details(question: Question, foil: Int[Tensor, "pair"] | None) -> di
     }
 
 
-def _component_effects(
+def component_effects(
     values: Float[Tensor, "row pair"],
     held: Float[Tensor, "held_row pair"],
     pairs: PromptPairs,
@@ -179,7 +179,7 @@ def _component_effects(
     )
 
 
-def _name(pairs: PromptPairs) -> str:
+def operation_name(pairs: PromptPairs) -> str:
     operations = set(pairs.operation or ())
     return operations.pop() if len(operations) == 1 else "path_patching"
 
@@ -255,14 +255,17 @@ def by_shards(
 
 def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None) -> Arrays:
     """One shard's values, and its engine's notes. It is halved if it does not fit in memory."""
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
 
     def part(chosen: slice) -> Tensor:
         return compute(pairs[chosen], None if foil is None else foil[chosen]).cpu()
 
     values, _ = in_chunks(part, len(pairs), len(pairs))
-    seconds = time.perf_counter() - started
-    return Arrays({"values": values}, {"seconds": seconds, **compute.notes()})
+    spent = {
+        "seconds": time.perf_counter() - started,
+        "processor_seconds": time.process_time() - worked,
+    }
+    return Arrays({"values": values}, {**spent, **compute.notes()})
 
 
 def _together(notes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -271,13 +274,18 @@ def _together(notes: list[dict[str, Any]]) -> dict[str, Any]:
     Each process has certified its own first shard. So the first certificate is that of the first
     shard, and the others are those of processes that continued the computation.
     """
-    together: dict[str, Any] = {"seconds": sum(note["seconds"] for note in notes)}
+    together: dict[str, Any] = {
+        name: sum(note[name] for note in notes)
+        for name in ("seconds", "processor_seconds")
+        if all(name in note for note in notes)  # not in shards of earlier versions
+    }
     chunks = {size for note in notes for size in note.get("chunk_sizes", [])}
     certificates = [note["certificate"] for note in notes if "certificate" in note]
     if chunks:
         together["chunk_sizes"] = sorted(chunks, reverse=True)
     if certificates:
         together["certificate"] = certificates[0]
+    together |= {name: notes[0][name] for name in ("forwards", "backwards") if name in notes[0]}
     if certificates[1:]:
         together["certificates_after_resuming"] = certificates[1:]
     return together

@@ -203,7 +203,33 @@ def plain(text: str) -> str:
     return text
 
 
-def page_figure(page: Page) -> Figure:
+class Sheet:
+    """A figure while it is drawn: shapes and annotations are added together, at the end.
+
+    Plotly checks all earlier shapes and annotations again when one is added.
+    """
+
+    def __init__(self, figure: Figure) -> None:
+        self._figure = figure
+        self._parts: dict[str, list[dict[str, Any]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._figure, name)
+
+    def add_shape(self, **shape: Any) -> None:
+        """Plotly's `add_shape`."""
+        self._parts.setdefault("shapes", []).append(shape)
+
+    def add_annotation(self, **annotation: Any) -> None:
+        """Plotly's `add_annotation`."""
+        self._parts.setdefault("annotations", []).append(annotation)
+
+    def finished(self) -> Figure:
+        """The figure with all its parts."""
+        return self._figure.update_layout(self._parts)
+
+
+def page_figure(page: Page) -> Sheet:
     """An empty figure with the page's size, type and paper."""
     figure = plotly().graph_objects.Figure()
     figure.update_layout(
@@ -217,7 +243,7 @@ def page_figure(page: Page) -> Figure:
         showlegend=False,
         hoverlabel={"bgcolor": "white", "font": {"family": FONT, "size": 13}},
     )
-    return figure
+    return Sheet(figure)
 
 
 def axis_style() -> dict[str, Any]:

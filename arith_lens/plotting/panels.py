@@ -386,7 +386,7 @@ def panels(
     add_headings(figure, headings, across, page)
     add_colour_title(figure, colour_title, page)
     add_notes(figure, page)
-    return figure
+    return figure.finished()
 
 
 def bear_colours(figure: Figure) -> None:

@@ -20,8 +20,9 @@ LAYERS = {
     **dict.fromkeys(["effects", "hooks", "model", "paper", "problems", "templates", "views"], 1),
     **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 2),
     **dict.fromkeys(["metrics", "next_tokens", "word_problems"], 3),
-    **dict.fromkeys(["answers", "attention", "knockout", "path_patching", "probes"], 4),
-    **dict.fromkeys(["fine_tuning", "mediation"], 5),
+    **dict.fromkeys(["answers", "attention", "built", "knockout"], 4),
+    **dict.fromkeys(["path_patching", "probes"], 4),
+    **dict.fromkeys(["attribution", "fine_tuning", "mediation"], 5),
     **dict.fromkeys(["reference"], 5),  # makes the shipped models and sets
     **dict.fromkeys(["evaluation"], 6),  # asks the closed world's sets, too
 }

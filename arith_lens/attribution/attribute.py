@@ -1,0 +1,153 @@
+"""`attribute`: the effects of all components, approximated by a few forwards and backwards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.attribution.atp import atp
+from arith_lens.attribution.atp_star import atp_star
+from arith_lens.attribution.attn_lrp import attn_lrp
+from arith_lens.attribution.clean_corrupted import clean_corrupted
+from arith_lens.attribution.eap_ig import eap_ig
+from arith_lens.attribution.gim import gim
+from arith_lens.attribution.graph import Batch, Method, weights_without_gradient
+from arith_lens.attribution.ig_activations import ig_activations
+from arith_lens.attribution.relp import relp
+from arith_lens.effects import ComponentEffects
+from arith_lens.model import HookedLike, compute_device
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.engines import Question, ask
+from arith_lens.path_patching.patch import (
+    by_shards,
+    component_effects,
+    n_left_out,
+    operation_name,
+    question_details,
+    shard_size,
+    warn_of_ratios,
+)
+from arith_lens.runs import ResultSlot, Run
+
+METHODS: Mapping[str, Method] = {
+    "atp": atp,
+    "atp_star": atp_star,
+    "clean_corrupted": clean_corrupted,
+    "eap_ig": eap_ig,
+    "ig_activations": ig_activations,
+    "relp": relp,
+    "attn_lrp": attn_lrp,
+    "gim": gim,
+}
+"""By name."""
+
+UNSIGNED = frozenset({"atp_star"})
+"""Methods whose scores are magnitudes."""
+
+
+def attribute(
+    model: HookedLike,
+    pairs: PromptPairs,
+    *,
+    method: str = "relp",
+    paths: str = "via_mlps",
+    metric: str = "relative_logit",
+    foil: Int[Tensor, "pair"] | None = None,
+    candidates: Sequence[int] | None = None,
+    steps: int = 5,
+    batch_size: int | None = None,
+    run: Run | None = None,
+    name: str | None = None,
+    progress: bool = True,
+) -> ComponentEffects:
+    """Approximate the effect of giving each component its counterfactual output at END.
+
+    The result has the sign, the unit and the statistics of `path_patch` with the same `paths` and
+    `metric`, which computes the exact effects. All heads and MLPs are computed at once.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        method: one of `METHODS`: `"atp"`, `"atp_star"`, `"clean_corrupted"`, `"eap_ig"`,
+            `"ig_activations"`, `"relp"`, `"attn_lrp"` or `"gim"`. Scores of `"atp_star"` have no
+            sign: they are magnitudes.
+        paths: the paths that the gradient takes. `"via_mlps"`: the residual stream and MLPs, with
+            all other heads frozen. `"direct"`: the residual stream alone. `"total"`: all paths.
+        metric: one of `metrics.METRICS`.
+        foil: for `logit_difference`, one token per pair.
+        candidates: for `digit_contrast`, the tokens whose mean logit is compared with the answer's.
+        steps: the number of points of `"eap_ig"` and `"ig_activations"`.
+        batch_size: the number of pairs in a shard.
+        run: an open run, which stores the result and each finished shard.
+        name: the name of the result in the run. The default is the method and the operation.
+        progress: whether to show a progress bar.
+
+    Returns:
+        One effect per pair, for heads [layer head pair] and for MLPs [layer pair], on the CPU.
+        `computation` has the method, and the forwards and backwards of a shard.
+
+    Raises:
+        UnsupportedRule: a backward rule of the method does not fit the model; the message names
+            the model and the reason.
+        FloatingPointError: an activation is NaN or infinite; the message names its layer.
+        ValueError: method, paths, metric, foil or a number is not valid, or there are no pairs.
+        RunError: the run is not open or was opened with another model; or the disk refuses.
+    """
+    if method not in METHODS:
+        raise ValueError(f"expected a method among {', '.join(METHODS)}, found {method!r}")
+    if steps < 1:
+        raise ValueError(f"expected at least one step, found {steps}")
+    question = ask(
+        model, None, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
+    )
+    size = shard_size(batch_size)
+    settings = {"paths": paths, "metric": metric, "steps": steps, "shard_size": size}
+    identity = settings | question_details(question, foil) | {"method": f"attribute {method}"}
+    name = name or f"{method}-{operation_name(pairs)}"
+    slot = ResultSlot.of(run, name, model, pairs, **identity)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return ComponentEffects.from_arrays(arrays)
+    compute = GradientEngine(model, question, METHODS[method], steps)
+    values, notes = by_shards(
+        compute, pairs, foil, size, slot=slot, progress=progress, title="attribution"
+    )
+    warn_of_ratios(values[0], metric)
+    effects = component_effects(values, values[:0], pairs, question)
+    computation = {
+        "method": method,
+        "signed": method not in UNSIGNED,
+        **settings,
+        "n_pairs": len(pairs),
+        "dtype": str(model.W_U.dtype).removeprefix("torch."),
+        "device": str(compute_device(model.unembed)),
+        "threads": torch.get_num_threads(),
+        **notes,
+    }
+    return slot.save(ComponentEffects(*effects, values[0], n_left_out(values), computation))
+
+
+@dataclass(frozen=True)
+class GradientEngine:
+    """Computes the scores of a shard of pairs."""
+
+    model: HookedLike
+    question: Question
+    method: Method
+    steps: int
+    counts: dict[str, int] = field(default_factory=dict)
+    """Forwards and backwards of the last batch."""
+
+    def __call__(
+        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+    ) -> Float[Tensor, "row pair"]:
+        batch = Batch(self.model, pairs, self.question, foil, self.steps)
+        with torch.enable_grad(), weights_without_gradient(self.model):
+            scores = self.method(batch)
+        self.counts.update(batch.counts)
+        return scores.rows().detach()
+
+    def notes(self) -> dict[str, Any]:
+        return dict(self.counts)

@@ -1,0 +1,283 @@
+"""One batch of pairs, its forwards with a leaf at every component's output, and their gradients.
+
+A leaf is a zero that is added to an output at END. The gradient with respect to it is the gradient
+with respect to the output, whether or not the output itself depends on earlier components. Values
+of heads and MLPs that the paths hold are cut off from what comes before them, so one backward gives
+the gradients of all components on exactly these paths.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from einops import einsum
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.components import NamedHook, layer_of, mlp_out_name, resid_pre_name, z_name
+from arith_lens.metrics import METRICS, Readout, read_logits
+from arith_lens.model import HookedLike, accepted_options, require_finite, starting_at
+from arith_lens.pairs import PromptPairs
+from arith_lens.path_patching.engines import Question
+
+EMBEDDINGS = -1
+"""The number of the embeddings among the residual streams at the entries of layers."""
+
+
+ByName: TypeAlias = Mapping[str, Tensor]
+"""One vector per pair at END for each component, by its layer's hook name: z [pair head d_head] and
+MLP outputs [pair d_model]. They are outputs, or gradients with respect to them."""
+
+
+def mean_of(parts: Sequence[ByName]) -> dict[str, Tensor]:
+    """The mean of each tensor."""
+    return {name: torch.stack([part[name] for part in parts]).mean(0) for name in parts[0]}
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One run of the model on the paths of the question."""
+
+    outputs: dict[str, Tensor]
+    """What the components put out at END, by hook name."""
+    streams: dict[int, Float[Tensor, "pair pos d_model"]]
+    """The embeddings (-1), and the residual stream at the entry of each layer."""
+    readout: Readout
+    """The logits at END; they depend on `leaves` if the run has a graph."""
+    leaves: dict[str, Tensor]
+    """By hook name."""
+
+    def with_leaf(self, name: str, end: Tensor) -> Tensor:
+        """Note an output, and add a leaf to it if gradients are enabled."""
+        self.outputs[name] = end.detach()
+        if not torch.is_grad_enabled():
+            return end
+        self.leaves[name] = torch.zeros_like(end, requires_grad=True)
+        return end + self.leaves[name]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One score per component and pair."""
+
+    logit: Float[Tensor, "pair"]
+    """The answer's logit in the reference run."""
+    heads: Float[Tensor, "layer head pair"]
+    mlps: Float[Tensor, "layer pair"]
+
+    def rows(self) -> Float[Tensor, "row pair"]:
+        """The logit, then the components layer by layer, heads before the MLP."""
+        both = torch.cat([self.heads, self.mlps[:, None]], dim=1)
+        return torch.cat([self.logit[None], both.flatten(0, 1)])
+
+
+class Gate:
+    """Multiplies the gradient that passes by `value`, which may change between backwards."""
+
+    value: float = 1.0
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return _Gated.apply(values, self)  # pyright: ignore[reportReturnType]
+
+
+class _Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, gate: Gate) -> Tensor:
+        ctx.gate = gate
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * ctx.gate.value, None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some pairs, with the forwards and backwards that the methods are made of."""
+
+    model: HookedLike
+    pairs: PromptPairs
+    question: Question
+    """Paths and metric."""
+    foil: Int[Tensor, "pair"] | None = None
+    steps: int = 5
+    """The number of points of methods that integrate."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Forwards and backwards so far."""
+
+    @property
+    def layers(self) -> range:
+        return range(self.question.n_layers)
+
+    def reference(self) -> Forward:
+        """The reference run, with a graph."""
+        return self.forward(self.pairs.reference)
+
+    @torch.no_grad()
+    def counterfactual(self) -> Forward:
+        """The counterfactual run, without a graph."""
+        return self.forward(self.pairs.counterfactual)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "pair pos"],
+        *,
+        embeddings: Float[Tensor, "pair pos d_model"] | None = None,
+        gates: Mapping[str, Gate] | None = None,
+    ) -> Forward:
+        """One run. It has a graph from the leaves to the logits if gradients are enabled.
+
+        Args:
+            tokens: reference or counterfactual prompts.
+            embeddings: what replaces the token embeddings.
+            gates: gates behind the components' outputs, by hook name.
+        """
+        run = Forward({}, {}, Readout(torch.empty(0)), {})
+
+        def stream(activation: Tensor, hook: Any = None, *, layer: int) -> Tensor:
+            if layer == EMBEDDINGS and embeddings is not None:
+                activation = embeddings.to(activation)
+            run.streams[layer] = activation.detach()
+            return activation
+
+        def leaf(activation: Tensor, hook: Any = None, *, name: str) -> Tensor:
+            end = activation[:, -1]
+            end = run.with_leaf(name, end.detach() if self._frozen(name) else end)
+            return _with_end(activation, gates[name](end) if gates else end)
+
+        hooks: list[NamedHook] = [("hook_embed", partial(stream, layer=EMBEDDINGS))]
+        for layer in self.layers:
+            hooks.append((resid_pre_name(layer), partial(stream, layer=layer)))
+            hooks += [(name, partial(leaf, name=name)) for name in names_of(layer)]
+        return replace(run, readout=self._read(tokens, hooks))
+
+    def moved(self, reference: Forward, name: str, end: Tensor) -> Forward:
+        """The reference run with one leaf alone, behind another value of its component.
+
+        Only the layers from this component's on are computed; with all heads frozen, at END
+        alone. Components that the paths freeze are held at the reference run.
+
+        Args:
+            reference: the reference run.
+            name: the hook name of the component's output.
+            end: its value at END.
+        """
+        run = Forward({}, {}, Readout(torch.empty(0)), {})
+
+        def hold(activation: Tensor, hook: Any = None, *, held: Tensor) -> Tensor:
+            return _with_end(activation, held.to(activation))
+
+        def leaf(activation: Tensor, hook: Any = None) -> Tensor:
+            return _with_end(activation, run.with_leaf(name, end.to(activation)))
+
+        def enter(activation: Tensor, hook: Any = None) -> Tensor:
+            return stream
+
+        layer = layer_of(name) or 0
+        chosen = slice(None) if self.question.paths == "total" else slice(-1, None)
+        stream = reference.streams[layer][:, chosen]
+        others = (other for at in self.layers[layer:] for other in names_of(at))
+        hooks: list[NamedHook] = [
+            (other, partial(hold, held=reference.outputs[other]))
+            for other in others
+            if other != name and self._frozen(other)
+        ]
+        hooks += [(name, leaf)] if layer else [(resid_pre_name(0), enter), (name, leaf)]
+        with starting_at(self.model, layer, stream) if layer else nullcontext():
+            readout = self._read(self.pairs.reference[:, chosen], hooks)
+        return replace(run, readout=readout)
+
+    def _frozen(self, name: str) -> bool:
+        """Whether the paths freeze the component with this hook name."""
+        return self.question.paths == "direct" or (
+            self.question.paths == "via_mlps" and name.endswith(".hook_z")
+        )
+
+    def _read(self, tokens: Int[Tensor, "pair pos"], hooks: list[NamedHook]) -> Readout:
+        self.counts["forwards"] += 1
+        device = torch.device(self.model.cfg.device)
+        mask = self.pairs.attention_mask[:, -tokens.shape[1] :]
+        options = accepted_options(self.model, logits_to_keep=1, use_cache=False)
+        options["attention_mask"] = mask.to(device)
+        logits = self.model.run_with_hooks(tokens.to(device), fwd_hooks=hooks, **options)
+        columns = (self.pairs.answer, self.foil, self.question.candidate_tokens)
+        return read_logits(logits[:, -1], *columns)
+
+    def gradient(
+        self, run: Forward, reference: Forward, counterfactual: Forward, *, keep: bool = False
+    ) -> dict[str, Tensor]:
+        """The gradient of the effect with respect to each output, at the values of `run`.
+
+        Args:
+            run: the run, with a graph.
+            reference, counterfactual: the runs that the metric relates the effect to.
+            keep: whether the graph is needed again.
+        """
+        self.counts["backwards"] += 1
+        effect = self._effect(run, reference, counterfactual)
+        leaves = list(run.leaves.values())
+        gradients = torch.autograd.grad(effect.sum(), leaves, retain_graph=keep)
+        return dict(zip(run.leaves, gradients, strict=True))
+
+    def scores(self, gradient: ByName, reference: Forward, counterfactual: Forward) -> Scores:
+        """The change of each output times its gradient; NaN where the metric leaves a pair out.
+
+        Raises:
+            FloatingPointError: an activation is NaN or infinite.
+        """
+
+        def product(name: str) -> Float[Tensor, "*head pair"]:
+            change = counterfactual.outputs[name].float() - reference.outputs[name].float()
+            score = einsum(change, gradient[name].float(), "pair ... d, pair ... d -> pair ...")
+            return score.movedim(0, -1).cpu()
+
+        heads, mlps = (
+            torch.stack([product(name(layer)) for layer in self.layers])
+            for name in (z_name, mlp_out_name)
+        )
+        if not (heads.isfinite().all() and mlps.isfinite().all()):
+            for tokens in (self.pairs.reference, self.pairs.counterfactual):
+                require_finite(self.model, tokens, attention_mask=self.pairs.attention_mask)
+            raise FloatingPointError(
+                "expected finite gradients, found NaN or infinity; load the model in float32"
+            )
+        left_out = self._effect(reference, reference, counterfactual).detach().isnan().cpu()
+        values = (values.masked_fill(left_out, float("nan")) for values in (heads, mlps))
+        return Scores(reference.readout.answer.detach().cpu(), *values)
+
+    def _effect(
+        self, run: Forward, reference: Forward, counterfactual: Forward
+    ) -> Float[Tensor, "pair"]:
+        metric, others = METRICS[self.question.metric], (reference, counterfactual)
+        return metric.effect(run.readout, *(other.readout.detached() for other in others))
+
+
+def names_of(layer: int) -> tuple[str, str]:
+    """The hook names of a layer's heads and of its MLP."""
+    return z_name(layer), mlp_out_name(layer)
+
+
+def _with_end(activation: Tensor, end: Tensor) -> Tensor:
+    return torch.cat([activation[:, :-1], end[:, None]], dim=1)
+
+
+Method = Callable[[Batch], Scores]
+"""A method of attribution: the scores of all components of a batch."""
+
+
+@contextmanager
+def weights_without_gradient(model: HookedLike) -> Iterator[None]:
+    """A context in which no weight asks for a gradient, which saves memory."""
+    bridge: Any = getattr(model, "bridge", model)
+    weights = [weight for weight in bridge.parameters() if weight.requires_grad]
+    try:
+        for weight in weights:
+            weight.requires_grad_(False)
+        yield
+    finally:
+        for weight in weights:
+            weight.requires_grad_(True)

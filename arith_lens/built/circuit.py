@@ -1,0 +1,233 @@
+"""A circuit as equations: what each head and MLP of a built model does, in float64.
+
+The residual stream is a row of named slots, such as the one that holds A's digit at END. A head
+looks at a distance or for a token and copies one slot into another. An MLP is a list of neurons.
+`run` evaluates these equations. It knows no weight matrix, no rotary angle and no library, so that
+it is an oracle for the model that `weights` makes from the same circuit.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from arith_lens.components import Component, Head, Mlp
+
+N_TOKENS = 16
+"""The size of the vocabulary, of a head, and of most slots."""
+EPS = 1e-12
+"""What the norms add to the mean square."""
+
+Activation: TypeAlias = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One link of the circuit: a component reads what another writes."""
+
+    sender: Component
+    receiver: Component | None
+    """None: the logits."""
+    input: str
+    """What the receiver reads: a head's `q`, `k` or `v`; `in` for an MLP and the logits."""
+    carries: frozenset[str]
+    """The parts of the prompt on which it depends: `a`, `operator`, `b`."""
+
+    def __str__(self) -> str:
+        if isinstance(self.receiver, Head):
+            return f"{self.sender} -> {self.receiver}.{self.input}"
+        return f"{self.sender} -> {self.receiver or 'logits'}"
+
+
+@dataclass(frozen=True, eq=False)
+class CopyHead:
+    """A head that finds one position and copies a slot from it.
+
+    The score of the key at distance D is beta * sum over v of query[v] * cos(D - offsets[v]); with
+    `matches`, it is beta * (the sum of these entries of the key's slot).
+    """
+
+    head: Head
+    reads: str
+    """The slot that is copied, of N_TOKENS channels."""
+    writes: str
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    """By entry of the query's slot, the distance in tokens at which the head then looks."""
+    query: str = "one"
+    """The slot that is the query."""
+    key: str = "one"
+    """The slot that is the key."""
+    matches: tuple[int, ...] = ()
+    """The entries of the key's slot for which the head looks; none: it looks at a distance."""
+    code: Float[Tensor, "token channel"] | None = None
+    """What is written for each entry of the slot; None: the same entry."""
+    gain: float = 1.0
+
+    @property
+    def table(self) -> Float[Tensor, "token channel"]:
+        """What the head writes for each entry of the slot that it reads."""
+        code = torch.eye(N_TOKENS, dtype=torch.float64) if self.code is None else self.code
+        return self.gain * code
+
+
+@dataclass(frozen=True, eq=False)
+class Neurons:
+    """An MLP: neuron n writes act(gate_n * x) * (up_n * x) * down_n."""
+
+    gate: Float[Tensor, "neuron channel"]
+    up: Float[Tensor, "neuron channel"]
+    down: Float[Tensor, "neuron channel"]
+    writes: str = ""
+    """The slot that it writes, with a vector of length 1; empty: it has no neuron."""
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """Everything that decides what a built model computes."""
+
+    slots: Mapping[str, slice]
+    """The channels of each slot."""
+    tokens: tuple[str, ...]
+    heads: tuple[CopyHead, ...]
+    mlps: tuple[Neurons, ...]
+    """One for each layer."""
+    readout: Float[Tensor, "token channel"]
+    """How the logit of each token reads the stream."""
+    edges: frozenset[Edge]
+    """The links of the computation, by construction. Other components only distract."""
+    beta: float
+    """The sharpness of attention: the score of the right position, before the softmax."""
+    act: Activation = torch.nn.functional.silu
+    query_key_norm: bool = False
+    """Whether queries and keys have length 1 before the score."""
+    sandwich: bool = False
+    """Whether a norm follows attention and MLP."""
+
+    @property
+    def n_channels(self) -> int:
+        return max(slot.stop for slot in self.slots.values())
+
+    @property
+    def components(self) -> list[Component]:
+        """The heads that copy, and the MLPs, in the order of the forward."""
+        return [
+            part
+            for layer in range(len(self.mlps))
+            for part in (*(one.head for one in self.heads_of(layer)), Mlp(layer))
+        ]
+
+    def heads_of(self, layer: int) -> list[CopyHead]:
+        return [one for one in self.heads if one.head.layer == layer]
+
+    def lengths(self) -> list[float]:
+        """The squared length of END's stream before each norm: two for each layer, and the last.
+
+        It counts what is written: the token, the constant, one vector for each head and MLP.
+        """
+        sums = {"token": 1.0, "one": 1.0}
+        squares = []
+        for layer, mlp in enumerate(self.mlps):
+            squares.append(sum(value**2 for value in sums.values()))
+            for one in self.heads_of(layer):
+                length = float(one.table.norm(dim=1).max())
+                sums[one.writes] = sums.get(one.writes, 0) + length * (1 if one.gain > 0 else -1)
+            squares.append(sum(value**2 for value in sums.values()))
+            if mlp.writes:
+                sums[mlp.writes] = sums.get(mlp.writes, 0) + 1.0
+        return [*squares, sum(value**2 for value in sums.values())]
+
+    def branch_lengths(self) -> list[float]:
+        """The squared length of what each attention and each MLP adds; 1 where it adds nothing."""
+        squares = []
+        for layer in range(len(self.mlps)):
+            added = sum(float(one.table.norm(dim=1).max()) ** 2 for one in self.heads_of(layer))
+            squares += [added or 1.0, 1.0]
+        return squares
+
+
+Outputs: TypeAlias = dict[Component, Float[Tensor, "pair pos channel"]]
+Replaced: TypeAlias = Mapping[Component, tuple[Tensor, Bool[Tensor, "pair pos"]]]
+"""By component, the output that replaces its own, and the positions at which it does."""
+
+
+def run(
+    circuit: Circuit,
+    tokens: Int[Tensor, "pair pos"],
+    mask: Bool[Tensor, "pair pos"],
+    replaced: Replaced | None = None,
+) -> tuple[Float[Tensor, "pair token"], Outputs]:
+    """Evaluate the circuit.
+
+    Args:
+        circuit: the equations.
+        tokens: the prompts, padded on the left.
+        mask: False where a token is padding.
+        replaced: outputs that are replaced.
+
+    Returns:
+        The logits at END, and what each component writes at each position.
+    """
+    lengths, branches = iter(circuit.lengths()), iter(circuit.branch_lengths())
+    stream = circuit_embedding(circuit)[tokens]
+    outputs: Outputs = {}
+
+    def written(component: Component, value: Tensor) -> Tensor:
+        if replaced and component in replaced:
+            other, where = replaced[component]
+            value = torch.where(where[..., None], other, value)
+        outputs[component] = value
+        return value
+
+    for layer, mlp in enumerate(circuit.mlps):
+        normed = scaled(stream, next(lengths))
+        attention = torch.zeros_like(stream)
+        for one in circuit.heads_of(layer):
+            read = _pattern(circuit, one, normed, mask) @ normed[..., circuit.slots[one.reads]]
+            out = torch.zeros_like(stream)
+            out[..., circuit.slots[one.writes]] = read @ one.table
+            attention = attention + written(one.head, out)
+        branch = next(branches)
+        stream = stream + (scaled(attention, branch) if circuit.sandwich else attention)
+        normed = scaled(stream, next(lengths))
+        out = (circuit.act(normed @ mlp.gate.T) * (normed @ mlp.up.T)) @ mlp.down
+        branch = next(branches)
+        stream = stream + written(Mlp(layer), scaled(out, branch) if circuit.sandwich else out)
+    return scaled(stream, next(lengths))[:, -1] @ circuit.readout.T, outputs
+
+
+def scaled(rows: Float[Tensor, "*row channel"], square: float) -> Float[Tensor, "*row channel"]:
+    """The rows, stretched to this squared length, as an RMSNorm does it: 0 stays 0."""
+    return rows * (square / (rows.square().sum(-1, keepdim=True) + EPS)).sqrt()
+
+
+def circuit_embedding(circuit: Circuit) -> Float[Tensor, "token channel"]:
+    """Each token as one entry of the slot `token`, with the constant."""
+    rows = torch.zeros(N_TOKENS, circuit.n_channels, dtype=torch.float64)
+    rows[:, circuit.slots["token"]] = torch.eye(N_TOKENS, dtype=torch.float64)
+    rows[:, circuit.slots["one"]] = 1.0
+    return rows
+
+
+def _pattern(
+    circuit: Circuit, one: CopyHead, normed: Float[Tensor, "pair pos channel"], mask: Tensor
+) -> Float[Tensor, "pair query key"]:
+    """The attention weights of a head, by its formula."""
+    query, key = (normed[..., circuit.slots[slot]] for slot in (one.query, one.key))
+    pos = torch.arange(mask.shape[1], dtype=torch.float64)
+    distance = pos[:, None] - pos
+    if one.matches:
+        queries, keys = query[..., 0], key[..., [*one.matches]].sum(-1)
+        score = queries[:, :, None] * keys[:, None]
+        size = queries.abs()[:, :, None] * keys.abs()[:, None]
+    else:
+        parts = [query[..., v, None] * torch.cos(distance - d) for v, d in one.offsets.items()]
+        turned = [query[..., v] * torch.exp(torch.tensor(-1j * d)) for v, d in one.offsets.items()]
+        score = torch.stack(parts).sum(0) * key[:, None, :, 0]
+        size = torch.stack(turned).sum(0).abs()[:, :, None] * key[:, None, :, 0].abs()
+    if circuit.query_key_norm:
+        score = score / size.clamp(min=EPS)
+    seen = mask[:, None] & (distance >= 0) | torch.eye(len(pos), dtype=torch.bool)
+    return (circuit.beta * score).masked_fill(~seen, -torch.inf).softmax(-1)

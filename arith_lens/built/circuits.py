@@ -1,0 +1,343 @@
+"""The circuits of the built models, one function for each. They answer at END of `A op B =`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import cos, pi, sin
+from typing import Any, TypeAlias
+
+import torch
+
+from arith_lens.built.circuit import N_TOKENS, Circuit, CopyHead, Edge, Neurons
+from arith_lens.components import Head, parse_component
+
+PLUS, MINUS, VOID, EQUALS, BOS, FILLER = range(10, 16)
+TOKENS = (*map(str, range(10)), "+", "-", "void", "=", "<s>", "fill")
+ANSWER, BASE, NO_ANSWER = 8.0, 4.0, 5.0
+"""What the answer's mark adds to a digit's logit; the logit of every digit; that of `void`."""
+
+Entries: TypeAlias = dict[str, dict[int, float]]
+"""Values by slot and entry."""
+Unit: TypeAlias = tuple[Entries, Entries, Entries]
+"""A neuron: what its gate and its up projection read, and what it writes."""
+ONE: Entries = {"one": {0: 1.0}}
+
+
+@dataclass(frozen=True)
+class Dial:
+    """How sharp a circuit is. Low values let gradients see something, and blur the computation."""
+
+    beta: float = 256.0
+    """The score of the position that a head looks for."""
+    sharpness: float = 512.0
+    """G: a neuron's gate is G times (what it counts - its threshold)."""
+
+    def counter(self, counts: Entries, threshold: float, writes: Entries, height: float) -> Unit:
+        """A neuron that writes `writes` where the count is `height` above the threshold."""
+        gate = {slot: {i: self.sharpness * v for i, v in e.items()} for slot, e in counts.items()}
+        gate["one"] = {0: -self.sharpness * threshold}
+        return gate, ONE, _times(writes, 1 / (self.sharpness * height))
+
+    def match(self, wanted: Mapping[str, int], writes: Entries) -> Unit:
+        """A neuron that writes `writes` where every slot holds the wanted entry."""
+        counts = {slot: {entry: 1.0} for slot, entry in wanted.items()}
+        return self.counter(counts, len(wanted) - 0.5, writes, 0.5)
+
+
+def times(x: Entries, y: Entries, writes: Entries) -> list[Unit]:
+    """Two neurons that write x * y exactly: act(x) - act(-x) = x, for SiLU and GELU."""
+    return [(x, y, writes), (_times(x, -1.0), y, _times(writes, -1.0))]
+
+
+def _times(entries: Entries, factor: float) -> Entries:
+    return {slot: {i: factor * v for i, v in e.items()} for slot, e in entries.items()}
+
+
+def edges(*lines: str) -> frozenset[Edge]:
+    """Edges from lines such as `0.1 -> 1.0 q: operator`: sender, receiver, its input, parts."""
+    made = set()
+    for line in lines:
+        ends, _, parts = line.partition(":")
+        sender, _, receiver = ends.partition(" -> ")
+        name, _, port = receiver.rpartition(" ") if receiver[-1] in "qkv" else (receiver, "", "in")
+        target = None if name == "logits" else parse_component(name)
+        made.add(Edge(parse_component(sender), target, port, frozenset(parts.split())))
+    return frozenset(made)
+
+
+def assemble(
+    dial: Dial,
+    heads: Sequence[CopyHead],
+    mlps: Sequence[tuple[Sequence[Unit], str]],
+    links: frozenset[Edge],
+    *,
+    widths: Mapping[str, int] | None = None,
+    readout: Entries | None = None,
+    symbols: tuple[str, str] = ("+", "-"),
+) -> Circuit:
+    """The circuit of some heads and neurons.
+
+    Args:
+        dial: how sharp it is.
+        heads: all heads.
+        mlps: for each layer, the neurons and the slots that they write.
+        links: the edges of the circuit.
+        widths: slots of another width than N_TOKENS.
+        readout: what else the logits of all digits read.
+        symbols: the tokens of the two operations.
+    """
+    sizes = {"one": 1, "token": N_TOKENS, "answer": 10} | {h.writes: N_TOKENS for h in heads}
+    sizes |= {slot: N_TOKENS for _, slot in mlps if slot and slot not in sizes}
+    sizes.update(widths or {})
+    stops = torch.tensor([*sizes.values()]).cumsum(0).tolist()
+    names = zip(sizes.items(), stops, strict=True)
+    slots = {name: slice(stop - width, stop) for (name, width), stop in names}
+
+    def matrix(rows: Sequence[Entries]) -> torch.Tensor:
+        values = torch.zeros(len(rows), stops[-1], dtype=torch.float64)
+        for row, entries in zip(values, rows, strict=True):
+            for slot, named in entries.items():
+                for index, value in named.items():
+                    row[slots[slot].start + index] += value
+        return values
+
+    digits = [{"answer": {c: ANSWER}, "one": {0: BASE}} | (readout or {}) for c in range(10)]
+    others = [{"one": {0: NO_ANSWER * (t == VOID)}} for t in range(10, N_TOKENS)]
+    return Circuit(
+        slots=slots,
+        tokens=(*TOKENS[:PLUS], *symbols, *TOKENS[VOID:]),
+        heads=tuple(heads),
+        mlps=tuple(
+            Neurons(*(matrix([unit[i] for unit in units]) for i in range(3)), writes=slot)
+            for units, slot in mlps
+        ),
+        readout=matrix([*digits, *others]),
+        edges=links,
+        beta=dial.beta,
+    )
+
+
+def looks(name: str, distance: int, writes: str, **options: Any) -> CopyHead:
+    """A head that copies the token at a distance, unless `options` say otherwise."""
+    settings: dict[str, Any] = {"reads": "token", "offsets": {0: distance}}
+    return CopyHead(Head.parse(name), writes=writes, **settings | options)
+
+
+OPERANDS = (looks("0.0", 3, "a"), looks("0.1", 2, "operator"), looks("0.2", 1, "b"))
+DISTRACTORS = (looks("0.3", 4, "bos"), looks("0.4", 1, "unread"), looks("0.5", 0, "end"))
+"""Heads that copy BOS, B and END into slots that nobody reads."""
+ONE_MLP = edges(
+    "0.0 -> MLP 0: a",
+    "0.1 -> MLP 0: operator",
+    "0.2 -> MLP 0: b",
+    "MLP 0 -> logits: a operator b",
+)
+
+
+def sums() -> list[tuple[int, int, int, int]]:
+    """(A, operator, B, C) of all additions and subtractions of digits whose answer is a digit."""
+    results = [(a, op, b, a + b if op == PLUS else a - b) for a, op, b in _questions()]
+    return [row for row in results if 0 <= row[3] <= 9]
+
+
+def doubles() -> list[tuple[int, int, int, int]]:
+    """(A, operator, B, C) where C is the last digit of 2 A for the first operator, else of 2 B."""
+    return [(a, op, b, 2 * (a if op == PLUS else b) % 10) for a, op, b in _questions() if a != b]
+
+
+def _questions() -> list[tuple[int, int, int]]:
+    return [*product(range(10), (PLUS, MINUS), range(10))]
+
+
+def table(dial: Dial) -> Circuit:
+    """Three heads copy A, operator and B to END. One neuron knows each (A, operator, B)."""
+    return assemble(dial, [*OPERANDS, *DISTRACTORS], [(_table(dial), "answer")], ONE_MLP)
+
+
+def _table(dial: Dial) -> list[Unit]:
+    return [
+        dial.match({"a": a, "operator": op, "b": b}, {"answer": {c: 1.0}}) for a, op, b, c in sums()
+    ]
+
+
+def thermometer(dial: Dial) -> Circuit:
+    """The operand heads write thermometers; neurons are hinges over A + B or A - B."""
+    code = torch.zeros(N_TOKENS, 9, dtype=torch.float64)
+    code[:10] = (torch.arange(10)[:, None] > torch.arange(9)).double() * 2 / 3 - 1 / 3
+    hinges = {-0.75: 2.0, -0.25: -2.0, 0.25: -2.0, 0.75: 2.0}  # 1 at C, 0 at other whole numbers
+    units = []
+    for op, sign in ((PLUS, 1), (MINUS, -1)):
+        total = {"a": dict.fromkeys(range(9), 1.5), "b": dict.fromkeys(range(9), 1.5 * sign)}
+        closed = 20.0 if op == PLUS else 12.0  # below every hinge if the operator is another
+        counts = total | {"operator": {op: closed}}
+        middle = 4.5 * (1 + sign)
+        for c, (edge, height) in product(range(10), hinges.items()):
+            threshold = c + edge + closed - middle
+            units.append(dial.counter(counts, threshold, {"answer": {c: height}}, 1.0))
+    heads = [looks("0.0", 3, "a", code=code), OPERANDS[1], looks("0.2", 1, "b", code=code)]
+    widths = {"a": 9, "b": 9}
+    return assemble(dial, [*heads, *DISTRACTORS], [(units, "answer")], ONE_MLP, widths=widths)
+
+
+def clock(dial: Dial) -> Circuit:
+    """The operand heads write angles; neurons multiply cosines and sines."""
+    waves = [(wave, k) for k in range(1, 6) for wave in (cos, sin)][:9]
+    code = torch.zeros(N_TOKENS, 9, dtype=torch.float64)
+    for a, (i, (wave, k)) in product(range(10), enumerate(waves)):
+        code[a, i] = wave(2 * pi * k * a / 10) / 5**0.5
+    sign, any_sign = ({"operator": {PLUS: 1.0, MINUS: s}} for s in (-1.0, 1.0))
+    turn, spread = [], []
+    for i, (wave, _) in enumerate(waves):
+        gate = any_sign if wave is cos else sign
+        turn += times(gate, {"b": {i: 5**0.5}}, {"turned": {i: 6**-0.5}})
+    turn += times(any_sign, ONE, {"turned": {9: 6**-0.5}})
+    for (i, (f, k)), (j, (g, other)) in product(enumerate(waves), repeat=2):
+        if k == other:  # cos(a + b) = cc - ss, sin(a + b) = sc + cs
+            share = 0.1 if k == 5 else 0.2
+            heights = [
+                share * (cos if f is g else sin)(2 * pi * k * c / 10) * (-1 if f is g is sin else 1)
+                for c in range(10)
+            ]
+            mark = {"answer": dict(enumerate(heights))}
+            spread += times({"a": {i: 5**0.5}}, {"turned": {j: 6**0.5}}, mark)
+    mark = {"answer": dict.fromkeys(range(10), 0.1)}
+    spread += times(ONE, {"turned": {9: 6**0.5}}, mark)
+    heads = [looks("0.0", 3, "a", code=code), OPERANDS[1], looks("0.2", 1, "b", code=code)]
+    links = edges(
+        "0.0 -> MLP 1: a",
+        "0.1 -> MLP 0: operator",
+        "0.2 -> MLP 0: b",
+        "MLP 0 -> MLP 1: operator b",
+        "MLP 1 -> logits: a operator b",
+    )
+    heads += DISTRACTORS
+    widths = {"a": 9, "b": 9, "turned": 10}
+    return assemble(dial, heads, [(turn, "turned"), (spread, "answer")], links, widths=widths)
+
+
+def redundant(dial: Dial) -> Circuit:
+    """Two heads copy A, and either suffices."""
+    units = []
+    for a, op, b, c in sums():
+        counts = {"a": {a: 1.0}, "again": {a: 1.0}, "operator": {op: 2.0}, "b": {b: 2.0}}
+        for threshold, height in ((4.25, 2.0), (4.75, -2.0)):
+            units.append(dial.counter(counts, threshold, {"answer": {c: height}}, 1.0))
+    heads = [*OPERANDS, *DISTRACTORS, looks("0.6", 3, "again")]
+    return assemble(dial, heads, [(units, "answer")], ONE_MLP | edges("0.6 -> MLP 0: a"))
+
+
+def cancelling(dial: Dial) -> Circuit:
+    """A head raises every digit's logit by the operator, and another one lowers it as much."""
+    pair = [looks("0.6", 2, "lift"), looks("0.7", 2, "lift", gain=-1.0)]
+    links = ONE_MLP | edges("0.6 -> logits: operator", "0.7 -> logits: operator")
+    lift: Entries = {"lift": {PLUS: 4.0, MINUS: 4.0}}
+    heads, mlps = [*OPERANDS, *DISTRACTORS, *pair], [(_table(dial), "answer")]
+    return assemble(dial, heads, mlps, links, readout=lift)
+
+
+def inhibiting(dial: Dial) -> Circuit:
+    """A head of the second layer reads the answer at END, and takes half of it away."""
+    brake = looks("1.0", 0, "answer", reads="answer", gain=-0.5)
+    links = ONE_MLP | edges("MLP 0 -> 1.0 v: a operator b", "1.0 -> logits: a operator b")
+    heads = [*OPERANDS, *DISTRACTORS, brake, looks("1.4", 1, "late")]
+    return assemble(dial, heads, [(_table(dial), "answer"), ([], "")], links)
+
+
+def query_composition(dial: Dial) -> Circuit:
+    """An operator head tells a later head at which operand to look. C is that operand, doubled."""
+    distances = {PLUS: 3, MINUS: 1, VOID: 2}
+    chooser = looks("1.0", 0, "chosen", query="operator", offsets=distances)
+    units = [dial.match({"chosen": x}, {"answer": {2 * x % 10: 1.0}}) for x in range(10)]
+    links = edges(
+        "0.1 -> 1.0 q: operator",
+        "1.0 -> MLP 1: a operator b",
+        "MLP 1 -> logits: a operator b",
+    )
+    heads = [OPERANDS[1], *DISTRACTORS, chooser, looks("1.1", 1, "late")]
+    mlps = [([], ""), (units, "answer")]
+    return assemble(dial, heads, mlps, links, symbols=("<", ">"))
+
+
+def key_composition(dial: Dial) -> Circuit:
+    """A head of each position notes the token before it; a later head looks for an operator's."""
+    previous = looks("0.0", 1, "before")
+    after_operator = looks("1.4", 0, "b", key="before", matches=(PLUS, MINUS, VOID))
+    links = edges(
+        "0.0 -> 1.4 k: operator",
+        "1.0 -> MLP 1: a",
+        "1.1 -> MLP 1: operator",
+        "1.4 -> MLP 1: b",
+        "MLP 1 -> logits: a operator b",
+    )
+    heads = [previous, DISTRACTORS[0], looks("1.0", 3, "a"), looks("1.1", 2, "operator")]
+    heads += [after_operator, looks("1.5", 1, "late")]
+    return assemble(dial, heads, [([], ""), (_table(dial), "answer")], links)
+
+
+def value_composition(dial: Dial) -> Circuit:
+    """An MLP gives each digit another number, and later heads copy that."""
+    recoded = [*((3 * digit + 1) % 10 for digit in range(10)), *range(10, N_TOKENS)]
+    code = [dial.match({"token": t}, {"code": {recoded[t]: 1.0}}) for t in range(N_TOKENS)]
+    units = [
+        dial.match({"a": recoded[a], "operator": op, "b": recoded[b]}, {"answer": {c: 1.0}})
+        for a, op, b, c in sums()
+    ]
+    links = edges(
+        "MLP 0 -> 1.0 v: a",
+        "MLP 0 -> 1.1 v: b",
+        "1.0 -> MLP 1: a",
+        "1.4 -> MLP 1: operator",
+        "1.1 -> MLP 1: b",
+        "MLP 1 -> logits: a operator b",
+    )
+    heads = [looks("1.0", 3, "a", reads="code"), looks("1.1", 1, "b", reads="code")]
+    heads += [looks("1.4", 2, "operator"), looks("1.5", 4, "bos"), looks("0.3", 4, "early")]
+    return assemble(dial, heads, [(code, "code"), (units, "answer")], links)
+
+
+def deep(dial: Dial, n_layers: int = 3) -> Circuit:
+    """A chain of MLPs: the first reads A and operator, the second B, the others pass it on."""
+    if n_layers < 3:
+        raise ValueError(f"expected 3 layers or more, found {n_layers}; 'table' has one")
+    first = [
+        dial.match({"a": a, "operator": op}, {"both": {a + 10 * (op == MINUS): 1.0}})
+        for a, op in product(range(10), (PLUS, MINUS))
+    ]
+    names = [*(f"sum {layer}" for layer in range(1, n_layers - 1)), "answer"]
+    second = [
+        dial.match({"both": a + 10 * (op == MINUS), "b": b}, {names[0]: {c: 1.0}})
+        for a, op, b, c in sums()
+    ]
+    mlps = [(first, "both"), (second, names[0])]
+    for before, after in pairwise(names):
+        units = [dial.match({before: c}, {after: {c: 1.0}}) for c in range(10)]
+        mlps.append((units, after))
+    chain = [f"MLP {k} -> MLP {k + 1}: a operator b" for k in range(1, n_layers - 1)]
+    links = edges(
+        "0.0 -> MLP 0: a",
+        "0.1 -> MLP 0: operator",
+        "0.2 -> MLP 1: b",
+        "MLP 0 -> MLP 1: a operator",
+        *chain,
+        f"MLP {n_layers - 1} -> logits: a operator b",
+    )
+    late = [looks(f"{layer}.{layer % 8}", 1, f"late {layer}") for layer in range(1, n_layers)]
+    widths = {"both": 20} | dict.fromkeys(names, 10)
+    return assemble(dial, [*OPERANDS, *DISTRACTORS, *late], mlps, links, widths=widths)
+
+
+CIRCUITS: Mapping[str, Callable[..., Circuit]] = {
+    made.__name__: made
+    for made in (
+        table,
+        thermometer,
+        clock,
+        redundant,
+        cancelling,
+        inhibiting,
+        query_composition,
+        key_composition,
+        value_composition,
+        deep,
+    )
+}
