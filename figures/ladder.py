@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame, concat
 
-import arith_lens as al
 from arith_lens import plotting
+from arith_lens.attribution import agreement
 from arith_lens.effects import ComponentEffects
 from arith_lens.runs import Run, RunError
 from experiments import results
@@ -71,7 +71,7 @@ def table(run: Run, operation: str, paths: str) -> DataFrame:
             "backwards": approximate.computation["backwards"],
             "pairs": exact.heads.n_pairs,
         }
-        tables.append(al.agreement(approximate, exact).assign(**facts))
+        tables.append(agreement(approximate, exact).assign(**facts))
     both: Any = concat(tables, ignore_index=True)
     return both[[*facts, "part", "measure", "value", "low", "high"]]
 
