@@ -1,5 +1,7 @@
 """The page that every figure stands on: boxes in pixels, titles, small print, room for texts."""
 
+import html
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -165,6 +167,7 @@ LEFT, TOP, LINE, HEADING = 62, 40, 17, 26
 """Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
 
 _SMALL_PRINT = "note"  # the name of its annotations
+_TITLE_LETTER = 6.6  # pixels of a letter of a title
 _LETTER = 6.0  # pixels of a letter of small print, a little generously
 
 
@@ -268,6 +271,11 @@ def add_title(figure: Figure, title: str, index: int, page: Page, *, lift: Numbe
     box = page.boxes[index]
     letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>  " if len(page.boxes) > 1 else ""
     write(figure, letter + title, (box.left, box.top - lift), page, size=14)
+
+
+def title_width(title: str) -> int:
+    """About the pixels of a title with its letter and a gap after it."""
+    return round(_TITLE_LETTER * len(f"a  {html.unescape(re.sub('<[^>]*>', '', title))}  "))
 
 
 def add_headings(
