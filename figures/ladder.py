@@ -11,11 +11,10 @@ import numpy as np
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.attribution import agreement
-from arith_lens.effects import ComponentEffects
+from arith_lens.effects import ComponentEffects, agreement
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.do_gradients_agree import EXACT
+from experiments.results import EXACT
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
