@@ -76,7 +76,10 @@ def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> 
     assert all(f'id="{link}"' in page for link in links)
 
 
-def test_sections_headings_and_heads_are_links_to_where_they_are_shown(page: str) -> None:
+def test_sections_headings_and_heads_are_links_to_where_they_are_shown(tmp_path: Path) -> None:
+    make_run(tmp_path, "made")
+    make_run(tmp_path, "made", problems="computed")  # claims on all operations name its heads
+    page = page_of(tmp_path)
     (bar,) = re.findall(r'<nav class="bar".*?</nav>', page)
     sections = re.findall(r'<section id="(\w+)"', page)
     assert re.findall(r'href="#(\w+)"', bar) == sections and len(sections) > 5
@@ -335,7 +338,7 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     make_run(tmp_path, "reference")
     (tmp_path / "docs").mkdir()
     claims_page = tmp_path / "docs" / "claims.md"
-    claims_page.write_text("before\n<!-- verdicts -->\nold\n<!-- end of verdicts -->\nafter\n")
+    claims_page.write_text("before\n<!-- verdicts -->\nstale\n<!-- end of verdicts -->\nafter\n")
     options = gallery.Options(
         root=tmp_path,
         out=tmp_path / "gallery",
@@ -357,7 +360,7 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     assert "missing: Figure 3" in capsys.readouterr().out
     verdicts = claims_page.read_text(encoding="utf-8")
     assert (
-        verdicts.startswith("before\n") and verdicts.endswith("after\n") and "old" not in verdicts
+        verdicts.startswith("before\n") and verdicts.endswith("after\n") and "stale" not in verdicts
     )
     assert "| claim | the paper | `reference` | `reference-mistral` |" in verdicts
 
