@@ -50,7 +50,7 @@ PROBED = (
 class Options:
     """Which runs to show, and where the files go."""
 
-    out: Path = Path("figures") / "exam"
+    out: Path = Path("figures") / "built_models"
     """Where the files go."""
     root: Path = Path("results")
     """The folder of all runs."""
