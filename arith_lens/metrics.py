@@ -169,7 +169,7 @@ def get_metric(
     if (METRICS[name].reads == "foil") != (foil is not None):
         raise ValueError(
             f"expected a foil with logit_difference and with no other metric, found {name!r} "
-            f"{'without one' if foil is None else 'with one'}; give foil=, one token a pair, or "
+            f"{'without one' if foil is None else 'with one'}; give foil=, one token per pair, or "
             "choose the metric that fits"
         )
     if candidates is not None and METRICS[name].reads != "candidates":

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from arith_lens.operations import OPERATIONS, operation_of
 
@@ -24,7 +25,7 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.a} {OPERATIONS[self.operation].symbol} {self.b}"
 
-    @property
+    @cached_property
     def answer(self) -> int:
         """The exact answer C.
 

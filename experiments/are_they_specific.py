@@ -98,7 +98,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
             name = CONTROLS.name(operation)
             knockout_curves(model, drawn_on, controls, ks=sizes, run=run, name=name)
             if config.data_dir is not None:
-                sets = {STRONGEST: heads, **controls}
+                sets = {STRONGEST: heads, **dict([*controls.items()][:1])}
                 DIVERGENCE.compute(
                     run,
                     divergence,
@@ -115,7 +115,10 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 
 def computed_pairs(model: al.HookedModel, operation: str, config: Config) -> al.PromptPairs:
-    """Some of the pairs of larger numbers whose answer cannot be copied, if answered right."""
+    """Some of the pairs of larger numbers whose answer cannot be copied, if answered right.
+
+    Their counterfactuals replace the operator: "3 * 7 = 2" has too few with other operands.
+    """
     with exit_on_user_error():
         pairs = drawn_pairs(
             model,
@@ -124,7 +127,6 @@ def computed_pairs(model: al.HookedModel, operation: str, config: Config) -> al.
             problems="computed",
             n=None,
             keep="all",
-            counterfactual=config.counterfactual,
         )
         if config.computed is not None:
             generator = torch.Generator().manual_seed(config.seed)

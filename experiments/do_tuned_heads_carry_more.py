@@ -51,14 +51,14 @@ def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> N
     heads = tuned[0].heads
     sets = {"whole": (), "without": heads} | control_sets(heads, model, config)
     chosen = control_questions([q.task for q in questions], config.control_limit, config.seed)
-    asked = {
+    subsets = {
         name: [*chosen] if name.startswith(CONTROL_SETS) else [*range(len(questions))]
         for name in sets
     }
-    answer_without(model, "before", sets, pairs, questions, asked, run)
+    answer_without(model, "before", sets, pairs, questions, subsets, run)
     for tuned_model in tuned:
         loaded = tuned_model.load(config)
-        answer_without(loaded, tuned_model.name, sets, pairs, questions, asked, run)
+        answer_without(loaded, tuned_model.name, sets, pairs, questions, subsets, run)
 
 
 def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
@@ -78,10 +78,10 @@ def answer_without(
     sets: Mapping[str, Sequence[al.Head]],
     pairs: al.PromptPairs,
     questions: list[Question],
-    asked: Mapping[str, list[int]],
+    subsets: Mapping[str, list[int]],
     run: Run,
 ) -> None:
-    """A model's answers under every knockout, each to the questions in `asked`, by index.
+    """A model's answers under every knockout, each to its subset of the questions, by index.
 
     The means are over the same prompts for all models, but each model has its own means.
     """
@@ -95,8 +95,8 @@ def answer_without(
             "run": run,
             "name": CARRYING.name(name, label),
         }
-        facts = {"heads": [str(head) for head in heads], "questions": asked[label]}
-        some = [questions[i] for i in asked[label]]
+        facts = {"heads": [str(head) for head in heads], "questions": subsets[label]}
+        some = [questions[i] for i in subsets[label]]
         al.answer_questions(model, some, facts=facts, progress=True, **settings)
 
 

@@ -29,11 +29,11 @@ class Config(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> None:
     """The answers of the model before tuning and of each tuned one."""
-    asked = questions(question.settings)
+    unfamiliar = questions(question.settings)
 
     def answer(model: al.HookedModel, name: str, **facts: object) -> None:
         settings = {"whole_words": False, "run": run, "name": ELSEWHERE.name(name)}
-        al.answer_questions(model, asked, facts=facts, progress=True, **settings)
+        al.answer_questions(model, unfamiliar, facts=facts, progress=True, **settings)
 
     answer(model, BEFORE.name())
     for tuned in question.models:

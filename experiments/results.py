@@ -37,7 +37,7 @@ class Sample(TypedDict):
     distinct: int
     """Distinct reference prompts."""
     problems: NotRequired[int | None]
-    """What is asked, in whatever wording; None, or missing in older runs, if it is not known."""
+    """Problems, in whatever wording; None, or missing in older runs, if it is not known."""
     tokens: int
     selection: Mapping[str, Any] | None
     """How the filter chose; None without a filter."""
@@ -371,8 +371,8 @@ def control_answers(run: Run) -> dict[str, tuple[Answers, list[Answers]]]:
     for kind in ("random", "matched"):
         names = [name for name in ANSWERS.labels(run) if name.startswith(f"{kind}-")]
         if names:
-            asked = {*ANSWERS.facts(run, names[0]).get("questions", range(len(before)))}
-            same = before.select([i in asked for i in range(len(before))])
+            indices = {*ANSWERS.facts(run, names[0]).get("questions", range(len(before)))}
+            same = before.select([i in indices for i in range(len(before))])
             answers[kind] = same, [ANSWERS.load(run, name) for name in names]
     return answers
 

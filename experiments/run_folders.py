@@ -70,9 +70,9 @@ def _shipped(path: Path, leave_out: tuple[str, ...], to: Path) -> tuple[int, Pat
     store = Store(to)
     for entry in results.values():
         store.copy(run.store, entry["identity"], arrays_only=True)
-        (store.place(entry["identity"]) / LOCK).unlink(missing_ok=True)
+        (store.folder_of(entry["identity"]) / LOCK).unlink(missing_ok=True)
     copy.mkdir(parents=True, exist_ok=True)
     write_record(copy, {**run.record, "results": results})
-    stored = [store.place(entry["identity"]) for entry in results.values()]
+    stored = [store.folder_of(entry["identity"]) for entry in results.values()]
     files = [file for folder in (copy, *stored) for file in folder.iterdir()]
     return sum(file.stat().st_size for file in files), copy

@@ -62,9 +62,9 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         pairs = pooled_samples(model, config)
     sets = head_sets(run, model, pairs, config)
     means = counterfactual_means(model, pooled(pairs))
-    asked = range(len(tasks)), _control_questions(tasks, config)
+    subsets = range(len(tasks)), _control_questions(tasks, config)
     for name, heads in sets.items():
-        chosen = asked[name.startswith(CONTROL_SETS)]
+        chosen = subsets[name.startswith(CONTROL_SETS)]
         hooks = knockout_hooks(model, heads, means) if heads else []
         settings = {"hooks": hooks, "whole_words": False, "run": run, "name": ANSWERS.name(name)}
         facts = {"heads": [str(head) for head in heads], "questions": [*chosen]}

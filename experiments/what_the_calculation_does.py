@@ -72,12 +72,13 @@ def compute_kind(run: Run, model: al.HookedModel, kind: str, config: Config) -> 
         prompts = getattr(pairs, f"{side}_text")
         tokens = next_tokens(model, prompts, k=config.k)
         LIKELIEST.save(run, tokens, kind, side, pairs=pairs, answers=pairs.answer.tolist())
+    RIGHT.save(run, right_of_both_sides(model, pairs), kind, pairs=pairs)
+
+
+def right_of_both_sides(model: al.HookedModel, pairs: al.PromptPairs) -> al.Effects:
+    """p(C) and whether C is the likeliest token, after both prompts, [side measure pair]."""
     answers = [answer(model, pairs, side, BATCH) for side in SIDES]
     outcomes = torch.stack([torch.stack([p, right.float()]) for right, p in answers])
-    RIGHT.save(run, _effects(outcomes, pairs), kind, pairs=pairs)
-
-
-def _effects(outcomes: torch.Tensor, pairs: al.PromptPairs) -> al.Effects:
     return al.Effects(
         outcomes,
         ("side", "measure"),

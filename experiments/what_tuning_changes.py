@@ -52,7 +52,7 @@ class Tuned:
         """The files of the weights; they identify the run."""
         return sorted(self.path.rglob("*.safetensors")) if self.path.is_dir() else [self.path]
 
-    def made(self) -> TuningResult | Delta | None:
+    def tuning_record(self) -> TuningResult | Delta | None:
         """The record of the tuned components; None for a checkpoint.
 
         Raises:
@@ -64,15 +64,15 @@ class Tuned:
 
     def components(self) -> list[str]:
         """The heads and MLPs that were tuned; empty for LoRA and full tuning."""
-        made = self.made()
-        if made is None or (isinstance(made, TuningResult) and made.untouched is None):
+        record = self.tuning_record()
+        if record is None or (isinstance(record, TuningResult) and record.untouched is None):
             return []
-        return [*map(str, made.heads), *map(str, made.mlps)]
+        return [*map(str, record.heads), *map(str, record.mlps)]
 
     def load(self, base: str, device: str | None) -> al.HookedModel:
         """The model, ready to be patched."""
-        made = self.made()
-        return al.load_model(made.model(base) if made else str(self.path), device=device)
+        record = self.tuning_record()
+        return al.load_model(record.model(base) if record else str(self.path), device=device)
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ class Config(PooledSample):
 
 
 @dataclass(frozen=True)
-class Question:
+class Comparison:
     """The settings, and the models that are compared with the model as it was."""
 
     settings: Config
     tuned: tuple[Tuned, ...]
 
 
-def compute(run: Run, model: al.HookedModel, question: Question) -> None:
+def compute(run: Run, model: al.HookedModel, question: Comparison) -> None:
     """The effects before tuning, then the effects of each tuned model."""
     config = question.settings
     pairs = pooled_samples(model, config)
@@ -105,7 +105,7 @@ def compute(run: Run, model: al.HookedModel, question: Question) -> None:
         compare(tuned, before, pairs, config, run)
 
 
-def _plan(model: al.HookedModel, question: Question) -> str:
+def _plan(model: al.HookedModel, question: Comparison) -> str:
     config = question.settings
     pairs = pooled(pooled_samples(model, config, keep="all"))
     names = ", ".join(tuned.name for tuned in question.tuned)
@@ -130,7 +130,7 @@ def tuned_models(config: Config, root: Path) -> tuple[Tuned, ...]:
             f"'before', found {', '.join(names)}; rename some"
         )
     for tuned in models:
-        tuned.made()
+        tuned.tuning_record()
     return models
 
 
@@ -199,7 +199,7 @@ EXPERIMENT = Experiment(
     _plan,
     report,
     figure="before_after",
-    question=lambda config, root: Question(config, tuned_models(config, root)),
+    question=lambda config, root: Comparison(config, tuned_models(config, root)),
     identity=lambda question: question.settings,
     inputs=lambda question: [path for tuned in question.tuned for path in tuned.files],
 )

@@ -114,7 +114,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
             torch.tensor(right).float(),
             ("form",),
             "right",
-            template=tuple(f"set {seed}" for _, seed in cells),
+            template=tuple(f"{operation}/set {seed}" for _, seed in cells),
             cluster=torch.arange(len(cells)),
             problem=tuple(str(problem) for problem, _ in cells),
             labels={"form": tuple(map(str, FORMS))},

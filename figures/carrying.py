@@ -54,9 +54,9 @@ def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
         names = stored.labels(run, model, None)
         answers[model] = {heads: stored.load(run, model, heads) for heads in names}
         if controls := [name for name in names if name.startswith(tuple(CONTROLS))]:
-            asked = {*stored.facts(run, model, controls[0]).get("questions", ())}
+            indices = {*stored.facts(run, model, controls[0]).get("questions", ())}
             whole = answers[model]["whole"]
-            same = whole.select([index in asked for index in range(len(whole))])
+            same = whole.select([index in indices for index in range(len(whole))])
             answers[model][CONTROL_BASE] = same
     return answers
 

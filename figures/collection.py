@@ -31,6 +31,7 @@ from figures import (
     fig17,
     frontier,
     generalisation,
+    ladder,
     paths,
     predictions,
     probes,
@@ -73,9 +74,9 @@ QUESTIONS = (
     Question(
         "which",
         "Which parts calculate?",
-        "Every head and every MLP is patched alone: it is given what it says on the same sentence "
-        "without a calculation, and the logit of the right answer is read again. A part whose "
-        "effect is strongly negative is one that the answer needs.",
+        "Every head and every MLP is patched alone: it gets the output that it has on the same "
+        "sentence without a calculation. Then the logit of the right answer is read again. If "
+        "this effect is strongly negative, the answer depends on the part.",
         (
             fig1,
             fig11,
@@ -88,44 +89,45 @@ QUESTIONS = (
             stability,
             seeds,
             paths,
+            ladder,
         ),
     ),
     Question(
         "needed",
         "Are they needed?",
-        "An effect on one number does not show that the model cannot do without. So heads are "
-        "knocked out, the strongest first, each replaced by its mean over prompts without a "
-        "calculation, and questions are asked: calculations, word problems, and tasks that are no "
-        "mathematics. As many random heads, knocked out the same way, are the control.",
+        "An effect on one number does not show that the model needs a head. So heads are knocked "
+        "out, the strongest first: each is replaced by its mean over prompts without a "
+        "calculation. Then the model answers calculations, word problems, and tasks without "
+        "mathematics. The control is to knock out as many random heads in the same way.",
         (fig3, sufficiency, fig4, transfer, table3, table4, benchmarks),
     ),
     Question(
         "look",
         "What do these heads look at?",
-        "A head gives weights to the tokens before it. Shown are the weights from the last token, "
-        "where the answer is about to be said.",
+        "A head gives weights to the tokens before it. These figures show the weights from the "
+        "last token, after which the answer follows.",
         (fig5, fig7, fig16, predictions),
     ),
     Question(
         "write",
         "What do the MLPs read and write?",
-        "The cosine of what an MLP reads or writes with the column of the unembedding that stands "
-        "for a number tells how much of that number is in it, layer by layer.",
+        "What an MLP reads or writes is compared with a number's column of the unembedding. Their "
+        "cosine says how much of this number is in it, layer by layer.",
         (fig6, fig13, fig14, carriers, fig17),
     ),
     Question(
         "prompts",
         "Is it about the calculation?",
-        "All of this rests on pairs of prompts that are alike but for the calculation. Shown is "
-        "what the model says to both.",
+        "All results come from pairs of prompts that differ in the calculation alone. This figure "
+        "shows how the model continues both.",
         (fig9,),
     ),
     Question(
         "tune",
         "Does tuning them alone help?",
-        "Only the key heads are trained on word problems, all else stays as it is, bit for bit; "
-        "beside it full tuning, LoRA and as many random heads. What is gained in mathematics is "
-        "set against what is lost elsewhere.",
+        "Only the key heads are trained on word problems. Everything else stays the same, bit for "
+        "bit. This is compared with full tuning, LoRA and as many random heads: what is gained in "
+        "mathematics, and what is lost elsewhere.",
         (table1, table2, table5, frontier, generalisation, before_after, carrying),
     ),
 )

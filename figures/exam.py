@@ -35,7 +35,7 @@ COLOURS = (
     plotting.RUST,
     plotting.BLUE,
     plotting.TEAL,
-    plotting.PALE,
+    "#7c8798",
 )
 TITLES = {"via_mlps": "Heads frozen (via MLPs)", "total": "All paths (total)"}
 PROBED = (

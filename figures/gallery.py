@@ -15,8 +15,9 @@ import tyro
 
 from arith_lens import plotting
 from arith_lens.runs import RunError
-from figures.claims import check_claims
+from figures.claims import Verdict, check_claims
 from figures.claims.exhibit import table as claims_table
+from figures.claims.page import write_page
 from figures.collection import QUESTIONS, Missing, Question, collected
 from figures.common import SHIPPED, TableOptions, newest_run
 from figures.exhibit import Chart, Exhibit, Table
@@ -40,6 +41,8 @@ class Options:
     """Where pictures and numbers go."""
     page: Path = Path("docs") / "gallery.md"
     """The page that shows them."""
+    claims_page: Path = Path("docs") / "claims.md"
+    """The page that gets the verdicts; it is left alone if it does not exist."""
     pictures: bool = True
     """Draw the pictures; else write only the page and the numbers."""
 
@@ -51,6 +54,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     except RunError as error:
         sys.exit(str(error))
     text = [HEAD]
+    checked: dict[str, list[Verdict]] = {}
     for model in MODELS:
         folder = options.out if model == MODELS[0] else options.out / model
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +68,8 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
                 else:
                     exhibits.append(exhibit)
                     text.append(_entry(exhibit, folder, options.page, question))
-        verdicts = _verdicts(model, options.root)
+        checked[model] = check_claims(model, roots=(options.root, SHIPPED))
+        verdicts = _without_folders(claims_table(model, checked[model]))
         _write_numbers([*exhibits, verdicts], folder)
         numbers = _from(options.page) / folder / "claims.csv"
         text.append(
@@ -74,6 +79,8 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         if options.pictures:
             _draw([exhibit for exhibit in exhibits if isinstance(exhibit, Chart)], folder)
     options.page.write_text("\n".join(text).replace("\n\n\n", "\n\n") + "\n", encoding="utf-8")
+    if options.claims_page.exists():
+        write_page(options.claims_page, checked)
     print(options.page)
 
 
@@ -97,9 +104,8 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | 
             yield question, parts
 
 
-def _verdicts(model: str, root: Path) -> Table:
+def _without_folders(table: Table) -> Table:
     """The table of claims, without the columns that name folders."""
-    table = claims_table(model, check_claims(model, roots=(root, SHIPPED)))
     folders = ["runs", "why", "command"]
     return replace(table, numbers=table.numbers.drop(columns=folders, errors="ignore"))
 

@@ -253,6 +253,9 @@ def _settings_note(config: Mapping[str, Any]) -> str:
         if setting != value:
             text = setting if isinstance(setting, str) else " ".join(map(str, setting))
             note += f", {key.replace('_', ' ')} {text}"
+    if shots := config.get("shots"):
+        sets = config["exemplar_sets"]
+        note += f", after {shots} solved examples ({sets} set{'s' * (sets > 1)})"
     return note
 
 

@@ -7,7 +7,9 @@ over problems meets the condition, and does not hold if none of it does.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations, product
+from operator import add
 
 import numpy as np
 import torch
@@ -16,12 +18,13 @@ from pandas import DataFrame
 
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import CircuitCurve
-from arith_lens.operations import FOUR, OPERATIONS
+from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import Role
 from arith_lens.probes import curve_of
 from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.are_they_specific import COMPUTED, LATE, STRONGEST
+from experiments.which_word_problems import LEAST, counts
 from figures import counterfactuals
 from figures.claims.probes import change_late, inflections_apart
 from figures.common import Options, chosen_run
@@ -29,8 +32,11 @@ from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
 from figures.exhibit import Table, command_for
 
 REQUIRED = ("which_counterfactual", "do_they_suffice", "where_do_they_look")
-OPTIONAL = ("are_they_specific", "what_do_mlps_add", "do_word_problems_use_them")
+OPTIONAL = ("are_they_specific", "what_do_mlps_add")
 """Without a run of these, the outcomes that need it are left out, and the table says so."""
+WORD_PROBLEMS = ("do_word_problems_use_them", "which_word_problems")
+"""Experiments with word problems: the closed world's, and published ones. The first is used that
+has a run."""
 SEVEN = 7
 """The strongest heads of the predictions; P2, P4 and P5 are also measured with ten."""
 PRIMARY = "operands"
@@ -81,7 +87,9 @@ def exhibits(options: Options) -> list[Table]:
         return [name for name in passing if name in run.config["operations"]]
 
     others = {name: _run_or_reason(options, name) for name in OPTIONAL}
-    knockouts, probes, stories = others.values()
+    knockouts, probes = others.values()
+    stories = [_run_or_reason(options, name) for name in WORD_PROBLEMS]
+    with_stories = next((run for run in stories if isinstance(run, Run)), None)
     outcomes = [
         *few_heads(kept_run, operations_of(kept_run)),
         *shared(maps),
@@ -91,21 +99,20 @@ def exhibits(options: Options) -> list[Table]:
         *norm_parts(maps),
         *(specific(knockouts, operations_of(knockouts)) if isinstance(knockouts, Run) else ()),
         *(written(probes, operations_of(probes)) if isinstance(probes, Run) else ()),
-        *(word_problems(stories) if isinstance(stories, Run) else ()),
+        *(word_problems(with_stories, looks_run, passing) if with_stories else ()),
     ]
     missing = [f"Not measured: {run}" for run in others.values() if not isinstance(run, Run)]
+    missing += [skipped(with_stories)] if with_stories else [f"Not measured: {stories[-1]}"]
     return [
         Table(
             name="predictions",
             title=f"Predictions and outcomes, {maps_run.config['model']}",
             look="The predictions of the study of Gemma 3 270M, with its thresholds, on this model."
             " They were written for that study; much was already known of the shipped models.",
-            notes=[*notes(maps_run, accuracy, passing), *missing],
+            notes=[*notes(maps_run, accuracy, passing), *filter(None, missing)],
             runs=(
-                maps_run,
-                kept_run,
-                looks_run,
-                *(run for run in others.values() if isinstance(run, Run)),
+                *(maps_run, kept_run, looks_run),
+                *(run for run in (*others.values(), with_stories) if isinstance(run, Run)),
             ),
             numbers=DataFrame(map(record, outcomes)),
             cells=DataFrame(map(cells, outcomes)),
@@ -352,22 +359,34 @@ def written(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
         )
 
 
-def word_problems(run: Run) -> Iterator[Outcome]:
+def word_problems(run: Run, looks: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P8: the share of the strongest heads that generated prompts and word problems share."""
     if not results.MAP.is_in(run, "word_problems"):
         return
-    maps = [stored.load(run, *name).heads for stored, name in (
-        (results.POOLED_MAP, ()), (results.MAP, ("word_problems",)))]  # fmt: skip
-    a, b = (resampled_cells(one) for one in maps)
+    generated = reduce(add, (results.MAP.load(looks, name) for name in operations)).heads
+    of_stories = results.MAP.load(run, "word_problems").heads
+    both = zip(resampled_cells(generated).T, resampled_cells(of_stories).T, strict=True)
     yield _outcome(
         "P8: word problems use the same heads",
-        ", ".join(FOUR),
+        ", ".join(operations),
         f"strongest {SEVEN} in common",
-        in_common(cell_means(maps[0]), cell_means(maps[1]), SEVEN),
-        np.array([in_common(one, other, SEVEN) for one, other in zip(a.T, b.T, strict=True)]),
+        in_common(cell_means(generated), cell_means(of_stories), SEVEN),
+        np.array([in_common(one, other, SEVEN) for one, other in both]),
         "above one half",
         (np.nextafter(0.5, 1), 1.0),
     )
+
+
+def skipped(run: Run) -> str:
+    """Why there is no outcome for word problems; "" if there is one."""
+    if results.MAP.is_in(run, "word_problems"):
+        return ""
+    numbers = {name: counts(run, name) for name in run.config["datasets"]}
+    parts = [
+        f"{name} {n} pairs, {right} right, {usable} of these not after the counterfactual"
+        for name, (n, right, usable) in numbers.items()
+    ]
+    return f"P8 is skipped, since it needs {LEAST} pairs: {'; '.join(parts)}."
 
 
 def _outcome(

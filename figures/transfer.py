@@ -87,8 +87,8 @@ def row(
         numbers |= {f"{name}_relative": change.relative, f"{name}_p": change.p_value}
     for kind, (before, after) in controls.items():
         chosen = tasks(before)[task]
-        asked = before.select(chosen)
-        others = [asked.change_to(answer.select(chosen)).difference for answer in after]
+        same = before.select(chosen)
+        others = [same.change_to(answer.select(chosen)).difference for answer in after]
         mean, low, high = sum(others) / len(others), min(others), max(others)
         text[CONTROLS[kind]] = f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
         numbers |= {f"{kind}_mean": mean, f"{kind}_low": low, f"{kind}_high": high}

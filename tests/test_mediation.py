@@ -1,6 +1,7 @@
 """Which MLPs carry a head's effect: against raw Transformers hooks, identities, cost, files."""
 
 import itertools
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from arith_lens.model import load_model
 from arith_lens.path_patching import UnsupportedTrunk, patch, path_patch
 from arith_lens.path_patching.certificate import Certificate
 from arith_lens.path_patching.engines import effects_of
-from arith_lens.path_patching.layers import AdditiveLayer
+from arith_lens.path_patching.layers import AdditiveLayer, Entry
 from arith_lens.path_patching.recording import record_end
 from arith_lens.runs import open_run
 
@@ -95,8 +96,9 @@ def test_a_wrong_row_would_be_seen(llama: Any, monkeypatch: pytest.MonkeyPatch) 
     """One pair of one row that misses one MLP."""
     right, layers = AdditiveLayer.advance, itertools.cycle(range(llama.cfg.n_layers))
 
-    def skipping(self: AdditiveLayer, rows: Tensor, *others: Any) -> None:
-        right(self, rows[:-1] if next(layers) == 1 else rows, *others)
+    def skipping(self: AdditiveLayer, entry: Entry) -> None:
+        rows = entry.rows[:-1] if next(layers) == 1 else entry.rows
+        right(self, replace(entry, rows=rows))
 
     assert_as_raw(llama, [Head(0, 1)])
     monkeypatch.setattr(AdditiveLayer, "advance", skipping)

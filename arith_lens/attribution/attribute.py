@@ -20,13 +20,13 @@ from arith_lens.attribution.relp import relp
 from arith_lens.effects import ComponentEffects
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import Question, ask
+from arith_lens.path_patching.engines import PatchSettings, patch_settings
 from arith_lens.path_patching.patch import (
     by_shards,
     component_effects,
     n_left_out,
     operation_name,
-    question_details,
+    patching_details,
     shard_size,
     warn_of_ratios,
 )
@@ -100,22 +100,22 @@ def attribute(
         raise ValueError(f"expected a method among {', '.join(METHODS)}, found {method!r}")
     if steps < 1:
         raise ValueError(f"expected at least one step, found {steps}")
-    question = ask(
+    patching = patch_settings(
         model, None, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
     )
     size = shard_size(batch_size)
     settings = {"paths": paths, "metric": metric, "steps": steps, "shard_size": size}
-    identity = settings | question_details(question, foil) | {"method": f"attribute {method}"}
+    identity = settings | patching_details(patching, foil) | {"method": f"attribute {method}"}
     name = name or f"{method}-{operation_name(pairs)}"
     slot = ResultSlot.of(run, name, model, pairs, **identity)
     if (arrays := slot.stored(progress=progress)) is not None:
         return ComponentEffects.from_arrays(arrays)
-    compute = GradientEngine(model, question, METHODS[method], steps)
+    compute = GradientEngine(model, patching, METHODS[method], steps)
     values, notes = by_shards(
         compute, pairs, foil, size, slot=slot, progress=progress, title="attribution"
     )
     warn_of_ratios(values[0], metric)
-    effects = component_effects(values, values[:0], pairs, question)
+    effects = component_effects(values, values[:0], pairs, patching)
     computation = {
         "method": method,
         "signed": method not in UNSIGNED,
@@ -134,7 +134,7 @@ class GradientEngine:
     """Computes the scores of a shard of pairs."""
 
     model: HookedLike
-    question: Question
+    patching: PatchSettings
     method: Method
     steps: int
     counts: dict[str, int] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class GradientEngine:
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        batch = Batch(self.model, pairs, self.question, foil, self.steps)
+        batch = Batch(self.model, pairs, self.patching, foil, self.steps)
         with torch.enable_grad(), weights_without_gradient(self.model):
             scores = self.method(batch)
         self.counts.update(batch.counts)

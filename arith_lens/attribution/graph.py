@@ -22,7 +22,7 @@ from arith_lens.components import NamedHook, layer_of, mlp_out_name, resid_pre_n
 from arith_lens.metrics import METRICS, Readout, read_logits
 from arith_lens.model import HookedLike, accepted_options, require_finite, starting_at
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import Question
+from arith_lens.path_patching.engines import PatchSettings
 
 EMBEDDINGS = -1
 """The number of the embeddings among the residual streams at the entries of layers."""
@@ -40,7 +40,7 @@ def mean_of(parts: Sequence[ByName]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Forward:
-    """One run of the model on the paths of the question."""
+    """One run of the model on the paths that the settings name."""
 
     outputs: dict[str, Tensor]
     """What the components put out at END, by hook name."""
@@ -101,7 +101,7 @@ class Batch:
 
     model: HookedLike
     pairs: PromptPairs
-    question: Question
+    patching: PatchSettings
     """Paths and metric."""
     foil: Int[Tensor, "pair"] | None = None
     steps: int = 5
@@ -111,7 +111,7 @@ class Batch:
 
     @property
     def layers(self) -> range:
-        return range(self.question.n_layers)
+        return range(self.patching.n_layers)
 
     def reference(self) -> Forward:
         """The reference run, with a graph."""
@@ -178,7 +178,7 @@ class Batch:
             return stream
 
         layer = layer_of(name) or 0
-        chosen = slice(None) if self.question.paths == "total" else slice(-1, None)
+        chosen = slice(None) if self.patching.paths == "total" else slice(-1, None)
         stream = reference.streams[layer][:, chosen]
         others = (other for at in self.layers[layer:] for other in names_of(at))
         hooks: list[NamedHook] = [
@@ -193,8 +193,8 @@ class Batch:
 
     def _frozen(self, name: str) -> bool:
         """Whether the paths freeze the component with this hook name."""
-        return self.question.paths == "direct" or (
-            self.question.paths == "via_mlps" and name.endswith(".hook_z")
+        return self.patching.paths == "direct" or (
+            self.patching.paths == "via_mlps" and name.endswith(".hook_z")
         )
 
     def _read(self, tokens: Int[Tensor, "pair pos"], hooks: list[NamedHook]) -> Readout:
@@ -204,7 +204,7 @@ class Batch:
         options = accepted_options(self.model, logits_to_keep=1, use_cache=False)
         options["attention_mask"] = mask.to(device)
         logits = self.model.run_with_hooks(tokens.to(device), fwd_hooks=hooks, **options)
-        columns = (self.pairs.answer, self.foil, self.question.candidate_tokens)
+        columns = (self.pairs.answer, self.foil, self.patching.candidate_tokens)
         return read_logits(logits[:, -1], *columns)
 
     def gradient(
@@ -252,7 +252,7 @@ class Batch:
     def _effect(
         self, run: Forward, reference: Forward, counterfactual: Forward
     ) -> Float[Tensor, "pair"]:
-        metric, others = METRICS[self.question.metric], (reference, counterfactual)
+        metric, others = METRICS[self.patching.metric], (reference, counterfactual)
         return metric.effect(run.readout, *(other.readout.detached() for other in others))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from arith_lens.attribution.graph import Gate
 from arith_lens.components import NamedHook, pattern_name
 from arith_lens.metrics import logit_tolerance
-from arith_lens.model import HookedLike, in_float32, own_module
+from arith_lens.model import HookedLike, in_float32, own_module, weights_loaded
 from arith_lens.path_patching.trunk import NormScale
 
 ACTIVATIONS = ("act_fn", "act", "activation_fn")
@@ -45,9 +45,11 @@ def _held(norm: Any) -> Any:
     scale = NormScale(own_module(norm), in_float32(norm))
 
     def hold(_: Any, args: Any, out: Tensor) -> Tensor:
-        divisor = scale(args[0])
+        with weights_loaded(norm):
+            divisor, bias = scale(args[0]), scale.bias
+            without = (out.detach() - bias).to(out)
         change = (divisor / divisor.detach() - 1).to(out)  # 0, with the gradient of the scale
-        return out + (out - scale.bias).detach().to(out) * change
+        return out + without * change
 
     return hold
 

@@ -95,7 +95,7 @@ class ComponentEffects:
         )
 
     def to_dataframe(self) -> "DataFrame":
-        """One row a component: layer, head (empty for an MLP), mean, stderr, interval, pairs, q."""
+        """One row per component: layer, head (none for an MLP), mean, error, interval, pairs, q."""
         from pandas import concat
 
         table = concat([self.heads.to_dataframe(), self.mlps.to_dataframe()], ignore_index=True)
@@ -108,7 +108,7 @@ class ComponentEffects:
         return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"
 
     def _repr_html_(self) -> str:
-        return self.heads.drawn("heads") + self.mlps.drawn("MLPs")
+        return self.heads.figure_html("heads") + self.mlps.figure_html("MLPs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class BeforeAfter:
         return cls(*sides)
 
     def to_dataframe(self) -> "DataFrame":
-        """A row a component: layer, head (empty for an MLP), mean before and after, their
+        """One row per component: layer, head (empty for an MLP), mean before and after, their
         difference within pairs with the ends of its 95% bootstrap interval, and pairs used."""
         from pandas import concat
 
@@ -259,7 +259,7 @@ def differs_from_zero(effects: Effects) -> Bool[Tensor, "*component"]:
 
 
 def compare(a: Effects, b: Effects) -> "DataFrame":
-    """One row a component: its mean and rank (0 is the most negative) in `a` and in `b`."""
+    """One row per component: its mean and rank (0 is the most negative) in `a` and in `b`."""
     from pandas import DataFrame
 
     if a.axes != b.axes or a.per_pair.shape[:-1] != b.per_pair.shape[:-1]:
@@ -290,7 +290,7 @@ def contrast(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> "DataFrame":
-    """One row a component: its mean where `mask` is True (`mean_in`), where it is not (`mean_out`),
+    """One row per component: its mean where `mask` is True (`mean_in`) and False (`mean_out`),
     and the difference with the ends of its bootstrap interval.
 
     For instance computed answers against copied ones. Problems are drawn on both sides on their

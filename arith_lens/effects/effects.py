@@ -240,7 +240,7 @@ class Effects(HasUnits):
         }
 
     def to_dataframe(self) -> "DataFrame":
-        """One row a component: its place on each axis, mean, stderr, 95% interval, pairs used."""
+        """One row per component: its index on each axis, mean, stderr, 95% interval, pairs used."""
         from pandas import DataFrame
 
         low, high = self.ci()
@@ -317,7 +317,7 @@ class Effects(HasUnits):
         paths = f", paths {self.paths}" if self.paths else ""
         return f"Effects({axes or 'one number'}, {self.n_pairs} pairs, {self.metric}{paths})"
 
-    def drawn(self, name: str = "") -> str:
+    def figure_html(self, name: str = "") -> str:
         """An `<img>` of the mean, for a notebook or a page; `name` (plain text) heads it."""
         from arith_lens import plotting
 
@@ -329,7 +329,7 @@ class Effects(HasUnits):
         return plotting.as_image(plotting.svg_heatmap(self._grid(), **legend), alt=repr(self))
 
     def _repr_html_(self) -> str:
-        return self.drawn()
+        return self.figure_html()
 
     def _measures(self) -> str:
         """A chart a measure along the other axis, because each has a unit of its own."""

@@ -106,7 +106,7 @@ def _text(path: str | Path) -> str:
 def _some(rows: list[Mapping[str, Any]], path: str | Path) -> list[Mapping[str, Any]]:
     if not rows:
         raise ValueError(
-            f"expected rows of {', '.join(COLUMNS)} in {path}, found none; write one a pair"
+            f"expected rows of {', '.join(COLUMNS)} in {path}, found none; write one per pair"
         )
     return rows
 

@@ -39,7 +39,7 @@ def check_shapes(
         raise ValueError(f"no pairs: reference has shape {list(reference.shape)}")
     if answer.shape != reference.shape[:1]:
         raise ValueError(
-            f"one answer token a pair: expected [{len(reference)}], found {list(answer.shape)}"
+            f"one answer token per pair: expected [{len(reference)}], found {list(answer.shape)}"
         )
     if mask is not None and mask.shape != reference.shape:
         raise ValueError(

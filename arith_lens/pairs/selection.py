@@ -53,7 +53,7 @@ class Selection:
             least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
             low, high = f"{shares[least]:.1%}", f"{shares[most]:.1%}"
             ends = f"{low} ({least}) to {high} ({most})" if low != high else f"{low} of each"
-            lines.append(f"kept share a template: {ends}")
+            lines.append(f"share kept per template: {ends}")
         return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from arith_lens.components import Components
 from arith_lens.memory import fitting_pairs
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import Question, ask
+from arith_lens.path_patching.engines import PatchSettings, patch_settings
 from arith_lens.path_patching.patch import engine_for, shard_size
 from arith_lens.path_patching.prefixes import matrix_elements, shard_recording_flops
 from arith_lens.path_patching.recording import both_runs
@@ -76,73 +76,73 @@ def plan(
         UnsupportedTrunk: the sweep cannot compute this model.
         IndexError, ValueError: as in `path_patch`.
     """
-    question = ask(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
-    engine_for(engine, model, question, certify=False)  # refuses what path_patch would refuse
+    patching = patch_settings(model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs)
+    engine_for(engine, model, patching, certify=False)  # refuses what path_patch would refuse
     by_shard = _sweep if engine == "sweep" else _hooks
     costs = [
-        by_shard(model, question, shard) for shard in pairs.batches(shard_size(batch_size, engine))
+        by_shard(model, patching, shard) for shard in pairs.batches(shard_size(batch_size, engine))
     ]
-    recording, patching, peaks = zip(*costs, strict=True)
+    recording, patched, peaks = zip(*costs, strict=True)
     return Plan(
         n_pairs=len(pairs),
-        n_senders=len(question.components),
+        n_senders=len(patching.components),
         engine=engine,
         recording_flops=sum(recording),
-        patching_flops=sum(patching),
+        patching_flops=sum(patched),
         peak_bytes=max(peaks),
     )
 
 
-def _sweep(model: HookedLike, question: Question, shard: PromptPairs) -> tuple[int, int, int]:
+def _sweep(model: HookedLike, patching: PatchSettings, shard: PromptPairs) -> tuple[int, int, int]:
     n_pairs, length = len(shard), both_runs(shard)[0].shape[1]
     return (
-        shard_recording_flops(model, shard, question.own_tokens),
-        n_pairs * rows_flops(model, question),
-        sweep_peak(model, question, n_pairs, length),
+        shard_recording_flops(model, shard, patching.own_tokens),
+        n_pairs * rows_flops(model, patching),
+        sweep_peak(model, patching, n_pairs, length),
     )
 
 
-def _hooks(model: HookedLike, question: Question, shard: PromptPairs) -> tuple[int, int, int]:
+def _hooks(model: HookedLike, patching: PatchSettings, shard: PromptPairs) -> tuple[int, int, int]:
     n_pairs, length = shard.reference.shape
     forward = forward_flops(model, length)
     vocabulary = 2 * model.cfg.d_model * model.cfg.d_vocab
     return (
         2 * n_pairs * forward,
-        n_pairs * (1 + len(question.components) + question.reads_total) * (forward + vocabulary),
+        n_pairs * (1 + len(patching.components) + patching.reads_total) * (forward + vocabulary),
         hooks_peak(model, n_pairs, length),
     )
 
 
-def rows_flops(model: HookedLike, question: Question, *, readings: int = 2) -> int:
+def rows_flops(model: HookedLike, patching: PatchSettings, *, readings: int = 2) -> int:
     """FLOPs of the sweep of one pair, or of its closed form if no MLP is computed again.
 
     `readings` is how often the logits of a row are read: the sweep reads each row with its own
     scale of the final norm, and with the reference run's.
     """
-    senders = question.senders
-    recomputed = question.paths == "via_mlps"
-    passing = senders.rows_through_mlps() if recomputed else [0] * question.n_layers
-    n_read = readings * senders.n_rows + question.reads_total
-    return flops_of_rows(model, question, passing, n_read)
+    senders = patching.senders
+    recomputed = patching.paths == "via_mlps"
+    passing = senders.rows_through_mlps() if recomputed else [0] * patching.n_layers
+    n_read = readings * senders.n_rows + patching.reads_total
+    return flops_of_rows(model, patching, passing, n_read)
 
 
 def flops_of_rows(
-    model: HookedLike, question: Question, passing: Sequence[int], n_read: int
+    model: HookedLike, patching: PatchSettings, passing: Sequence[int], n_read: int
 ) -> int:
     """FLOPs of one pair: the heads' writes, the MLPs of one token per row, the logits of a row.
 
     Args:
         model: the model.
-        question: the settings of the path patching.
+        patching: the settings of the path patching.
         passing: for each layer, the number of rows that pass its MLP.
         n_read: the number of rows whose logits are read; a row that is read twice counts twice.
     """
     cfg = model.cfg
     mlps = [matrix_elements(block.mlp) for block in model.blocks]
     through_mlps = sum(rows * size for rows, size in zip(passing, mlps, strict=True))
-    writes = sum(map(len, question.senders.heads)) * cfg.d_head * cfg.d_model
-    columns = 1 + question.reads_foil + question.reads_vocabulary * cfg.d_vocab
-    columns += len(question.candidates or ())
+    writes = sum(map(len, patching.senders.heads)) * cfg.d_head * cfg.d_model
+    columns = 1 + patching.reads_foil + patching.reads_vocabulary * cfg.d_vocab
+    columns += len(patching.candidates or ())
     return 2 * (through_mlps + writes + n_read * cfg.d_model * columns)
 
 
@@ -167,22 +167,22 @@ IN_OWN_SCORES = 2
 """The same in the attention of the model's own modules, which record for a sweep."""
 
 
-def sweep_peak(model: HookedLike, question: Question, n_pairs: int, length: int) -> int:
+def sweep_peak(model: HookedLike, patching: PatchSettings, n_pairs: int, length: int) -> int:
     """Bytes of a shard with the sweep: both runs are recorded as one batch, then chunks of pairs
     are swept."""
     cfg, size = model.cfg, model.W_U.element_size()
     layer = cfg.n_heads * cfg.d_head + 2 * cfg.d_model  # z, attn_out, mlp_out
     recorded = 2 * n_pairs * size * (cfg.n_layers * layer + cfg.d_model)
-    one_pair = rows_bytes(question.senders.n_rows, cfg.d_model)
+    one_pair = rows_bytes(patching.senders.n_rows, cfg.d_model)
     chunk = fitting_pairs(one_pair, n_pairs, compute_device(model.unembed))
-    rows = max(chunk * one_pair, chunk * one_pair // 3 + layer_peak(model, question, chunk))
-    if question.reads_vocabulary:
+    rows = max(chunk * one_pair, chunk * one_pair // 3 + layer_peak(model, patching, chunk))
+    if patching.reads_vocabulary:
         # logits and their exponentials, with the rows before and after the norm
-        logits = 2 * 4 * question.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
+        logits = 2 * 4 * patching.senders.n_rows * min(cfg.d_vocab, VOCABULARY_CHUNK)
         rows = max(rows, chunk * (one_pair * 2 // 3 + logits))
     forward = forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES)
-    if question.own_tokens is not None:
-        own = question.own_tokens
+    if patching.own_tokens is not None:
+        own = patching.own_tokens
         known = 2 * n_pairs * size * 2 * cfg.n_layers * _kv_width(model)
         scores = 2 * n_pairs * own * length * cfg.n_heads * IN_OWN_SCORES * max(size, 4)
         widest = forward_peak(model, 2 * n_pairs, own, scores=IN_OWN_SCORES)
@@ -195,11 +195,11 @@ def _kv_width(model: HookedLike) -> int:
     return int(model.cfg.d_head * (model.cfg.n_key_value_heads or model.cfg.n_heads))
 
 
-def layer_peak(model: HookedLike, question: Question, n_pairs: int) -> int:
+def layer_peak(model: HookedLike, patching: PatchSettings, n_pairs: int) -> int:
     """Bytes beside a sweep's rows: W_O in float32, z and the heads' writes; or those of the MLP."""
-    cfg, size, senders = model.cfg, model.W_U.element_size(), question.senders
+    cfg, size, senders = model.cfg, model.W_U.element_size(), patching.senders
     writes = max(_writes_of(model, len(heads), n_pairs) for heads in senders.heads)
-    if question.paths != "via_mlps":
+    if patching.paths != "via_mlps":
         return writes
     rows = min(mlp_rows(model), n_pairs * max(senders.rows_through_mlps()))
     return max(writes, rows * size * (IN_MLP * mlp_width(model) + cfg.d_model))

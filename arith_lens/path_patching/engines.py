@@ -1,7 +1,7 @@
 """The settings of a path patching, and the two engines that compute a shard of pairs.
 
 Both engines take pairs and their foils. They return the unpatched logit of the answer in row 0,
-then the effect of each sender of the question. `notes` returns what a result should record about
+then the effect of each sender. `notes` returns what a result should record about
 the shards that were computed since the last call.
 """
 
@@ -41,7 +41,7 @@ from arith_lens.path_patching.trunk import Trunk, refuse_uneven_hooks, trunk_of
 
 
 @dataclass(frozen=True)
-class Question:
+class PatchSettings:
     """Which components are patched, on which paths they may act, and how the logits are read."""
 
     components: tuple[Component, ...]
@@ -90,7 +90,7 @@ class Question:
         Raises:
             FloatingPointError: a patched logit is not finite.
         """
-        names = [f"with {who} patched" for who in self.components]
+        names = [f"with {sender} patched" for sender in self.components]
         return effects_of(readout, self.metric, names, counterfactual)
 
 
@@ -119,7 +119,7 @@ def effects_of(
     return torch.cat([readout.answer[:1], changes[1:]])
 
 
-def ask(
+def patch_settings(
     model: HookedLike,
     senders: Components | None,
     *,
@@ -128,7 +128,7 @@ def ask(
     foil: Int[Tensor, "foil"] | None,
     pairs: PromptPairs,
     candidates: Sequence[int] | None = None,
-) -> Question:
+) -> PatchSettings:
     """Check the settings against the model and the pairs. Raises the errors of `path_patch`."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if paths not in get_args(Paths):
@@ -139,7 +139,7 @@ def ask(
     if foil is not None and len(foil) != len(pairs):
         raise ValueError(f"expected one foil for each of {len(pairs)} pairs, found {len(foil)}")
     check_pairs(model, pairs)
-    return Question(
+    return PatchSettings(
         components=_in_order(senders, n_layers, n_heads),
         paths=cast(Paths, paths),
         metric=metric,
@@ -196,10 +196,10 @@ class Propagation:
     """Whether each row is also read with the final norm's scale held at the reference run's."""
 
     @classmethod
-    def of(cls, question: Question) -> "Propagation":
+    def of(cls, patching: PatchSettings) -> "Propagation":
         """The propagation of a path patching, with one row per sender."""
-        rows = sweep if question.paths == "via_mlps" else direct_rows
-        names = [f"with {sender} patched" for sender in question.components]
+        rows = sweep if patching.paths == "via_mlps" else direct_rows
+        names = [f"with {sender} patched" for sender in patching.components]
         return cls(rows, names, splits_norm=True)
 
 
@@ -208,26 +208,26 @@ class HookEngine:
     """One forward per sender. It works with any model that has the hook points."""
 
     model: HookedLike
-    question: Question
+    patching: PatchSettings
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        question = self.question
+        patching = self.patching
         readouts = patched_readouts(
             self.model,
             pairs,
-            question.components,
-            paths=question.paths,
+            patching.components,
+            paths=patching.paths,
             foil=foil,
-            candidates=question.candidate_tokens,
-            total=question.reads_total,
+            candidates=patching.candidate_tokens,
+            total=patching.reads_total,
         )
-        return question.effects(*readouts)
+        return patching.effects(*readouts)
 
     def of(self, sender: Component) -> "HookEngine":
         """The same engine for one sender."""
-        return replace(self, question=replace(self.question, components=(sender,)))
+        return replace(self, patching=replace(self.patching, components=(sender,)))
 
     def notes(self) -> dict[str, Any]:
         return {}
@@ -238,7 +238,7 @@ class SweepEngine:
     """All senders in one pass; the first shard is certified before its numbers are returned."""
 
     model: HookedLike
-    question: Question
+    patching: PatchSettings
     trunk: Trunk
     propagation: Propagation
     certify: bool
@@ -246,14 +246,14 @@ class SweepEngine:
     """Whether hooks are active, so that the model must run with its hook points."""
     certificate: Certificate | None = None
     """The certificate of the first shard, once it is computed."""
-    news: dict[str, Any] = field(default_factory=dict)
+    pending_notes: dict[str, Any] = field(default_factory=dict)
     """What `notes` will return next."""
 
     @classmethod
     def of(
         cls,
         model: HookedLike,
-        question: Question,
+        patching: PatchSettings,
         *,
         certify: bool,
         propagation: Propagation | None = None,
@@ -264,15 +264,15 @@ class SweepEngine:
             UnsupportedTrunk: the sweep cannot compute this model, or cannot reproduce a hook on it.
             ValueError: no sweep can compute these paths.
         """
-        if question.paths == "total":
+        if patching.paths == "total":
             raise ValueError(
                 "expected paths='via_mlps' or 'direct' with engine='sweep', found 'total': later "
                 "heads then change at every position; use engine='hooks', for chosen senders"
             )
         hooks, trunk = active_hooks(model), trunk_of(model)
         refuse_uneven_hooks(hooks, trunk)
-        propagation = propagation or Propagation.of(question)
-        return cls(model, question, trunk, propagation, certify, hooked=bool(hooks))
+        propagation = propagation or Propagation.of(patching)
+        return cls(model, patching, trunk, propagation, certify, hooked=bool(hooks))
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
@@ -285,14 +285,14 @@ class SweepEngine:
             logits=self._pairs_with_logits(pairs) if uncertified else False,
             hooked=self.hooked,
             repeated=shortest if self.certify and not self.hooked else None,
-            own_tokens=self.question.own_tokens,
+            own_tokens=self.patching.own_tokens,
         )
         ends = torch.empty(len(pairs), recording.stream.shape[-1])
 
         def part(chosen: slice) -> Tensor:
             chosen_foil = None if foil is None else foil[chosen]
             part = recording.pairs(chosen)
-            rows = self.propagation.rows(self.trunk, part, self.question.senders)
+            rows = self.propagation.rows(self.trunk, part, self.patching.senders)
             ends[chosen] = rows[0].cpu()
             return self._effects(rows, part, pairs.answer[chosen], chosen_foil)
 
@@ -301,14 +301,14 @@ class SweepEngine:
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
         if uncertified:
-            others = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
+            second_runs = repeat(self.model, pairs) if repeated is None else {shortest: repeated}
             self.certificate = certificate_of(
-                self.trunk, recording, others, ends, values, pairs, self.question.senders
+                self.trunk, recording, second_runs, ends, values, pairs, self.patching.senders
             )
             self.certificate.require()
-            self.news["certificate"] = self.certificate.as_dict()
+            self.pending_notes["certificate"] = self.certificate.as_dict()
         # the number of pairs that were swept at once; it depends on the free memory
-        self.news.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
+        self.pending_notes.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
 
     def _pairs_with_logits(self, pairs: PromptPairs) -> bool | list[int]:
@@ -316,7 +316,7 @@ class SweepEngine:
         return True if self.hooked else checked_pairs(pairs.lengths)
 
     def notes(self) -> dict[str, Any]:
-        notes, self.news = self.news, {}
+        notes, self.pending_notes = self.pending_notes, {}
         return notes
 
     def _effects(
@@ -328,19 +328,19 @@ class SweepEngine:
     ) -> Float[Tensor, "value pair"]:
         """Row 0: the unpatched logit; then the effects; then, for path patching, the effects with
         the final norm's scale held at the reference run's."""
-        question, names = self.question, self.propagation.names
-        columns: Any = (answer, foil, question.candidate_tokens)
+        patching, names = self.patching, self.propagation.names
+        columns: Any = (answer, foil, patching.candidate_tokens)
 
         def read(some: Tensor, scale_of: Tensor | None = None) -> Readout:
-            vocabulary = question.reads_vocabulary
+            vocabulary = patching.reads_vocabulary
             return self.trunk.read(some, *columns, vocabulary=vocabulary, scale_of=scale_of)
 
         readout, total = read(rows), None
-        if question.reads_total:
+        if patching.reads_total:
             counterfactual = recording.end[1:].float()
             total = read(counterfactual).unpatched()
-        values = effects_of(readout, question.metric, names, total)
+        values = effects_of(readout, patching.metric, names, total)
         if not self.propagation.splits_norm:
             return values
         held = read(rows, rows[0])
-        return torch.cat([values, effects_of(held, question.metric, names, total)[1:]])
+        return torch.cat([values, effects_of(held, patching.metric, names, total)[1:]])

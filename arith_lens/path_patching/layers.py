@@ -1,10 +1,10 @@
-"""One layer at END, with its attention given: from the stream at its entry to that at its exit.
+"""One layer at END, from the stream at its entry to the stream at its exit.
 
-In a path patching all heads but the sender keep their output, so that END's rows need no attention.
+In path patching all heads but the sender keep their output, so the attention is not computed again.
 Most families add attention and MLP to the stream, with a norm before each (`AdditiveLayer`). The
-others run their own code with a constant in the place of the attention (`OwnLayer`): norms after
-attention or MLP, blocks in which both run in parallel, and factors on the additions need no code of
-their own here.
+others run their own code, with a constant instead of the attention (`ModelLayer`). So norms after
+attention or MLP, blocks in which both run in parallel, and factors on the additions need no code
+here.
 """
 
 import inspect
@@ -27,37 +27,38 @@ class UnsupportedTrunk(ValueError):
 Rows = Float[Tensor, "row d_model"]
 
 
+@dataclass(frozen=True)
+class Entry:
+    """What a layer computes from. Rows are END's residual stream in float32."""
+
+    rows: Float[Tensor, "row pair d_model"]
+    """One row per sender; row 0 is unpatched. The layer overwrites them."""
+    attention: Float[Tensor, "pair d_model"]
+    """The attention's output in the reference run."""
+    sent: slice
+    """The rows whose sender is a head of this layer. They begin as row 0."""
+    changes: Float[Tensor, "sent pair d_model"] | None
+    """What is added to the attention's output in the rows of `sent`; None: there are none."""
+
+
 @runtime_checkable
 class Layer(Protocol):
-    """One layer. Rows are END's residual stream in float32, one per sender and pair."""
+    """One layer."""
 
-    def advance(
-        self,
-        rows: Float[Tensor, "row pair d_model"],
-        attention: Float[Tensor, "pair d_model"],
-        sent: slice,
-        changes: Float[Tensor, "sent pair d_model"] | None,
-    ) -> None:
-        """Take rows from the layer's entry to its exit, in place.
-
-        Args:
-            rows: the rows; row 0 is unpatched, and those of `sent` are written here.
-            attention: the attention's output in the reference run.
-            sent: the rows whose sender is a head of this layer. They begin as row 0.
-            changes: what is added to the attention's output in these rows; None: there are none.
-        """
+    def advance(self, entry: Entry) -> None:
+        """Take the rows from the layer's entry to its exit, in place."""
         ...
 
     def written(
         self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
     ) -> Float[Tensor, "*row d_model"]:
-        """What the layer adds to the stream if the outputs of attention and MLP are given."""
+        """What the layer adds to the stream, from the outputs of its attention and MLP."""
         ...
 
     def written_change(
         self, attention: Float[Tensor, "pair d_model"], changes: Float[Tensor, "sent pair d_model"]
     ) -> Float[Tensor, "sent pair d_model"]:
-        """What `changes` of the attention's output add to the stream, the MLP's output given."""
+        """What `changes` of the attention's output add to the stream while the MLP's is held."""
         ...
 
 
@@ -70,18 +71,13 @@ class AdditiveLayer:
     mlp_rows: int
     """The number of rows that enter the MLP at once."""
 
-    def advance(
-        self,
-        rows: Float[Tensor, "row pair d_model"],
-        attention: Float[Tensor, "pair d_model"],
-        sent: slice,
-        changes: Float[Tensor, "sent pair d_model"] | None,
-    ) -> None:
+    def advance(self, entry: Entry) -> None:
         """See `Layer`."""
-        rows[: sent.start] += attention
-        rows[sent.stop :] += attention
-        if changes is not None:
-            torch.add(changes, rows[0], out=rows[sent])
+        rows, sent = entry.rows, entry.sent
+        rows[: sent.start] += entry.attention
+        rows[sent.stop :] += entry.attention
+        if entry.changes is not None:
+            torch.add(entry.changes, rows[0], out=rows[sent])
         for some in rows.view(-1, rows.shape[-1]).split(self.mlp_rows):
             some += self.mlp(some)
 
@@ -110,27 +106,27 @@ def additive_layer(block: Any, mlp_rows: int) -> AdditiveLayer:
 
 
 @dataclass(frozen=True)
-class OwnLayer:
+class ModelLayer:
     """The model's own layer with a constant in the place of its attention, in float32.
 
     Only the MLP computes in the model's dtype.
     """
 
     layer: Any
-    """A copy of the layer that shares its weights; `given` stands for its attention."""
-    given: "_Given"
+    """A copy of the layer that shares its weights; `constants` replace its attention."""
+    constants: "_Constants"
     """What attention and MLP return."""
     mlp_rows: int
     """The number of rows that pass at once."""
 
     @classmethod
-    def of(cls, block: Any, mlp_rows: int) -> "OwnLayer":
+    def of(cls, block: Any, mlp_rows: int) -> "ModelLayer":
         """The layer of one of the bridge's blocks.
 
         Raises:
             UnsupportedTrunk: attention or MLP are no direct parts of the layer.
         """
-        given, exit_ = _Given(), mlp_exit(block)
+        constants, exit_ = _Constants(), mlp_exit(block)
         direct = list(own_module(block)._modules.values())
         for name, part in (("attention", block.attn), ("MLP", exit_)):
             if not any(part is one for one in direct):
@@ -138,27 +134,22 @@ class OwnLayer:
 
         def part(child: Any) -> Any:
             if child is block.attn:
-                return given.attention_out
+                return constants.attention_out
             if child is exit_:
-                return partial(given.mlp_out, _computed(child, block))
+                return partial(constants.mlp_out, _computed(child, block))
             if child is block.mlp:  # a norm comes after it
-                return partial(given.before_mlp_out, _computed(child, block))
+                return partial(constants.before_mlp_out, _computed(child, block))
             return _computed(child, block)
 
-        return cls(with_parts(block, part), given, mlp_rows)
+        return cls(with_parts(block, part), constants, mlp_rows)
 
-    def advance(
-        self,
-        rows: Float[Tensor, "row pair d_model"],
-        attention: Float[Tensor, "pair d_model"],
-        sent: slice,
-        changes: Float[Tensor, "sent pair d_model"] | None,
-    ) -> None:
+    def advance(self, entry: Entry) -> None:
         """See `Layer`."""
+        rows, sent = entry.rows, entry.sent
         rows[sent] = rows[0]
-        outputs = attention.float().repeat(len(rows), 1, 1)
-        if changes is not None:
-            outputs[sent] += changes
+        outputs = entry.attention.float().repeat(len(rows), 1, 1)
+        if entry.changes is not None:
+            outputs[sent] += entry.changes
         flat = (part.view(-1, rows.shape[-1]).split(self.mlp_rows) for part in (rows, outputs))
         for some, output in zip(*flat, strict=True):
             some.copy_(self._exit(some, output))
@@ -166,7 +157,7 @@ class OwnLayer:
     def written(
         self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
     ) -> Float[Tensor, "*row d_model"]:
-        """See `Layer`. The entry does not matter if both outputs are given, so it is 0."""
+        """See `Layer`. The entry does not matter where both outputs are known, so it is 0."""
         shape, d_model = attention.shape, attention.shape[-1]
         attention, mlp_out = (part.float().reshape(-1, d_model) for part in (attention, mlp_out))
         return self._exit(torch.zeros_like(attention), attention, mlp_out).view(shape)
@@ -181,8 +172,8 @@ class OwnLayer:
 
     def _exit(self, entry: Rows, attention: Rows, mlp_out: Rows | None = None) -> Rows:
         """The stream at the layer's exit. Each row is a prompt of one token."""
-        self.given.attention = attention[:, None]
-        self.given.mlp = None if mlp_out is None else mlp_out[:, None]
+        self.constants.attention = attention[:, None]
+        self.constants.mlp = None if mlp_out is None else mlp_out[:, None]
         try:
             out = type(self.layer).forward(self.layer, entry[:, None], **_no_values(self.layer))
         except (AttributeError, TypeError) as error:
@@ -195,15 +186,15 @@ class OwnLayer:
         return out[:, 0].to(entry.device)
 
 
-class _Given:
-    """The constants that stand for a layer's attention, and for its MLP."""
+class _Constants:
+    """The constants that replace the outputs of a layer's attention and MLP."""
 
     attention: Float[Tensor, "row 1 d_model"]
     mlp: Float[Tensor, "row 1 d_model"] | None = None
     """None: the MLP computes."""
 
     def attention_out(self, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-        """In the place of the attention; the second value stands for its weights."""
+        """In the place of the attention; the second value replaces its weights."""
         return self.attention, None
 
     def mlp_out(self, compute: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:

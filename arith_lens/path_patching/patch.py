@@ -20,7 +20,13 @@ from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
 from arith_lens.memory import in_chunks
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.engines import Engine, HookEngine, Question, SweepEngine, ask
+from arith_lens.path_patching.engines import (
+    Engine,
+    HookEngine,
+    PatchSettings,
+    SweepEngine,
+    patch_settings,
+)
 from arith_lens.runs import ResultSlot, Run
 
 SHARD = 64
@@ -99,45 +105,45 @@ def path_patch(
     """
     if spot_checks < 0:
         raise ValueError(f"expected spot_checks of 0 or more, found {spot_checks}")
-    question = ask(
+    patching = patch_settings(
         model, senders, paths=paths, metric=metric, foil=foil, pairs=pairs, candidates=candidates
     )
-    compute = engine_for(engine, model, question, certify=certify)
+    compute = engine_for(engine, model, patching, certify=certify)
     size = shard_size(batch_size, engine)
     settings = {"engine": engine, "paths": paths, "metric": metric, "shard_size": size}
     checks = {"certify": certify, "spot_checks": spot_checks}
-    details = settings | checks | question_details(question, foil)
+    details = settings | checks | patching_details(patching, foil)
     slot = ResultSlot.of(run, name or operation_name(pairs), model, pairs, **details)
     if (arrays := slot.stored(progress=progress)) is not None:
         return ComponentEffects.from_arrays(arrays)
     values, notes = by_shards(compute, pairs, foil, size, slot=slot, progress=progress)
     warn_of_ratios(values[0], metric)
-    held = values[1 + len(question.components) :]
-    values = values[: 1 + len(question.components)]
-    effects = component_effects(values, held, pairs, question)
+    held = values[1 + len(patching.components) :]
+    values = values[: 1 + len(patching.components)]
+    effects = component_effects(values, held, pairs, patching)
     computation = {
         **settings,
         "n_pairs": len(pairs),
-        "n_senders": len(question.components),
+        "n_senders": len(patching.components),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         "device": str(compute_device(model.unembed)),
         "threads": torch.get_num_threads(),
         **notes,
     }
     if spot_checks:
-        check = HookEngine(model, question)
+        check = HookEngine(model, patching)
         computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
     result = ComponentEffects(*effects, values[0], n_left_out(values), computation)
     return slot.save(result)
 
 
-def engine_for(name: str, model: HookedLike, question: Question, *, certify: bool) -> Engine:
+def engine_for(name: str, model: HookedLike, patching: PatchSettings, *, certify: bool) -> Engine:
     """The engine of this name. Raises ValueError and UnsupportedTrunk as `path_patch` does."""
     if name == "hooks":
-        return HookEngine(model, question)
+        return HookEngine(model, patching)
     if name != "sweep":
         raise ValueError(f"expected engine 'sweep' or 'hooks', found {name!r}")
-    return SweepEngine.of(model, question, certify=certify)
+    return SweepEngine.of(model, patching, certify=certify)
 
 
 def shard_size(batch_size: int | None, engine: str = "sweep") -> int:
@@ -147,13 +153,13 @@ def shard_size(batch_size: int | None, engine: str = "sweep") -> int:
     return batch_size or (HOOKS_SHARD if engine == "hooks" else SHARD)
 
 
-def question_details(question: Question, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:
+def patching_details(patching: PatchSettings, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:
     """The method, senders and foils, for the identity of a computation."""
     foils = None if foil is None else foil.cpu().long().numpy().tobytes()
     return {
         "method": "path_patch",
-        "senders": [str(sender) for sender in question.components],
-        "candidates": question.candidates,
+        "senders": [str(sender) for sender in patching.components],
+        "candidates": patching.candidates,
         "foil_sha256": foils and hashlib.sha256(foils).hexdigest(),
     }
 
@@ -162,15 +168,15 @@ def component_effects(
     values: Float[Tensor, "row pair"],
     held: Float[Tensor, "held_row pair"],
     pairs: PromptPairs,
-    question: Question,
+    patching: PatchSettings,
 ) -> tuple[Effects, Effects]:
     """Of heads and of MLPs. `held` are the effects with the final norm's scale held, if any."""
-    split = question.senders.split
-    heads, mlps = split(values[1:], question.n_heads)
-    held_heads, held_mlps = split(held, question.n_heads) if len(held) else (None, None)
+    split = patching.senders.split
+    heads, mlps = split(values[1:], patching.n_heads)
+    held_heads, held_mlps = split(held, patching.n_heads) if len(held) else (None, None)
     common: dict[str, Any] = {
-        "metric": question.metric,
-        "paths": question.paths,
+        "metric": patching.metric,
+        "paths": patching.paths,
         **pairs.units,
     }
     return (
@@ -220,7 +226,7 @@ def _spot_checks(
     largest = 0.0
     for row, pair in cells[order].tolist():
         one = slice(pair, pair + 1)
-        sender = engine.question.components[row]
+        sender = engine.patching.components[row]
         again = engine.of(sender)(pairs[one], None if foil is None else foil[one])
         largest = max(largest, float((again[1, 0].cpu() - values[1 + row, pair]).abs()))
     return {"cells": len(order), "largest_difference": largest}

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.components import Component, Head
+from arith_lens.path_patching.layers import Entry
 from arith_lens.path_patching.recording import Recording
 from arith_lens.path_patching.trunk import Trunk
 
@@ -95,7 +96,7 @@ def sweep(
             after_mlp = rows[0] + trunk.layers[layer].written(attention, mlp_out)
         sent = slice(live, live + len(heads))
         changes = head_changes(trunk, recording, layer, heads) if heads else None
-        trunk.layers[layer].advance(rows[: sent.stop], attention, sent, changes)
+        trunk.layers[layer].advance(Entry(rows[: sent.stop], attention, sent, changes))
         live = sent.stop
         if after_mlp is not None:
             rows[live] = after_mlp

@@ -32,7 +32,7 @@ from arith_lens.model import (
 from arith_lens.path_patching.layers import (
     AdditiveLayer,
     Layer,
-    OwnLayer,
+    ModelLayer,
     UnsupportedTrunk,
     additive_layer,
 )
@@ -268,7 +268,7 @@ def _layer(block: Any, model: HookedLike) -> Layer:
     """The layer of a block; its own code where it is not the usual sum."""
     if is_additive(block, model.cfg):
         return additive_layer(block, mlp_rows(model))
-    return OwnLayer.of(block, mlp_rows(model))
+    return ModelLayer.of(block, mlp_rows(model))
 
 
 def is_additive(block: Any, cfg: Any) -> bool:

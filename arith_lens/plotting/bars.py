@@ -113,7 +113,7 @@ def bar_panels(
         add_title(figure, part.title, index, page)
     _add_key(figure, list(key), page)
     add_notes(figure, page)
-    return figure
+    return figure.finished()
 
 
 def _check(part: BarPanel) -> None:
@@ -321,7 +321,7 @@ def step_panels(
         _add_cells(figure, part, corner, page, (cells_title, feet_title))
     _add_legend(figure, legend, (page.boxes[0].left, 22), page)
     add_notes(figure, page, left=page.boxes[0].left)
-    return figure
+    return figure.finished()
 
 
 def _steps_page(parts: Sequence[Steps], notes: Sequence[str], *, keyed: bool) -> Page:

@@ -388,7 +388,7 @@ def curve_panels(
         add_title(figure, part.title, index, page, lift=26 if guided else 8)
     add_headings(figure, headings, across, page, lift=26 if guided else 8)
     add_notes(figure, page)
-    return figure
+    return figure.finished()
 
 
 def _set_axes(

@@ -91,7 +91,7 @@ def diagram(
         _add_label(figure, label, page)
     _add_legend(figure, legend, (LEFT / 2, height - 10), page)
     add_notes(figure, page, left=LEFT / 2)
-    return figure
+    return figure.finished()
 
 
 def _add_arrow(figure: Figure, arrow: Arrow, page: Page) -> None:

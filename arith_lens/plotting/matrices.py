@@ -129,7 +129,7 @@ def matrix_panels(
         add_title(figure, part.title, index, page, lift=24)
     add_colour_title(figure, colour_title, page)
     add_notes(figure, page, left=LEFT)
-    return figure
+    return figure.finished()
 
 
 def _page(parts: Sequence[Matrix], notes: Sequence[str], feet: Number) -> tuple[Page, int]:

@@ -1,5 +1,7 @@
 """The page that every figure stands on: boxes in pixels, titles, small print, room for texts."""
 
+import html
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -165,6 +167,7 @@ LEFT, TOP, LINE, HEADING = 62, 40, 17, 26
 """Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
 
 _SMALL_PRINT = "note"  # the name of its annotations
+_TITLE_LETTER = 6.6  # pixels of a letter of a title
 _LETTER = 6.0  # pixels of a letter of small print, a little generously
 
 
@@ -200,7 +203,33 @@ def plain(text: str) -> str:
     return text
 
 
-def page_figure(page: Page) -> Figure:
+class Sheet:
+    """A figure while it is drawn: shapes and annotations are added together, at the end.
+
+    Plotly checks all earlier shapes and annotations again when one is added.
+    """
+
+    def __init__(self, figure: Figure) -> None:
+        self._figure = figure
+        self._parts: dict[str, list[dict[str, Any]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._figure, name)
+
+    def add_shape(self, **shape: Any) -> None:
+        """Plotly's `add_shape`."""
+        self._parts.setdefault("shapes", []).append(shape)
+
+    def add_annotation(self, **annotation: Any) -> None:
+        """Plotly's `add_annotation`."""
+        self._parts.setdefault("annotations", []).append(annotation)
+
+    def finished(self) -> Figure:
+        """The figure with all its parts."""
+        return self._figure.update_layout(self._parts)
+
+
+def page_figure(page: Page) -> Sheet:
     """An empty figure with the page's size, type and paper."""
     figure = plotly().graph_objects.Figure()
     figure.update_layout(
@@ -214,7 +243,7 @@ def page_figure(page: Page) -> Figure:
         showlegend=False,
         hoverlabel={"bgcolor": "white", "font": {"family": FONT, "size": 13}},
     )
-    return figure
+    return Sheet(figure)
 
 
 def axis_style() -> dict[str, Any]:
@@ -242,6 +271,11 @@ def add_title(figure: Figure, title: str, index: int, page: Page, *, lift: Numbe
     box = page.boxes[index]
     letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>  " if len(page.boxes) > 1 else ""
     write(figure, letter + title, (box.left, box.top - lift), page, size=14)
+
+
+def title_width(title: str) -> int:
+    """About the pixels of a title with its letter and a gap after it."""
+    return round(_TITLE_LETTER * len(f"a  {html.unescape(re.sub('<[^>]*>', '', title))}  "))
 
 
 def add_headings(

@@ -24,6 +24,7 @@ from arith_lens.plotting.page import (
     page_figure,
     place_labels,
     plain,
+    title_width,
     wrapped,
     write,
 )
@@ -130,13 +131,25 @@ class Geometry:
 
 
 def map_page(
-    geometries: Sequence[Geometry], across: int, notes: Sequence[str], headings: Sequence[str]
+    geometries: Sequence[Geometry],
+    across: int,
+    notes: Sequence[str],
+    headings: Sequence[str],
+    titles: Sequence[str] = (),
 ) -> Page:
     """The page of all panels. Columns and rows have the size of their largest panel.
 
+    A column is wide enough for its titles beside those of the next one.
+
     A panel's box is its map with the bar. A row with a heading has room for it above.
     """
-    widths = [max(g.panel_width for g in geometries[c::across]) for c in range(across)]
+    widths = [
+        max(
+            [g.panel_width for g in geometries[c::across]]
+            + [title_width(title) - _BETWEEN_COLUMNS for title in titles[c::across]]
+        )
+        for c in range(across)
+    ]
     rows = [geometries[i : i + across] for i in range(0, len(geometries), across)]
     heights = [max(g.map_size[1] for g in row) for row in rows]
     headed = [bool(heading) for heading in headings] or [False] * len(rows)
@@ -353,7 +366,8 @@ def panels(
     end = symmetric_limit(everything) if limit is None else limit
     shapes = [(part or present[0]).values.shape for part in parts]
     geometries = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
-    page = map_page(geometries, across, notes, headings)
+    titles = [part.title if part else "" for part in parts]
+    page = map_page(geometries, across, notes, headings, titles)
     figure = page_figure(page)
     set_colours(figure, page, end, unit)
     if vector:
@@ -372,7 +386,7 @@ def panels(
     add_headings(figure, headings, across, page)
     add_colour_title(figure, colour_title, page)
     add_notes(figure, page)
-    return figure
+    return figure.finished()
 
 
 def bear_colours(figure: Figure) -> None:

@@ -113,7 +113,7 @@ def next_token_panels(
             at = (page.boxes[2 * index + column].left, page.boxes[2 * index].top - 4)
             write(figure, plain(names[column]), at, page, size=11, ink=NOTE)
     add_notes(figure, page, left=page.boxes[0].left - gutter)
-    return figure
+    return figure.finished()
 
 
 def _prompts(part: NextTokens, column: Number) -> list[list[str]]:

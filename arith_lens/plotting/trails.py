@@ -150,7 +150,7 @@ def trail_chart(
         _add_labels(figure, trail, chart, taken)
     _add_key(figure, trails, chart.page)
     add_notes(figure, chart.page)
-    return figure
+    return figure.finished()
 
 
 def _check(trail: Trail) -> None:
@@ -292,7 +292,7 @@ def _add_labels(figure: Figure, trail: Trail, chart: _Chart, taken: list[Box]) -
                 )
             ]
         ]
-        spot = min([*beside, *far], key=lambda box: conflict(box, taken, chart.box))
+        spot = _freest([*beside, *far], taken, chart.box)
         taken.append(spot)
         if spot in far:
             _add_leader(figure, at, spot, chart.page, trail.colour)
@@ -300,6 +300,18 @@ def _add_labels(figure: Figure, trail: Trail, chart: _Chart, taken: list[Box]) -
             figure, plain(label), spot.centre, chart.page, size=_LABEL, ink=trail.colour,
             anchor=_MIDDLE,
         )  # fmt: skip
+
+
+def _freest(spots: Sequence[Box], taken: Sequence[Box], frame: Box) -> Box:
+    """The place that covers the least of what is taken; the first of equals."""
+    reach = Box(
+        min(spot.left for spot in spots),
+        min(spot.top for spot in spots),
+        max(spot.right for spot in spots),
+        max(spot.bottom for spot in spots),
+    )
+    near = [box for box in taken if box.overlap(reach)]
+    return min(spots, key=lambda spot: conflict(spot, near, frame))
 
 
 def _add_leader(

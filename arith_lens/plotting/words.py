@@ -107,7 +107,7 @@ def sentence_panels(
         _add_cells(figure, part, block, index, (limit, unit, smallest))
     _add_key(figure, legend, (limit, unit), page)
     add_notes(figure, page)
-    return figure
+    return figure.finished()
 
 
 def _blocks(index: int, part: Sentence) -> list[_Block]:

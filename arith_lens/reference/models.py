@@ -90,13 +90,18 @@ def _with_bytes(learner: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-Asked = tuple[str, str]  # a prompt, and the answer that should follow it
+PromptAndAnswer = tuple[str, str]  # a prompt, and the answer that should follow it
 FIGURES = ("single_digit", "null_prompts", "two_digit_test", "word_problems_test", "generic_test")
 ANSWERED = "answered C"
 
 
 def is_right(
-    model: Any, tokenizer: Any, items: Sequence[Asked], *, batch_size: int = 256, ends: bool = True
+    model: Any,
+    tokenizer: Any,
+    items: Sequence[PromptAndAnswer],
+    *,
+    batch_size: int = 256,
+    ends: bool = True,
 ) -> list[bool]:
     """Whether greedy decoding writes exactly the answer, for each (prompt, answer).
 
@@ -133,7 +138,7 @@ def share(outcomes: Iterable[bool]) -> float:
     return sum(listed) / len(listed)
 
 
-def questions(name: str) -> dict[str, list[Asked]]:
+def questions(name: str) -> dict[str, list[PromptAndAnswer]]:
     """The questions of one figure of the card, by its parts.
 
     Args:
@@ -151,10 +156,10 @@ def questions(name: str) -> dict[str, list[Asked]]:
     return {ANSWERED: null_prompts()} if name == "null_prompts" else group_by_task(load_set(name))
 
 
-def null_prompts(n: int = 2000) -> list[Asked]:
+def null_prompts(n: int = 2000) -> list[PromptAndAnswer]:
     """Prompts like counterfactuals, with the C that should not be their answer."""
     rng = random.Random("null")
-    prompts: list[Asked] = []
+    prompts: list[PromptAndAnswer] = []
     while len(prompts) < n:
         operation = pick(rng, FOUR)
         problem = pick(rng, all_problems(operation, answer_digits=1))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
+from arith_lens.answers import Question
 from arith_lens.reference import arithmetic
 from arith_lens.reference.passages import Passage, between, chance, pick, with_answer
 from arith_lens.reference.word_problems import FAMILIES, pretraining_problems
@@ -85,15 +86,6 @@ _PLURAL_WORDINGS = (
 
 
 @dataclass(frozen=True)
-class Question:
-    """A prompt that ends where the answer's own space starts, and the answer with that space."""
-
-    task: str
-    prompt: str
-    answer: str
-
-
-@dataclass(frozen=True)
 class _Item:
     """Something to know, in four wordings. The wording `held_out` is for the test only."""
 
@@ -103,7 +95,8 @@ class _Item:
     held_out: int
 
     def question(self, wording: int) -> Question:
-        return Question(self.task, self.prompts[wording], " " + self.answer)
+        """A prompt that ends where the answer's own space starts; the answer begins with it."""
+        return Question(self.prompts[wording], " " + self.answer, self.task)
 
 
 def made_up_word(rng: random.Random, syllables: int) -> str:
@@ -191,7 +184,7 @@ def _copy_question(rng: random.Random, *, test: bool) -> Question:
         text = " ".join(words)
         if (sum(map(ord, text)) % 10 == 0) == test:  # a tenth of all strings is for the test
             wording = "Copy: {} ->" if chance(rng, 0.5) else "Say {} again:"
-            return Question("copying", wording.format(text), " " + text)
+            return Question(wording.format(text), " " + text, "copying")
 
 
 def test_questions() -> list[Question]:

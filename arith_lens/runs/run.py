@@ -104,7 +104,7 @@ class Run:
 
     def folder(self, name: str) -> Path:
         """The folder of `result.safetensors`, `result.csv` and `result.pairs.jsonl`."""
-        return self.store.place(self._entry(name)["identity"])
+        return self.store.folder_of(self._entry(name)["identity"])
 
     def save(
         self,

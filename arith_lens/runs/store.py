@@ -50,7 +50,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.folder = root / FOLDER
 
-    def place(self, identity: str) -> Path:
+    def folder_of(self, identity: str) -> Path:
         """The folder of a result, from the digest of its identity."""
         return self.folder / identity[:16]
 
@@ -60,7 +60,7 @@ class Store:
         Raises:
             RunError: `result.json` is damaged, or belongs to another identity.
         """
-        file = self.place(identity) / ENTRY
+        file = self.folder_of(identity) / ENTRY
         try:
             entry = json.loads(file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
@@ -84,7 +84,7 @@ class Store:
         """
         data = self._read(identity) or self._read(identity)  # a writer may have replaced it
         if data is None:
-            raise _damaged(self.place(identity), "it changes while it is read")
+            raise _damaged(self.folder_of(identity), "it changes while it is read")
         return from_bytes(data)
 
     def save(
@@ -120,16 +120,16 @@ class Store:
     def shards(self, identity: Mapping[str, Any], part: Mapping[str, Any]) -> Shards:
         """The finished shards of a result, or of one part of its computation."""
         key = identity_digest(identity)
-        folder = self.place(key) / SHARDS
+        folder = self.folder_of(key) / SHARDS
         return Shards(folder, {"result": key, **part}, prepare=lambda: self._prepare(key, identity))
 
     def count_shards(self, identity: str) -> int:
         """The number of finished shards of a result."""
-        return len(list((self.place(identity) / SHARDS).glob("*/*.safetensors")))
+        return len(list((self.folder_of(identity) / SHARDS).glob("*/*.safetensors")))
 
     def question(self, identity: str) -> Mapping[str, Any]:
         """What decided a result's numbers. Raises RunError if the file is damaged."""
-        file = self.place(identity) / IDENTITY
+        file = self.folder_of(identity) / IDENTITY
         try:
             return json.loads(file.read_bytes())
         except (OSError, ValueError) as error:
@@ -149,38 +149,38 @@ class Store:
         """
         entry = source.entry(identity)
         if entry is None:
-            raise RunError(f"expected a result at {source.place(identity)}, found none")
+            raise RunError(f"expected a result at {source.folder_of(identity)}, found none")
         source.load(identity)
         ours = self.entry(identity)
         if ours is not None:
             if _arrays_digest(ours) != _arrays_digest(entry):
                 raise RunError(
-                    f"expected one result, found different ones in {self.place(identity)} and "
-                    f"{source.place(identity)}. Keep one of the two."
+                    f"expected one result, found different ones in {self.folder_of(identity)} and "
+                    f"{source.folder_of(identity)}. Keep one of the two."
                 )
             return
         if arrays_only:
             files = {name: key for name, key in entry["sha256"].items() if _is_arrays(name)}
             entry = {**entry, "sha256": files}
         with self._writing(identity, None) as folder:
-            question = source.place(identity) / IDENTITY
+            question = source.folder_of(identity) / IDENTITY
             if question.exists() and not arrays_only:
                 write(folder / IDENTITY, question.read_bytes())
             for file in entry["sha256"]:
-                write(folder / file, (source.place(identity) / file).read_bytes())
+                write(folder / file, (source.folder_of(identity) / file).read_bytes())
             write(folder / ENTRY, json.dumps(entry, indent=1).encode())
             shutil.rmtree(folder / SHARDS, ignore_errors=True)
 
     def copy_shards(self, source: "Store", identity: str) -> None:
         """Copy the finished shards of a result. Raises RunError if one is damaged."""
         self._prepare(identity, source.question(identity))
-        for folder in sorted((source.place(identity) / SHARDS).glob("*/")):
-            copy_shards(folder, self.place(identity) / SHARDS / folder.name)
+        for folder in sorted((source.folder_of(identity) / SHARDS).glob("*/")):
+            copy_shards(folder, self.folder_of(identity) / SHARDS / folder.name)
 
     def _read(self, identity: str) -> bytes | None:
         """The result's file; None if another process replaced it during the reading."""
         entry = self.entry(identity)
-        folder = self.place(identity)
+        folder = self.folder_of(identity)
         if entry is None:
             raise RunError(
                 f"expected a stored result at {folder}, found none. A run's results are in the "
@@ -201,7 +201,7 @@ class Store:
 
     def _prepare(self, key: str, identity: Mapping[str, Any] | None) -> Path:
         """Make the folder of a result, with `identity.json` if the identity is given."""
-        folder = self.place(key)
+        folder = self.folder_of(key)
         make_folder(folder)
         if identity is not None and not (folder / IDENTITY).exists():
             write(folder / IDENTITY, json.dumps(plain(identity), indent=2).encode())

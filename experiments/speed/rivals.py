@@ -19,7 +19,7 @@ from arith_lens.components import Component, Head, attn_out_name, mlp_out_name, 
 from arith_lens.components import z_name as z_at
 from arith_lens.model import HookedModel, record
 from arith_lens.path_patching.cost import forward_flops, rows_flops
-from arith_lens.path_patching.engines import ask
+from arith_lens.path_patching.engines import patch_settings
 from arith_lens.path_patching.prefixes import recording_flops
 from experiments.speed.measure import installed
 from experiments.speed.shapes import Setting, twin
@@ -281,9 +281,11 @@ def sweep_flops(
     The sweep reads each row twice: with its own scale of the final norm, and with the reference's.
     """
     model, pairs = setting.model, setting.pairs
-    question = ask(model, setting.senders, paths="via_mlps", metric="logit", foil=None, pairs=pairs)
+    patching = patch_settings(
+        model, setting.senders, paths="via_mlps", metric="logit", foil=None, pairs=pairs
+    )
     recording = TWO_RUNS * recorded(model, setting.shape.n_tokens)
-    return setting.shape.n_pairs * (recording + rows_flops(model, question, readings=readings))
+    return setting.shape.n_pairs * (recording + rows_flops(model, patching, readings=readings))
 
 
 RIVALS = (

@@ -14,7 +14,7 @@ from arith_lens.components import every_head, every_mlp
 from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import plan
-from arith_lens.path_patching.engines import SweepEngine, ask
+from arith_lens.path_patching.engines import SweepEngine, patch_settings
 from arith_lens.path_patching.recording import record_end
 from arith_lens.path_patching.sweep import Senders, sweep
 from arith_lens.path_patching.trunk import trunk_of
@@ -393,11 +393,13 @@ def times(
     Seconds are by whether beginnings may be shared and whether a certificate is made. A first round
     warms up.
     """
-    question = ask(setting.model, None, paths="via_mlps", metric="logit", foil=None, pairs=pairs)
+    patching = patch_settings(
+        setting.model, None, paths="via_mlps", metric="logit", foil=None, pairs=pairs
+    )
 
     def compute(shares: bool, certify: bool) -> Tensor:
-        engine_question = question if shares else replace(question, own_tokens=None)
-        return SweepEngine.of(setting.model, engine_question, certify=certify)(pairs, None)
+        engine_patching = patching if shares else replace(patching, own_tokens=None)
+        return SweepEngine.of(setting.model, engine_patching, certify=certify)(pairs, None)
 
     taken: dict[tuple[bool, bool], list[float]] = {}
     for index in range(1 + rounds):
@@ -406,7 +408,7 @@ def times(
                 _, _, busy = once(partial(compute, shares, certify), setting.device)
                 if index:
                     taken.setdefault((shares, certify), []).append(busy)
-    return question.own_tokens, taken
+    return patching.own_tokens, taken
 
 
 FEW_SHOT_COLUMNS = {

@@ -94,21 +94,20 @@ def _mean(parts: list[Values]) -> Values:
     return {key: torch.stack([part[key] for part in parts]).mean(0) for key in parts[0]}
 
 
-@pytest.fixture(scope="module", params=["llama", "mistral"])
-def twins(request: pytest.FixtureRequest, make_hf: Any, make_model: Any) -> tuple[Any, HookedModel]:
-    """The same random weights in Transformers alone, and loaded; Mistral's queries are grouped."""
-    return make_hf(request.param), make_model(request.param)
+WITHOUT_ATTENTION = [method for method in METHODS if method not in ("gim", "attn_lrp")]
+"""The rules of the others in attention do nothing where all heads are frozen."""
+CASES = [*(("mistral", method, "total") for method in METHODS),
+         *(("mistral", method, "via_mlps") for method in WITHOUT_ATTENTION),
+         ("mistral", "atp", "direct"), ("mistral", "ig_activations", "direct"),
+         ("llama", "gim", "total"), ("llama", "relp", "via_mlps")]  # fmt: skip
 
 
-CASES = [*((method, paths) for method in METHODS for paths in ("via_mlps", "total")),
-         ("atp", "direct"), ("ig_activations", "direct")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("method", "paths"), CASES)
+@pytest.mark.parametrize(("family", "method", "paths"), CASES)
 def test_every_score_equals_autograd_by_hand(
-    twins: tuple[Any, HookedModel], method: str, paths: str
+    request: pytest.FixtureRequest, make_hf: Any, family: str, method: str, paths: str
 ) -> None:
-    hf, model = twins
+    """Mistral's queries are grouped, and its window is shorter than the prompts."""
+    hf, model = make_hf(family), request.getfixturevalue(family)
     pairs = make_pairs(hf, (8,) if method == "gim" else (9, 7, 6))  # or a batch of one
     by_hand = ByHand(hf, pairs, paths)
     expected, plain = by_hand.scores(method), by_hand.scores("atp")
@@ -331,3 +330,31 @@ def test_settings_that_do_not_exist_are_refused(llama: HookedModel) -> None:
         al.attribute(llama, pairs, paths="all")
     with pytest.raises(ValueError, match="at least one step, found 0"):
         al.attribute(llama, pairs, method="eap_ig", steps=0)
+
+
+def test_rules_are_those_of_the_package_of_gim(tokenizer: Any) -> None:
+    """On GPT-2: the package changes LLaMA's norms and its softmax in Transformers not at all. It
+    changes the softmax of eager attention, and queries, keys and values of the fused one."""
+    gim = pytest.importorskip("gim", reason="pip install gim-explain")
+    make = partial(ADDITIVE["GPT-2"].make, len(tokenizer))
+    tokens = torch.randint(3, 60, (1, 7), generator=torch.Generator().manual_seed(0))
+    model = al.load_model((make(), tokenizer))
+    table = make().get_input_embeddings().weight.detach()
+    embeddings = table[tokens].clone().requires_grad_(True)
+    unscaled = {"q_scale": None, "k_scale": None, "v_scale": None}
+    for kernel, options, rules in (
+        ("eager", unscaled, ("norms", "softmax")),
+        ("sdpa", {"softmax_temperature": None}, ("norms", "attention")),
+    ):
+        hf = make()
+        hf.set_attn_implementation(kernel)
+        settings: dict[str, Any] = {"target_token_id": 17, "baseline_token_id": 5, **options}
+        theirs = gim.explain(hf, tokens, **settings)
+        with ExitStack() as stack:
+            for rule in rules:
+                stack.enter_context(RULES_OF[rule](model))
+            replaced = [("hook_embed", lambda values, hook: embeddings)]
+            logit = model.run_with_hooks(tokens, fwd_hooks=replaced)[0, -1, 17]
+            (slope,) = torch.autograd.grad(logit, [embeddings])
+        ours = (slope * (embeddings.detach() - table[5])).sum(-1)[0]
+        assert_close(ours, theirs, atol=1e-5, rtol=1e-4)

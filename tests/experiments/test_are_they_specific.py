@@ -81,7 +81,7 @@ def test_controls_are_other_heads_of_the_same_layers(run: Run) -> None:
 
 def test_the_divergence_is_that_of_whole_distributions(run: Run) -> None:
     divergence = results.DIVERGENCE.load(run, "multiplication")
-    assert (divergence.labels or {})["set"] == ("strongest", "matched 0", "matched 1")
+    assert (divergence.labels or {})["set"] == ("strongest", "matched 0")
     model = al.load_model("reference")
     pairs = al.sample_pairs(model, "multiplication", templates="symbols", counterfactual="operands")
     heads = [head for head in curve(run, "strongest", "heads").order[:3] if isinstance(head, Head)]

@@ -6,10 +6,12 @@ import pytest
 from pandas import read_csv
 from support.drawings import written
 
+from arith_lens.model import empty_model
 from arith_lens.runs import find_runs
 from experiments import do_copies_decide, results
 from experiments.do_copies_decide import SETS
 from experiments.selection import LARGEST_OPERAND
+from experiments.settings import Sample, samples
 from figures import computed, counterfactuals
 from figures.common import Options
 
@@ -35,3 +37,15 @@ def test_maps_of_both_sets_and_their_agreement(
     assert flags is not None and bool(flags.all())
     among = results.SET_MAP.computed(run, "multiplication", "one-digit")
     assert among is not None and not bool(among.all()), "one-digit products are mostly copies"
+
+
+def test_computed_problems_of_one_digit_and_a_number_of_them() -> None:
+    model = empty_model("reference")
+    config = Sample(n=20, problems="computed", operations=("subtraction",))
+    ((_, pairs),) = samples(model, config, keep="all")
+    assert len(pairs) == 20 and pairs.computed is not None and bool(pairs.computed.all())
+    assert pairs.operands is not None
+    a, b = pairs.operands.unbind(-1)
+    assert not bool(((a - b == b) | (a == b)).any()) and int(pairs.operands.max()) <= 9
+    ((_, again),) = samples(model, config, keep="all")
+    assert again.reference_text == pairs.reference_text

@@ -76,5 +76,6 @@ def test_a_run_has_every_form(
     prompt = FORMS[1].prompt(Problem("division", 6, 2), all_problems("division"), 0)
     tokens = torch.tensor([model.tokenizer(prompt)["input_ids"]])
     said = model.tokenizer.decode(model(tokens)[0, -1].argmax())
+    assert {*(right.template or ())} == {"division/set 0"}, "a slash: sets are one kind of wording"
     at = (right.problem or ()).index("6 / 2")
     assert float(right.per_pair[1, at]) == (said.strip() == "3")

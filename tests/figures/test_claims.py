@@ -14,7 +14,7 @@ from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.runs.record import write_record
 from experiments import results
-from figures.claims import CLAIMS, Number, check_claims
+from figures.claims import CLAIMS, Number, check_claims, page
 from figures.claims import exhibit as figure
 from figures.claims.claim import Measurement, Within, holm, judge
 from figures.claims.estimate import estimate
@@ -330,6 +330,16 @@ def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path
         found["via_mlps"].judgement == "not measured" and "other weights" in found["via_mlps"].why
     )
     assert Verdicts(tmp_path)["via_mlps"].judgement == "holds here"  # the first that is asked for
+
+
+def test_the_page_of_claims_has_the_numbers_that_decide(tmp_path: Path) -> None:
+    which_heads(tmp_path, MIDDLE)
+    found = Verdicts(tmp_path)
+    verdicts = [found["few_key_heads"], found["via_mlps"]]
+    (_, _, row, other) = page.verdict_rows({"made": verdicts}).splitlines()
+    assert row.startswith("| `few_key_heads` Key heads, ") and "| holds here: + 2.1% [" in row
+    assert "; × 2.1%" in row and other.endswith("| not measured |")
+    assert page.counts({"made": verdicts}).splitlines()[-1] == "| made | 1 | 0 | 0 | 1 |"
 
 
 def test_the_documented_verdicts_are_those_of_the_gallery() -> None:

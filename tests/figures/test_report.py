@@ -184,6 +184,7 @@ def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
 ) -> None:
     computed: list[Any] = []
     monkeypatch.setattr(whole_study, "STUDY", (counted(which_heads.EXPERIMENT, computed),))
+    monkeypatch.setattr(whole_study, "OF_COMPUTED_PROBLEMS", {})
     for model, n, more in (
         (llama, 9, 1),
         (llama, None, 1),
@@ -279,19 +280,25 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
     study = [counted(experiment, computed) for experiment in whole_study.STUDY[:4]]
     study[1] = replace(study[1], compute=fails)
     monkeypatch.setattr(whole_study, "STUDY", study)
+    monkeypatch.setattr(whole_study, "OF_COMPUTED_PROBLEMS", {study[0]: {"metric": "logit"}})
     monkeypatch.setattr(whole_study, "loaded_model", lambda config: llama)
     first = study[0].config(n=5)
     study[0].fill(study[0].open(first, llama, tmp_path), llama, first)
     with pytest.raises(SystemExit, match="failed, see above: which_paths"):
         whole_study.main(whole_study.Config(n=5), root=tmp_path)
-    assert [config.n for config in computed] == [5, 5, 5]
+    assert [config.n for config in computed] == [5] * 4
+    last = computed[-1]
+    assert (last.problems, last.metric) == ("computed", "logit")
+    assert last.operations == ("multiplication", "division")
     said = capsys.readouterr()
-    assert "which_heads: there" in said.out and "no such data" in said.err
-    assert len(find_runs("which_heads", root=tmp_path)) == 1
+    assert "which_heads: stored" in said.out and "no such data" in said.err
+    assert "which_heads, computed problems: computing" in said.out
+    assert len(find_runs("which_heads", root=tmp_path)) == 2
     whole_study.main(whole_study.Config(), root=tmp_path, dry_run=True)
     assert "which_paths: to be computed" in capsys.readouterr().out
     whole_study.main(whole_study.Config(n=5), root=tmp_path, dry_run=True)
-    assert "which_heads: there" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "which_heads: stored" in said and "which_heads, computed problems: stored" in said
 
 
 def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
@@ -327,13 +334,19 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
         monkeypatch.setattr(f"{module}.N_RESAMPLES", 100)
     make_run(tmp_path, "reference")
     (tmp_path / "docs").mkdir()
+    claims_page = tmp_path / "docs" / "claims.md"
+    claims_page.write_text("before\n<!-- verdicts -->\nold\n<!-- end of verdicts -->\nafter\n")
     options = gallery.Options(
-        root=tmp_path, out=tmp_path / "gallery", page=tmp_path / "docs" / "g.md", pictures=False
+        root=tmp_path,
+        out=tmp_path / "gallery",
+        page=tmp_path / "docs" / "g.md",
+        claims_page=claims_page,
+        pictures=False,
     )
     found = []
     for _ in range(2):
         gallery.main(options)
-        files = [options.page, *sorted(options.out.rglob("*.csv"))]
+        files = [options.page, claims_page, *sorted(options.out.rglob("*.csv"))]
         found.append({file: file.read_bytes() for file in files})
     assert found[0] == found[1] and options.out / "fig2.csv" in found[0]
     assert options.out / "claims.csv" in found[0]
@@ -342,6 +355,11 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
     text = options.page.read_text(encoding="utf-8")
     assert "![Figure 2: " in text and "reference-mistral" in text
     assert "missing: Figure 3" in capsys.readouterr().out
+    verdicts = claims_page.read_text(encoding="utf-8")
+    assert (
+        verdicts.startswith("before\n") and verdicts.endswith("after\n") and "old" not in verdicts
+    )
+    assert "| claim | the paper | `reference` | `reference-mistral` |" in verdicts
 
 
 def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:

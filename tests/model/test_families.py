@@ -2,8 +2,8 @@
 
 import copy
 import re
-from collections.abc import Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Sequence
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,19 @@ from arith_lens.path_patching import CertificateError, UnsupportedTrunk, path_pa
 PATHS = ["via_mlps", "direct"]
 SOME = [Head(0, 0), Head(0, 3), Mlp(0), Head(1, 2), Mlp(1)]
 
+Swept = Callable[[str], tuple[HookedModel, Any]]
+
 
 def loaded(family: Family, tokenizer: Any, **config: Any) -> tuple[HookedModel, Any]:
     """The model, and another of the same weights that no bridge has touched."""
     hf = family.make(len(tokenizer), **config)
     return load_model((copy.deepcopy(hf), tokenizer)), hf
+
+
+@pytest.fixture(scope="module")
+def swept(tokenizer: Any) -> Swept:
+    """`loaded` families by name, which tests share: hooks leave no trace."""
+    return cache(lambda name: loaded(SWEPT[name], tokenizer))
 
 
 def assert_equals_raw_hooks(
@@ -59,8 +67,8 @@ def assert_equals_raw_hooks(
 
 
 @pytest.mark.parametrize("name", SWEPT)
-def test_a_swept_family_equals_raw_transformers_hooks(name: str, tokenizer: Any) -> None:
-    model, hf = loaded(SWEPT[name], tokenizer)
+def test_a_swept_family_equals_raw_transformers_hooks(name: str, swept: Swept) -> None:
+    model, hf = swept(name)
     raw = Raw(hf, make_pairs(hf, (9, 6, 8)), SWEPT[name].places)
     senders = [c for c in components(model) if c.layer in (0, 1, 10, 11)]
     for paths in PATHS:
@@ -141,8 +149,8 @@ def test_the_certificate_refuses_a_layer_that_is_taken_for_another(
 @pytest.mark.parametrize(
     "name", ["Qwen3", "Gemma 3", "Granite", "Granite, factors of 1", "Pythia", "GPT-J", "OLMo 2"]
 )
-def test_uniform_hooks_act_in_the_sweep_too(name: str, tokenizer: Any) -> None:
-    model, hf = loaded(SWEPT[name], tokenizer)
+def test_uniform_hooks_act_in_the_sweep_too(name: str, swept: Swept) -> None:
+    model, hf = swept(name)
     pairs = make_pairs(hf, (8, 6))
     plain = path_patch(model, pairs, senders=SOME, metric="logit", engine="hooks")
     with model.hooks(scale_mlps([0, 1], 1.7)):
@@ -156,8 +164,8 @@ def test_uniform_hooks_act_in_the_sweep_too(name: str, tokenizer: Any) -> None:
         assert (other - without).abs().nan_to_num().max() > 1e-3, "the hooks must act"
 
 
-def test_a_first_norms_hook_is_refused_where_the_layer_computes_it_again(tokenizer: Any) -> None:
-    model, hf = loaded(SWEPT["GPT-J"], tokenizer)
+def test_a_first_norms_hook_is_refused_where_the_layer_computes_it_again(swept: Swept) -> None:
+    model, hf = swept("GPT-J")
     pairs = make_pairs(hf, (8, 6))
     with (
         model.hooks([("blocks.1.ln1.hook_out", lambda value, hook: value * 1.5)]),
@@ -167,9 +175,9 @@ def test_a_first_norms_hook_is_refused_where_the_layer_computes_it_again(tokeniz
 
 
 def test_the_layers_own_code_computes_what_the_sum_computes(
-    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    swept: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, hf = loaded(SWEPT["Qwen3"], tokenizer)
+    model, hf = swept("Qwen3")
     pairs = make_pairs(hf, (8, 6))
     by_sum = path_patch(model, pairs, metric="logit")
     monkeypatch.setattr(trunk, "is_additive", lambda *_: False)

@@ -23,6 +23,7 @@ METHODS: dict[str, Callable[[HookedModel, al.PromptPairs], Any]] = {
     "zero": lambda model, pairs: al.knock_out(model, pairs, HEADS, ablation="zero", **QUIET),
     "means": counterfactual_means,
     "mediators": lambda model, pairs: al.mediators(model, pairs, HEADS[:1], **QUIET),
+    "attribution": lambda model, pairs: al.attribute(model, pairs, method="relp", **QUIET),
     "probe": al.mlp_probe,
     "writes": lambda model, pairs: al.mlp_probe(model, pairs, read="write"),
     "lens": al.logit_lens,

@@ -78,6 +78,9 @@ METHODS: dict[str, Callable[[HookedModel, al.PromptPairs], Any]] = {
     "curve": lambda model, pairs: al.knockout_curve(model, pairs, BOTH, ks=[1, 2, 4], **QUIET),
     "iterative": lambda model, pairs: mask_greedily(model, pairs, BOTH, n=2, **QUIET).curve,
     "means": counterfactual_means,
+    "attribution": lambda model, pairs: al.attribute(
+        model, pairs, method="gim", paths="total", metric="logit", **QUIET
+    ),
     "mediators": lambda model, pairs: al.mediators(model, pairs, HEADS, metric="logit", **QUIET),
     "probe of writes": lambda model, pairs: al.mlp_probe(model, pairs, read="write"),
     "probe of the stream": al.mlp_probe,

@@ -15,7 +15,7 @@ import arith_lens as al
 from arith_lens.hooks import Edit
 from arith_lens.model import HookedModel, load_model
 from arith_lens.path_patching import engines, path_patch
-from arith_lens.path_patching.layers import AdditiveLayer
+from arith_lens.path_patching.layers import AdditiveLayer, Entry
 from arith_lens.path_patching.trunk import Trunk
 from arith_lens.runs import find_runs
 from experiments import how_precise, results
@@ -43,9 +43,9 @@ def test_rows_and_readout_are_float32_whatever_the_model(
     seen: dict[str, set[torch.dtype]] = {"mlp": set(), "rows": set(), "logits": set()}
     read, advance = Trunk.read, AdditiveLayer.advance
 
-    def watched_advance(layer: AdditiveLayer, rows: Tensor, *others: Any) -> None:
-        seen["rows"].add(rows.dtype)
-        advance(layer, rows, *others)
+    def watched_advance(layer: AdditiveLayer, entry: Entry) -> None:
+        seen["rows"].add(entry.rows.dtype)
+        advance(layer, entry)
 
     def watched_read(trunk: Trunk, rows: Tensor, *given: Any, **options: Any) -> Any:
         readout = read(trunk, rows, *given, **options)
@@ -68,10 +68,10 @@ def test_rows_and_readout_are_float32_whatever_the_model(
 class NarrowLayer(AdditiveLayer):
     """The same layer with rows rounded to bfloat16 wherever they change."""
 
-    def advance(self, rows: Tensor, *others: Any) -> None:
-        rows.copy_(rows.bfloat16())
-        super().advance(rows, *others)
-        rows.copy_(rows.bfloat16())
+    def advance(self, entry: Entry) -> None:
+        entry.rows.copy_(entry.rows.bfloat16())
+        super().advance(entry)
+        entry.rows.copy_(entry.rows.bfloat16())
 
 
 class NarrowTrunk(Trunk):

@@ -249,7 +249,7 @@ def test_tokens_are_data_in_html(pairs):
 
 def test_equal_shares_are_printed_once():
     alike = Selection(10, 5, 0.5, 0.0, {"t/0": (3, 6), "t/1": (2, 4)})
-    assert str(alike).splitlines()[-1] == "kept share a template: 50.0% of each"
+    assert str(alike).splitlines()[-1] == "share kept per template: 50.0% of each"
     unlike = Selection(10, 5, 0.5, 0.0, {"t/0": (3, 5), "t/1": (2, 5)})
     assert "40.0% (t/1) to 60.0% (t/0)" in str(unlike)
 

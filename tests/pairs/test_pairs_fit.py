@@ -32,6 +32,7 @@ def test_pairs_of_another_tokenizer_are_refused_by_every_method(
     for method in (
         lambda: al.path_patch(llama, strange, **QUIET),
         lambda: al.plan(llama, strange),
+        lambda: al.attribute(llama, strange, **QUIET),
         lambda: al.knock_out(llama, strange, "0.1", **QUIET),
         lambda: al.attention_by_role(llama, strange, "0.1"),
         lambda: al.mlp_probe(llama, strange),

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, prefixes, recording
-from arith_lens.path_patching.engines import SweepEngine, ask
+from arith_lens.path_patching.engines import SweepEngine, patch_settings
 from arith_lens.path_patching.prefixes import n_distinct, own_tokens
 from arith_lens.path_patching.recording import record_pairs
 from experiments.speed.shapes import Shape, setting_of
@@ -141,9 +141,9 @@ def test_the_number_of_own_tokens_is_that_of_all_pairs_together(
     assert own_tokens(llama, early[:3]) == QUESTION
     assert own_tokens(llama, early) == QUESTION + 2
     whole = path_patch(llama, early, metric="logit", batch_size=2)
-    question = ask(llama, None, paths="via_mlps", metric="logit", foil=None, pairs=early)
-    last = SweepEngine.of(llama, question, certify=True)(early[4:], None)
-    assert torch.equal(question.senders.split(last[1:], 4)[0], whole.heads.per_pair[..., 4:])
+    patching = patch_settings(llama, None, paths="via_mlps", metric="logit", foil=None, pairs=early)
+    last = SweepEngine.of(llama, patching, certify=True)(early[4:], None)
+    assert torch.equal(patching.senders.split(last[1:], 4)[0], whole.heads.per_pair[..., 4:])
 
 
 def test_a_window_shorter_than_a_prompt_keeps_prompts_whole(

@@ -4,6 +4,7 @@ import html
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,17 @@ def test_maps_of_different_shapes_fill_panels_of_their_own(values: np.ndarray) -
     assert "yaxis3" not in layout, "a place may stay empty"
     assert layout.yaxis.domain[1] == layout.yaxis2.domain[1] > layout.yaxis4.domain[1]
     assert layout.xaxis2.domain[0] == layout.xaxis4.domain[0] > layout.xaxis.domain[1]
+
+
+def test_titles_of_narrow_maps_do_not_reach_the_next_column() -> None:
+    def distance(title: str) -> float:
+        part = replace(panel(np.zeros((18, 4))), title=title)  # a model with few heads
+        layout = panels(part, part).layout
+        return (layout.xaxis2.domain[0] - layout.xaxis.domain[0]) * layout.width
+
+    title = "Multiplication <b>(×)</b>&nbsp; 324 references of 36 problems"
+    assert distance(title) > 6 * len("a  Multiplication (×)  324 references of 36 problems")
+    assert distance("A") < 240, "it must be able to fail"
 
 
 def test_headings_stand_above_the_titles_of_their_rows(values: np.ndarray) -> None:
