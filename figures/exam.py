@@ -35,7 +35,7 @@ COLOURS = (
     plotting.RUST,
     plotting.BLUE,
     plotting.TEAL,
-    plotting.PALE,
+    "#7c8798",
 )
 TITLES = {"via_mlps": "Heads frozen (via MLPs)", "total": "All paths (total)"}
 PROBED = (
@@ -50,7 +50,7 @@ PROBED = (
 class Options:
     """Which runs to show, and where the files go."""
 
-    out: Path = Path("figures") / "exam"
+    out: Path = Path("figures") / "built_models"
     """Where the files go."""
     root: Path = Path("results")
     """The folder of all runs."""
