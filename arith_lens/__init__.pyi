@@ -6,7 +6,6 @@ from .answers import answer_questions as answer_questions
 from .answers import load_questions as load_questions
 from .attention import attention_by_role as attention_by_role
 from .attention import attention_view as attention_view
-from .attribution import agreement as agreement
 from .attribution import attribute as attribute
 from .benchmarks import load_records as load_records
 from .benchmarks import parse_number as parse_number
@@ -18,6 +17,7 @@ from .components import Head as Head
 from .components import Mlp as Mlp
 from .effects import ComponentEffects as ComponentEffects
 from .effects import Effects as Effects
+from .effects import agreement as agreement
 from .effects import compare as compare
 from .effects import contrast as contrast
 from .effects import key_heads as key_heads

@@ -14,7 +14,7 @@ from arith_lens.attribution import METHODS, UnsupportedRule
 from arith_lens.path_patching.patch import SHARD
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
-from experiments.results import LADDER
+from experiments.results import EXACT, LADDER
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
@@ -24,9 +24,6 @@ from experiments.settings import (
     fitting_engine,
     samples,
 )
-
-EXACT = "exact"
-"""The name of the exact effects among those of the methods."""
 
 
 @dataclass(frozen=True)

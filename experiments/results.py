@@ -259,6 +259,8 @@ PATHS = Stored("paths-{}-{}", ComponentEffects, Sample)
 """The effects of the strongest heads; by operation, and by what may react to a change."""
 LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, Sample)
 """Exact and approximate effects; by operation, paths, and method or "exact"."""
+EXACT = "exact"
+"""The name of the exact effects among those of the ladder's methods."""
 CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
 CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame, concat
 
-import arith_lens as al
 from arith_lens import plotting
-from arith_lens.effects import ComponentEffects
+from arith_lens.effects import ComponentEffects, agreement
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.do_gradients_agree import EXACT
+from experiments.results import EXACT
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart, command_for
 
@@ -71,7 +70,7 @@ def table(run: Run, operation: str, paths: str) -> DataFrame:
             "backwards": approximate.computation["backwards"],
             "pairs": exact.heads.n_pairs,
         }
-        tables.append(al.agreement(approximate, exact).assign(**facts))
+        tables.append(agreement(approximate, exact).assign(**facts))
     both: Any = concat(tables, ignore_index=True)
     return both[[*facts, "part", "measure", "value", "low", "high"]]
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from arith_lens import statistics
 from arith_lens.effects import ComponentEffects, Effects, contrast
-from arith_lens.statistics import Sample, false_discovery_control, resampled_means
+from arith_lens.statistics import Sample, Units, false_discovery_control, resampled_means
 
 UNEQUAL = (5, 8, 12, 30, 60)
 """References of each template."""
@@ -306,3 +306,9 @@ def test_a_contrast_needs_two_sides_and_references_that_are_on_one() -> None:
         contrast(effects, torch.zeros(effects.n_pairs, dtype=torch.bool))
     with pytest.raises(ValueError, match="on both"):
         contrast(effects, torch.arange(effects.n_pairs) % 2 == 0)
+
+
+def test_a_problem_in_two_blocks_is_a_cluster_in_each() -> None:
+    units = Units(template=("a/0", "a/0", "b/0", "b/0"), cluster=None, problem=("x", "y", "x", "y"))
+    sample = Sample.of(torch.zeros(1, 4), units, "problem")
+    assert sample.clusters.tolist() == [0, 1, 2, 3] and sample.blocks.tolist() == [0, 0, 1, 1]

@@ -1,10 +1,9 @@
-"""Approximations of path effects by gradients and relevance, and how well they agree with them.
+"""Approximations of path effects by gradients and relevance; `effects.agreement` grades them.
 
 `graph` has the forwards and backwards that all methods share, `rules` the backward rules; each
 method is one file.
 """
 
-from arith_lens.attribution.agreement import agreement as agreement
 from arith_lens.attribution.attribute import METHODS as METHODS
 from arith_lens.attribution.attribute import attribute as attribute
 from arith_lens.attribution.rules import UnsupportedRule as UnsupportedRule

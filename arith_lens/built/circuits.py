@@ -124,8 +124,8 @@ def looks(name: str, distance: int, writes: str, **options: Any) -> CopyHead:
 
 
 OPERANDS = (looks("0.0", 3, "a"), looks("0.1", 2, "operator"), looks("0.2", 1, "b"))
-DISTRACTORS = (looks("0.3", 4, "bos"), looks("0.4", 1, "unread"), looks("0.5", 0, "end"))
-"""Heads that copy BOS, B and END into slots that nobody reads."""
+DISTRACTORS = (looks("0.3", 4, "bos"), looks("0.4", 1, "unread b"), looks("0.5", 2, "unread"))
+"""Heads that copy BOS, B and the operator into slots that nobody reads."""
 ONE_MLP = edges(
     "0.0 -> MLP 0: a",
     "0.1 -> MLP 0: operator",
@@ -270,7 +270,7 @@ def key_composition(dial: Dial) -> Circuit:
         "MLP 1 -> logits: a operator b",
     )
     heads = [previous, DISTRACTORS[0], looks("1.0", 3, "a"), looks("1.1", 2, "operator")]
-    heads += [after_operator, looks("1.5", 1, "late")]
+    heads += [after_operator, looks("1.5", 2, "late")]
     return assemble(dial, heads, [([], ""), (_table(dial), "answer")], links)
 
 
@@ -291,7 +291,7 @@ def value_composition(dial: Dial) -> Circuit:
         "MLP 1 -> logits: a operator b",
     )
     heads = [looks("1.0", 3, "a", reads="code"), looks("1.1", 1, "b", reads="code")]
-    heads += [looks("1.4", 2, "operator"), looks("1.5", 4, "bos"), looks("0.3", 4, "early")]
+    heads += [looks("1.4", 2, "operator"), looks("1.5", 4, "bos"), looks("0.3", 1, "early")]
     return assemble(dial, heads, [(code, "code"), (units, "answer")], links)
 
 

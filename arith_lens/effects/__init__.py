@@ -1,5 +1,6 @@
 """What an intervention did at each component, pair by pair, with the statistics of it."""
 
+from arith_lens.effects.agreement import agreement as agreement
 from arith_lens.effects.component_effects import KEY as KEY
 from arith_lens.effects.component_effects import BeforeAfter as BeforeAfter
 from arith_lens.effects.component_effects import ComponentEffects as ComponentEffects

@@ -144,13 +144,13 @@ def test_a_soft_table_by_hand() -> None:
         ratio = math.sqrt(9 / (squares + sum(mark * mark for mark in marks)))
         return ratio * (8 * marks[answer] + 4)
 
-    distances = (3, 2, 1, 4, 1, 0)
+    distances = (3, 2, 1, 4, 1, 2)
     rows = zip(pairs.reference.tolist(), pairs.counterfactual.tolist(), strict=True)
     for i, (row, other) in enumerate(rows):
         answer = int(pairs.answer[i])
         slots = [look(row, distance) for distance in distances]
         assert math.isclose(logit(slots, answer), truth.logits()[i, answer], rel_tol=1e-9)
-        slots[1] = look(other, 2)
+        slots[1] = look(other, 2)  # the distractor keeps the operator of the reference prompt
         expected = truth.patched(Head(0, 1))[i, answer]
         assert math.isclose(logit(slots, answer), float(expected), rel_tol=1e-9)
 

@@ -54,6 +54,7 @@ SHORTER = {
     'sample_pairs(model, "multiplication", ': 'sample_pairs(model, "multiplication", 18, ',
     'sample_pairs(model, "division", ': 'sample_pairs(model, "division", 18, ',
     "n=500": "n=18",
+    "ks=range(25)": "ks=range(7)",
     "sample_pairs(model, operands=range(10, 100)": "sample_pairs(model, operands=range(10, 20)",
 }
 # What a reader puts in place of a name in an example.

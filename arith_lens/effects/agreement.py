@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.effects import BeforeAfter, ComponentEffects, Effects
+from arith_lens.effects.component_effects import BeforeAfter, ComponentEffects
+from arith_lens.effects.effects import Effects
 from arith_lens.statistics import Sample, mean_over_strata, resampled_means
 
 if TYPE_CHECKING:

@@ -1,0 +1,70 @@
+"""The exam of methods on built models: its grades against planted errors and by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import arith_lens as al
+from arith_lens.runs import find_runs
+from experiments import do_they_find_known_circuits as experiment
+from experiments import results
+from figures import exam
+
+QUICK = experiment.Config(models=("table",), dial=(), n=4)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exam")
+    experiment.main(QUICK, root=folder)
+    return folder
+
+
+def test_exact_effects_are_right_and_one_gradient_is_twice_too_large(root: Path) -> None:
+    """The gate falls from G/2 to -G/2, and a gradient follows the slope of the first half."""
+    charts: Any = exam.exhibits(exam.Options(root=root, out=root))
+    table = charts[0].numbers.set_index(["paths", "method"])
+    assert table.loc["via_mlps", "exact"]["error"] < 1e-5
+    assert table.loc["via_mlps", "exact"]["auroc_heads"] == 1
+    shares = charts[-1].numbers.set_index("method")["table, via_mlps: 0.1"]
+    end, mark, base = 3.0, 8.0, 4.0
+    exact = base * end / 8**0.5 - (mark + base)
+    assert shares["atp_held_norms"] == pytest.approx(-2 * mark / exact, abs=1e-4)
+    assert shares["relp"] == pytest.approx(-mark / exact, abs=1e-4)
+    assert shares["exact"] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_method_that_errs_is_noticed(root: Path) -> None:
+    (run,) = find_runs("do_they_find_known_circuits", root=root)
+    paper = exam.Paper("table", None, run)
+    truth = paper.truth("via_mlps")
+    wrong = replace(truth, mlps=replace(truth.mlps, per_pair=1.5 * truth.mlps.per_pair))
+    assert exam.error(truth, truth) == 0 and exam.error(wrong, truth) == pytest.approx(0.5)
+    assert paper.circuit["edges"] == ["0.1 -> MLP 0", "MLP 0 -> logits"]
+    assert results.KNOWN.labels(run, "total", None)
+
+
+def test_auroc_by_hand() -> None:
+    scores = {"0.0": 3.0, "0.1": 1.0, "0.2": 1.0, "0.3": 0.0}
+    assert exam.auroc(scores, ["0.0"]) == 1
+    assert exam.auroc(scores, ["0.1"]) == (1 + 0.5) / 3
+    assert exam.auroc(scores, ["0.3"]) == 0
+    assert exam.auroc(scores, scores) != exam.auroc(scores, scores)  # NaN: there is no other
+
+
+def test_a_single_knockout_matches_the_closed_form() -> None:
+    closed, measured = experiment.knocked_out(al.built_model("value_composition", n=4), "mean")
+    for name in ("heads", "mlps"):
+        expected, found = (getattr(part, name).per_pair for part in (closed, measured))
+        assert torch.allclose(expected, found, atol=5e-6)
+    assert float(closed.mlps.mean()[0]) < -0.3
+
+
+def test_a_dry_run_names_the_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    experiment.main(replace(QUICK, dial=(8.0,)), root=tmp_path, dry_run=True)
+    names = ["built-table", "built-table-8", "built-query_composition-8"]
+    assert capsys.readouterr().out.split() == names
+    assert not list(tmp_path.iterdir())
