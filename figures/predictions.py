@@ -245,7 +245,8 @@ def readers(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
 def late_mlps(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P5, first half: what is lost without the MLPs after the last of the strongest heads."""
     for operation, (label, problems) in product(
-        operations, ((COMPUTED, "computed problems, larger numbers"), (LATE, "all problems"))
+        operations,
+        ((COMPUTED, "computed problems of larger numbers"), (LATE, "problems of one half")),
     ):
         name = operation, "mlps", "all", "knock_out", label
         if results.CIRCUIT.is_in(run, *name):
