@@ -37,7 +37,7 @@ def _defines_main(statement: ast.stmt) -> bool:
 
 def imported(folder: Path, name: str) -> ModuleType:
     """The module of a command."""
-    package = (folder / name).is_dir()
+    package = (folder / name / "__main__.py").exists()  # figures/gallery/ holds pictures
     return import_module(f"{folder.name}.{name}{'.__main__' * package}")
 
 

@@ -14,6 +14,7 @@ from figures import (
     carrying,
     computed,
     counterfactuals,
+    exam,
     fig1,
     fig2,
     fig3,
@@ -89,8 +90,14 @@ QUESTIONS = (
             stability,
             seeds,
             paths,
-            ladder,
         ),
+    ),
+    Question(
+        "trust",
+        "Which method can be trusted?",
+        "Every method is tried on built models, whose circuit is known, and approximations by "
+        "gradients are compared with the exact effects on this model.",
+        (exam, ladder),
     ),
     Question(
         "needed",
@@ -251,6 +258,8 @@ def _options(
 ) -> Any:
     if module in DRAWINGS:
         return DrawingOptions()
+    if module is exam:
+        return exam.Options(root=root)
     if module not in EXPERIMENTS:
         return OWN_OPTIONS.get(module, Options)(model=model, root=root, settings=settings)
     shared = replace(settings, weights=None)

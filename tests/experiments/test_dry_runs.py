@@ -16,7 +16,7 @@ from experiments.__main__ import FOLDER
 from experiments.does_tuning_help import models
 from experiments.launcher import commands
 
-WITHOUT_MODEL = {"template_tables", "tune", "whole_study"}
+WITHOUT_MODEL = {"do_they_find_known_circuits", "template_tables", "tune", "whole_study"}
 """Of these a dry run, where there is one, plans from the settings alone."""
 EXPERIMENTS = sorted(commands(FOLDER).keys() - WITHOUT_MODEL)
 SHIPPED = Path(al.__file__).parent / "reference" / "reference"

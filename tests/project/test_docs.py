@@ -68,6 +68,9 @@ STAND_INS = {
     **dict.fromkeys(CHECKPOINTS, "checkpoint"),
     **dict.fromkeys(("data/", "path/to/data", "...", "…"), "data"),
     "$model": "reference",
+    "$seed": "1",
+    "$folder": "checkpoint",
+    "$folder/final": "checkpoint",
     "cuda": "cpu",
     "12.22": "5.5",
     "13.11": "5.2",
@@ -84,6 +87,7 @@ LACKS = {
             f"experiments.does_tuning_help {options}"
             for options in (
                 "--model checkpoint --data-dir data --dry-run",
+                "--model checkpoint --data-dir data --heads 2 --dry-run",
                 "--table 1 --model checkpoint --device cpu --data-dir data",
             )
         ),

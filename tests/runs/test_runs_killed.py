@@ -108,7 +108,7 @@ def assert_same_run(found: Run, expected: Run) -> None:
         ours, theirs = bits(found, name), bits(expected, name)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-        timed = {"seconds", "certificates_after_resuming"}
+        timed = {"seconds", "processor_seconds", "certificates_after_resuming"}
         computations = [
             {key: value for key, value in run.load(name).computation.items() if key not in timed}
             for run in (found, expected)
