@@ -1,5 +1,6 @@
 """The verdicts on several models as the tables of docs/claims.md."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def _short(text: str) -> str:
     """A number with signs in place of the operations' names, and true minus signs."""
     for name in FOUR:
         text = text.replace(name, OPERATIONS[name].sign)
-    return text.replace(" -", " −").replace("[-", "[−")
+    text = text.replace("exponentiation", "^").replace(" -", " −").replace("[-", "[−")
+    return re.sub(r"−(0\.0+)(?![0-9])", r"\1", text)  # zero has no sign
 
 
 def counts(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
