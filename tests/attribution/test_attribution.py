@@ -193,6 +193,8 @@ def test_rules_compose_and_leave_the_model_as_it_was(mistral: HookedModel) -> No
     pairs = make_pairs(mistral)
     options: dict[str, Any] = {"attention_mask": pairs.attention_mask}
     before, weights = mistral(pairs.reference, **options), list(mistral.bridge.parameters())
+    modules = [module for block in mistral.blocks for module in block.modules()]
+    hooks = [[*module._forward_hooks] for module in modules]  # other tests share the model
     asked = [weight.requires_grad for weight in weights]
     plain = al.attribute(mistral, pairs, method="atp", paths="total", **QUIET)
     with ExitStack() as stack:
@@ -207,7 +209,7 @@ def test_rules_compose_and_leave_the_model_as_it_was(mistral: HookedModel) -> No
     assert torch.equal(again.heads.per_pair, plain.heads.per_pair)
     assert [weight.requires_grad for weight in weights] == asked
     assert all(weight.grad is None for weight in weights)
-    assert not any(module._forward_hooks for block in mistral.blocks for module in block.modules())
+    assert [[*module._forward_hooks] for module in modules] == hooks
 
 
 def atp_on_transformers(hf: Any, pairs: PromptPairs, places: Places) -> dict[str, list[Tensor]]:
