@@ -13,7 +13,7 @@ from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Activations, Component, Components, Head, as_components
 from arith_lens.effects import Effects
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
-from arith_lens.model import HookedLike, compute_device
+from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.cost import flops_of_rows
 from arith_lens.path_patching.engines import (
@@ -29,6 +29,7 @@ from arith_lens.path_patching.layers import Entry
 from arith_lens.path_patching.patch import (
     by_shards,
     n_left_out,
+    numerics,
     patching_details,
     shard_size,
     warn_of_ratios,
@@ -352,9 +353,7 @@ def mediators(
     computation = {
         **settings,
         "n_pairs": len(pairs),
-        "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        "device": str(compute_device(model.unembed)),
-        "threads": torch.get_num_threads(),
+        **numerics(model),
         **notes,
     }
     return slot.save(_mediation(values, chosen, pairs, patching, computation))

@@ -50,6 +50,7 @@ from experiments.settings import (
     PooledSample,
     drawn_pairs,
     fitting_engine,
+    random_pairs,
     some_of,
     strongest_heads,
 )
@@ -120,18 +121,8 @@ def computed_pairs(model: al.HookedModel, operation: str, config: Config) -> al.
     Their counterfactuals replace the operator: "3 * 7 = 2" has too few with other operands.
     """
     with exit_on_user_error():
-        pairs = drawn_pairs(
-            model,
-            operation,
-            config,
-            problems="computed",
-            n=None,
-            keep="all",
-        )
-        if config.computed is not None:
-            generator = torch.Generator().manual_seed(config.seed)
-            pairs = pairs[torch.randperm(len(pairs), generator=generator)[: config.computed]]
-        return keep_correct(model, pairs)
+        every = drawn_pairs(model, operation, config, problems="computed", n=None, keep="all")
+        return keep_correct(model, random_pairs(every, config.computed, config.seed))
 
 
 def chosen_heads(

@@ -7,8 +7,6 @@ attribution approximates them, with other heads frozen (via MLPs) and over all p
 
 from dataclasses import dataclass
 
-import torch
-
 import arith_lens as al
 from arith_lens.attribution import METHODS, UnsupportedRule
 from arith_lens.path_patching.patch import SHARD
@@ -23,6 +21,7 @@ from experiments.settings import (
     Sample,
     fitting_engine,
     samples,
+    some_of,
 )
 
 
@@ -50,10 +49,7 @@ def sizes(config: Config) -> dict[str, int]:
 
 def drawn(pairs: al.PromptPairs, count: int, seed: int) -> al.PromptPairs:
     """So many pairs at random, in their order; all for 0."""
-    if not count or len(pairs) <= count:
-        return pairs
-    order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
-    return pairs[order[:count].sort().values]
+    return pairs[some_of([*range(len(pairs))], count, seed)]
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:

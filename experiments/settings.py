@@ -285,10 +285,16 @@ def _computed_pairs(
     pairs = al.sample_pairs(model, operation, n=None, seed=seed, keep="all", **options)
     assert pairs.computed is not None
     pairs = pairs.filter(pairs.computed)
-    if n is not None:
-        generator = torch.Generator().manual_seed(seed)
-        pairs = pairs[torch.randperm(len(pairs), generator=generator)[:n]]
+    pairs = random_pairs(pairs, n, seed)
     return keep_correct(model, pairs) if keep == "correct" else pairs
+
+
+def random_pairs(pairs: al.PromptPairs, n: int | None, seed: int) -> al.PromptPairs:
+    """`n` pairs at random, in random order; None: all, in their order."""
+    if n is None:
+        return pairs
+    generator = torch.Generator().manual_seed(seed)
+    return pairs[torch.randperm(len(pairs), generator=generator)[:n]]
 
 
 def samples(

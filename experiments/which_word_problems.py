@@ -12,6 +12,9 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
+from jaxtyping import Bool
+from torch import Tensor
+
 import arith_lens as al
 from arith_lens.benchmarks import load_records
 from arith_lens.runs import Run
@@ -48,8 +51,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         pairs = one_digit_pairs(model, name, config)
         if not RIGHT.is_in(run, name):
             RIGHT.save(run, right_of_both_sides(model, pairs), name, pairs=pairs)
-        reference, counterfactual = RIGHT.load(run, name).per_pair[:, 1].bool()
-        usable.append(pairs.filter(reference & ~counterfactual))
+        usable.append(pairs.filter(_right_and_usable(run, name)[1]))
     if sum(map(len, usable)) >= LEAST:
         al.path_patch(
             model,
@@ -79,8 +81,14 @@ def one_digit_pairs(model: al.HookedModel, name: str, config: Config) -> al.Prom
 
 def counts(run: Run, name: str) -> tuple[int, int, int]:
     """The pairs of a benchmark: all, those answered right, and those that can be used."""
+    right, usable = _right_and_usable(run, name)
+    return len(right), int(right.sum()), int(usable.sum())
+
+
+def _right_and_usable(run: Run, name: str) -> tuple[Bool[Tensor, "pair"], Bool[Tensor, "pair"]]:
+    """Which pairs are answered right, and which of them not after the counterfactual question."""
     reference, counterfactual = RIGHT.load(run, name).per_pair[:, 1].bool()
-    return len(reference), int(reference.sum()), int((reference & ~counterfactual).sum())
+    return reference, reference & ~counterfactual
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:

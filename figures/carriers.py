@@ -12,7 +12,7 @@ from jaxtyping import Float
 from pandas import DataFrame, Series, concat
 
 from arith_lens import plotting
-from arith_lens.effects import ComponentEffects, Effects, key_heads
+from arith_lens.effects import KEY, ComponentEffects, Effects, key_heads
 from arith_lens.mediation import Mediation
 from arith_lens.probes import ROLES, curve_of
 from arith_lens.runs import Run
@@ -87,7 +87,8 @@ def notes(run: Run, operations: list[OperationResult]) -> list[str]:
         f"Model: {run.config['model']}. Prompts: distinct reference prompts, "
         f"{'answered right' if run.config['keep'] == 'correct' else 'all'}, seed "
         f"{run.config['seed']}. Rows: the {run.config['top']} heads with the strongest effects "
-        f"via MLPs, key heads (below −5%) in bold. Numbers: means over templates"
+        f"via MLPs, key heads (below −{-KEY['relative_logit']:.0%}) in bold. "
+        "Numbers: means over templates"
         f"{', in percent of the logit' if reading.relative else ''}.",
         "Held: the effect with every MLP free, less the effect with this one held at the "
         "reference run. Alone: the effect with this one free, less the direct effect. Neither "

@@ -88,6 +88,7 @@ def exhibits(options: Options) -> list[Exhibit]:
     plain = [paper for paper in papers if paper.dial is None]
     graded = concat([grades(paper) for paper in plain], ignore_index=True)
     curves = dial_errors(papers)
+    of_exact = shares(plain)
     runs = tuple(paper.run for paper in papers)
     own: dict[str, Any] = {"runs": runs, "notes": _notes(plain)}
     dial: list[Exhibit] = []
@@ -124,15 +125,15 @@ def exhibits(options: Options) -> list[Exhibit]:
             name="exam_shares",
             title="Effects of three components, as shares of the exact ones",
             look="100% is right. docs/known_circuits.md has what was expected.",
-            numbers=shares(plain),
-            cells=shares(plain).map(_percent),
+            numbers=of_exact,
+            cells=of_exact.map(_percent),
             **own,
         ),
     ]
 
 
 def _papers(root: Path) -> list[Paper]:
-    """The newest run of each model, those of `NAMES` in their order."""
+    """The newest run of each model, sorted by name and dial."""
     papers: dict[str, Paper] = {}
     for run in find_runs(EXPERIMENT, root=root):
         config = run.config

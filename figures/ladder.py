@@ -35,15 +35,16 @@ def exhibits(options: Options) -> list[Chart]:
         if not operations:
             continue
         numbers = concat([table(run, name, paths) for name in operations], ignore_index=True)
+        small_print = notes(run, numbers, paths)
         charts.append(
             Chart(
                 name="ladder" if paths == "via_mlps" else f"ladder_{paths}",
                 title=f"Cost against agreement, {PATHS[paths]}: {run.config['model']}",
                 look=look(numbers),
-                notes=notes(run, numbers, paths),
+                notes=small_print,
                 runs=(run,),
                 numbers=numbers,
-                figure=draw(numbers, notes(run, numbers, paths)),
+                figure=draw(numbers, small_print),
                 small_table=small_table(numbers),
             )
         )

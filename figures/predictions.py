@@ -26,6 +26,7 @@ from experiments import results
 from experiments.are_they_specific import COMPUTED, LATE, STRONGEST
 from experiments.which_word_problems import LEAST, counts
 from figures import counterfactuals
+from figures.claims.effect_maps import mean_by_loss
 from figures.claims.probes import change_late, inflections_apart
 from figures.common import Options, chosen_run
 from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
@@ -206,8 +207,8 @@ def middle_layers(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterato
                 "P3: the heads stand in middle layers",
                 operation,
                 quantity,
-                _weighted(cell_means(heads), weights),
-                np.array([_weighted(draw, weights) for draw in resampled_cells(heads).T]),
+                mean_by_loss(cell_means(heads), weights),
+                np.array([mean_by_loss(draw, weights) for draw in resampled_cells(heads).T]),
                 condition,
                 bounds,
             )
@@ -402,12 +403,6 @@ def _outcome(
     draws = draws[~np.isnan(draws)]  # of a curve that does not turn
     low, high = map(float, np.quantile(draws, [0.025, 0.975])) if len(draws) else (np.nan, np.nan)
     return Outcome(prediction, of, quantity, value, low, high, condition, *bounds)
-
-
-def _weighted(means: Float[np.ndarray, " head"], values: Float[np.ndarray, " head"]) -> float:
-    """The mean of `values`, weighted by how much each head takes away."""
-    size = np.clip(-means, 0, None)
-    return float((size * values).sum() / size.sum())
 
 
 def record(outcome: Outcome) -> dict[str, object]:

@@ -94,24 +94,28 @@ def _training(name: str, options: Options) -> Training:
 def mean_layer(training: Training, operation: str) -> float:
     """The mean layer, weighted by how much heads take away, as a share of the depth."""
     means = training.means(operation)
-    size = np.clip(-means, 0, None).sum(1)
-    return float((size * np.arange(len(size))).sum() / size.sum() / (len(size) - 1))
+    depth = np.linspace(0, 1, len(means))[:, None]
+    return effect_maps.mean_by_loss(means, depth)
 
 
 def early_share(training: Training, operation: str) -> float:
     """The share of what heads take away that is in the first quarter of the layers."""
-    size = np.clip(-training.means(operation), 0, None).sum(1)
-    return float(size[: len(size) // 4].sum() / size.sum())
+    means = training.means(operation)
+    early = np.arange(len(means)) < len(means) // 4
+    return effect_maps.mean_by_loss(means, early[:, None])
 
 
+COUNT = "key heads"
+MEAN_LAYER = "mean layer, as a share of the depth"
+EARLY_SHARE = "share in the first quarter of the layers"
 STATISTICS: Mapping[str, Statistic] = {
-    "key heads": lambda training, name: len(key_heads(training.effects[name])),
+    COUNT: lambda training, name: len(key_heads(training.effects[name])),
     "strongest effect": lambda training, name: float(np.nanmin(training.means(name))),
     "share of the strongest 5% of the heads": lambda training, name: effect_maps.share_of_few(
         training.means(name)
     ),
-    "mean layer, as a share of the depth": mean_layer,
-    "share in the first quarter of the layers": early_share,
+    MEAN_LAYER: mean_layer,
+    EARLY_SHARE: early_share,
 }
 IN_COMMON = f"{SHARED_TOP} strongest heads in common"
 
@@ -147,7 +151,7 @@ def _cells(statistics: DataFrame, trainings: Sequence[Training]) -> DataFrame:
     seeds = [f"seed {seed}" for seed in range(len(trainings))]
 
     def shown(title: str, value: float) -> str:
-        return f"{value:.1f}".removesuffix(".0") if title == "key heads" else f"{value:.0%}"
+        return f"{value:.1f}".removesuffix(".0") if title == COUNT else f"{value:.0%}"
 
     rows = []
     for row in statistics.to_dict("records"):
@@ -194,9 +198,9 @@ def draw(trainings: Sequence[Training]) -> plotting.Figure:
 
 def _look(statistics: DataFrame) -> str:
     """What the trainings' own numbers say."""
-    layers = statistics[statistics["statistic"] == "mean layer, as a share of the depth"]
+    layers = statistics[statistics["statistic"] == MEAN_LAYER]
     low, high = layers["lowest"].min(), layers["highest"].max()
-    early = statistics[statistics["statistic"] == "share in the first quarter of the layers"]
+    early = statistics[statistics["statistic"] == EARLY_SHARE]
     return (
         "Whether the lines fall in the same layers. The effect-weighted mean layer lies between "
         f"{low:.0%} and {high:.0%} of the depth; the first quarter of the layers has "

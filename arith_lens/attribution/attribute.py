@@ -18,13 +18,14 @@ from arith_lens.attribution.graph import Batch, Method, weights_without_gradient
 from arith_lens.attribution.ig_activations import ig_activations
 from arith_lens.attribution.relp import relp
 from arith_lens.effects import ComponentEffects
-from arith_lens.model import HookedLike, compute_device
+from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings, patch_settings
 from arith_lens.path_patching.patch import (
     by_shards,
     component_effects,
     n_left_out,
+    numerics,
     operation_name,
     patching_details,
     shard_size,
@@ -121,9 +122,7 @@ def attribute(
         "signed": method not in UNSIGNED,
         **settings,
         "n_pairs": len(pairs),
-        "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        "device": str(compute_device(model.unembed)),
-        "threads": torch.get_num_threads(),
+        **numerics(model),
         **notes,
     }
     return slot.save(ComponentEffects(*effects, values[0], n_left_out(values), computation))

@@ -125,9 +125,7 @@ def path_patch(
         **settings,
         "n_pairs": len(pairs),
         "n_senders": len(patching.components),
-        "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        "device": str(compute_device(model.unembed)),
-        "threads": torch.get_num_threads(),
+        **numerics(model),
         **notes,
     }
     if spot_checks:
@@ -135,6 +133,15 @@ def path_patch(
         computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
     result = ComponentEffects(*effects, values[0], n_left_out(values), computation)
     return slot.save(result)
+
+
+def numerics(model: HookedLike) -> dict[str, Any]:
+    """The number format, the device and the threads of a computation."""
+    return {
+        "dtype": str(model.W_U.dtype).removeprefix("torch."),
+        "device": str(compute_device(model.unembed)),
+        "threads": torch.get_num_threads(),
+    }
 
 
 def engine_for(name: str, model: HookedLike, patching: PatchSettings, *, certify: bool) -> Engine:

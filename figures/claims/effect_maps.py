@@ -103,3 +103,9 @@ def top_overlap(a: np.ndarray, b: np.ndarray, k: int) -> float:
         {*np.argsort(np.nan_to_num(effects, nan=np.inf).ravel())[:k]} for effects in (a, b)
     ]
     return len(strongest[0] & strongest[1]) / k
+
+
+def mean_by_loss(heads: np.ndarray, values: np.ndarray) -> float:
+    """The mean of `values`, weighted by how much each head takes away."""
+    size = np.clip(-heads, 0, None)
+    return float((size * values).sum() / size.sum())
