@@ -6,8 +6,7 @@ from typing import Any
 
 import tyro
 
-from experiments.command import robust_output
-from experiments.launcher import commands, imported, named_command
+from experiments.command import commands, imported, named_command, robust_output
 
 FOLDER = Path(__file__).parent
 
