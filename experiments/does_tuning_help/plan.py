@@ -280,7 +280,7 @@ def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty:
         f"{settings.weight_decay:g}; gradients clipped at {settings.max_grad_norm:g}, those of "
         "heads' slices times heads by tuned heads of the layer",
         f"weights in {'bfloat16, what is tuned in float32' if recipe.bf16 else 'float32'}"
-        f"{', activations computed again in the backward' if recipe.recompute else ''}; asked in "
+        f"{', activations computed again in the backward' if recipe.recompute else ''}; answers in "
         f"{_dtype_text(config)}",
         *plan.study.described(),
     ]
