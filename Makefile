@@ -42,25 +42,25 @@ quoted = '$(subst ','\'',$(1))'
 
 PROMPTS = $(if $(SHOTS),--shots $(SHOTS)) $(if $(SETS),--exemplar-sets $(SETS)) \
 	$(if $(TEMPLATES),--templates $(TEMPLATES))
-SAMPLE = $(if $(N),--n $(N)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
-	$(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(KEEP),--keep $(KEEP))
-WITH = $(SAMPLE) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
-ASK = --model $(call quoted,$(MODEL)) $(WITH) $(PROMPTS)
-SHOW = $(SAMPLE) --model $(call quoted,$(MODEL))
+COUNT = $(if $(N),--n $(N))
+NAMED = $(if $(OPERATIONS),--operations $(OPERATIONS))
+HARDWARE = $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+DATA_DIR = $(if $(DATA),--data-dir $(call quoted,$(DATA)))
 OF_MODEL = --model $(call quoted,$(MODEL))
-SHOW_MODEL = $(OF_MODEL)
-SHOW_N = $(if $(N),--n $(N)) $(OF_MODEL)
-ALONE = --model $(call quoted,$(MODEL)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
-KNOCK_N = $(ALONE) $(if $(N),--n $(N))
-KNOCK = $(KNOCK_N) $(PROMPTS)
-KNOCK_EACH = $(KNOCK) $(if $(OPERATIONS),--operations $(OPERATIONS))
-KNOCK_DATA = $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+SAMPLE = $(COUNT) $(NAMED) $(if $(PAIRS),--pairs $(call quoted,$(PAIRS))) $(if $(KEEP),--keep $(KEEP))
+WITH = $(SAMPLE) $(HARDWARE)
+ASK = $(OF_MODEL) $(WITH) $(PROMPTS)
+SHOW = $(SAMPLE) $(OF_MODEL)
+SHOW_N = $(COUNT) $(OF_MODEL)
+ALONE = $(OF_MODEL) $(HARDWARE)
+KNOCK = $(ALONE) $(COUNT) $(PROMPTS)
+KNOCK_EACH = $(KNOCK) $(NAMED)
+KNOCK_DATA = $(KNOCK) $(DATA_DIR)
 KNOCK_TUNED = $(KNOCK) $(if $(TUNED),--tuned $(TUNED))
-TUNE = $(KNOCK_N) $(if $(DATA),--data-dir $(call quoted,$(DATA))) $(if $(LIMIT),--questions $(LIMIT)) \
-	$(if $(TASKS),--tasks $(TASKS))
+TUNE = $(ALONE) $(COUNT) $(DATA_DIR) $(if $(LIMIT),--questions $(LIMIT)) $(if $(TASKS),--tasks $(TASKS))
 
 PROBE_MODELS = for model in $(MODELS); do $(BIN)/python -m experiments what_do_mlps_add \
-	--model "$$model" $(if $(N),--n $(N)) $(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
+	--model "$$model" $(COUNT) $(HARDWARE) || exit 1; done
 
 # Prompts of one's own work with these alone; the other targets would answer another question.
 TAKE_PAIRS = fig2 fig12 fig15 stability templates
@@ -103,10 +103,10 @@ $(eval $(call exhibit,fig7,where_do_they_look,KNOCK_EACH,SHOW)) ## operand heads
 $(eval $(call exhibit,fig9,what_the_calculation_does,KNOCK,SHOW_N)) ## what does the model say with the calculation, and without it?
 $(eval $(call exhibit,fig15,which_heads,ASK,SHOW)) ## the large map, every number in its cell: compute, then draw figures/<model>/fig15.html
 $(eval $(call exhibit,fig16,where_do_they_look,KNOCK_EACH,SHOW)) ## operator heads on the word of each operation
-$(eval $(call exhibit,fig17,like_a_computer,ALONE,SHOW_MODEL)) ## does the model add like a computer? columns with carries beside its layers
+$(eval $(call exhibit,fig17,like_a_computer,ALONE,OF_MODEL)) ## does the model add like a computer? columns with carries beside its layers
 $(eval $(call exhibit,table1,does_tuning_help --table 1,TUNE,SHOW_N)) ## does tuning the key heads help? compared with full tuning, LoRA, random heads (about 20 minutes)
 $(eval $(call exhibit,table2,does_tuning_help --table 2,TUNE,SHOW_N)) ## how many heads to tune? (half an hour; can be stopped and continued)
-$(eval $(call exhibit,table3,do_powers_use_them,ALONE,SHOW_MODEL)) ## do powers use the same heads?
+$(eval $(call exhibit,table3,do_powers_use_them,ALONE,OF_MODEL)) ## do powers use the same heads?
 $(eval $(call exhibit,table4,do_word_problems_use_them,KNOCK_DATA,SHOW_N)) ## do word problems use the same heads? DATA= holds gsm8k/; else the closed world's
 $(eval $(call exhibit,table5,does_tuning_help --table 5,TUNE,SHOW_N)) ## how many MLPs to tune with the heads? (half an hour; can be stopped and continued)
 $(eval $(call exhibit,paths,which_paths,ASK,SHOW)) ## the strongest heads' effects: direct, via MLPs, total
@@ -121,8 +121,8 @@ $(eval $(call exhibit,stability,which_heads,ASK,SHOW)) ## how many problems unti
 $(eval $(call exhibit,templates,which_heads,ASK,SHOW)) ## the strongest heads in each wording
 $(eval $(call exhibit,transfer,what_else_breaks,KNOCK_DATA,SHOW_N)) ## what else breaks? DATA= holds gsm8k/, svamp/, mmlu/; else the closed world's sets
 $(eval $(call exhibit,frontier,does_tuning_help --table 1,TUNE,SHOW_N)) ## how much is gained in mathematics and lost elsewhere, at every rate of table1
-$(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL,SHOW_MODEL)) ## do other abilities hang on the tuned heads? needs table1
-$(eval $(call exhibit,generalisation,does_the_gain_hold,OF_MODEL,SHOW_MODEL)) ## does the gain hold on other wordings, larger numbers, other kinds of calculation? needs table1
+$(eval $(call exhibit,carrying,do_tuned_heads_carry_more,OF_MODEL,OF_MODEL)) ## do other abilities hang on the tuned heads? needs table1
+$(eval $(call exhibit,generalisation,does_the_gain_hold,OF_MODEL,OF_MODEL)) ## does the gain hold on other wordings, larger numbers, other kinds of calculation? needs table1
 $(eval $(call exhibit,before-after,what_tuning_changes,KNOCK_TUNED,SHOW_N)) ## which heads' effects change by tuning? needs table1, or TUNED= deltas or folders
 
 fig1: $(STAMP) ## the three steps of the method, drawn without a model
@@ -146,11 +146,11 @@ fig12: $(STAMP) ## the map of fig2 for several MODELS on one scale: compute, the
 
 fig13: $(STAMP) ## what MLPs read, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures $@ --models $(MODELS) $(if $(N),--n $(N))
+	$(BIN)/python -m figures $@ --models $(MODELS) $(COUNT)
 
 fig14: $(STAMP) ## what MLPs write, in several MODELS
 	$(PROBE_MODELS)
-	$(BIN)/python -m figures $@ --models $(MODELS) $(if $(N),--n $(N))
+	$(BIN)/python -m figures $@ --models $(MODELS) $(COUNT)
 
 evaluate: $(STAMP) ## how good is the model at benchmarks, with and without key heads? DATA= TASKS= LIMIT=; default: the closed world's tasks
 	$(BIN)/python -m experiments how_good_is_it $(KNOCK_DATA) \
@@ -162,7 +162,7 @@ claims: $(STAMP) ## which of the paper's claims hold? reads stored runs; names t
 
 report: $(STAMP) ## all figures and claims on one page: compute what takes minutes, then write figures/<model>/report.html
 	@status=0; \
-	$(BIN)/python -m experiments whole_study $(KNOCK) $(if $(DATA),--data-dir $(call quoted,$(DATA))) || status=$$?; \
+	$(BIN)/python -m experiments whole_study $(KNOCK) $(DATA_DIR) || status=$$?; \
 	test $$status -ne 130 || exit 130; \
 	$(BIN)/python -m figures report $(SHOW_N) || exit $$?; \
 	test $$status -eq 0 || echo "the report shows the other studies: some failed, see above" >&2; \
@@ -186,7 +186,7 @@ gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8; about
 	$(BIN)/python -m experiments which_heads $(GEMMA) --exemplar-sets 3 --counterfactual operands
 	$(BIN)/python -m experiments do_they_suffice $(GEMMA) --exemplar-sets 3 $(PASSING) --n 12 --controls 1 --candidates 0
 	$(BIN)/python -m experiments where_do_they_look $(GEMMA) --exemplar-sets 3
-	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(DATA_DIR)
 	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
 	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
 	for name in counterfactuals fig2 sufficiency fig5 predictions; do $(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
@@ -214,8 +214,7 @@ bench: $(STAMP) ## time path patching against other ways; its growth; its memory
 	@$(BIN)/python -c 'import nnsight' 2>/dev/null || $(BIN)/python -m pip install --quiet \
 		--constraint $(VENV)/constraints.txt --editable '.[bench]' || \
 		echo "nnsight, a rival, cannot be installed: its row will say so"
-	$(BIN)/python -m experiments speed $(if $(DTYPE),--dtype $(DTYPE)) \
-		$(if $(DEVICE),--device $(DEVICE))
+	$(BIN)/python -m experiments speed $(HARDWARE)
 
 docs: $(STAMP) ## pages of the library's names, from their docstrings, in site/
 	$(BIN)/python -m pdoc --docformat google --no-show-source --output-directory site arith_lens \
@@ -223,20 +222,18 @@ docs: $(STAMP) ## pages of the library's names, from their docstrings, in site/
 		arith_lens/*/__init__.py arith_lens/[a-z]*.py)))))
 
 splits: $(STAMP) ## write training sets without test questions, and print counts; DATA= holds gsm8k/, svamp/, ...
-	$(BIN)/python -m experiments training_splits $(if $(DATA),--data-dir $(call quoted,$(DATA)))
+	$(BIN)/python -m experiments training_splits $(DATA_DIR)
 
 bench-finetune: $(STAMP) ## time training steps: full, LoRA, precise; memory; SIZE=llama-7b DTYPE=bfloat16 DEVICE=cuda
-	$(BIN)/python -m experiments speed_fine_tuning $(if $(SIZE),--size $(SIZE)) \
-		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+	$(BIN)/python -m experiments speed_fine_tuning $(if $(SIZE),--size $(SIZE)) $(HARDWARE)
 
 bench-scale: $(STAMP) ## path patching at 7B, random weights; SIZE=llama-13b DEVICE=cuda DTYPE= N=
 	MALLOC_MMAP_THRESHOLD_=65536 $(BIN)/python -m experiments speed_scale \
-		$(if $(SIZE),--size $(SIZE)) $(if $(N),--n $(N)) \
-		$(if $(DTYPE),--dtype $(DTYPE)) $(if $(DEVICE),--device $(DEVICE))
+		$(if $(SIZE),--size $(SIZE)) $(COUNT) $(HARDWARE)
 
 precision: $(STAMP) ## does half precision change the map? bfloat16 and float16 against float32
-	$(BIN)/python -m experiments how_precise --model $(MODEL) $(if $(N),--n $(N)) \
-		$(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(DEVICE),--device $(DEVICE))
+	$(BIN)/python -m experiments how_precise --model $(MODEL) $(COUNT) \
+		$(NAMED) $(if $(DEVICE),--device $(DEVICE))
 
 reference: $(STAMP) ## train a reference model anew, in results/ (about an hour on two cores)
 	$(BIN)/python -m experiments train_reference

@@ -99,17 +99,13 @@ def compute_curves(
                       ks=range(n + 1))  # fmt: skip
         curves["iterative"] = replace(along, n_forwards=mask.n_forwards)
     if config.mlps:
-        curves["MLPs"] = curve("MLPs", mlp_order(effects), ks=range(model.n_layers + 1))
+        curves["MLPs"] = curve(
+            "MLPs", effects.mlps.top(model.n_layers), ks=range(model.n_layers + 1)
+        )
         random_mlps = random_mlp_orders(model.n_layers, config)
         name, ks = MLP_CONTROLS.name(operation), control_ks(model.n_layers)
         curves |= knockout_curves(model, pairs, random_mlps, ks=ks, name=name, **settings)
     CURVES.save(run, KnockoutCurves(curves), operation, pairs=pairs)
-
-
-def mlp_order(effects: al.ComponentEffects) -> list[al.Mlp]:
-    """All MLPs, the most negative effect first."""
-    means = effects.mlps.mean().tolist()
-    return sorted(every_mlp(len(means)), key=lambda mlp: means[mlp.layer])
 
 
 def random_mlp_orders(n_layers: int, config: Config) -> dict[str, Sequence[al.Mlp]]:

@@ -11,7 +11,7 @@ which `figures/predictions.py` reads.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -87,7 +87,10 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         with continue_after_part():
             pairs = drawn_pairs(model, operation, config, counterfactual=config.counterfactual)
             chosen_on, drawn_on = halves(pairs, config.seed)
-            heads = chosen_heads(run, model, operation, chosen_on, config)
+            settings: dict[str, Any] = {"metric": config.metric, "engine": fitting_engine(model)}
+            name = SEARCH_MAP.name(operation)
+            effects = al.path_patch(model, chosen_on, run=run, name=name, **settings)
+            heads = strongest_heads(effects, config.heads)
             late = late_mlps(heads, model.n_layers)
             for positions in ("all", "end"):
                 _knock_out(run, model, drawn_on, operation, heads, STRONGEST, positions, config)
@@ -125,21 +128,6 @@ def computed_pairs(model: al.HookedModel, operation: str, config: Config) -> al.
     with exit_on_user_error():
         every = drawn_pairs(model, operation, config, problems="computed", n=None, keep="all")
         return keep_correct(model, random_pairs(every, config.computed, config.seed))
-
-
-def chosen_heads(
-    run: Run, model: al.HookedModel, operation: str, pairs: al.PromptPairs, config: Config
-) -> tuple[al.Head, ...]:
-    """The strongest heads on the half of the problems on which they are chosen."""
-    effects = al.path_patch(
-        model,
-        pairs,
-        metric=config.metric,
-        engine=fitting_engine(model),
-        run=run,
-        name=SEARCH_MAP.name(operation),
-    )
-    return strongest_heads(effects, config.heads)
 
 
 def late_mlps(heads: Sequence[al.Head], n_layers: int) -> list[al.Mlp]:

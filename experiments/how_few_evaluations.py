@@ -83,13 +83,16 @@ def races(
     values, expected = _rows(exact), _chosen(exact, goal)
     means = torch.cat([exact.heads.mean().flatten(), exact.mlps.mean()]).double()
     strata = strata_of(exact.heads.template, exact.heads.n_pairs)
-    everything = _components(exact)
+    n_layers, n_heads, _ = exact.heads.per_pair.shape
+    everything: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
     rows = []
     for number in tqdm(range(seed, seed + repeats), desc=f"races until {until}", leave=False):
         among = list(range(len(values)))
         if rough is not None and kept is not None:
             first = round_sizes(len(strata), int(strata.max()) + 1)[0]
-            some = _on(rough, balanced_order(strata, number)[:first])
+            pairs = balanced_order(strata, number)[:first]
+            heads, mlps = rough.heads.select(pairs), rough.mlps.select(pairs)
+            some = replace(rough, heads=heads, mlps=mlps)
             chosen = Screening.of(some, everything, kept, seed=number).components
             among = [everything.index(one) for one in chosen]
         own = values[among]
@@ -109,14 +112,6 @@ def races(
 
 def _rows(effects: al.ComponentEffects) -> Float[Tensor, "component pair"]:
     return torch.cat([effects.heads.per_pair.flatten(0, 1), effects.mlps.per_pair])
-
-
-def _components(effects: al.ComponentEffects) -> list[Component]:
-    return [*every_head(*effects.heads.per_pair.shape[:2]), *every_mlp(len(effects.mlps.mean()))]
-
-
-def _on(effects: al.ComponentEffects, pairs: Int[Tensor, "chosen"]) -> al.ComponentEffects:
-    return replace(effects, heads=effects.heads.select(pairs), mlps=effects.mlps.select(pairs))
 
 
 def _filled(exact: al.ComponentEffects, outcome: Race, among: Sequence[int]) -> al.ComponentEffects:

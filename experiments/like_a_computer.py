@@ -27,9 +27,9 @@ class Config(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The cosines of what MLPs write with the ten digits, for each sum."""
-    for a, b, token in CASES:
+    for case in CASES:
         with exit_on_user_error():
-            compute_sum(run, model, a, b, token)
+            compute_sum(run, model, *case)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:

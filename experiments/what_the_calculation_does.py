@@ -52,27 +52,21 @@ class Config(ModelSettings):
 
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
-    """The likeliest tokens of every kind of prompt."""
-    for kind in KINDS:
-        compute_kind(run, model, kind, config)
+    """For each kind of prompt: the likeliest tokens of every prompt, and whether they are C."""
+    for kind, prompts in KINDS.items():
+        n = MANY if config.n is None and kind == "two_digits" else config.n
+        with exit_on_user_error():
+            pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **prompts)
+        if config.keep == "correct" and answer(model, pairs, "reference", BATCH)[0].any():
+            pairs = keep_correct(model, pairs)  # if none is right, all are shown
+        for side in SIDES:
+            tokens = next_tokens(model, getattr(pairs, f"{side}_text"), k=config.k)
+            LIKELIEST.save(run, tokens, kind, side, pairs=pairs, answers=pairs.answer.tolist())
+        RIGHT.save(run, right_of_both_sides(model, pairs), kind, pairs=pairs)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     return f"{len(KINDS)} kinds of prompts ({', '.join(KINDS)}), two forwards per prompt and side"
-
-
-def compute_kind(run: Run, model: al.HookedModel, kind: str, config: Config) -> None:
-    """The likeliest tokens of every prompt of one kind, and whether they are C."""
-    n = MANY if config.n is None and kind == "two_digits" else config.n
-    with exit_on_user_error():
-        pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **KINDS[kind])
-    if config.keep == "correct" and answer(model, pairs, "reference", BATCH)[0].any():
-        pairs = keep_correct(model, pairs)  # if none is right, all are shown
-    for side in SIDES:
-        prompts = getattr(pairs, f"{side}_text")
-        tokens = next_tokens(model, prompts, k=config.k)
-        LIKELIEST.save(run, tokens, kind, side, pairs=pairs, answers=pairs.answer.tolist())
-    RIGHT.save(run, right_of_both_sides(model, pairs), kind, pairs=pairs)
 
 
 def right_of_both_sides(model: al.HookedModel, pairs: al.PromptPairs) -> al.Effects:

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from statistics import NormalDist
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,11 +45,10 @@ class Answers:
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """Wilson's interval of the accuracy. Questions are independent draws."""
-        n, share = len(self), self.accuracy
-        z = NormalDist().inv_cdf((1 + level) / 2)
-        centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-        half = z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return max(0.0, centre - half), min(1.0, centre + half)
+        from scipy.stats import binomtest
+
+        interval = binomtest(int(self.correct.sum()), len(self)).proportion_ci(level, "wilson")
+        return float(interval.low), float(interval.high)
 
     @property
     def score(self) -> str:
@@ -194,15 +193,13 @@ class OverSeeds:
 
     @property
     def mean(self) -> float:
-        return sum(self.per_seed) / len(self.per_seed)
+        return fmean(self.per_seed)
 
     @property
     def seed_error(self) -> float:
         """The standard error of the mean over draws of seeds; 0 for a single seed."""
         n = len(self.per_seed)
-        if n == 1:
-            return 0.0
-        return sqrt(sum((value - self.mean) ** 2 for value in self.per_seed) / (n - 1) / n)
+        return stdev(self.per_seed) / sqrt(n) if n > 1 else 0.0
 
     @property
     def freedom(self) -> float:

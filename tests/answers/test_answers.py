@@ -1,6 +1,7 @@
 """Questions are answered as plain Transformers answers them, with hooks and without."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +141,14 @@ def answers(correct: list[bool], task: str = "t") -> Answers:
     return Answers(torch.tensor(correct), ("",) * n, ("x",) * n, (task,) * n)
 
 
-def test_intervals_agree_with_scipy():
+def test_intervals_agree_with_wilsons_formula_and_with_scipy():
     from scipy.stats import binomtest, bootstrap
 
     before = answers([True] * 30 + [False] * 10)
-    interval = binomtest(30, 40).proportion_ci(method="wilson")
-    assert before.ci() == pytest.approx((interval.low, interval.high))
+    n, share, z2 = 40, 30 / 40, 1.959963984540054**2  # Wilson's formula
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2))) / (1 + z2 / n)
+    assert before.ci() == pytest.approx((centre - half, centre + half))
     after = answers([False] * 12 + [True] * 18 + [True] * 2 + [False] * 8)
     change = before.change_to(after)
     assert (change.lost, change.gained) == (12, 2)
