@@ -34,6 +34,7 @@ from arith_lens.path_patching.certificate import (
     repeat,
 )
 from arith_lens.path_patching.hook_engine import Paths, patched_readouts
+from arith_lens.path_patching.layers import UnsupportedTrunk
 from arith_lens.path_patching.prefixes import own_tokens
 from arith_lens.path_patching.recording import Recording, record_pairs
 from arith_lens.path_patching.sweep import Senders, direct_rows, rows_bytes, sweep
@@ -175,6 +176,33 @@ def _position(sender: Component) -> tuple[int, int, int]:
     if isinstance(sender, Head):
         return (sender.layer, 0, sender.index)
     return (sender.layer, 1, 0)
+
+
+def fitting_engine(
+    model: HookedLike,
+    paths: str = "via_mlps",
+    *,
+    explain: Callable[[str], Any] = lambda reason: None,
+) -> str:
+    """`"sweep"` if it can compute these paths of this model, else `"hooks"`.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        paths: as in `path_patch`.
+        explain: is called with a sentence if the model does not fit the sweep.
+    """
+    if paths == "total":
+        return "hooks"
+    try:
+        trunk_of(model)
+    except UnsupportedTrunk as error:
+        reason = str(error).partition(", found ")[2].partition("; use ")[0]
+        explain(
+            f"The fast sweep does not fit this model: {reason}. The slower engine computes the "
+            "same by one forward for each component; the bar shows the time that is left."
+        )
+        return "hooks"
+    return "sweep"
 
 
 @runtime_checkable
