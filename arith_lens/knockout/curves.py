@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from arith_lens.knockout.outcomes import (
     read_back,
     stored,
 )
-from arith_lens.statistics import HasUnits, chosen_units
+from arith_lens.statistics import HasUnits
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -105,15 +105,7 @@ class KnockoutCurve(HasUnits):
 
     def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "KnockoutCurve":
         """The curve of some of the pairs, such as those whose answer is computed, not copied."""
-        rows = torch.arange(self.n_pairs)[mask]
-        return replace(
-            self,
-            correct=self.correct[:, rows],
-            probability=self.probability[:, rows],
-            top=self.top[:, rows],
-            **chosen_units(self.units, rows),
-            computed=None if self.computed is None else self.computed[rows],
-        )
+        return select_pairs(self, mask)
 
     def to_dataframe(self) -> "DataFrame":
         """One row per k: the k-th component, and both measures with 95% intervals."""

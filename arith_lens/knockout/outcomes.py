@@ -77,15 +77,7 @@ class Outcomes(HasUnits):
 
     def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Outcomes":
         """The outcomes of some of the pairs, such as `outcomes.select(outcomes.computed)`."""
-        rows = torch.arange(self.n_pairs)[mask]
-        return replace(
-            self,
-            correct=self.correct[rows],
-            probability=self.probability[rows],
-            top=self.top[rows],
-            **chosen_units(self.units, rows),
-            computed=None if self.computed is None else self.computed[rows],
-        )
+        return select_pairs(self, mask)
 
     def to_dataframe(self) -> "DataFrame":
         """One row per pair."""
@@ -171,6 +163,19 @@ def read_back(
     settings = {name: arrays.header[name] for name in SETTING}
     fields = {"correct": correct.bool(), second: value, **measures.units, **tensors, **settings}
     return fields, arrays.header
+
+
+def select_pairs(result: Any, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> Any:
+    """The same outcomes or curve on some of the pairs."""
+    rows = torch.arange(result.n_pairs)[mask]
+    return replace(
+        result,
+        correct=result.correct[..., rows],
+        probability=result.probability[..., rows],
+        top=result.top[..., rows, :],
+        **chosen_units(result.units, rows),
+        computed=None if result.computed is None else result.computed[rows],
+    )
 
 
 def listed(components: tuple[Component, ...]) -> str:
