@@ -21,6 +21,7 @@ from arith_lens.knockout.outcomes import (
     drop,
     listed,
     read_back,
+    select_pairs,
     stored,
 )
 from arith_lens.statistics import HasUnits
