@@ -17,10 +17,10 @@ from experiments import results
 from experiments.selection import training_folder
 from figures.claims import CLAIMS, Number, check_claims, page
 from figures.claims import exhibit as figure
+from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement, Within, holm, judge
 from figures.claims.estimate import estimate
 from figures.claims.evidence import Evidence
-from figures.claims.verdicts import verdict_on
 from figures.common import sample_size
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +33,10 @@ def test_every_claim_says_what_it_needs_to_say() -> None:
     for claim in CLAIMS:
         assert claim.statement.endswith(".") and claim.rule.endswith("."), claim.key
         assert claim.section and claim.paper and claim.experiments, claim.key
+        assert claim.bounds.bounds, claim.key
+    (repeated,) = (claim for claim in CLAIMS if claim.group == "models")
+    assert ", ".join(REPEATED) in repeated.rule and {*REPEATED} <= {*keys}
+    assert repeated.bounds.above == len(REPEATED) - 1
 
 
 def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> None:
@@ -160,7 +164,7 @@ def test_a_try_out_counts_for_no_claim(tmp_path: Path, other: dict) -> None:
 
 
 def test_an_error_of_the_program_is_no_missing_measurement(tmp_path: Path) -> None:
-    def fails(evidence: Evidence) -> Measurement:
+    def fails(evidence: Evidence, rule: Within) -> Measurement:
         raise ValueError("a mistake")
 
     with pytest.raises(ValueError, match="a mistake"):
