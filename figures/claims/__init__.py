@@ -2,7 +2,7 @@
 
 `claims.toml` has the claims in words, with their thresholds. `claim` defines a claim, a number and
 a verdict. `evidence` finds the runs, `estimate` and `changes` compute numbers with intervals,
-`checking` checks all claims, and `exhibit` and `page` are their tables. The other files measure
+`checking` checks all claims, and `exhibit` is their tables. The other files measure
 claims: one group each, one function per claim, which has the claim's name.
 
 Rules are stated before verdicts are computed. Their thresholds are the

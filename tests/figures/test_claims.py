@@ -15,7 +15,7 @@ from arith_lens.operations import FOUR
 from arith_lens.runs.record import write_record
 from experiments import results
 from experiments.selection import training_folder
-from figures.claims import CLAIMS, Number, check_claims, page
+from figures.claims import CLAIMS, Number, check_claims
 from figures.claims import exhibit as figure
 from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement, Within, holm, judge
@@ -349,10 +349,10 @@ def test_the_page_of_claims_has_the_numbers_that_decide(tmp_path: Path) -> None:
     which_heads(tmp_path, MIDDLE)
     found = Verdicts(tmp_path)
     verdicts = [found["few_key_heads"], found["via_mlps"]]
-    (_, _, row, other) = page.verdict_rows({"made": verdicts}).splitlines()
+    (_, _, row, other) = figure.verdict_rows({"made": verdicts}).splitlines()
     assert row.startswith("| `few_key_heads` Key heads, ") and "| holds here: + 2.1% [" in row
     assert "; × 2.1%" in row and other.endswith("| not measured |")
-    assert page.counts({"made": verdicts}).splitlines()[-1] == "| made | 1 | 0 | 0 | 1 |"
+    assert figure.verdict_counts({"made": verdicts}).splitlines()[-1] == "| made | 1 | 0 | 0 | 1 |"
 
 
 def test_the_documented_verdicts_are_those_of_the_gallery() -> None:
