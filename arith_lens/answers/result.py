@@ -57,6 +57,15 @@ class Answers:
             name: self.select([t == name for t in self.task]) for name in dict.fromkeys(self.task)
         }
 
+    def __add__(self, other: "Answers") -> "Answers":
+        """The questions of both, one after the other."""
+        return Answers(
+            torch.cat([self.correct, other.correct]),
+            self.said + other.said,
+            self.expected + other.expected,
+            self.task + other.task,
+        )
+
     def select(self, mask: list[bool]) -> "Answers":
         """The questions whose `mask` is True."""
         rows = [i for i, keep in enumerate(mask) if keep]

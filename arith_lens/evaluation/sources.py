@@ -27,6 +27,7 @@ MMLU = "mmlu_"
 SPLITS = {
     "gsm8k": ("gsm8k", {"train": "train", "test": "test"}),
     "commonsense_qa": ("csqa", {"train": "train", "validation": "dev"}),
+    "commonsense_qa_text": ("csqa", {"validation": "dev"}),
     "svamp": ("svamp", {"test": "whole"}),
     "addsub": ("addsub", {"test": "whole"}),
     "singleeq": ("singleeq", {"test": "whole"}),

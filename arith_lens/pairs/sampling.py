@@ -101,8 +101,8 @@ def sample_pairs(
     _check_operands(operands)
     _check_count("n", n)
     _check_count("draws", draws)
-    if shots < 0:
-        raise ValueError(f"shots must be 0 or more: found {shots}")
+    if not isinstance(shots, int) or shots < 0:
+        raise ValueError(f"expected a whole number of shots, 0 or more, found {shots!r}")
     if keep == "correct" and not hasattr(model, "tokenizer"):
         raise ValueError("keep='correct' asks the model: give a model, or keep='all'")
     tokenizer = tokenizer_of(model)

@@ -42,6 +42,7 @@ from experiments.does_tuning_help.plan import (
     Plan,
     Room,
     announced,
+    check_components,
     empty_model,
     on_gpu,
     planned,
@@ -90,6 +91,7 @@ def main(
         empty = empty_model(config.model)
         plan = planned(config, empty.config.num_hidden_layers, room)
         tuned = rows(table, plan.sizes)
+        check_components(plan.config, tuned)
         print(announced(tuned, table, plan, seeds, empty), flush=True)
     if dry_run:
         return
@@ -123,7 +125,8 @@ def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
     with run, exit_on_user_error():
         if again:
             shutil.rmtree(run.path / "trainings", ignore_errors=True)
-        if again or not POOLED_MAP.is_in(run):  # a shipped run has answers and no map
+        is_named = bool(plan.config.which_heads)
+        if not is_named and (again or not POOLED_MAP.is_in(run)):  # a shipped run has no map
             pairs = pooled_samples(model, PooledSample(n=plan.config.n, seed=plan.config.seed))
             pooled_map(run, pairs, operation_maps(run, model, pairs))
         if again or not BEFORE.is_in(run):
@@ -141,10 +144,7 @@ def train(
     skip: Collection[str],
 ) -> None:
     """Do every training that is not in `skip`; save each when it is done."""
-    effects = POOLED_MAP.load(run)
-    todo = [
-        job(training, effects, run, plan) for training in trainings if training.name not in skip
-    ]
+    todo = [job(training, run, plan) for training in trainings if training.name not in skip]
     started = time.monotonic()
     for count, (done, (answers, facts)) in enumerate(
         side_by_side(train_and_ask, todo, processes), 1
@@ -160,11 +160,9 @@ def train(
         )
 
 
-def job(training: Training, effects: al.ComponentEffects, run: Run, plan: Plan) -> Job:
-    """The training with everything that a worker needs, such as the strongest heads and MLPs."""
-    tuned = training.tuned
-    heads = strongest_heads(effects, tuned.heads)
-    mlps = tuple(mlp for mlp in effects.mlps.top(tuned.mlps) if isinstance(mlp, al.Mlp))
+def job(training: Training, run: Run, plan: Plan) -> Job:
+    """The training with everything that a worker needs, such as its heads and MLPs."""
+    heads, mlps = components(training.tuned, run, plan.config)
     return Job(
         training,
         plan.config.model,
@@ -176,6 +174,18 @@ def job(training: Training, effects: al.ComponentEffects, run: Run, plan: Plan) 
         plan.config.device,
         plan.dtype,
     )
+
+
+def components(
+    tuned: Tuned, run: Run, config: Config
+) -> tuple[tuple[al.Head, ...], tuple[al.Mlp, ...]]:
+    """The heads and MLPs of a row: those that the user names, else the strongest of the map."""
+    if config.which_heads:
+        heads = tuple(map(al.Head.parse, config.which_heads))
+        return heads[: tuned.heads], tuple(map(al.Mlp, config.which_mlps))[: tuned.mlps]
+    effects = POOLED_MAP.load(run)
+    mlps = (mlp for mlp in effects.mlps.top(tuned.mlps) if isinstance(mlp, al.Mlp))
+    return strongest_heads(effects, tuned.heads), tuple(mlps)
 
 
 def choose(tuned: Sequence[Tuned], run: Run, config: Config) -> Chosen:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -15,7 +15,13 @@ from arith_lens.fine_tuning.methods import prepare
 from arith_lens.model.checkpoints import Checkpoint, find_checkpoint, read_config
 from arith_lens.paper import BENCHMARKS
 from experiments.does_tuning_help import Sizes, Tuned
-from experiments.does_tuning_help.training import Benchmarks, Recipe, World
+from experiments.does_tuning_help.training import (
+    Benchmarks,
+    Recipe,
+    ShortAnswers,
+    Study,
+    World,
+)
 from experiments.settings import Dtype
 
 WORLD: Mapping[str, Any] = {
@@ -32,8 +38,18 @@ PAPER: Mapping[str, Any] = {
 }
 """Settings of section 5.3 and Table 2."""
 
+SHORT_ANSWERS: Mapping[str, Any] = {
+    "rates": (1e-4, 1e-3),
+    **{"examples": 0, "epochs": 1, "batch": 8, "questions": 300},
+    **{"heads": 7, "several": (2, 7)},
+}
+"""Settings for a pretrained model of some hundred million parameters on a CPU."""
+
 BENCHMARK_OPTIONS = ("tasks", "shots", "max_new_tokens")
 """Options that only benchmarks have."""
+LATER_OPTIONS: Mapping[str, Any] = {"form": "solution", "which_heads": (), "which_mlps": ()}
+"""Options with their defaults. At the default they are no part of a run's identity, since stored
+runs are older than they."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +61,11 @@ class Config:
     data_dir: Path | None = None
     """The folder of the benchmarks, for the paper's data with its settings by default. If not
     given, the closed world's data with settings of its size."""
+    form: Literal["solution", "answer"] = "solution"
+    """On the benchmarks: learn written solutions and take the paper's questions; or learn numbers
+    alone, choose rates on problems that are held out, and take short questions."""
     rates: tuple[float, ...] = ()
-    """Learning rates to try, the same for all methods; on the benchmarks only one."""
+    """Learning rates to try, the same for all methods; with written solutions only one."""
     examples: int | None = None
     """Word problems per training, drawn with its seed; 0 takes all."""
     epochs: int | None = None
@@ -60,6 +79,11 @@ class Config:
     """Heads of Table 1, about 3% of them."""
     several: tuple[int, ...] = ()
     """Heads of Table 2."""
+    which_heads: tuple[str, ...] = ()
+    """The heads to tune, such as 12.22 13.11, the most important first; by path patching of the
+    four operations if not given."""
+    which_mlps: tuple[int, ...] = ()
+    """The layers of the MLPs to tune, the most important first."""
     mlps: int = 3
     """MLPs beside the heads in Table 2."""
     more: tuple[int, ...] = (0, 1, 2, 3, 6, -1)
@@ -103,7 +127,7 @@ class Plan:
     """A configuration with all its defaults filled in."""
 
     config: Config
-    study: World | Benchmarks
+    study: Study
     recipe: Recipe
     sizes: Sizes
     keep_checkpoints: bool
@@ -113,8 +137,10 @@ class Plan:
     @property
     def identity(self) -> dict[str, Any]:
         """The settings that decide the results of this study."""
-        left_out = () if self.config.data_dir is not None else BENCHMARK_OPTIONS
-        return {k: v for k, v in vars(self.config).items() if k not in left_out}
+        settings = vars(self.config)
+        left_out = {name for name, default in LATER_OPTIONS.items() if settings[name] == default}
+        left_out |= set() if self.config.data_dir is not None else {*BENCHMARK_OPTIONS}
+        return {k: v for k, v in settings.items() if k not in left_out}
 
     def with_dtype(self, dtype: torch.dtype) -> "Plan":
         """The plan with a model's precision; bfloat16 is used for tuning too."""
@@ -129,7 +155,8 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
         ValueError: several rates on the benchmarks, or options of benchmarks without data_dir.
     """
     room = room or Room()
-    defaults = WORLD if config.data_dir is None else PAPER
+    defaults = PAPER if config.form == "solution" else SHORT_ANSWERS
+    defaults = WORLD if config.data_dir is None else defaults
     settings = {name: getattr(config, name) for name in defaults}
     open_ = {name: defaults[name] for name, value in settings.items() if value in (None, ())}
     more = tuple(n_layers if n < 0 else n for n in config.more if n <= n_layers)
@@ -140,8 +167,15 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
                 f"expected --data-dir, the benchmarks' folders, with {', '.join(unused)}, found "
                 "none: the closed world's questions are asked in one way"
             )
-        study: World | Benchmarks = World(filled.examples, filled.questions)
+        if filled.form != "solution":
+            raise ValueError("expected --data-dir, the benchmarks' folders, with --form answer")
+        study: Study = World(filled.examples, filled.questions)
         recipe = Recipe(filled.epochs, filled.batch, room.micro_batch, save_every=100)
+    elif filled.form == "answer":
+        if unused := [name for name in BENCHMARK_OPTIONS if getattr(config, name)]:
+            raise ValueError(f"expected --form solution with {', '.join(unused)}, found answer")
+        study = ShortAnswers(filled.data_dir, filled.examples, filled.questions)
+        recipe = Recipe(filled.epochs, filled.batch, fitting(filled.batch), save_every=20)
     else:
         if len(filled.rates) > 1:
             raise ValueError(
@@ -165,6 +199,20 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
     sizes = Sizes(filled.heads, filled.several, filled.mlps, filled.more)
     keep = room.keep_checkpoints or filled.data_dir is None
     return Plan(filled, study, recipe, sizes, keep)
+
+
+def check_components(config: Config, tuned: Sequence[Tuned]) -> None:
+    """Refuse fewer named heads or MLPs than a row tunes. Raises ValueError."""
+    largest = {
+        "which_heads": max(row.heads for row in tuned),
+        "which_mlps": max(row.mlps for row in tuned),
+    }
+    for name, count in largest.items():
+        if config.which_heads and len(getattr(config, name)) < count:
+            raise ValueError(
+                f"expected --{name.replace('_', '-')} with at least {count}, as many as a row "
+                f"tunes, found {len(getattr(config, name))}"
+            )
 
 
 def fitting(batch: int, most: int = 8) -> int:
@@ -232,7 +280,7 @@ def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty:
         f"{settings.weight_decay:g}; gradients clipped at {settings.max_grad_norm:g}, those of "
         "heads' slices times heads by tuned heads of the layer",
         f"weights in {'bfloat16, what is tuned in float32' if recipe.bf16 else 'float32'}"
-        f"{', activations computed again in the backward' if recipe.recompute else ''}; asked in "
+        f"{', activations computed again in the backward' if recipe.recompute else ''}; answers in "
         f"{_dtype_text(config)}",
         *plan.study.described(),
     ]

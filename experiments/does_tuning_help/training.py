@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import torch
 
 import arith_lens as al
-from arith_lens.answers import Answers, Question
+from arith_lens.answers import Answers, Question, load_questions
 from arith_lens.benchmarks import training_parts
 from arith_lens.benchmarks.training import TrainingPart, to_dataset
 from arith_lens.evaluation import EvaluationResult
@@ -34,6 +34,13 @@ END_OF_ANSWER = "\n"
 
 A model that is tuned on bare answers forgets to stop, and "17" becomes "171". EOS is not appended:
 the shipped models have never seen it, and learning it costs more than learning word problems."""
+
+SHORT = ("svamp", "addsub", "singleeq")
+"""Sets of word problems that are answered by a number at once."""
+HELD_OUT = 0.15
+"""The share of their train parts that chooses rates."""
+COMMONSENSE = "commonsense_qa_text"
+"""CommonsenseQA, answered by the likeliest text: small models are at chance with letters."""
 
 Facts: TypeAlias = dict[str, Any]
 """The facts that a run stores beside answers, as JSON values."""
@@ -83,7 +90,7 @@ class World:
         test = sum(not question.task.startswith(VALIDATION) for question in questions)
         return [
             f"tuned on {self.n_examples:,} of {n_available:,} word problems of the closed world",
-            f"asked before and after: {len(questions) - test:,} validation word problems, to "
+            f"questions before and after: {len(questions) - test:,} validation word problems, to "
             f"choose rates on; {test:,} test questions",
         ]
 
@@ -148,7 +155,7 @@ class Benchmarks:
         lines = [f"tuned on {self.n_examples:,} solved word problems of {self.data_dir}:"]
         lines += [f"  {line}" for part in self._parts for line in str(part).splitlines()]
         built = build(self.names, data_dir=self.data_dir, shots=self.shots or None, held_out=True)
-        lines.append("asked before and after each training:")
+        lines.append("questions before and after each training:")
         families: dict[str, list[Any]] = defaultdict(list)
         for task, of in built.tasks.items():
             families[_family(task)].append(of)
@@ -173,6 +180,85 @@ class Benchmarks:
     @cached_property
     def _trained(self) -> list[Mapping[str, Any]]:
         return [*to_dataset(self._parts)]  # pyright: ignore[reportReturnType]
+
+
+@dataclass(frozen=True)
+class ShortAnswers:
+    """Published word problems whose number is learned at once, without a written solution.
+
+    The train parts of SVAMP, AddSub and SingleEq are tuned on, without overlaps with test parts. A
+    fixed share of them is held out to choose rates on. The test parts and CommonsenseQA report.
+    """
+
+    data_dir: Path
+    examples: int
+    """Examples to tune on, drawn with the training's seed; 0: all."""
+    questions: int
+    """The first questions of each test part and of CommonsenseQA; 0: all."""
+    end_with_eos: ClassVar[bool] = True
+
+    def tuning_set(self, seed: int) -> list[Line]:
+        """Problems with their numbers. None of them is a validation or test problem."""
+        lines = [*self._parts[0]]
+        random.Random(f"tuning {seed}").shuffle(lines)
+        return lines[: self.examples or None]
+
+    def all_questions(self) -> list[Question]:
+        """Validation problems, then the test problems."""
+        validation = [
+            Question(line["prompt"], line["answer"], VALIDATION + line["task"])
+            for line in self._parts[1]
+        ]
+        test = (load_questions(name, self.data_dir, split="test") for name in SHORT)
+        return validation + [q for listed in test for q in listed[: self.questions or None]]
+
+    def ask(self, model: Any, keep: Path) -> tuple[Answers, Facts]:
+        """A model's numbers, and the likeliest answers of CommonsenseQA by their texts."""
+        with al.open_run("questions", {}, model=model, root=keep) as run:
+            numbers = al.answer_questions(
+                model, self.all_questions(), batch_size=16, run=run, progress=True
+            )
+            others = al.evaluate(
+                model,
+                COMMONSENSE,
+                limit=self.questions or None,
+                data_dir=self.data_dir,
+                run=run,
+            )
+        return numbers + others.answers, benchmark_facts(others)
+
+    def described(self) -> list[str]:
+        """The training data and the questions, in words."""
+        validation, test = len(self._parts[1]), len(self.all_questions())
+        return [
+            f"tuned on the numbers of {self.n_examples:,} word problems of {self.data_dir}",
+            f"questions before and after: {validation:,} validation word problems, to choose rates "
+            f"on; {test - validation:,} test problems; CommonsenseQA by the likelihood of its "
+            f"choices' texts ({self.questions or 'all'} questions)",
+        ]
+
+    @property
+    def n_examples(self) -> int:
+        """Examples per training."""
+        return min(self.examples or len(self._parts[0]), len(self._parts[0]))
+
+    @cached_property
+    def _parts(self) -> tuple[list[Line], list[Line]]:
+        """The problems to tune on, and those that are held out."""
+        rows: list[Any] = [
+            *to_dataset(training_parts(SHORT, self.data_dir, form="answer"), "answer")
+        ]
+        lines = [
+            {"task": row["source"], "prompt": row["prompt"], "answer": row["answer"]}
+            for row in rows
+        ]
+        random.Random("validation").shuffle(lines)
+        n_held_out = round(HELD_OUT * len(lines))
+        return lines[n_held_out:], lines[:n_held_out]
+
+
+Study: TypeAlias = World | Benchmarks | ShortAnswers
+"""What is tuned on, and which questions are answered before and after."""
 
 
 def benchmark_facts(result: EvaluationResult) -> Facts:
@@ -238,7 +324,7 @@ class Job:
     """The strongest heads; for lora and random, as many are tuned."""
     mlps: tuple[al.Mlp, ...]
     recipe: Recipe
-    study: World | Benchmarks
+    study: Study
     output: Path
     device: str | None = None
     dtype: str = "float32"

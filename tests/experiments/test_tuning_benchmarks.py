@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,20 @@ import pandas
 import pytest
 from support.drawings import written
 
+from arith_lens.benchmarks import load_records
 from arith_lens.fine_tuning.results import load_base
 from experiments.does_tuning_help import Sizes, Tuned
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
     Config,
     Room,
+    check_components,
     counted,
     empty_model,
     fitting,
     planned,
 )
-from experiments.does_tuning_help.training import Benchmarks
+from experiments.does_tuning_help.training import Benchmarks, ShortAnswers
 from figures import table1
 from figures.common import TableOptions
 from figures.exhibit import show
@@ -204,3 +207,77 @@ def test_with_grouped_queries_a_plan_counts_the_most_that_heads_can_have(tmp_pat
     empty = empty_model(str(tmp_path))
     assert counted(empty, Tuned("precise", 2))[0] == 2 * 4 * 8 * 64
     assert counted(empty, Tuned("precise", 3))[0] == 2 * 4 * 8 * 64 + 2 * 8 * 64
+
+
+SHORT: dict[str, Any] = {"form": "answer", "rates": (1e-3, 3e-2), "batch": 2, "heads": 1}
+
+
+@pytest.fixture(scope="module")
+def short(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Table 1 of that model on numbers alone, with named heads."""
+    root = tmp_path_factory.mktemp("short")
+    config = Config(str(foreign), DATA, device="cpu", which_heads=("9.4", "8.1"), **SHORT)
+    command.main(config, root=root, seeds=1)
+    (folder,) = (root / "does_tuning_help").iterdir()
+    return folder
+
+
+def test_short_answers_are_learned_on_named_heads_and_judged_on_test_parts(short: Path) -> None:
+    facts = json.loads((short / "run.json").read_text("utf-8"))["results"]
+    names = [name for name in facts if name.startswith("precise-1-0")]
+    assert len(names) == 2, "one training at each rate"
+    delta = json.loads((short / "trainings" / names[0] / "tuning.json").read_text("utf-8"))
+    assert delta["heads"] == ["9.4"], "the first of the named heads, not the strongest"
+    before = answers_in(short, "before")
+    tasks = Counter(answer["task"].split("/")[0] for answer in before)
+    assert {*tasks} == {"validation", "svamp", "addsub", "singleeq", "commonsense_qa_text"}
+    assert tasks["addsub"] == len(published("addsub", "test.json", "instruction"))
+    study = ShortAnswers(DATA, 0, 0)
+    tuned = {squeezed(line["prompt"]) for line in study.tuning_set(0)}
+    assert tuned.isdisjoint(squeezed(question.prompt) for question in study.all_questions())
+    assert len(tuned) == study.n_examples > tasks["validation"] > 0
+
+
+def test_commonsense_is_answered_by_the_likeliest_text(short: Path, foreign: Path) -> None:
+    """By hand: the sum of the log-probabilities of each choice's tokens, in plain Transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    hf_model = AutoModelForCausalLM.from_pretrained(foreign)
+    tokenizer = AutoTokenizer.from_pretrained(foreign)
+    records = load_records("csqa", DATA, split="dev")
+    answers = [a for a in answers_in(short, "before") if a["task"] == "commonsense_qa_text"]
+    assert len(answers) == len(records)
+    for record, answer in zip(records, answers, strict=True):
+        prompt, scores = f"Question: {record.question}\nAnswer:", []
+        for choice in record.choices:
+            ids = tokenizer(f"{prompt} {choice}", return_tensors="pt")["input_ids"]
+            n_prompt = len(tokenizer(prompt)["input_ids"])
+            with torch.no_grad():
+                logprobs = hf_model(ids).logits[0, :-1].log_softmax(-1)
+            taken = logprobs.gather(1, ids[0, 1:, None])[:, 0]
+            scores.append(float(taken[n_prompt - 1 :].sum()))
+        assert answer["said"] == record.choices[scores.index(max(scores))]
+        gold = record.choices["ABCDE".index(record.gold)]
+        assert (answer["correct"] == "True") == (answer["said"] == gold)
+
+
+def test_a_plan_of_short_answers_refuses_what_does_not_fit(tmp_path: Path) -> None:
+    for wrong, options in (
+        ("with --form answer", {}),
+        ("expected --form solution with tasks", {"data_dir": DATA, "tasks": ("svamp",)}),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            planned(Config(form="answer", **options), 12)
+    named = Config(form="answer", data_dir=DATA, which_heads=("9.4",), heads=2)
+    with pytest.raises(ValueError, match="--which-heads with at least 2"):
+        check_components(named, [Tuned("precise", 2)])
+    with pytest.raises(ValueError, match="--which-mlps with at least 1"):
+        check_components(named, [Tuned("precise", 1, 1)])
+
+
+def test_later_options_leave_the_identity_of_older_runs_as_it_is() -> None:
+    identity = planned(Config(), 12).identity
+    assert not {"form", "which_heads", "which_mlps"} & {*identity}
+    named = planned(Config(which_heads=("9.4", "8.1", "5.2")), 12).identity
+    assert named["which_heads"] == ("9.4", "8.1", "5.2")

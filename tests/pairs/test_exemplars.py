@@ -129,7 +129,7 @@ def test_attention_to_examples_is_counted(llama: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shots": -1}, "shots must be 0 or more: found -1"),
+        ({"shots": -1}, "expected a whole number of shots, 0 or more, found -1"),
         ({"shots": 30}, r"expected 30 examples without the operands .*fewer shots"),
         ({"exemplars": "other"}, r"exemplars='other'.*'same', 'mixed'"),
         ({"templates": ["story/9"], "exemplars": "mixed"}, "no mixed examples"),
