@@ -176,15 +176,21 @@ def add_marks(
         corners = (mark.column - 0.5, mark.row - 0.5), (mark.column + 0.5, mark.row + 0.5)
         line = {"width": 1.2, "color": TEXT} if mark.strong else {"width": 1, "color": NOTE}
         sheet.add_shape("rect", *corners, index, line=line)
+    labelled = {(mark.row, mark.column) for mark in part.marks if mark.text}
     for dot in part.dots:
-        _add_dot(sheet, dot, index, geometry)
+        _add_dot(sheet, dot, index, geometry, beside=dot in labelled)
     return _add_labels(sheet, part, geometry, end, index)
 
 
-def _add_dot(sheet: Sheet, at: tuple[int, int], index: int, geometry: Geometry) -> None:
-    """A dot in the middle of a small cell, or in the lower corner of a cell with a label."""
+def _add_dot(
+    sheet: Sheet, at: tuple[int, int], index: int, geometry: Geometry, *, beside: bool
+) -> None:
+    """A dot in the lower corner of a large cell; in the middle of a small one, or on its edge.
+
+    On the edge it is beside the label of the cell.
+    """
     width, height = geometry.cell
-    right, down = (0, 0) if width < 30 else (width / 2 - 6, height / 2 - 6)
+    right, down = (width / 2 - 6, height / 2 - 6) if width >= 30 else (beside * width / 2, 0)
     sheet.add_shape(
         "circle",
         (right - 2.5, -down - 2.5),
