@@ -1,11 +1,9 @@
 """Run one experiment: `python -m experiments <question> [options]`."""
 
-import ast
 from importlib import import_module
 from pathlib import Path
 
-from experiments.command import command
-from experiments.launcher import commands, first_sentence, imported, named_command, parsed
+from experiments.command import command, commands, first_sentence, imported, named_command
 
 FOLDER = Path(__file__).parent
 TOOLS = {
@@ -27,11 +25,8 @@ def tools() -> dict[str, str]:
     """Every tool by name, with the first sentence of its function."""
     sentences = {}
     for name, module in TOOLS.items():
-        source = parsed(FOLDER / f"{module.replace('.', '/')}.py")
-        (function,) = (
-            part for part in source.body if isinstance(part, ast.FunctionDef) and part.name == name
-        )
-        sentences[name] = first_sentence(function)
+        source = (FOLDER / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        sentences[name] = first_sentence(source.partition(f"\ndef {name}(")[2])
     return sentences
 
 
@@ -44,7 +39,9 @@ def main() -> None:
         command(getattr(module, name), name, None, shares=False)
     elif name is not None:
         module = imported(FOLDER, name)
-        command(module.main, name, module.__doc__, shares=getattr(module, "SHARES", False))
+        main = module.main  # an Experiment, or a function
+        shares = getattr(main, "shares", getattr(module, "SHARES", False))
+        command(getattr(main, "command", main), name, module.__doc__, shares=shares)
 
 
 if __name__ == "__main__":

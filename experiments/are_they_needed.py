@@ -35,7 +35,7 @@ class Config(Sample):
     """Are the key heads needed? Accuracy without the first k heads of several orders."""
 
     most: int | None = None
-    """Knock out up to so many heads; a quarter of all if not given."""
+    """Knock out up to so many heads; by default a quarter of all."""
     controls: int = 20
     """Draws of each kind of control."""
     candidates: int = 24
@@ -132,13 +132,13 @@ def control_ks(most: int, n_key: int = 0) -> tuple[int, ...]:
 
 
 def control_orders(
-    order: Sequence[al.Head], ks: Sequence[int], n_layers: int, n_heads: int, config: Config
+    order: Sequence[al.Head], ks: Sequence[int], n_layers: int, n_heads: int, config: Any
 ) -> tuple[dict[str, Sequence[al.Head]], dict[str, Sequence[int]]]:
     """The control orders by name, and the numbers of heads of each.
 
     `random 0` is an order of all heads. `matched 4 0` is a set: four heads of the same layers as
     the strongest four, drawn from all heads but these four. Each number of heads has sets of its
-    own, because each leaves other heads to draw from.
+    own, because each leaves other heads to draw from. `config` has `seed` and `controls`.
     """
     orders: dict[str, Sequence[al.Head]] = {}
     of_orders: dict[str, Sequence[int]] = {}
@@ -224,6 +224,4 @@ def heads_until(curve: al.KnockoutCurve, share: float) -> int | None:
     return curve.ks[below[0]] if below else None
 
 
-EXPERIMENT = Experiment("are_they_needed", Config, compute, _plan, report, figure="fig3")
-main = EXPERIMENT.main()
-SHARES = True  # several processes share its work
+main = Experiment(Config, compute, _plan, report, figure="fig3", shares=True)

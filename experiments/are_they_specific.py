@@ -72,7 +72,7 @@ class Config(PooledSample):
     controls: int = 20
     """Sets of other heads of the same layers."""
     computed: int | None = 200
-    """Computed problems of larger numbers, before the filter; all if not given."""
+    """Computed problems of larger numbers, before the filter; None: all."""
     sentences: int = 60
     """Plain sentences."""
     metric: Metric = "digit_contrast"
@@ -85,8 +85,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The knockouts of each operation, then the divergence on plain sentences."""
     for operation in config.operations:
         with continue_after_part():
-            with exit_on_user_error():
-                pairs = drawn_pairs(model, operation, config, counterfactual=config.counterfactual)
+            pairs = drawn_pairs(model, operation, config, counterfactual=config.counterfactual)
             chosen_on, drawn_on = halves(pairs, config.seed)
             heads = chosen_heads(run, model, operation, chosen_on, config)
             late = late_mlps(heads, model.n_layers)
@@ -274,5 +273,4 @@ def report(run: Run) -> None:
             print(f"  divergence per token: {STRONGEST} {values.mean()[0]:.3f}")
 
 
-EXPERIMENT = Experiment("are_they_specific", Config, compute, _plan, report, figure="predictions")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, report, figure="predictions")

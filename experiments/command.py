@@ -1,13 +1,20 @@
-"""Start a command: mistakes end with a message, and only one of several processes prints."""
+"""The commands of `experiments/` and `figures/`: find one by its name, and start it.
+
+Mistakes end with a message, and only one of several processes prints.
+"""
 
 import codecs
 import os
+import re
 import select
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from importlib import import_module
 from io import StringIO, TextIOWrapper
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TextIO
 
 import tyro
@@ -15,6 +22,57 @@ import tyro
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import PartDone, RunError
 from arith_lens.runs.shards import PART, claim_rank_zero
+
+_MAIN = re.compile(r"^(?:def main\(|main = |from \S+ import main\b)", re.MULTILINE)
+
+
+def commands(folder: Path) -> dict[str, str]:
+    """The modules of a package that have a function `main`, each with its first sentence."""
+    sentences = {}
+    for file in sorted([*folder.glob("*.py"), *folder.glob("*/__main__.py")]):
+        name = file.parent.name if file.parent != folder else file.stem
+        source = file.read_text(encoding="utf-8")
+        if name != "__main__" and _MAIN.search(source):
+            sentences[name] = first_sentence(source)
+    return sentences
+
+
+def first_sentence(source: str) -> str:
+    """The first line of the first docstring in some code."""
+    return source.partition('"""')[2].partition("\n")[0].removesuffix('"""')
+
+
+def imported(folder: Path, name: str) -> ModuleType:
+    """The module of a command."""
+    package = (folder / name / "__main__.py").exists()  # figures/gallery/ holds pictures
+    return import_module(f"{folder.name}.{name}{'.__main__' * package}")
+
+
+def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | None:
+    """The command that the first argument names; it is removed from the arguments.
+
+    Args:
+        sentences: the first sentence of each command, by name.
+        kind: what a command is called in an error.
+        usage: the first line of the help.
+
+    Returns:
+        The name, or None if the user wanted help, which is printed.
+
+    Raises:
+        SystemExit: no command has this name; the message lists all commands.
+    """
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        width = max(map(len, sentences))
+        lines = [f"{entry:{width}}  {sentence}" for entry, sentence in sentences.items()]
+        with robust_output():
+            print("\n".join([usage, "", *lines]))
+        return None
+    if name not in sentences:
+        sys.exit(f"expected {kind} among {', '.join(sentences)}, found {name!r}")
+    del sys.argv[1]
+    return name
 
 
 def command(main: Callable[..., Any], name: str, about: str | None, *, shares: bool) -> None:

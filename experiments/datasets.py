@@ -275,7 +275,7 @@ def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list
 def _still(model: Any, pairs: al.PromptPairs) -> Row:
     """How often X_c is answered with C, and the share of the most frequent C.
 
-    Both are also given for the pairs whose C is computed.
+    The row also has both for the pairs whose C is computed.
     """
     if not len(pairs):
         return {"kept": 0}

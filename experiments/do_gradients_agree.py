@@ -80,5 +80,4 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(lines)
 
 
-EXPERIMENT = Experiment("do_gradients_agree", Config, compute, _plan, figure="ladder")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, figure="ladder")

@@ -8,16 +8,23 @@ operations too. Saves a run under results/do_powers_use_them/, which
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import arith_lens as al
-from arith_lens.knockout import knockout_curves, matched_order, random_order
+from arith_lens.knockout import knockout_curves
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
+from experiments.are_they_needed import control_orders
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import CURVES, MAP
-from experiments.settings import Experiment, ModelSettings, fitting_engine
+from experiments.settings import (
+    Experiment,
+    ModelSettings,
+    PooledSample,
+    fitting_engine,
+    pooled_samples,
+    save_maps,
+)
 
 POWERS = tuple(template.name for template in TEMPLATES["exponentiation"])
 
@@ -36,12 +43,8 @@ class Config(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The maps of the four operations, then effects and knockouts of each wording of powers."""
-    engine = fitting_engine(model)
-    for operation in FOUR:
-        with exit_on_user_error():
-            pairs = al.sample_pairs(model, operation, seed=config.seed)
-        with continue_after_part():
-            al.path_patch(model, pairs, run=run, name=MAP.name(operation), engine=engine)
+    pairs = pooled_samples(model, PooledSample(seed=config.seed))
+    save_maps(run, model, MAP, pairs.items())
     for template in POWERS:
         with continue_after_part():
             compute_wording(run, model, template, config)
@@ -62,16 +65,10 @@ def compute_wording(run: Run, model: al.HookedModel, template: str, config: Conf
         )
     settings = {"run": run, "name": MAP.name(template), "engine": fitting_engine(model)}
     key = al.key_heads(al.path_patch(model, pairs, **settings))
-    orders: dict[str, Any] = {"effect": key}
-    for seed in range(config.seed, config.seed + config.controls):
-        shape = model.n_layers, model.n_heads
-        orders[f"random {seed}"] = random_order(*shape, seed)
-        if 2 * len(key) <= shape[0] * shape[1]:
-            orders[f"matched {len(key)} {seed}"] = matched_order(key, *shape, seed)
+    shape = model.n_layers, model.n_heads
+    orders = {"effect": key} | control_orders(key, [len(key)], *shape, config)[0]
     ks = range(len(key) + 1)
     knockout_curves(model, pairs, orders, ks=ks, run=run, name=CURVES.name(template))
 
 
-EXPERIMENT = Experiment("do_powers_use_them", Config, compute, _plan, figure="table3")
-main = EXPERIMENT.main()
-SHARES = True  # several processes share its work
+main = Experiment(Config, compute, _plan, figure="table3", shares=True)

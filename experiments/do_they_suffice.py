@@ -128,12 +128,16 @@ def report(run: Run) -> None:
         for positions in ("all", "end"):
             for label in CIRCUIT.labels(run, operation, "heads", positions, "keep_only", None):
                 curve = CIRCUIT.load(run, operation, "heads", positions, "keep_only", label)
-                ends = curve.intervals()
-                cpr, cmd = (f"[{low:.2f}, {high:.2f}]" for low, high in ends.values())
                 print(
-                    f"  {label:<10} positions {positions}: CPR {curve.cpr:.2f} {cpr}, CMD "
-                    f"{curve.cmd:.2f} {cmd}, 90% right with {enough(curve)} heads"
+                    f"  {label:<10} positions {positions}: {areas(curve)}, 90% right with "
+                    f"{enough(curve)} heads"
                 )
+
+
+def areas(curve: al.CircuitCurve) -> str:
+    """CPR and CMD, with their intervals."""
+    cpr, cmd = (f"[{low:.2f}, {high:.2f}]" for low, high in curve.intervals().values())
+    return f"CPR {curve.cpr:.2f} {cpr}, CMD {curve.cmd:.2f} {cmd}"
 
 
 def enough(curve: al.CircuitCurve, share: float = 0.9) -> int:
@@ -142,6 +146,4 @@ def enough(curve: al.CircuitCurve, share: float = 0.9) -> int:
     return curve.sizes[min(below[-1] + 1, len(curve.sizes) - 1)] if below else curve.sizes[0]
 
 
-EXPERIMENT = Experiment("do_they_suffice", Config, compute, _plan, report, figure="sufficiency")
-main = EXPERIMENT.main()
-SHARES = True  # several processes share its work
+main = Experiment(Config, compute, _plan, report, figure="sufficiency", shares=True)

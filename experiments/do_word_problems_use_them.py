@@ -53,7 +53,7 @@ class Config(PooledSample):
     """Do word problems use the same heads? Key heads of both, crosswise."""
 
     data_dir: Path | None = None
-    """Holds gsm8k/test.jsonl; the closed world's word problems if not given."""
+    """Holds gsm8k/test.jsonl; by default the closed world's word problems."""
     heads: int = 10
     """Heads per set."""
     controls: int = 20
@@ -160,7 +160,4 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
     return {name: masks[name] for name in CLASSES}
 
 
-EXPERIMENT = Experiment(
-    "do_word_problems_use_them", Config, compute, _plan, figure="table4", inputs=_inputs
-)
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, figure="table4", inputs=_inputs)

@@ -58,8 +58,7 @@ def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
     return f"{n_questions} questions, each answered by {n_models} models"
 
 
-EXPERIMENT = Experiment(
-    "does_the_gain_hold",
+main = Experiment(
     Config,
     compute,
     _plan,
@@ -67,4 +66,3 @@ EXPERIMENT = Experiment(
     question=AfterTuning.of_every_method,
     identity=lambda question: question.identity,
 )
-main = EXPERIMENT.main()

@@ -6,11 +6,13 @@ pairs: for all components, and for those that an approximation on the first pair
 under results/how_few_evaluations/, and prints a table.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 from jaxtyping import Float, Int
+from pandas import DataFrame
 from torch import Tensor
 from tqdm import tqdm
 
@@ -90,18 +92,19 @@ def races(
             some = _on(rough, balanced_order(strata, number)[:first])
             chosen = Screening.of(some, everything, kept, seed=number).components
             among = [everything.index(one) for one in chosen]
-        outcome = race(_lookup(values[among]), len(among), strata, goal, seed=number)
+        own = values[among]
+
+        def look_up(
+            some: Sequence[int], pairs: Int[Tensor, "chosen"], _: int, own: Tensor = own
+        ) -> Float[Tensor, "some chosen"]:
+            return own[torch.tensor(some)[:, None], pairs]
+
+        outcome = race(look_up, len(among), strata, goal, seed=number)
         low, high = outcome.interval
         holds = (low <= means[among] + 1e-6) & (means[among] <= high + 1e-6)
         same = _chosen(_filled(exact, outcome, among), goal) == expected
         rows.append([outcome.evaluations / values.numel(), float(same), float(holds.all())])
     return al.Effects(torch.tensor(rows).T, ("measure",), "of races", labels={"measure": MEASURES})
-
-
-def _lookup(
-    values: Float[Tensor, "component pair"],
-) -> Callable[[Sequence[int], Int[Tensor, "chosen"], int], Float[Tensor, "some chosen"]]:
-    return lambda components, pairs, _: values[torch.tensor(components)[:, None], pairs]
 
 
 def _rows(effects: al.ComponentEffects) -> Float[Tensor, "component pair"]:
@@ -143,16 +146,12 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 def report(run: Run) -> None:
     """One row per operation, goal and kind of race, with means in percent."""
-    print(
-        f"{'operation':<16}{'until':<11}{'components':<12}" + "".join(f"{m:>20}" for m in MEASURES)
-    )
-    for operation in run.config["operations"]:
-        for goal in GOALS:
-            for kind in ("all", "screened"):
-                means = (100 * RACES.load(run, operation, goal, kind).mean()).tolist()
-                row = "".join(f"{mean:>19.1f}%" for mean in means)
-                print(f"{operation:<16}{goal:<11}{kind:<12}{row}")
+    rows = []
+    for operation, goal, kind in product(run.config["operations"], GOALS, ("all", "screened")):
+        means = RACES.load(run, operation, goal, kind).mean().tolist()
+        shares = {name: f"{mean:.1%}" for name, mean in zip(MEASURES, means, strict=True)}
+        rows.append({"operation": operation, "until": goal, "components": kind} | shares)
+    print(DataFrame(rows).to_string(index=False))
 
 
-EXPERIMENT = Experiment("how_few_evaluations", Config, compute, _plan, report)
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, report)

@@ -43,15 +43,15 @@ class Config(PooledSample):
     """How good is a model at benchmarks, as it is and without its key heads?"""
 
     tasks: tuple[str, ...] = ()
-    """Names of `al.evaluate`; the six benchmarks, or the closed world's tasks, if not given."""
+    """Names of `al.evaluate`; by default the six benchmarks, or the closed world's tasks."""
     data_dir: Path | None = None
-    """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/; the hub if not given."""
+    """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/; by default the hub."""
     limit: int | None = None
     """The first so many questions of each task, and of each subject of MMLU."""
     benchmark_shots: dict[str, int] = field(default_factory=dict)
-    """Worked examples by task, such as gsm8k 5; as published results have them if not given."""
+    """Worked examples by task, such as gsm8k 5; by default as published results have them."""
     max_new_tokens: int | None = None
-    """Of a written answer; what the task says, mostly 256, if not given."""
+    """Of a written answer; by default what the task says, mostly 256."""
     heads: int = 10
     """How many heads are knocked out; 0: only the model as it is."""
     controls: int = 20
@@ -126,9 +126,4 @@ def interventions(
     return chosen
 
 
-def report(run: Run) -> None:
-    """The results are printed already; `figures/benchmarks.py` compares them."""
-
-
-EXPERIMENT = Experiment("how_good_is_it", Config, compute, _plan, report, figure="benchmarks")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, figure="benchmarks")

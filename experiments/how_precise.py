@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 import tyro
+from pandas import DataFrame
 
 import arith_lens as al
 from arith_lens.pairs import keep_correct
@@ -21,11 +22,6 @@ from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.results import IN_DTYPE, PrecisionFacts
 from experiments.settings import BEFORE_FILTER, Sample, loaded_model, samples
-
-HEADER = (
-    "operation       dtype     right    rho heads  MLPs     key heads in both, float32 alone, half "
-    "alone"
-)
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,10 @@ class Config(Sample):
     """What to compare with float32."""
     hooks: int = 16
     """Pairs per operation that the hook engine computes too, all in half precision."""
+
+
+DISTANCES = ("largest_of_mean", "largest_of_pair", "root_mean_square")
+"""How far effects are apart: fields of `Agreement`."""
 
 
 @dataclass(frozen=True)
@@ -168,27 +168,37 @@ def _spearman(a: al.Effects, b: al.Effects) -> float:
 
 def report(run: Run) -> None:
     """Print the agreement of the order and the key heads, then how much the numbers change."""
-    print(f"{run.config['model']}: half precision against float32, relative change of the logit\n")
-    print(HEADER)
+    print(f"{run.config['model']}: half precision against float32, relative change of the logit")
+    orders, distances = [], []
     for operation, dtype, facts in _halves(run):
         both = (IN_DTYPE.load(run, operation, precision) for precision in ("float32", dtype))
         wide, narrow = (set(al.key_heads(precision)) for precision in both)
-        lists = [
-            " ".join(map(str, sorted(s))) or "-"
-            for s in (wide & narrow, wide - narrow, narrow - wide)
-        ]
+        key = {"key in both": wide & narrow, "in float32": wide - narrow, "in half": narrow - wide}
         agreement = facts["agreement"]
-        print(
-            f"{operation:15} {dtype:9} {facts['right']}/{facts['pairs']:<5} "
-            f"{agreement['heads']:.4f}  {agreement['mlps']:9.4f}     {'; '.join(lists)}"
+        orders.append(
+            {
+                "operation": operation,
+                "dtype": dtype,
+                "right": f"{facts['right']}/{facts['pairs']}",
+                "rho heads": f"{agreement['heads']:.4f}",
+                "rho MLPs": f"{agreement['mlps']:.4f}",
+            }
+            | {title: " ".join(map(str, sorted(heads))) or "-" for title, heads in key.items()}
         )
-    print("\nlargest difference, in points    of a mean  of one pair  root mean square")
-    for operation, dtype, facts in _halves(run):
-        _print_distances(f"{operation} {dtype}", facts["agreement"])
-        if hooks := facts.get("hooks"):
-            some = f"  {facts.get('hooks_pairs')} pairs"
-            _print_distances(f"{some}, sweep", facts.get("hooks_sweep", {}))
-            _print_distances(f"{some}, all in half", hooks)
+        some = f"{operation} {dtype}, {facts.get('hooks_pairs')} pairs"
+        measured = {
+            f"{operation} {dtype}": agreement,
+            f"{some}, sweep": facts.get("hooks_sweep"),
+            f"{some}, all in half": facts.get("hooks"),
+        }
+        distances += [
+            {"largest difference, in points": title}
+            | {name.replace("_", " "): 100 * values[name] for name in DISTANCES}
+            for title, values in measured.items()
+            if values
+        ]
+    for rows in (orders, distances):
+        print(f"\n{DataFrame(rows).to_string(index=False, float_format='{:.4f}'.format)}")
     print(f"\nsaved in {run.path}")
 
 
@@ -197,10 +207,3 @@ def _halves(run: Run) -> Iterator[tuple[str, str, PrecisionFacts]]:
         for dtype in IN_DTYPE.labels(run, operation, None):
             if dtype != "float32":
                 yield operation, dtype, IN_DTYPE.facts(run, operation, dtype)
-
-
-def _print_distances(of: str, distances: Mapping[str, float]) -> None:
-    print(
-        f"{of:33} {100 * distances['largest_of_mean']:8.3f}  "
-        f"{100 * distances['largest_of_pair']:11.3f}  {100 * distances['root_mean_square']:16.4f}"
-    )

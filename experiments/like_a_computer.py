@@ -1,7 +1,8 @@
 """Does the model add like a computer? Which digit each layer's MLP writes most (Figure 17).
 
-The paper's sum, and sums with a carry, whose first and last digit are asked for. Saves a run under
-results/like_a_computer/, which `figures/fig17.py` sets beside the column addition of a computer.
+The paper's sum, and sums with a carry, of whose answer the model writes the first or
+the last digit. Saves a run under results/like_a_computer/, which `figures/fig17.py` compares with
+the column addition of a computer.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from experiments.results import SUM
 from experiments.settings import Experiment, ModelSettings
 
 CASES = ((3, 4, "whole"), (7, 8, "first"), (7, 8, "last"), (27, 15, "last"))
-"""A, B, and which token of C is asked for."""
+"""A, B, and the token of C that follows the prompt."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 def compute_sum(run: Run, model: al.HookedModel, a: int, b: int, token: str) -> None:
-    """One prompt; `token` says which token of C is asked for."""
+    """One prompt; `token` says which token of C follows it."""
     drawn = al.sample_pairs(model, operands={a, b}, templates=("addition/0",), answer_token=token,
                             keep="all")  # fmt: skip
     assert drawn.operands is not None
@@ -65,5 +66,4 @@ def report(run: Run) -> None:
               f"layers write {' '.join(map(str, winners))}")  # fmt: skip
 
 
-EXPERIMENT = Experiment("like_a_computer", Config, compute, _plan, report, figure="fig17")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, report, figure="fig17")

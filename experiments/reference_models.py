@@ -11,7 +11,6 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -170,7 +169,8 @@ def train(config: Config) -> Path:
     step_loss = (
         torch.compile(loss_of, mode="max-autotune-no-cudagraphs") if config.compile else loss_of
     )
-    for step, (tokens, weights) in _progress(tokenizer, config, first):
+    for step in tqdm(range(first, config.steps), initial=first, total=config.steps, mininterval=10):
+        tokens, weights = batch(tokenizer, config, step)
         for group in optimizer.param_groups:
             group["lr"] = rate_at(config, step)
         loss = step_loss(tokens.to(device), weights.to(device))
@@ -185,13 +185,6 @@ def train(config: Config) -> Path:
     model.to("cpu").save_pretrained(final)
     _save_tokenizer(tokenizer, final)
     return final
-
-
-def _progress(
-    tokenizer: Tokenizer, config: Config, first: int
-) -> Iterator[tuple[int, tuple[torch.Tensor, torch.Tensor]]]:
-    for step in tqdm(range(first, config.steps), initial=first, total=config.steps, mininterval=10):
-        yield step, batch(tokenizer, config, step)
 
 
 def _optimizer(model: Any, config: Config) -> torch.optim.Optimizer:

@@ -115,7 +115,7 @@ class PrecisionFacts(Sample):
 
 
 class BenchmarkFacts(TypedDict, total=False):
-    """How benchmarks were asked."""
+    """The settings of benchmarks."""
 
     shots: dict[str, str]
     """Worked examples, by benchmark."""
@@ -265,7 +265,7 @@ EXACT = "exact"
 SCREEN = Stored("screen-{}", ComponentEffects, Sample)
 """Approximate effects that screen components; by operation."""
 RACES = Stored("races-{}-{}-{}", Effects, NoFacts)
-"""What races needed and found; by operation, goal, and "all" or "screened"."""
+"""The cost and the outcome of races; by operation, goal, and "all" or "screened"."""
 CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
 CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)

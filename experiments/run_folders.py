@@ -11,8 +11,8 @@ import tyro
 
 from arith_lens import runs
 from arith_lens.runs import RunError, load_run
-from arith_lens.runs.record import write_record
-from arith_lens.runs.store import LOCK, Store
+from arith_lens.runs.record import LOCK, write_record
+from arith_lens.runs.store import Store
 from experiments.command import exit_on_user_error
 
 
@@ -42,7 +42,7 @@ def ship_runs(
     """Copy what figures read of finished runs to figures/gallery/runs, small enough to ship.
 
     Tables of tuning take hours; with their answers at hand, figures and the report show them at
-    once (`figures/common.py` looks there where `results/` has none). Each run goes to
+    once (`figures/common.py` reads shipped runs where `results/` has none). Each run goes to
     `<to>/<experiment>/<key>`, its results to the store beside it. Tables as CSV, weights and what
     `--leave-out` names stay behind; what is copied is bit for bit the run's, with its record.
 

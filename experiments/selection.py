@@ -1,5 +1,6 @@
 """The paper's settings, and how those of a run differ from them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,12 +95,8 @@ def suffix(run: Run) -> str:
         parts.append(
             text if name in ("operations", "pairs") else f"{name}{'-' * (name != 'n')}{text}"
         )
-    return "".join(f"-{_as_name(part)}" for part in parts)
+    return "".join("-" + re.sub(r"[^\w-]", "_", part) for part in parts)
 
 
 def _text(value: Any, between: str) -> str:
     return between.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _as_name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in text)

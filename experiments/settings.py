@@ -1,8 +1,9 @@
 """What experiments share: their settings, how they run, and their model, prompts and engine."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import combinations
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
@@ -11,7 +12,8 @@ import torch
 import tyro
 
 import arith_lens as al
-from arith_lens.knockout import matched_order, random_order
+from arith_lens.answers import Question
+from arith_lens.knockout import counterfactual_means, knockout_hooks, matched_order, random_order
 from arith_lens.model import empty_model
 from arith_lens.operations import FOUR, OPERATIONS, OperationName
 from arith_lens.pairs import keep_correct
@@ -19,8 +21,8 @@ from arith_lens.pairs.sampling import choose_templates
 from arith_lens.path_patching import fitting_engine as library_choice
 from arith_lens.problems import check_operands
 from arith_lens.runs import Run, open_run
-from experiments.command import exit_on_user_error
-from experiments.results import MAP, POOLED_MAP
+from experiments.command import continue_after_part, exit_on_user_error
+from experiments.results import MAP, POOLED_MAP, Stored
 from experiments.selection import LARGEST_OPERAND
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
@@ -50,7 +52,7 @@ class ModelSettings:
     model: str = "reference"
     """A shipped model's name, a Hugging Face id, or a directory."""
     dtype: Dtype = None
-    """The checkpoint's own on a GPU, float32 on a CPU, if not given."""
+    """By default the checkpoint's own on a GPU, and float32 on a CPU."""
     device: str | None = None
     """Such as cuda:1; the GPU if there is one."""
 
@@ -75,8 +77,8 @@ class PooledSample(Prompts):
     """Prompts of the four operations together."""
 
     n: int | None = None
-    """Distinct reference prompts per operation and set of examples, before the filter; all if not
-    given."""
+    """Distinct reference prompts per operation and set of examples, before the filter; by
+    default all."""
     seed: int = 0
     """The seed of the sampling and of all random draws."""
 
@@ -134,10 +136,8 @@ T = TypeVar("T")
 class Experiment(Generic[Config]):
     """One question: its settings, its computation, and its report."""
 
-    name: str
-    """The name of its module and of the folder of its runs."""
     config: type[Config]
-    """A dataclass of the settings that decide the results."""
+    """A dataclass of the settings that decide the results, in the experiment's module."""
     compute: Callable[[Run, Any, Any], None]
     """Fill the run, with the loaded model; stored results are not computed again."""
     plan: Callable[[Any, Any], str]
@@ -156,9 +156,16 @@ class Experiment(Generic[Config]):
     """What identifies the run of a question."""
     inputs: Callable[[Any], Iterable[Path]] = lambda question: ()
     """Files that it reads."""
+    shares: bool = False
+    """Whether several processes share its work."""
 
-    def run(
-        self, config: Config, *, root: Path, dry_run: bool = False, again: bool = False
+    @property
+    def name(self) -> str:
+        """The name of its module and of the folder of its runs."""
+        return self.config.__module__.rpartition(".")[2]
+
+    def __call__(
+        self, config: Config, *, root: Path = RESULTS, dry_run: bool = False, again: bool = False
     ) -> None:
         """Load the model, compute what is missing, save and print."""
         with exit_on_user_error():
@@ -196,11 +203,12 @@ class Experiment(Generic[Config]):
             settings, inputs = self.identity(question), self.inputs(question)
             return open_run(self.name, settings, model=model, inputs=inputs, root=root, again=again)
 
-    def main(self) -> Callable[..., None]:
+    @property
+    def command(self) -> Callable[..., None]:
         """The function that the command line calls."""
         config_class: Any = self.config
 
-        def main(
+        def command(
             config: Annotated[config_class, tyro.conf.arg(name="")],  # pyright: ignore
             *,
             root: Path = RESULTS,
@@ -216,15 +224,16 @@ class Experiment(Generic[Config]):
                 again: compute stored results again; without it, finished results are used, and
                     stopped ones are continued.
             """
-            self.run(config, root=root, dry_run=dry_run, again=again)
+            self(config, root=root, dry_run=dry_run, again=again)
 
-        return main
+        return command
 
 
 fitting_engine = partial(library_choice, explain=print)
 """`"sweep"` if it can compute this; else `"hooks"`, and print why."""
 
 
+@exit_on_user_error()
 def drawn_pairs(
     model: al.HookedModel,
     operation: str,
@@ -289,9 +298,7 @@ def samples(
 ) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs."""
     for operation in config.operations:
-        with exit_on_user_error():
-            pairs = drawn_pairs(model, operation, config, problems=config.problems, keep=keep)
-        yield operation, pairs
+        yield operation, drawn_pairs(model, operation, config, problems=config.problems, keep=keep)
 
 
 def pooled_samples(
@@ -304,6 +311,53 @@ def pooled_samples(
 def pooled(pairs: dict[str, al.PromptPairs]) -> al.PromptPairs:
     """The pairs of all operations together. Each has nine templates, so each has equal weight."""
     return reduce(add, pairs.values())
+
+
+Labelled: TypeAlias = Iterable[tuple[str | tuple[str, ...], al.PromptPairs]]
+"""Sets of pairs, each with an operation or with the parts of a result's name."""
+
+
+def save_maps(
+    run: Run,
+    model: al.HookedModel,
+    stored: Stored[al.ComponentEffects, Any],
+    labelled: Labelled,
+    **settings: Any,
+) -> None:
+    """Store the map of every head and MLP on each set of pairs; `settings` are path patching's."""
+    if "engine" not in settings:
+        settings["engine"] = fitting_engine(model)
+    for label, pairs in labelled:
+        with continue_after_part():
+            name = stored.name(*_parts(label))
+            al.path_patch(model, pairs, run=run, name=name, **settings)
+
+
+def plan_maps(model: al.HookedModel, labelled: Labelled, **settings: Any) -> str:
+    """What path patching would cost on each set of pairs, one line per set."""
+    if "engine" not in settings:
+        settings["engine"] = fitting_engine(model)
+    return "\n".join(
+        f"{', '.join(_parts(label))}: {al.plan(model, pairs, **settings)}{BEFORE_FILTER}"
+        for label, pairs in labelled
+    )
+
+
+def _parts(label: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (label,) if isinstance(label, str) else label
+
+
+def print_shared(
+    run: Run, stored: Stored[al.ComponentEffects, Any], operation: str, labels: Iterable[str]
+) -> None:
+    """Print the ten strongest heads of each map of an operation, and how many two maps share."""
+    top = {label: stored.load(run, operation, label).heads.top(10) for label in labels}
+    print(f"\n{operation}")
+    for label, heads in top.items():
+        problems = stored.facts(run, operation, label).get("problems")
+        print(f"  {label}, {problems} problems: {', '.join(map(str, heads))}")
+    for a, b in combinations(top, 2):
+        print(f"  {a} and {b}: {len({*top[a]} & {*top[b]})} of 10 heads in both")
 
 
 def operation_maps(
@@ -338,17 +392,11 @@ CONTROL_SETS = ("random-", "matched-")
 """How the names of control sets begin."""
 
 
-def control_questions(tasks: Sequence[str], limit: int, seed: int) -> list[int]:
-    """Which questions are answered without control heads: at most `limit` of each task, by index.
-
-    Args:
-        tasks: the task of each question.
-        limit: how many of each task, drawn at random; 0: all.
-        seed: the seed of the draw.
-    """
+def some_questions(questions: Sequence[Question], limit: int, seed: int) -> list[int]:
+    """At most `limit` random questions of each task, by index; 0: all."""
     by_task: dict[str, list[int]] = {}
-    for index, task in enumerate(tasks):
-        by_task.setdefault(task, []).append(index)
+    for index, question in enumerate(questions):
+        by_task.setdefault(question.task, []).append(index)
     return sorted(index for of_task in by_task.values() for index in some_of(of_task, limit, seed))
 
 
@@ -364,6 +412,44 @@ def some_of(items: list[T], limit: int, seed: int) -> list[T]:
 def some_pairs(pairs: al.PromptPairs, limit: int, seed: int) -> al.PromptPairs:
     """`limit` random pairs in their order; all if there are no more, or if `limit` is 0."""
     return pairs[some_of([*range(len(pairs))], limit, seed)]
+
+
+def answer_without(
+    run: Run,
+    model: al.HookedModel,
+    questions: Sequence[Question],
+    sets: Mapping[str, Sequence[al.Head]],
+    pairs: al.PromptPairs,
+    config: Any,
+    name: Callable[[str], str],
+) -> None:
+    """A model's answers without each set of heads, by one vector per head at every token but BOS.
+
+    Without control heads only `config.control_limit` questions per task are answered.
+
+    Args:
+        run: the run that stores the answers.
+        model: the model.
+        questions: the questions.
+        sets: the heads that are knocked out, by name.
+        pairs: a head's output is replaced by its mean over the counterfactuals of these pairs.
+        config: has `control_limit` and `seed`.
+        name: makes the name of a result from the name of a set.
+    """
+    means = counterfactual_means(model, pairs)
+    few = some_questions(questions, config.control_limit, config.seed)
+    for label, heads in sets.items():
+        chosen = few if label.startswith(CONTROL_SETS) else [*range(len(questions))]
+        al.answer_questions(
+            model,
+            [questions[i] for i in chosen],
+            hooks=knockout_hooks(model, heads, means) if heads else [],
+            whole_words=False,
+            run=run,
+            name=name(label),
+            facts={"heads": [str(head) for head in heads], "questions": chosen},
+            progress=True,
+        )
 
 
 def control_sets(

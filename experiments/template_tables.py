@@ -39,10 +39,6 @@ th { background: #f4f4f4 }
 
 
 BEGIN = "<|begin_of_text|>"
-LLAMA_3_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None 
 
     Args:
         config: which table, of which tokenizers.
-        out: the folder for the files; figures/<tokenizer> if not given.
+        out: the folder for the files; by default figures/<tokenizer>.
     """
     for name in config.tokenizers:
         with exit_on_user_error():
@@ -157,9 +153,9 @@ def published_tokenizer(folder: Path) -> Any:
             f"expected tokenizer.json or tokenizer.model in {folder}, found neither"
         )
     ranks = _ranks(path.read_bytes())
-    return (
-        _byte_level(ranks) if ranks else LlamaTokenizer.from_pretrained(folder, add_bos_token=True)
-    )
+    if ranks:
+        return _byte_level(path, ranks)
+    return LlamaTokenizer.from_pretrained(folder, add_bos_token=True)
 
 
 def _ranks(content: bytes) -> dict[bytes, int]:
@@ -170,30 +166,16 @@ def _ranks(content: bytes) -> dict[bytes, int]:
     return {base64.b64decode(token): int(rank) for token, rank in lines}
 
 
-def _byte_level(ranks: dict[bytes, int]) -> Any:
-    """A byte-level BPE in which the lower rank is merged first, with BOS in front."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+def _byte_level(path: Path, ranks: dict[bytes, int]) -> Any:
+    """A byte-level BPE with Llama-3's pattern, with BOS in front."""
+    from tokenizers import processors
     from transformers import PreTrainedTokenizerFast
-    from transformers.convert_slow_tokenizer import bytes_to_unicode
+    from transformers.convert_slow_tokenizer import TikTokenConverter
 
-    letters = bytes_to_unicode()
-    written = {token: "".join(letters[byte] for byte in token) for token in ranks}
-    merges = []
-    for token in sorted(ranks, key=ranks.__getitem__):
-        halves = ((token[:i], token[i:]) for i in range(1, len(token)))
-        known = [(a, b) for a, b in halves if a in ranks and b in ranks]
-        known.sort(key=lambda half: (ranks[half[0]], ranks[half[1]]))
-        merges += [(written[a], written[b]) for a, b in known]
-    vocabulary = {written[token]: rank for token, rank in ranks.items()}
-    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(LLAMA_3_SPLIT), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([BEGIN])
+    converter = TikTokenConverter(str(path), extra_special_tokens=[BEGIN])
+    # else it needs the package tiktoken
+    converter.load_tiktoken_bpe = lambda _: ranks  # pyright: ignore[reportAttributeAccessIssue]
+    backend = converter.converted()
     backend.post_processor = processors.TemplateProcessing(
         single=f"{BEGIN} $A", special_tokens=[(BEGIN, backend.token_to_id(BEGIN))]
     )

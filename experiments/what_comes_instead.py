@@ -1,7 +1,7 @@
 """What does the model say without its key heads? Next tokens before and after (Figure 4).
 
-Word problems, multi-digit integers, time spans and decimals: the heads were not found with any of
-these prompts. The heads are the strongest by mean effect over the four operations; each is replaced
+Word problems, multi-digit integers, time spans and decimals: none of these prompts was used to
+choose the heads. These are the strongest by mean effect over the four operations; each is replaced
 by one vector, its mean over the counterfactuals. Saves a run under results/what_comes_instead/,
 which `figures/next_tokens.py` draws.
 """
@@ -21,7 +21,6 @@ from arith_lens.pairs.tokens import continued, encode
 from arith_lens.reference.sets import load_set
 from arith_lens.runs import Run
 from arith_lens.templates import FIGURE_10
-from experiments.command import exit_on_user_error
 from experiments.results import NEXT_TOKENS
 from experiments.settings import (
     Experiment,
@@ -49,8 +48,7 @@ class Config(PooledSample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Find the heads, and predict the next token of every prompt with and without them."""
-    with exit_on_user_error():
-        pairs = pooled_samples(model, config)
+    pairs = pooled_samples(model, config)
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
     heads = strongest_heads(effects, config.heads)
     hooks = knockout_hooks(model, heads, counterfactual_means(model, pooled(pairs), heads))
@@ -151,5 +149,4 @@ def right_share(run: Run, kind: str, when: str) -> float:
     return float((tokens.ids[:, 0] == torch.tensor(facts["answers"])).float().mean())
 
 
-EXPERIMENT = Experiment("what_comes_instead", Config, compute, _plan, report, figure="fig4")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, report, figure="fig4")

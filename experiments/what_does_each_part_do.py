@@ -62,5 +62,4 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     )
 
 
-EXPERIMENT = Experiment("what_does_each_part_do", Config, compute, _plan, figure="explorer")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, figure="explorer")

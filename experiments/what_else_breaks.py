@@ -9,28 +9,26 @@ layers as the strongest ones, drawn from all heads but these. Saves a run under
 results/what_else_breaks/, which `figures/transfer.py` prints.
 """
 
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import arith_lens as al
 from arith_lens.answers import Question
-from arith_lens.knockout import counterfactual_means, knockout_hooks
 from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.results import ANSWERS
 from experiments.settings import (
-    CONTROL_SETS,
     Experiment,
     PooledSample,
-    control_questions,
+    answer_without,
     control_sets,
     operation_maps,
     pooled,
     pooled_map,
     pooled_samples,
-    some_of,
+    some_questions,
     strongest_heads,
 )
 
@@ -42,7 +40,7 @@ class Config(PooledSample):
     """What else breaks without the key heads? Word problems and generic tasks."""
 
     data_dir: Path | None = None
-    """Holds gsm8k/, svamp/ and mmlu/; the closed world's sets if not given."""
+    """Holds gsm8k/, svamp/ and mmlu/; by default the closed world's sets."""
     heads: int = 10
     """How many of the strongest heads are knocked out."""
     controls: int = 20
@@ -57,59 +55,31 @@ class Config(PooledSample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Answer every question with each set of heads knocked out."""
-    with exit_on_user_error():
-        tasks = questions(config)
-        pairs = pooled_samples(model, config)
+    tasks, pairs = questions(config), pooled_samples(model, config)
     sets = head_sets(run, model, pairs, config)
-    means = counterfactual_means(model, pooled(pairs))
-    subsets = range(len(tasks)), _control_questions(tasks, config)
-    for name, heads in sets.items():
-        chosen = subsets[name.startswith(CONTROL_SETS)]
-        hooks = knockout_hooks(model, heads, means) if heads else []
-        settings = {"hooks": hooks, "whole_words": False, "run": run, "name": ANSWERS.name(name)}
-        facts = {"heads": [str(head) for head in heads], "questions": [*chosen]}
-        some = [tasks[i] for i in chosen]
-        al.answer_questions(model, some, facts=facts, progress=True, **settings)
+    answer_without(run, model, tasks, sets, pooled(pairs), config, ANSWERS.name)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    with exit_on_user_error():
-        tasks = questions(config)
-    counts = {task: len(some) for task, some in _by_task(tasks).items()}
-    n_controls = len(_control_questions(tasks, config))
+    tasks = questions(config)
+    counts = dict(Counter(question.task for question in tasks))
+    n_controls = len(some_questions(tasks, config.control_limit, config.seed))
     return (
         f"{len(tasks)} questions ({counts}), each answered 4 times; {n_controls} of them another "
         f"{2 * config.controls} times"
     )
 
 
+@exit_on_user_error()
 def questions(config: Config) -> list[Question]:
     """At most `limit` questions of every task."""
     if config.data_dir is None:
-        every_question = world_questions("word_problems_test") + world_questions("generic_test")
+        every = world_questions("word_problems_test") + world_questions("generic_test")
     else:
-        every_question = [
-            question for name in MATH for question in al.load_questions(name, config.data_dir)
-        ] + al.load_questions(
-            GENERIC, config.data_dir, subjects="humanities", shots=config.benchmark_shots
-        )
-    return [
-        question
-        for of_task in _by_task(every_question).values()
-        for question in some_of(of_task, config.limit, config.seed)
-    ]
-
-
-def _control_questions(questions: list[Question], config: Config) -> list[int]:
-    tasks = [question.task for question in questions]
-    return control_questions(tasks, config.control_limit, config.seed)
-
-
-def _by_task(questions: list[Question]) -> dict[str, list[Question]]:
-    tasks: dict[str, list[Question]] = defaultdict(list)
-    for question in questions:
-        tasks[question.task].append(question)
-    return tasks
+        every = [question for name in MATH for question in al.load_questions(name, config.data_dir)]
+        options = {"subjects": "humanities", "shots": config.benchmark_shots}
+        every += al.load_questions(GENERIC, config.data_dir, **options)
+    return [every[i] for i in some_questions(every, config.limit, config.seed)]
 
 
 def head_sets(
@@ -132,5 +102,4 @@ def head_sets(
     return sets | control_sets(sets["strongest"], model, config)
 
 
-EXPERIMENT = Experiment("what_else_breaks", Config, compute, _plan, figure="transfer")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, figure="transfer")

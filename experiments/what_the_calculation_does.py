@@ -41,7 +41,7 @@ class Config(ModelSettings):
     """What does the model say with the calculation, and without it?"""
 
     n: int | None = None
-    """Distinct reference prompts of each kind, before the filter; if not given, all problems of one
+    """Distinct reference prompts of each kind, before the filter; by default all problems of one
     digit in each wording, and 200 two-digit sums."""
     seed: int = 0
     """The seed of the sampling."""
@@ -102,5 +102,4 @@ def report(run: Run) -> None:
         )
 
 
-EXPERIMENT = Experiment("what_the_calculation_does", Config, compute, _plan, report, figure="fig9")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, report, figure="fig9")

@@ -80,7 +80,7 @@ class Config(PooledSample):
     """What does tuning change? Effects of every head and MLP before it and after."""
 
     tuned: tuple[Path, ...] = ()
-    """Delta files, outputs of fine_tune, or checkpoints; those of Table 1 if not given."""
+    """Delta files, outputs of fine_tune, or checkpoints; by default those of Table 1."""
     paths: Literal["via_mlps", "direct"] = "via_mlps"
     """What may react to a change: only MLPs (Appendix B), or nothing (Algorithm 1)."""
     metric: Metric = "relative_logit"
@@ -192,8 +192,7 @@ def report(run: Run) -> None:
         print(f"{name}: still answers {facts['still_right']:.1%} of {facts['pairs']} right")
 
 
-EXPERIMENT = Experiment(
-    "what_tuning_changes",
+main = Experiment(
     Config,
     compute,
     _plan,
@@ -203,4 +202,3 @@ EXPERIMENT = Experiment(
     identity=lambda question: question.settings,
     inputs=lambda question: [path for tuned in question.tuned for path in tuned.files],
 )
-main = EXPERIMENT.main()

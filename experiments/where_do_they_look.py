@@ -8,9 +8,10 @@ operation's word. Saves a run under results/where_do_they_look/, which `figures/
 
 import random
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
-import torch
+from pandas import DataFrame
 
 import arith_lens as al
 from arith_lens.attention import kinds_of, most_looked_at, patterns_of
@@ -127,24 +128,20 @@ def report(run: Run) -> None:
         looks, control = ROLE_ATTENTION.load(run, name), RANDOM_ATTENTION.load(run, name)
         facts, effects = ROLE_ATTENTION.facts(run, name), MAP.load(run, name).heads.mean()
         assert looks.labels is not None
-        roles = looks.labels["role"]
-        print(f"\n{name}: {facts['distinct']} distinct references; key heads: "
-              f"{', '.join(facts['key']) or 'none'}")  # fmt: skip
-        print(f"    head  effect  {''.join(f'{role:>15}' for role in roles)}  kind      most often")
-        best = most_looked_at(looks).mean()
+        roles, best, rows = looks.labels["role"], most_looked_at(looks).mean(), {}
         for i, text in enumerate(looks.labels["head"]):
             layer, index = map(int, text.split("."))
             first = int(best[i].argmax())
-            print(
-                f"  {text:>6} {float(effects[layer, index]):+7.1%}  {_row(looks.mean()[i])}  "
-                f"{facts['kinds'][text]:<9} {roles[first]} ({float(best[i, first]):.0%})"
-            )
-        print(f"  others at random {_row(control.mean().mean(0))}")
+            weights = dict(zip(roles, looks.mean()[i].tolist(), strict=True))
+            often = f"{roles[first]} ({float(best[i, first]):.0%})"
+            kind = {"kind": facts["kinds"][text], "most often": often}
+            rows[text] = {"effect": float(effects[layer, index]), **weights, **kind}
+        others = control.mean().mean(0).tolist()
+        rows["others at random"] = dict(zip(roles, others, strict=True))
+        key = ", ".join(facts["key"]) or "none"
+        print(f"\n{name}: {facts['distinct']} distinct references; key heads: {key}")
+        table = DataFrame.from_dict(rows, orient="index")
+        print(indent(table.to_string(float_format="{:.1%}".format, na_rep=""), "  "))
 
 
-def _row(weights: torch.Tensor) -> str:
-    return "".join(f"{float(weight):>15.1%}" for weight in weights)
-
-
-EXPERIMENT = Experiment("where_do_they_look", Config, compute, _plan, report, figure="fig5")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, report, figure="fig5")

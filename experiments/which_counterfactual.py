@@ -6,20 +6,21 @@ head and MLP is patched. Saves a run under results/which_counterfactual/, which
 `figures/counterfactuals.py` draws.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import product
 
 import arith_lens as al
 from arith_lens.runs import Run
-from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import COUNTERFACTUAL_MAP
 from experiments.settings import (
-    BEFORE_FILTER,
     Experiment,
     Metric,
     Sample,
     drawn_pairs,
-    fitting_engine,
+    plan_maps,
+    print_shared,
+    save_maps,
 )
 
 KINDS = ("word", "operator", "operands")
@@ -35,55 +36,31 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The map of each operation and kind of counterfactual."""
-    engine = fitting_engine(model)
-    for operation in config.operations:
-        with continue_after_part():
-            for kind, pairs in _pairs(model, operation, config).items():
-                name = COUNTERFACTUAL_MAP.name(operation, kind)
-                al.path_patch(model, pairs, metric=config.metric, engine=engine, run=run, name=name)
+    save_maps(run, model, COUNTERFACTUAL_MAP, _pairs(model, config), metric=config.metric)
 
 
 def _pairs(
-    model: al.HookedModel, operation: str, config: Config, *, keep: str = "correct"
-) -> dict[str, al.PromptPairs]:
-    """The pairs of each kind. The reference prompts are the same, where all kinds align."""
-    with exit_on_user_error():
-        return {
-            kind: drawn_pairs(
-                model,
-                operation,
-                config,
-                problems=config.problems,
-                counterfactual=kind,
-                keep=keep,
-            )
-            for kind in KINDS
-        }
+    model: al.HookedModel, config: Config, *, keep: str = "correct"
+) -> Iterator[tuple[tuple[str, str], al.PromptPairs]]:
+    """The pairs of each operation and kind.
+
+    The kinds have the same reference prompts, where all kinds align.
+    """
+    for operation, kind in product(config.operations, KINDS):
+        options = {"counterfactual": kind, "keep": keep}
+        pairs = drawn_pairs(model, operation, config, problems=config.problems, **options)
+        yield (operation, kind), pairs
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     """The computation in words."""
-    engine = fitting_engine(model)
-    return "\n".join(
-        f"{operation}, {kind}: {al.plan(model, pairs, engine=engine)}{BEFORE_FILTER}"
-        for operation in config.operations
-        for kind, pairs in _pairs(model, operation, config, keep="all").items()
-    )
+    return plan_maps(model, _pairs(model, config, keep="all"))
 
 
 def report(run: Run) -> None:
     """For each operation, print the strongest heads of each kind, and how many they share."""
     for operation in run.config["operations"]:
-        top = {kind: COUNTERFACTUAL_MAP.load(run, operation, kind).heads.top(10) for kind in KINDS}
-        print(f"\n{operation}")
-        for kind, heads in top.items():
-            print(f"  {kind:<9} {', '.join(map(str, heads))}")
-        for a, b in combinations(KINDS, 2):
-            print(f"  {a} and {b}: {len({*top[a]} & {*top[b]})} of 10 heads in both")
+        print_shared(run, COUNTERFACTUAL_MAP, operation, KINDS)
 
 
-EXPERIMENT = Experiment(
-    "which_counterfactual", Config, compute, _plan, report, figure="counterfactuals"
-)
-main = EXPERIMENT.main()
-SHARES = True  # several processes share its work
+main = Experiment(Config, compute, _plan, report, figure="counterfactuals", shares=True)

@@ -173,5 +173,4 @@ def chosen_forms(right: al.Effects, seed: int) -> Iterator[tuple[str, str]]:
         yield str(FORMS[best]), _shares(right.select(~half))[best]
 
 
-EXPERIMENT = Experiment("which_examples", Config, compute, _plan, report)
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, report)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pandas import DataFrame
 from torch import Tensor
 
 import arith_lens as al
@@ -18,11 +19,10 @@ from arith_lens.effects import KEY
 from arith_lens.pairs import keep_correct
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
-from experiments.command import continue_after_part, exit_on_user_error
+from experiments.command import exit_on_user_error
 from experiments.results import MAP
 from experiments.results import Sample as Facts
 from experiments.settings import (
-    BEFORE_FILTER,
     Engine,
     Experiment,
     Keep,
@@ -30,6 +30,8 @@ from experiments.settings import (
     Sample,
     drawn_pairs,
     fitting_engine,
+    plan_maps,
+    save_maps,
 )
 
 N_ROWS = 12
@@ -64,18 +66,12 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The effects of every head and MLP, for each operation."""
-    settings = _settings(model, config)
-    for name, pairs in samples(model, config):
-        with continue_after_part():
-            al.path_patch(model, pairs, run=run, name=MAP.name(name), **settings)
+    save_maps(run, model, MAP, samples(model, config), **_settings(model, config))
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    settings = _settings(model, config)
-    return "\n".join(
-        f"{name}: {al.plan(model, pairs, **settings)}{BEFORE_FILTER}"
-        for name, pairs in samples(model, replace(config, keep="all"))
-    )
+    drawn = samples(model, replace(config, keep="all"))
+    return plan_maps(model, drawn, **_settings(model, config))
 
 
 def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
@@ -90,8 +86,9 @@ def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.Pro
     """Each operation's name and pairs; the name is "pairs" if a file of prompts has none."""
     if config.pairs is None:
         for operation in config.operations:
-            with exit_on_user_error():
-                pairs = drawn_pairs(
+            yield (
+                operation,
+                drawn_pairs(
                     model,
                     operation,
                     config,
@@ -101,8 +98,8 @@ def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.Pro
                     counterfactual=config.counterfactual,
                     draws=config.draws,
                     keep=config.keep,
-                )
-            yield operation, pairs
+                ),
+            )
         return
     with exit_on_user_error():
         pairs = al.PromptPairs.from_file(config.pairs, model)
@@ -123,8 +120,7 @@ def report(run: Run) -> None:
         effects, facts = MAP.load(run, name), MAP.facts(run, name)
         if effects.heads.metric in KEY:
             key[name] = al.key_heads(effects)
-        print(f"\n{name}: {_sample_line(facts)}")
-        print(f"  {_left_out_line(facts, effects)}")
+        print(f"\n{name}: {_sample_text(facts, effects)}")
         computed = run.computed(MAP.name(name))
         _print_heads("all pairs", effects.heads)
         if computed is not None and computed.any():
@@ -141,27 +137,21 @@ def report(run: Run) -> None:
     _print_paper(paper_model(run.config["model"]), MAP.labels(run))
 
 
-def _sample_line(facts: Facts) -> str:
-    line = f"{facts['distinct']} distinct references, {facts['pairs']} pairs"
-    if chosen := facts["selection"]:
-        line += (
-            f"; the model answers {chosen['n_kept']} of {chosen['n_drawn']} right "
-            f"({chosen['n_kept'] / chosen['n_drawn']:.1%}), mean p(C) "
-            f"{chosen['mean_probability']:.1%}; X_c still answered C "
+def _sample_text(facts: Facts, effects: al.ComponentEffects) -> str:
+    """How many pairs there are, how the filter chose them, and why others are left out."""
+    chosen, n_pairs = facts["selection"], facts["pairs"]
+    text = f"{facts['distinct']} distinct references, {n_pairs} pairs"
+    if chosen:
+        text += (
+            f"; mean p(C) {chosen['mean_probability']:.1%}; X_c still answered C "
             f"{chosen['counterfactual_correct']:.1%}"
         )
-    return line
-
-
-def _left_out_line(facts: Facts, effects: al.ComponentEffects) -> str:
-    """Why some drawn pairs are left out; pairs that cannot be aligned are never drawn."""
-    chosen, n_pairs = facts["selection"], facts["pairs"]
     drawn = chosen["n_drawn"] if chosen else n_pairs
-    why = {"answered wrong": drawn - n_pairs, "logit not positive": effects.n_left_out}
-    if effects.heads.metric != "relative_logit":
-        del why["logit not positive"]
+    why = {"answered wrong": drawn - n_pairs}
+    if effects.heads.metric == "relative_logit":
+        why["logit not positive"] = effects.n_left_out
     shares = ", ".join(f"{count} {reason} ({count / drawn:.1%})" for reason, count in why.items())
-    return f"left out of {drawn} pairs: {shares}"
+    return f"{text}\n  left out of {drawn} pairs: {shares}"
 
 
 def _print_heads(of: str, effects: al.Effects) -> None:
@@ -187,26 +177,24 @@ def _print_table(effects: al.ComponentEffects, computed: Tensor | None) -> None:
         return
     show = "{:+.1%}".format if heads.metric in KEY else "{:+.3g}".format
     means, (low, high), (q, _) = heads.mean(), heads.ci(), effects.q_values()
-    split = computed is not None and bool(computed.any()) and not bool(computed.all())
     sides = None
-    if computed is not None and split:
+    if computed is not None and computed.any() and not computed.all():
         sides = al.contrast(heads, computed).set_index([*heads.axes])
-    title = f"  {'head':>8} {'effect':>8}  {'95% interval':<18} {'q':>8}"
-    print(title + (f"  {'computed':>9} {'copied':>8}  difference" if split else ""))
+    rows = []
     for head in chosen:
         at = (head.layer, head.index)  # pyright: ignore[reportAttributeAccessIssue]
-        interval = f"{show(low[at])} to {show(high[at])}"
-        tested = f"{q[at]:.1g}" if q[at] > 1e-30 else "<1e-30"
-        row = f"  {head!s:>8} {show(means[at]):>8}  {interval:<18} {tested:>8}"
+        row = {"head": str(head), "effect": show(means[at])}
+        row |= {"95% interval": f"{show(low[at])} to {show(high[at])}", "q": f"{q[at]:.1g}"}
         if sides is not None:
-            side = sides.loc[at]
-            row += f"  {show(side['mean_in']):>9} {show(side['mean_out']):>8}  "
-            row += f"{show(side['difference'])} ({show(side['ci_low'])} to {show(side['ci_high'])})"
-        print(row)
+            side = sides.loc[at].map(show)
+            row |= {"computed": side["mean_in"], "copied": side["mean_out"]}
+            row["difference"] = f"{side['difference']} ({side['ci_low']} to {side['ci_high']})"
+        rows.append(row)
+    print(DataFrame(rows).to_string(index=False))
 
 
 def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:
-    """Print what the paper found in its models: key heads, some with effects, and layers."""
+    """Print the paper's findings about its models: key heads, some with effects, and layers."""
     if paper is None:
         return
     for source, heads in dict.fromkeys(map(paper.reported, operations)):
@@ -222,14 +210,12 @@ def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:
         )
 
 
-EXPERIMENT = Experiment(
-    "which_heads",
+main = Experiment(
     Config,
     compute,
     _plan,
     report,
     figure="fig2",
     inputs=lambda config: () if config.pairs is None else (config.pairs,),
+    shares=True,
 )
-main = EXPERIMENT.main()
-SHARES = True  # several processes share its work

@@ -84,6 +84,4 @@ def report(run: Run) -> None:
             )
 
 
-EXPERIMENT = Experiment("which_mlps_carry_them", Config, compute, _plan, report, figure="carriers")
-main = EXPERIMENT.main()
-SHARES = True  # several processes share its work
+main = Experiment(Config, compute, _plan, report, figure="carriers", shares=True)

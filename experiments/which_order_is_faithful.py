@@ -21,6 +21,7 @@ from arith_lens.knockout import completed, grow_greedily, halves, shrink_greedil
 from arith_lens.knockout.circuits import components_among
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
+from experiments.do_they_suffice import areas
 from experiments.results import CIRCUIT, EXACT, FAITHFUL_SCORES
 from experiments.settings import Experiment, Sample, fitting_engine, samples, some_pairs
 
@@ -177,13 +178,9 @@ def report(run: Run) -> None:
         print(f"\n{operation}: {rival.value.shape[1]} pairs")
         for label in CIRCUIT.labels(run, *place, None):
             curve = CIRCUIT.load(run, *place, label)
-            ends = curve.intervals()
-            cpr, cmd = (f"[{low:.2f}, {high:.2f}]" for low, high in ends.values())
             share, (low, high) = cmd_ratio(curve, rival)
-            print(
-                f"  {label:<26} CPR {curve.cpr:.2f} {cpr}, CMD {curve.cmd:.2f} {cmd}, of "
-                f"{RIVAL}'s {share:.2f} [{low:.2f}, {high:.2f}]"
-            )
+            ratio = f"of {RIVAL}'s {share:.2f} [{low:.2f}, {high:.2f}]"
+            print(f"  {label:<26} {areas(curve)}, {ratio}")
 
 
 def cmd_ratio(curve: al.CircuitCurve, rival: al.CircuitCurve) -> tuple[float, tuple[float, float]]:
@@ -196,6 +193,4 @@ def cmd_ratio(curve: al.CircuitCurve, rival: al.CircuitCurve) -> tuple[float, tu
     return curve.cmd / rival.cmd, (float(low), float(high))
 
 
-EXPERIMENT = Experiment("which_order_is_faithful", Config, compute, _plan, report)
-main = EXPERIMENT.main()
-SHARES = True  # several processes share its work
+main = Experiment(Config, compute, _plan, report, shares=True)

@@ -66,6 +66,4 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(lines)
 
 
-EXPERIMENT = Experiment("which_paths", Config, compute, _plan, figure="paths")
-main = EXPERIMENT.main()
-SHARES = True  # several processes share its work
+main = Experiment(Config, compute, _plan, figure="paths", shares=True)

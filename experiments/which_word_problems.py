@@ -37,7 +37,7 @@ class Config(ModelSettings):
     data_dir: Path = Path("data")
     """Holds svamp/ and gsm8k/."""
     datasets: tuple[str, ...] = ("svamp", "gsm8k")
-    """Benchmarks of word problems: all questions on which results are usually given."""
+    """Benchmarks of word problems: all questions of the split that results are usually about."""
     seed: int = 0
     """The seed of the draw among the replacements."""
     metric: Metric = "relative_logit"
@@ -106,5 +106,4 @@ def report(run: Run) -> None:
         print(f"fewer than {LEAST} pairs: no map")
 
 
-EXPERIMENT = Experiment("which_word_problems", Config, compute, _plan, report, figure="predictions")
-main = EXPERIMENT.main()
+main = Experiment(Config, compute, _plan, report, figure="predictions")

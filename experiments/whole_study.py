@@ -39,28 +39,28 @@ from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Experiment, PooledSample, loaded_model
 
 STUDY: tuple[Experiment[Any], ...] = (
-    which_heads.EXPERIMENT,
-    which_paths.EXPERIMENT,
-    which_counterfactual.EXPERIMENT,
-    do_copies_decide.EXPERIMENT,
-    are_they_needed.EXPERIMENT,
-    do_they_suffice.EXPERIMENT,
-    what_comes_instead.EXPERIMENT,
-    what_else_breaks.EXPERIMENT,
-    do_powers_use_them.EXPERIMENT,
-    do_word_problems_use_them.EXPERIMENT,
-    where_do_they_look.EXPERIMENT,
-    what_do_mlps_add.EXPERIMENT,
-    which_mlps_carry_them.EXPERIMENT,
-    what_does_each_part_do.EXPERIMENT,
-    like_a_computer.EXPERIMENT,
-    what_the_calculation_does.EXPERIMENT,
+    which_heads.main,
+    which_paths.main,
+    which_counterfactual.main,
+    do_copies_decide.main,
+    are_they_needed.main,
+    do_they_suffice.main,
+    what_comes_instead.main,
+    what_else_breaks.main,
+    do_powers_use_them.main,
+    do_word_problems_use_them.main,
+    where_do_they_look.main,
+    what_do_mlps_add.main,
+    which_mlps_carry_them.main,
+    what_does_each_part_do.main,
+    like_a_computer.main,
+    what_the_calculation_does.main,
 )
 OF_COMPUTED_PROBLEMS: Mapping[Experiment[Any], Mapping[str, Any]] = {
-    which_heads.EXPERIMENT: {},
-    which_paths.EXPERIMENT: {},
-    are_they_needed.EXPERIMENT: {"candidates": 0, "second_ablation": None, "mlps": False},
-    where_do_they_look.EXPERIMENT: {},
+    which_heads.main: {},
+    which_paths.main: {},
+    are_they_needed.main: {"candidates": 0, "second_ablation": None, "mlps": False},
+    where_do_they_look.main: {},
 }
 """Experiments that the study repeats on multiplications and divisions whose answer cannot be
 copied, with the settings that differ. The claims about these operations rest on them."""
@@ -71,7 +71,7 @@ class Config(PooledSample):
     """What do minutes of computing show of a model? Each experiment gets the settings it has."""
 
     data_dir: Path | None = None
-    """Holds gsm8k/, svamp/ and mmlu/; the closed world's sets if not given."""
+    """Holds gsm8k/, svamp/ and mmlu/; by default the closed world's sets."""
 
 
 def main(

@@ -8,8 +8,7 @@ from typing import Any
 
 import tyro
 
-from experiments.command import robust_output
-from experiments.launcher import commands, first_sentence, imported, named_command, parsed
+from experiments.command import commands, imported, named_command, robust_output
 from figures.exhibit import command_for
 
 FOLDER = Path(__file__).parent
@@ -29,12 +28,13 @@ def exhibit_functions() -> dict[str, tuple[str, str, str]]:
     """
     functions: dict[str, tuple[str, str, str]] = {}
     for file in FOLDER.glob("*.py"):
-        for part in parsed(file).body:
+        source = ast.parse(file.read_text(encoding="utf-8"))
+        for part in source.body:
             if isinstance(part, ast.FunctionDef) and part.name[0] != "_" and _makes_exhibits(part):
                 of_module = part.name == "exhibits"
-                sentence = first_sentence(parsed(file) if of_module else part)
+                about = ast.get_docstring(source if of_module else part) or ""
                 name = file.stem if of_module else part.name
-                functions[name] = file.stem, part.name, sentence
+                functions[name] = file.stem, part.name, about.partition("\n")[0]
     return functions
 
 

@@ -1,4 +1,4 @@
-"""Questions with their answers, asked of a model with or without hooks.
+"""Questions with their answers, for a model with or without hooks.
 
 A model answers by greedy text, or by the most likely of some choices.
 """
@@ -86,7 +86,8 @@ def _introductions(
     name: str, data_dir: str | Path | None, subjects: set[str], shots: int
 ) -> dict[str, str]:
     """The text before the questions of each subject: the authors' first line, then the shots."""
-    heads = {s: _head(s) for s in subjects}
+    head = "The following are multiple choice questions (with answers) about {}.\n\n"
+    heads = {s: head.format(s.replace("_", " ")) if s else "" for s in subjects}
     if shots:
         wanted = sorted(subjects) if name == "mmlu" else "all"
         examples = load_records(name, data_dir, split=SHOTS_FROM[name], subjects=wanted)
@@ -94,12 +95,6 @@ def _introductions(
             own = [record for record in examples if record.subject == subject][:shots]
             heads[subject] += "".join(f"{_lettered(r)} {r.gold}\n\n" for r in own)
     return heads
-
-
-def _head(subject: str) -> str:
-    about = subject.replace("_", " ")
-    head = f"The following are multiple choice questions (with answers) about {about}.\n\n"
-    return head if subject else ""
 
 
 def _lettered(record: Record) -> str:

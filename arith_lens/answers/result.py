@@ -51,6 +51,13 @@ class Answers:
         half = z * sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
         return max(0.0, centre - half), min(1.0, centre + half)
 
+    @property
+    def score(self) -> str:
+        """The number and the share of right answers, with its interval, in words."""
+        low, high = self.ci()
+        counts = f"{int(self.correct.sum())} of {len(self)} right"
+        return f"{counts}, {self.accuracy:.1%} ({low:.1%} to {high:.1%})"
+
     def by_task(self) -> "dict[str, Answers]":
         """The answers of each task."""
         return {
@@ -89,12 +96,8 @@ class Answers:
         return Change(self.accuracy, after.accuracy, int(lost.sum()), int(gained.sum()), len(self))
 
     def __str__(self) -> str:
-        lines = []
-        for name, answers in self.by_task().items():
-            low, high = answers.ci()
-            right = f"{int(answers.correct.sum())} of {len(answers)}"
-            lines.append(f"{name}: {right} right, {answers.accuracy:.1%} ({low:.1%} to {high:.1%})")
-        return "\n".join(lines)
+        tasks = self.by_task().items()
+        return "\n".join(f"{name}: {answers.score}" for name, answers in tasks)
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file; `from_arrays` reads them. Texts are compressed: zlib of JSON."""

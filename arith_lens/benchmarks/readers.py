@@ -39,12 +39,6 @@ def json_list(path: Path) -> list[Row]:
     return rows
 
 
-def csv_rows(path: Path) -> list[list[str]]:
-    """The rows of a csv file, each a list of its cells."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.reader(file))
-
-
 def hub_rows(source: str, configuration: str | None, split: str, advice: str) -> list[Row]:
     """A split of a dataset on the Hugging Face hub, or of a local folder of the same form.
 
@@ -171,7 +165,8 @@ def _csv_files(folder: Path, split: str) -> list[Path]:
 
 def _csv_questions(path: Path, subject: str) -> list[Row]:
     """The rows of a csv file. The authors' own files have no header, and letters as answers."""
-    rows = csv_rows(path)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.reader(file))
     if rows and rows[0][0] == "question":
         rows = rows[1:]
     questions: list[Row] = []
@@ -195,23 +190,18 @@ def _finished_rows(folder: Path) -> list[Row]:
         raise FileNotFoundError(
             f"no {folder / 'val'}/*_val.jsonl: expected MMLU's files, prompts with their letters"
         )
-    return [_taken_apart(row, path, i) for path in paths for i, row in enumerate(json_lines(path))]
-
-
-def _taken_apart(row: Row, path: Path, i: int) -> Row:
-    match = _FINISHED.fullmatch(str(row.get("input")))
-    if match is None or "subject" not in row or "output" not in row:
-        raise ValueError(
-            f"{path}, record {i}: expected subject, input (a prompt with choices A to D) and "
-            f"output (a letter), found {row!r:.200}"
-        )
-    question, *choices = match.groups()
-    return {
-        "question": question,
-        "subject": row["subject"],
-        "choices": choices,
-        "answer": row["output"].strip(),
-    }
+    rows: list[Row] = []
+    for path, i, row in ((p, i, row) for p in paths for i, row in enumerate(json_lines(p))):
+        match = _FINISHED.fullmatch(str(row.get("input")))
+        if match is None or "subject" not in row or "output" not in row:
+            raise ValueError(
+                f"{path}, record {i}: expected subject, input (a prompt with choices A to D) and "
+                f"output (a letter), found {row!r:.200}"
+            )
+        question, *choices = match.groups()
+        own = {"question": question, "choices": choices, "answer": row["output"].strip()}
+        rows.append({"subject": row["subject"], **own})
+    return rows
 
 
 def _gsm8k(row: Row, split: str, i: int) -> Record:

@@ -9,7 +9,7 @@ checked, and a warning says so.
 import hashlib
 import re
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -69,15 +69,14 @@ def without_flags(records: Iterable[Record], kinds: Sequence[Kind] = DOUBTFUL) -
 
 def flag_summary(records: Sequence[Record]) -> str:
     """The number of flagged records by kind, with ids: "1000 records, flagged: 1 ..."."""
-    counts = Counter(flag.kind for record in records for flag in record.flags)
-    if not counts:
+    ids: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        for flag in record.flags:
+            ids[flag.kind].append(record.id)
+    if not ids:
         return f"{len(records)} records, none flagged"
-    kinds = [f"{count} {kind} ({', '.join(_ids(records, kind))})" for kind, count in counts.items()]
+    kinds = [f"{len(of)} {kind} ({', '.join(of)})" for kind, of in ids.items()]
     return f"{len(records)} records, flagged: {'; '.join(kinds)}"
-
-
-def _ids(records: Sequence[Record], kind: str) -> list[str]:
-    return [r.id for r in records for flag in r.flags if flag.kind == kind]
 
 
 _WRONG_EQUATION = "its equation does not give the solution, which is right"

@@ -15,7 +15,7 @@ Each training question is reported once per test set, by the first rule that app
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +96,7 @@ def find_overlaps(
     overlaps = []
     for name, records in tests.items():
         tested = [_text(record, i) for i, record in enumerate(records)]
-        finders = [_FINDERS[rule](tested) for rule in rules]
+        finders = [_finder(rule, tested) for rule in rules]
         for text in texts:
             for rule, find in zip(rules, finders, strict=True):
                 test = find(text)
@@ -158,37 +158,26 @@ def _read(name: str, question: str) -> _Text:
     return _Text(name, question, normalised(question), tuple(_DIGITS.get(w, w) for w in words))
 
 
-class _Same:
-    def __init__(self, tests: Sequence[_Text]) -> None:
-        self.by_key = {test.key: test for test in tests}
+def _finder(rule: str, tests: Sequence[_Text]) -> Callable[[_Text], _Text | None]:
+    """A function that finds the test question that a training question overlaps with by a rule."""
+    if rule == "same":
+        by_key = {test.key: test for test in tests}
+        return lambda text: by_key.get(text.key)
+    if rule == "story":
+        by_run = {run: test for test in tests for run in test.runs}
+        return lambda text: next((by_run[r] for r in sorted(text.runs & by_run.keys())), None)
+    by_numbers: dict[tuple[float, ...], list[tuple[set[str], _Text]]] = defaultdict(list)
+    for test in tests:
+        by_numbers[test.numbers].append((set(test.words), test))
 
-    def __call__(self, text: _Text) -> _Text | None:
-        return self.by_key.get(text.key)
-
-
-class _Reworded:
-    def __init__(self, tests: Sequence[_Text]) -> None:
-        self.by_numbers: dict[tuple[float, ...], list[tuple[set[str], _Text]]] = defaultdict(list)
-        for test in tests:
-            self.by_numbers[test.numbers].append((set(test.words), test))
-
-    def __call__(self, text: _Text) -> _Text | None:
-        numbers, words = text.numbers, set(text.words)
-        for others, test in self.by_numbers.get(numbers, []) if numbers else []:
+    def reworded(text: _Text) -> _Text | None:
+        words = set(text.words)
+        for others, test in by_numbers.get(text.numbers, []) if text.numbers else []:
             if len(words & others) >= SIMILARITY * len(words | others):
                 return test
         return None
 
-
-class _Story:
-    def __init__(self, tests: Sequence[_Text]) -> None:
-        self.by_run = {run: test for test in tests for run in test.runs}
-
-    def __call__(self, text: _Text) -> _Text | None:
-        return next((self.by_run[run] for run in sorted(text.runs & self.by_run.keys())), None)
-
-
-_FINDERS = {"same": _Same, "reworded": _Reworded, "story": _Story}
+    return reworded
 
 
 TRAINING = ("gsm8k", "svamp", "addsub", "singleeq")

@@ -1,4 +1,4 @@
-"""`evaluate`: benchmarks asked of a model, through the lm-evaluation-harness."""
+"""`evaluate`: a model answers benchmarks, through the lm-evaluation-harness."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
@@ -67,7 +67,7 @@ def evaluate(
 
     Raises:
         ImportError: the harness is not installed.
-        TypeError: hooks are given without a loaded model.
+        TypeError: there are hooks, but no loaded model.
         ValueError: a task is unknown, a limit or shots are not valid, a prompt is too long, or
             files have another schema.
         FileNotFoundError: the data folder lacks a file, or the hub cannot be reached.

@@ -307,7 +307,7 @@ def read_samples(
     prompts = {}
     for name, task in built.tasks.items():
         by_number = _by_question(samples[name])
-        prompts[name] = digest({"prompt": _prompt(of[0])} for of in by_number.values())
+        prompts[name] = digest({"prompt": of[0]["arguments"][0][0]} for of in by_number.values())
         for number, of in by_number.items():
             doc = of[0]["doc"]
             label = f"{name}/{doc['kind']}" if "kind" in doc else name
@@ -317,6 +317,7 @@ def read_samples(
             scores.append(_scores(of))
     correct, written, expected, label = zip(*outcomes, strict=True)
     names = dict.fromkeys(score for of in scores for score in of)
+    columns = {name: [of.get(name, float("nan")) for of in scores] for name in names}
     tasks = {
         name: {
             **about,
@@ -329,7 +330,7 @@ def read_samples(
         Answers(torch.tensor(correct), tuple(written), tuple(expected), tuple(label)),
         torch.tensor(numbers),
         tuple(flags),
-        {n: _column(scores, n) for n in names},
+        {name: torch.tensor(column, dtype=torch.float64) for name, column in columns.items()},
         {**settings, "tasks": tasks},
         dict(lm.seconds),
     )
@@ -343,10 +344,6 @@ def _by_question(samples: Sequence[Sample]) -> dict[int, list[Sample]]:
     return dict(sorted(by_number.items()))
 
 
-def _prompt(sample: Sample) -> str:
-    return sample["arguments"][0][0]
-
-
 def _scores(of: Sequence[Sample]) -> dict[str, float]:
     return {
         f"{metric},{sample['filter']}": float(sample[metric])
@@ -354,11 +351,6 @@ def _scores(of: Sequence[Sample]) -> dict[str, float]:
         for metric in sample["metrics"]
         if isinstance(sample[metric], int | float)
     }
-
-
-def _column(scores: Sequence[Mapping[str, float]], name: str) -> torch.Tensor:
-    values = [of.get(name, float("nan")) for of in scores]
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def _outcome(task: Any, sample: Sample) -> tuple[bool, str, str]:

@@ -69,7 +69,7 @@ class EvaluationResult:
         """Compare with another result, question by question, with McNemar's test.
 
         Raises:
-            ValueError: the questions differ, or how they were asked (prompt, shots, data).
+            ValueError: the questions or their settings (prompt, shots, data) differ.
             KeyError: there is no such task.
         """
         for task, before in self.settings["tasks"].items():
@@ -131,9 +131,7 @@ class EvaluationResult:
         lines = []
         for name in self.tasks:
             answers, trusted = self.task(name), self.task(name, trusted=True)
-            low, high = answers.ci()
-            line = f"{name}: {int(answers.correct.sum())} of {len(answers)} right, "
-            line += f"{answers.accuracy:.1%} ({low:.1%} to {high:.1%})"
+            line = f"{name}: {answers.score}"
             if len(trusted) < len(answers):
                 line += (
                     f"; {trusted.accuracy:.1%} without {len(answers) - len(trusted)} doubtful golds"

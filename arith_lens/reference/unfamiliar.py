@@ -32,7 +32,7 @@ def unfamiliar_questions(n: int = 100) -> dict[str, list[Question]]:
 
 
 def _first(questions: Iterator[Question], n: int) -> list[Question]:
-    """At most n questions of each task, without a problem that was asked in another wording."""
+    """At most n questions of each task, each problem in one wording only."""
     chosen: dict[tuple[str, ...], Question] = {}
     counts: dict[str, int] = {}
     for question in questions:

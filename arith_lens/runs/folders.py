@@ -29,7 +29,7 @@ def open_run(
     """Open the run of this configuration. Use it in a `with` block.
 
     If a run of the same configuration, model, inputs and version exists, it is continued. What it
-    saved is in `names`, so an experiment can skip it. Methods that are given the run continue after
+    saved is in `names`, so an experiment can skip it. Methods with `run=` continue after
     the last shard that an earlier process finished. The provenance is that of the process that
     saved last. Each result has its own versions, device, dtype and threads.
 
@@ -105,19 +105,24 @@ def run_key(record: Mapping[str, Any]) -> str:
 
 def _refuse_other(path: Path, record: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise RunError if the folder with this key's name contains another run."""
-    parts = [[run["experiment"], run["config"], *inputs_of(run)] for run in (expected, record)]
-    model = ("weights of the model", "configuration of the model")
-    names = ("experiment", "configuration", *model, "input files")
-    other = [
-        name
-        for name, *values in zip(names, *parts, strict=True)
-        if len({json.dumps(value, sort_keys=True) for value in values}) > 1
-    ]
-    if other:
+    if other := _differing(_decisive(expected), _decisive(record)):
         raise RunError(
             f"expected the run of this configuration in {path}, found one with another "
             f"{', another '.join(other)}. Move that folder away, or choose another root."
         )
+
+
+def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes two runs the same, by the words of an error."""
+    weights, configuration, inputs = inputs_of(record)
+    return {
+        "experiment": record["experiment"],
+        "configuration:": record["config"],
+        "model's weights": weights,
+        "model's configuration": configuration,
+        "input files": inputs,
+        "version": record["provenance"]["versions"]["arith-lens"],
+    }
 
 
 COLUMNS = ["experiment", "model", "status", "when", "results", "path"]
@@ -137,15 +142,11 @@ def run_table(root: str | Path = "results") -> "DataFrame":
         except RunError as error:
             warnings.warn(f"a run is left out: {error}", stacklevel=2)
             continue
-        rows.append([run.experiment, run.model, *_state(run), ", ".join(run.names), str(run.path)])
+        record, names = run.record, ", ".join(run.names)
+        when = str(record.get("ended") or record.get("started") or "")
+        rows.append([run.experiment, run.model, record["status"], when, names, str(run.path)])
     table = DataFrame(rows, columns=COLUMNS)
     return table.sort_values("when", ascending=False, ignore_index=True, kind="stable")
-
-
-def _state(run: Run) -> tuple[str, str]:
-    """Its status, and when it ended (or started)."""
-    record = run.record
-    return record["status"], str(record.get("ended") or record.get("started") or "")
 
 
 PATH = Path | str
@@ -155,8 +156,8 @@ _PART = re.compile(r"part (\d+) of (\d+)")  # how `Processes` names itself
 def merge_runs(into: PATH, *others: PATH) -> Run:
     """Copy the results and shards of `others` into the run folder `into`.
 
-    If the same experiment is then run there, it computes only what is still missing. Each file is
-    checked before it is copied. The folders `others` do not change.
+    The same experiment, run with this folder, then computes only what is still missing. Each file
+    is checked before it is copied. The folders `others` do not change.
 
     Returns:
         The merged run.
@@ -189,28 +190,11 @@ def merge_runs(into: PATH, *others: PATH) -> Run:
 
 
 def _refuse_another_run(target: Run, source: Run) -> None:
-    if run_key(target.record) == run_key(source.record):
-        return
-    ours, theirs = (_decisive(run.record) for run in (target, source))
-    raise RunError(
-        f"expected a part of the run in {target.path}, found {source.path} with another "
-        f"{', another '.join(_differing(ours, theirs))}. Merge runs of one configuration, model "
-        "and version."
-    )
-
-
-def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What two runs must have in common to be merged, by the words of the error."""
-    provenance = record["provenance"]
-    model = provenance.get("model") or {}
-    return {
-        "experiment": record["experiment"],
-        "configuration:": record["config"],
-        "model's weights": model.get("weights_sha256"),
-        "model's configuration": model.get("configuration_sha256"),
-        "input files": provenance.get("inputs"),
-        "version": provenance["versions"]["arith-lens"],
-    }
+    if other := _differing(_decisive(target.record), _decisive(source.record)):
+        raise RunError(
+            f"expected a part of the run in {target.path}, found {source.path} with another "
+            f"{', another '.join(other)}. Merge runs of one configuration, model and version."
+        )
 
 
 def _refuse_another_computation(target: Run, source: Run) -> None:

@@ -117,14 +117,17 @@ LOCK, HOLDER = ".lock", ".holder.json"
 
 
 class FolderLock:
-    """The lock that a process needs to write into a run folder. Readers need none.
+    """The lock that a process needs to write into the folder of a run or a result.
+
+    Readers need none.
 
     The operating system holds the lock (`.lock`), so it ends with its process. `.holder.json` says
     which process has it, and has no meaning once the lock is free.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, patience: float = 0.0) -> None:
         self._folder = folder
+        self._patience = patience  # seconds to wait for the lock
         self._lock = FileLock(folder / LOCK, thread_local=False)
 
     @property
@@ -133,13 +136,13 @@ class FolderLock:
         return self._lock.is_locked
 
     def acquire(self) -> None:
-        """Take the lock without waiting.
+        """Take the lock.
 
         Raises:
             RunError: another process has it, which the message names; or the disk refuses.
         """
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=self._patience)
         except Timeout as error:
             raise RunError(
                 f"expected {self._folder} for this process alone, found it open in "

@@ -171,7 +171,7 @@ class Run:
             self._follow()
             return
         entry = self.store.entry(identity_digest(identity))
-        assert entry is not None, "stored() says whether it is there"
+        assert entry is not None, "call refer() only for a stored result"
         with self.writing():
             self._refer(name, entry, pairs, facts)
         self._team.wait()

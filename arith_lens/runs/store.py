@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from arith_lens.arrays import Arrays, Storable
 from arith_lens.runs.files import (
     RunError,
@@ -33,11 +31,12 @@ from arith_lens.runs.files import (
     write,
 )
 from arith_lens.runs.provenance import SavedPairs, now, software
+from arith_lens.runs.record import FolderLock
 from arith_lens.runs.shards import FOLDER as SHARDS
 from arith_lens.runs.shards import Shards, copy_shards, identity_digest
 
 FOLDER = "store"
-ENTRY, IDENTITY, LOCK = "result.json", "identity.json", ".lock"
+ENTRY, IDENTITY = "result.json", "identity.json"
 COMPUTED = "pairs.computed"
 """A tensor of the pairs, stored with a result's own."""
 WRITING = 60.0
@@ -200,7 +199,7 @@ class Store:
         )
 
     def _prepare(self, key: str, identity: Mapping[str, Any] | None) -> Path:
-        """Make the folder of a result, with `identity.json` if the identity is given."""
+        """Make the folder of a result, with `identity.json` unless the identity is None."""
         folder = self.folder_of(key)
         make_folder(folder)
         if identity is not None and not (folder / IDENTITY).exists():
@@ -212,19 +211,8 @@ class Store:
     def _writing(self, key: str, identity: Mapping[str, Any] | None) -> Iterator[Path]:
         """Lock the folder of a result for this process."""
         folder = self._prepare(key, identity)
-        lock = FileLock(folder / LOCK, timeout=WRITING)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise RunError(
-                f"expected {folder} for this process alone, found another one that has been "
-                f"writing there for {WRITING:.0f} seconds; stop it, or choose another root"
-            ) from error
-        except OSError as error:
-            raise RunError(
-                f"cannot lock {folder / LOCK}: {error.strerror or error}. Free some space, remove "
-                "what stands there, or choose a root that can be written."
-            ) from error
+        lock = FolderLock(folder, patience=WRITING)
+        lock.acquire()
         try:
             yield folder
         finally:

@@ -46,11 +46,10 @@ def rewrite(
     Returns:
         None for a text with a needed edit that has no aligned candidate.
     """
-    pieces = _Pieces(tokenizer)
     contexts = [[_context(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
-    pieces.count(context for of in contexts for context in of)
+    aligned = _aligned(tokenizer, (context for of in contexts for context in of))
     choices = [
-        [(edit, pieces.alike(context)) for edit, context in zip(of, at, strict=True)]
+        [(edit, aligned[context]) for edit, context in zip(of, at, strict=True)]
         for of, at in zip(edits, contexts, strict=True)
     ]
     references = encode(tokenizer, texts)
@@ -70,29 +69,17 @@ def rewrite(
     return [done.get(i) for i in range(len(texts))]
 
 
-class _Pieces:
-    """The numbers of tokens of phrases between their neighbours. Each is tokenized once."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._known: dict[_Context, list[str]] = {}
-
-    def count(self, contexts: Iterable["_Context"]) -> None:
-        """Find the candidates of equal length for all new contexts."""
-        new = [context for context in dict.fromkeys(contexts) if context not in self._known]
-        texts = [
-            [context.around(words) for words in (context.words, *context.candidates)]
-            for context in new
-        ]
-        prompts = iter(encode(self._tokenizer, [text for some in texts for text in some]))
-        for context in new:
-            length = len(next(prompts).ids)
-            counts = [(words, len(next(prompts).ids)) for words in context.candidates]
-            self._known[context] = [s for s, n in counts if n == length and s != context.words]
-
-    def alike(self, context: "_Context") -> list[str]:
-        """The candidates that have as many tokens as the words that they replace."""
-        return self._known[context]
+def _aligned(tokenizer: Any, contexts: Iterable["_Context"]) -> dict["_Context", list[str]]:
+    """For each phrase the candidates that have as many tokens. Each phrase is tokenized once."""
+    distinct = list(dict.fromkeys(contexts))
+    texts = [c.around(words) for c in distinct for words in (c.words, *c.candidates)]
+    lengths = iter([len(prompt.ids) for prompt in encode(tokenizer, texts)])
+    aligned = {}
+    for context in distinct:
+        length = next(lengths)
+        counts = [(words, next(lengths)) for words in context.candidates]
+        aligned[context] = [s for s, n in counts if n == length and s != context.words]
+    return aligned
 
 
 @dataclass(frozen=True)
@@ -202,7 +189,7 @@ def word_problem_pairs(
 ) -> tuple[PromptPairs, Conversion]:
     """Aligned pairs of word problems, with the words replaced that ask for a number (Appendix E).
 
-    C is the first token of the answer; it is found by tokenizing prompt + answer. Operands and
+    C is the first token of the answer; prompt and answer are tokenized together. Operands and
     operator have no span. `computed` means that C's token is nowhere in the prompt, so no copying
     head can give it.
 

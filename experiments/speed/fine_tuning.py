@@ -309,8 +309,8 @@ def _timed(tuners: Mapping[str, Tuner], config: Config) -> dict[str, tuple[Timin
         parts[name, "gradients"] = tuner.gradients
         parts[name, "update"] = tuner.update
     device = torch.device(config.device)
-    found = timed(parts, repeats=config.repeats, budget=float("inf"), device=device)
-    return {name: (found[name, "gradients"], found[name, "update"]) for name in tuners}
+    timings = timed(parts, repeats=config.repeats, budget=float("inf"), device=device)
+    return {name: (timings[name, "gradients"], timings[name, "update"]) for name in tuners}
 
 
 def compared(
@@ -323,12 +323,12 @@ def compared(
     steps = {name: sum(part.spent(device) for part in both) for name, both in timings.items()}
     rows: list[dict[str, Cell]] = []
     for name, facts in about.items():
-        row: dict[str, Cell] = {"method": name, **dict.fromkeys(MEASURED)}
         if name not in timings:
-            rows.append(row | {"remark": does_not_fit(device)})
+            rows.append({"method": name, "remark": does_not_fit(device)})
             continue
         gradients, update = timings[name]
-        row |= {
+        row: dict[str, Cell] = {
+            "method": name,
             **facts,
             "samples_per_second": n_rows / steps[name],
             "gradient_seconds": gradients.spent(device),
@@ -344,12 +344,6 @@ def compared(
             row |= {"gradient_share": alone / bound}
         rows.append(row)
     return Table(rows)
-
-
-MEASURED = (
-    *("n_tuned", "flops", "state_bytes", "samples_per_second", "gradient_seconds"),
-    *("update_seconds", "spread", "ratio", "bound", "share", "gradient_share", "remark"),
-)
 
 
 def overhead(config: Config, shape: Shape) -> tuple[float, float]:

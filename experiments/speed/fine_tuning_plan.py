@@ -31,7 +31,7 @@ STEP_SHAPES = {
     "bench": Shape(8, 1024, 16, 2816, 32_000, n_pairs=8, n_tokens=64),
     "llama-7b": Shape(32, 4096, 32, 11_008, 32_000, n_pairs=8, n_tokens=64),
 }
-"""Rows are called pairs there. To try; what a CPU trains in seconds; LLaMA2-7B, for a GPU."""
+"""`Shape` calls rows pairs. To try; what a CPU trains in seconds; LLaMA2-7B, for a GPU."""
 CARDS = (16, 24, 32, 40, 48, 80, 141)
 """Memory that GPUs are sold with, in GB; they have about as many GiB."""
 USABLE = 0.95
@@ -49,11 +49,8 @@ PLAN_COLUMNS = {
 
 
 def in_words(shape: Shape) -> str:
-    return (
-        f"{shape.n_layers} layers, d_model {shape.d_model}, {shape.n_heads} heads, d_mlp "
-        f"{shape.d_mlp}, vocabulary {shape.d_vocab:,}; {shape.n_pairs} rows of {shape.n_tokens} "
-        "tokens"
-    )
+    """A shape; its prompts are rows of tokens."""
+    return str(shape).replace(" pairs of ", " rows of ")
 
 
 def upper_heads(shape: Shape) -> list[Head]:
@@ -179,8 +176,8 @@ def fitting(peak: int, available: int | None) -> str:
         most = f"does not fit a GPU of {CARDS[-1]} GB"
         return most if card is None else f"wants a GPU of {card} GB"
     lacks = peak - USABLE * available
-    there = f"{available / GIB:.0f} GiB"
-    return f"fits in {there}" if lacks <= 0 else f"does not fit in {there}: {lacks / GIB:.1f} short"
+    size = f"{available / GIB:.0f} GiB"
+    return f"fits in {size}" if lacks <= 0 else f"does not fit in {size}: {lacks / GIB:.1f} short"
 
 
 @cache

@@ -2,19 +2,18 @@
 
 import ctypes
 import gc
-import json
-import math
+import multiprocessing
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from unittest.mock import patch
 
 import psutil
 import torch
@@ -72,6 +71,15 @@ def require_gpu(device: str) -> None:
         sys.exit(
             f"expected a GPU for --device {device}, found none that this PyTorch can use; "
             "install its CUDA build, or take --device cpu"
+        )
+
+
+def require_memory(needed: int, free: int, option: str, cure: str) -> None:
+    """Exit with a message if the weights that an option names do not fit in memory."""
+    if needed > free:
+        sys.exit(
+            f"expected memory for the weights of {option} ({needed / GIB:.0f} GiB), found "
+            f"{free / GIB:.0f} GiB free; {cure}"
         )
 
 
@@ -207,15 +215,17 @@ def in_process(job: Any) -> dict[str, Cell]:
     """Measure a job (a dataclass with `measure()`) in a process of its own.
 
     Raises:
-        RuntimeError: the process failed; the message has the end of what it printed.
+        RuntimeError: the process failed.
     """
-    kind = f"{type(job).__module__}:{type(job).__name__}"
-    command = [sys.executable, "-m", __name__, kind, json.dumps(vars(job))]
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": MMAP_THRESHOLD}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        raise RuntimeError(f"memory of {job} could not be measured:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    fresh = multiprocessing.get_context("spawn")
+    with (
+        patch.dict(os.environ, MALLOC_MMAP_THRESHOLD_=MMAP_THRESHOLD),
+        ProcessPoolExecutor(1, mp_context=fresh) as process,
+    ):
+        try:
+            return process.submit(job.measure).result()
+        except Exception as error:
+            raise RuntimeError(f"memory of {job} could not be measured: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -235,44 +245,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with the same columns, each of text or of numbers: stored in a run, and printed."""
+    """Rows of text and numbers: stored in a run, and printed. A row may lack a column."""
 
     rows: Sequence[Mapping[str, Cell]]
 
     def to_arrays(self) -> Arrays:
-        """Numbers as float64 tensors, NaN for None; text in the header."""
-        columns = self.to_dataframe().to_dict(orient="list")
-        text = {
-            name: column
-            for name, column in columns.items()
-            if any(isinstance(value, str) for value in column)
-        }
-        numbers = {
-            str(name): torch.tensor(
-                [math.nan if value is None else float(value) for value in column],
-                dtype=torch.float64,
-            )
-            for name, column in columns.items()
-            if name not in text
-        }
-        return Arrays(numbers, {"kind": "table", "columns": list(columns), "text": text})
+        """The rows, in the header."""
+        return Arrays({}, {"kind": "table", "rows": [*map(dict, self.rows)]})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Table":
-        """Read `to_arrays` back; all numbers are then floats.
-
-        Raises:
-            ValueError: the arrays are of another kind of result.
-        """
+        """Read `to_arrays` back. Raises ValueError if the arrays are of another kind."""
         arrays.require("table")
-        numbers = {
-            name: [None if math.isnan(value) else value for value in tensor.tolist()]
-            for name, tensor in arrays.tensors.items()
-        }
-        columns: dict[str, list[Any]] = numbers | arrays.header["text"]
-        names = arrays.header["columns"]
-        rows = zip(*(columns[name] for name in names), strict=True)
-        return cls([dict(zip(names, row, strict=True)) for row in rows])
+        return cls(arrays.header["rows"])
 
     def to_dataframe(self) -> "DataFrame":
         """One row per measurement."""
@@ -284,9 +269,11 @@ class Table:
         """Some columns, by their headings."""
         from pandas import DataFrame
 
-        cells = [[column.written(row[column.name]) for column in columns.values()]
-                 for row in self.rows]  # fmt: skip
-        shown = DataFrame(cells, columns=list(columns))
+        cells = [
+            {title: column.written(row.get(column.name)) for title, column in columns.items()}
+            for row in self.rows
+        ]
+        shown = DataFrame(cells)
         return shown.to_markdown(index=False, disable_numparse=True, stralign=None)
 
 
@@ -300,8 +287,3 @@ def print_and_save(experiment: str, config: Any, root: Path, lines: Callable[[Ru
             report.append(line)
         (run.path / "report.md").write_text("\n".join(report) + "\n", encoding="utf-8")
     print(f"saved in {run.path}")
-
-
-if __name__ == "__main__":  # one process of `in_process`
-    module, _, name = sys.argv[1].partition(":")
-    print(json.dumps(getattr(import_module(module), name)(**json.loads(sys.argv[2])).measure()))

@@ -5,7 +5,6 @@ time grows; measures peak memory. Prints tables in Markdown and saves them, with
 facts, in a run under results/speed/. Nothing is downloaded.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,16 +18,16 @@ import tyro
 from arith_lens.runs import Run
 from experiments.speed import tables
 from experiments.speed.measure import (
-    GIB,
     Usage,
     described,
     machine,
     print_and_save,
     require_gpu,
+    require_memory,
     timed,
 )
 from experiments.speed.rivals import RIVALS
-from experiments.speed.shapes import SHAPES, Setting, setting_of
+from experiments.speed.shapes import SHAPES, Setting, setting_of, weights_bytes
 from experiments.speed.tables import ALL_PAIRS, FULL, QUICK, Growth
 
 Part = Literal["rivals", "growth", "memory", "few_shot"]
@@ -200,12 +199,6 @@ def announced(config: Config) -> Iterator[str]:
 
 def _require_memory(config: Config) -> None:
     """Exit before the work where a model does not fit in memory."""
-    itemsize = getattr(torch, config.dtype).itemsize
     for size in config.sizes if config.device == "cpu" else ():
-        weights = setting_of(SHAPES[size], "meta").raw.parameters()
-        needed, free = itemsize * sum(w.numel() for w in weights), psutil.virtual_memory().available
-        if needed > free:
-            sys.exit(
-                f"expected memory for the weights of --sizes {size} ({needed / GIB:.0f} GiB), "
-                f"found {free / GIB:.0f} GiB free; leave it out, or take --device cuda"
-            )
+        needed, free = weights_bytes(size, config.dtype), psutil.virtual_memory().available
+        require_memory(needed, free, f"--sizes {size}", "leave it out, or take --device cuda")

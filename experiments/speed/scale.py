@@ -12,7 +12,6 @@ once; else what glibc keeps counts as used.
 
 import json
 import shutil
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from experiments.speed.measure import (
     once,
     print_and_save,
     require_gpu,
+    require_memory,
     resident,
     timed,
 )
@@ -51,6 +51,7 @@ from experiments.speed.shapes import (
     random_llama,
     random_pairs,
     setting_of,
+    weights_bytes,
 )
 from experiments.speed.tables import (
     PROPAGATE,
@@ -82,7 +83,7 @@ class Config:
     """What to measure, and on what."""
 
     size: Size = "llama-7b"
-    """The shape; the small ones are there to try the command."""
+    """The shape; the small ones are for a first try of the command."""
     n: int | None = None
     """Pairs per operation; 1000 on a GPU, 1 on a CPU."""
     operations: int = 4
@@ -94,7 +95,7 @@ class Config:
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Of the weights."""
     place: Place = "made"
-    """Weights made in memory; loaded from a checkpoint on "disk"; or left there, with "offload"."""
+    """Weights made in memory; loaded from a checkpoint on "disk"; or with "offload" kept on it."""
     threads: int = 0
     """0 leaves torch's choice."""
     profile: bool = False
@@ -153,8 +154,9 @@ def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[
         dtype=config.dtype,
         folder=folder / f"{config.size}-{config.dtype}",
     )
-    size = loaded.weights_bytes
-    yield f"\nweights: {size / GIB:.2f} GiB, {config.place}{_load_peak(loaded)}"
+    size, peak = loaded.weights_bytes, loaded.peak_bytes
+    most = f"; at most {_gib(peak)} while loading, {peak / size:.2f} x the weights" if peak else ""
+    yield f"\nweights: {_gib(size)}, {config.place}{most}"
     pairs = random_pairs(shape)
     done = patch_all(loaded.model, pairs)
     yield (
@@ -162,8 +164,8 @@ def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[
         f"TFLOP, {done.seconds / len(pairs):.3g} s per pair\n"
         f"the device's matrix products: {done.rate / 1e12:.3g} TFLOP/s; the sweep reaches "
         f"{done.share:.0%} of that, its certificate included\n"
-        f"memory beside the model: {_or_unknown(done.peak_bytes)}, planned "
-        f"{done.planned_bytes / GIB:.2f} GiB; {done.chunk_sizes} pairs at once"
+        f"memory beside the model: {_gib(done.peak_bytes)}, planned {_gib(done.planned_bytes)}; "
+        f"{done.chunk_sizes} pairs at once"
     )
     shard = pairs[:64]
     table = parts_table(loaded.model, shard, done.rate)
@@ -176,15 +178,8 @@ def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[
         yield f"\n```\n{profile(loaded.model, shard)}\n```"
 
 
-def _load_peak(loaded: Loaded) -> str:
-    if loaded.peak_bytes is None:
-        return ""
-    ratio = loaded.peak_bytes / loaded.weights_bytes
-    return f"; at most {loaded.peak_bytes / GIB:.2f} GiB while loading, {ratio:.2f} x the weights"
-
-
-def _or_unknown(size: int | None) -> str:
-    return "not measured (needs Linux)" if size is None else f"{size / GIB:.2f} GiB at most"
+def _gib(size: int | None) -> str:
+    return "not measured (needs Linux)" if size is None else f"{size / GIB:.2f} GiB"
 
 
 def _announced(config: Config, shape: Shape) -> Iterator[str]:
@@ -192,18 +187,18 @@ def _announced(config: Config, shape: Shape) -> Iterator[str]:
     flops = sweep_flops(setting_of(shape, "meta", getattr(torch, config.dtype))) / 1e12
     size = weights_bytes(config.size, config.dtype)
     yield f"{config.size}: {shape}"
-    yield f"weights: {size / GIB:.2f} GiB in {config.dtype}, {config.place} for {config.device}"
+    yield f"weights: {_gib(size)} in {config.dtype}, {config.place} for {config.device}"
     yield f"{flops:.4g} TFLOP, {flops / shape.n_pairs:.3g} per pair"
 
 
 def _require_memory(config: Config) -> None:
     """Exit before the work where a model does not fit in memory."""
-    needed, free = weights_bytes(config.size, config.dtype), _free(config.device)
-    if config.place != "offload" and needed > free:
-        sys.exit(
-            f"expected memory for the weights of --size {config.size} ({needed / GIB:.0f} GiB), "
-            f"found {free / GIB:.0f} GiB free on {config.device}; take --place offload, "
-            "or a smaller shape"
+    if config.place != "offload":
+        require_memory(
+            weights_bytes(config.size, config.dtype),
+            _free(config.device),
+            f"--size {config.size}",
+            "take --place offload, or a smaller shape",
         )
 
 
@@ -224,12 +219,6 @@ def load(size: str, place: Place, *, device: str, dtype: str, folder: Path) -> L
     model = _loaded(size, place, device=device, dtype=getattr(torch, dtype), folder=folder)
     peak = resident(where)
     return Loaded(model, weights_bytes(size, dtype), beyond(peak, before))
-
-
-def weights_bytes(size: str, dtype: str) -> int:
-    """What the weights of a shape take in a dtype."""
-    weights = random_llama(SHAPES[size], "meta", getattr(torch, dtype)).parameters()
-    return sum(weight.nbytes for weight in weights)
 
 
 def store(size: str, dtype: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is measured on: random LLaMAs of given shapes, and random prompts."""
+"""What is measured on: random LLaMAs of some shapes, and random prompts."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -115,6 +115,12 @@ def random_llama(shape: Shape, device: str | torch.device, dtype: torch.dtype) -
         config = MistralConfig(**sizes, num_key_value_heads=shape.n_kv_heads)
     with torch.device(device):
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
+def weights_bytes(size: str, dtype: str) -> int:
+    """What the weights of a shape take in a dtype."""
+    weights = random_llama(SHAPES[size], "meta", getattr(torch, dtype)).parameters()
+    return sum(weight.nbytes for weight in weights)
 
 
 def twin(model: Any) -> Any:

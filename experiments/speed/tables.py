@@ -1,6 +1,6 @@
 """The tables of path patching: the rivals, the sweep's parts, growth, memory, shared beginnings."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -59,19 +59,12 @@ def compared(
     allowed = ALLOWED[str(setting.model.dtype).removeprefix("torch.")] * largest
     rows: list[dict[str, Cell]] = []
     for rival in rivals:
-        row: dict[str, Cell] = {
-            "method": rival.name,
-            "flops": None if rival.flops is None else rival.flops(setting),
-        }
-        timing = timings.get(rival.name)
-        if timing is None:
-            measured = ("seconds", "cpu_seconds", "seconds_per_sender", "ratio", "difference")
-            rows.append(row | dict.fromkeys(measured) | {"rounds": 0, "remark": "not installed"})
-            continue
-        apart = float((timing.result.cpu() - first.result.cpu()).abs().max())
-        rows.append(
-            row
-            | {
+        row: dict[str, Cell] = {"method": rival.name, "remark": "not installed"}
+        if rival.flops is not None:
+            row["flops"] = rival.flops(setting)
+        if (timing := timings.get(rival.name)) is not None:
+            apart = float((timing.result.cpu() - first.result.cpu()).abs().max())
+            row |= {
                 "seconds": timing.seconds,
                 "cpu_seconds": timing.cpu,
                 "seconds_per_sender": timing.seconds / len(setting.senders),
@@ -80,7 +73,7 @@ def compared(
                 "rounds": timing.rounds,
                 "remark": "" if apart <= allowed else f"DISAGREES (allowed {allowed:.0e})",
             }
-        )
+        rows.append(row)
     return Table(rows)
 
 
@@ -267,32 +260,27 @@ def exponents(growth: Table) -> Table:
     An exponent is the slope of log time over log factor, by least squares. Time that grows more
     slowly than operations has a fixed part, or runs larger matrices better.
     """
-    series: dict[tuple[Cell, Cell], list[dict[str, Cell]]] = {}
-    for row in growth.rows:
-        series.setdefault((row["factor"], row["method"]), []).append(dict(row))
-    return Table(
-        [
-            {"factor": factor, "method": method, **_slopes(points)}
-            for (factor, method), points in series.items()
-        ]
-    )
-
-
-def _slopes(points: Sequence[dict[str, Cell]]) -> dict[str, Cell]:
     from scipy.stats import linregress
 
-    logs = {
-        name: np.log([float(point[name] or np.nan) for point in points])
-        for name in ("value", "spent", "flops")
-    }
-    time: Any = linregress(logs["value"], logs["spent"])
-    work: Any = linregress(logs["value"], logs["flops"])
-    return {
-        "points": len(points),
-        "exponent": float(time.slope),
-        "stderr": float(time.stderr),
-        "flops_exponent": float(work.slope),
-    }
+    rows: list[dict[str, Cell]] = []
+    series = growth.to_dataframe().groupby(["factor", "method"], sort=False)
+    for (factor, method), points in series:  # pyright: ignore[reportGeneralTypeIssues]
+        value, spent, flops = (
+            np.log(points[name].astype(float)) for name in ("value", "spent", "flops")
+        )
+        time: Any = linregress(value, spent)
+        work: Any = linregress(value, flops)
+        rows.append(
+            {
+                "factor": factor,
+                "method": method,
+                "points": len(points),
+                "exponent": float(time.slope),
+                "stderr": float(time.stderr),
+                "flops_exponent": float(work.slope),
+            }
+        )
+    return Table(rows)
 
 
 ALL_PAIRS = 64
@@ -348,16 +336,12 @@ def memory_table(size: str, *, n_pairs: int, device: str, dtype: str, threads: i
     Bytes beyond the loaded model, and the model's own; None where not measured.
     """
     rows: list[dict[str, Cell]] = []
-    sizes: dict[str, Cell]
     for rival in RIVALS:
-        if rival.missing:
-            names = ("peak_bytes", "model_bytes", "predicted_bytes")
-            sizes: dict[str, Cell] = dict.fromkeys(names)
-            remark = "not installed"
-        else:
-            sizes = in_process(Job(rival.name, size, n_pairs, device, dtype, threads))
-            remark = "not measured: needs Linux" if sizes["peak_bytes"] is None else ""
-        rows.append({"method": rival.name, **sizes, "remark": remark})
+        row: dict[str, Cell] = {"method": rival.name, "remark": "not installed"}
+        if not rival.missing:
+            row |= in_process(Job(rival.name, size, n_pairs, device, dtype, threads))
+            row["remark"] = "not measured: needs Linux" if row["peak_bytes"] is None else ""
+        rows.append(row)
     return Table(rows)
 
 

@@ -13,8 +13,8 @@ import arith_lens as al
 from arith_lens.model import HookedModel
 from experiments import do_word_problems_use_them, settings, what_tuning_changes
 from experiments.__main__ import FOLDER
+from experiments.command import commands
 from experiments.does_tuning_help import models
-from experiments.launcher import commands
 
 WITHOUT_MODEL = {"do_they_find_known_circuits", "template_tables", "tune", "whole_study"}
 """Of these a dry run, where there is one, plans from the settings alone."""

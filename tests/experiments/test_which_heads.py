@@ -38,13 +38,13 @@ def test_a_run_is_saved_reported_and_drawn(
     config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(config, root=tmp_path)
-    report = capsys.readouterr().out
+    report = " ".join(capsys.readouterr().out.split())
     for part in (
         "addition: 12 distinct references, 12 pairs",
         "division:",
         "left out of 12 pairs: 0 answered wrong (0.0%)",
         "95% interval",
-        "computed   copied  difference",
+        "computed copied difference",
         "no key heads: their threshold (-5%) is one of relative_logit, and this is logit",
     ):
         assert part in report

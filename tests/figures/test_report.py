@@ -192,7 +192,7 @@ def test_the_study_computes_anew_what_was_tried_or_is_of_other_weights(
     llama: HookedModel, mistral: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[Any] = []
-    monkeypatch.setattr(whole_study, "STUDY", (counted(which_heads.EXPERIMENT, computed),))
+    monkeypatch.setattr(whole_study, "STUDY", (counted(which_heads.main, computed),))
     monkeypatch.setattr(whole_study, "OF_COMPUTED_PROBLEMS", {})
     for model, n, more in (
         (llama, 9, 1),
