@@ -355,18 +355,20 @@ def _agrees(engine: KnockoutEngine, variant: Variant) -> bool:
 
 
 def _certificate_key(engine: KnockoutEngine, variant: Variant) -> str:
-    """A digest of everything that decides what `_agrees` compares. No hook is active there."""
+    """Everything that decides what `_agrees` compares, in one text. No hook is active there."""
     replacements, pairs = engine.replacements, engine.pairs
     given = replacements.values if replacements.kind == "given" else {}
     tensors = [pairs.reference, pairs.counterfactual, pairs.attention_mask, engine.chosen]
     tensors += [replacements.group, replacements.donor, *given.values()]
-    names = [*sorted(map(str, variant)), replacements.kind, *given]
-    digest = hashlib.sha256(f"{state_digest(engine.model)} {names}".encode())
-    for tensor in tensors:
-        if tensor is not None:
-            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    known = [state_digest(engine.model), *sorted(map(str, variant)), replacements.kind, *given]
+    known += [f"{tuple(one.shape)} {tensor_digest(one)}" for one in tensors if one is not None]
+    return " ".join(known)
+
+
+def tensor_digest(values: Tensor) -> str:
+    """SHA-256 of a tensor's bytes."""
+    flat = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
 
 
 def checked_components(model: HookedLike, components: Components) -> tuple[Component, ...]:
