@@ -16,18 +16,12 @@ from arith_lens.hooks import freeze, patch_heads, patch_mlps
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.cost import flops_of_rows
-from arith_lens.path_patching.engines import (
-    Engine,
-    PatchSettings,
-    Propagation,
-    SweepEngine,
-    effects_of,
-    patch_settings,
-)
-from arith_lens.path_patching.hook_engine import Interventions, readouts_of
+from arith_lens.path_patching.engines import PatchSettings, Propagation, patch_settings
+from arith_lens.path_patching.hook_engine import Interventions
 from arith_lens.path_patching.layers import Entry
 from arith_lens.path_patching.patch import (
     by_shards,
+    engine_for,
     n_left_out,
     numerics,
     patching_details,
@@ -263,33 +257,24 @@ def _through_layer(
     return held, answered - rows[0]
 
 
-@dataclass(frozen=True)
-class MediationHooks:
-    """One forward per row, over all positions."""
+def _interventions(
+    patching: PatchSettings, reference: Activations, counterfactual: Activations
+) -> Interventions:
+    """The hooks of the unpatched run, then those of each of `rows_of`."""
+    layers = range(patching.n_layers)
+    held = freeze(layers, reference, mlps=False)
+    yield held
+    for row in rows_of(patching.senders):
+        frozen = [layer for layer in layers if not row.frees(layer)]
+        patched = patch_heads([row.head], counterfactual, positions=-1)
+        yield held + patch_mlps(frozen, reference) + patched
 
-    model: HookedLike
-    patching: PatchSettings
 
-    def __call__(
-        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
-    ) -> Float[Tensor, "row pair"]:
-        rows = rows_of(self.patching.senders)
-
-        def interventions(reference: Activations, counterfactual: Activations) -> Interventions:
-            layers = range(self.patching.n_layers)
-            held = freeze(layers, reference, mlps=False)
-            yield held
-            for row in rows:
-                frozen = [layer for layer in layers if not row.frees(layer)]
-                patched = patch_heads([row.head], counterfactual, positions=-1)
-                yield held + patch_mlps(frozen, reference) + patched
-
-        options = {"candidates": self.patching.candidate_tokens, "total": self.patching.reads_total}
-        readout, total = readouts_of(self.model, pairs, interventions, foil=foil, **options)
-        return effects_of(readout, self.patching.metric, [*map(str, rows)], total)
-
-    def notes(self) -> dict[str, Any]:
-        return {}
+MEDIATION = Propagation(
+    mediated_rows,
+    _interventions,
+    lambda patching: [str(row) for row in rows_of(patching.senders)],
+)
 
 
 @torch.no_grad()
@@ -338,7 +323,7 @@ def mediators(
     """
     chosen = _checked_heads(heads)
     patching = _patching(model, pairs, chosen, metric, foil)
-    compute = _engine(engine, model, patching, certify=certify)
+    compute = engine_for(engine, model, patching, certify=certify, propagation=MEDIATION)
     size = shard_size(batch_size)
     settings = {"engine": engine, "metric": metric, "shard_size": size}
     details = patching_details(patching, foil) | settings | {"certify": certify}
@@ -394,16 +379,6 @@ def _patching(
     foil: Int[Tensor, "pair"] | None,
 ) -> PatchSettings:
     return patch_settings(model, heads, paths="via_mlps", metric=metric, foil=foil, pairs=pairs)
-
-
-def _engine(name: str, model: HookedLike, patching: PatchSettings, *, certify: bool) -> Engine:
-    if name == "hooks":
-        return MediationHooks(model, patching)
-    if name != "sweep":
-        raise ValueError(f"expected engine 'sweep' or 'hooks', found {name!r}")
-    names = [str(row) for row in rows_of(patching.senders)]
-    way = Propagation(mediated_rows, names)
-    return SweepEngine.of(model, patching, certify=certify, propagation=way)
 
 
 def _mediation(

@@ -11,7 +11,7 @@ Where each stratum is a block of its own, wordings are fixed and only clusters a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -399,8 +399,7 @@ def means_of_draws(
     """
     total = sample.values.new_zeros(len(sample.values), drawn.shape[1], dtype=torch.float64)
     n_strata = torch.zeros_like(total)
-    doubles = Sample(sample.values.double(), sample.strata, sample.clusters, sample.blocks)
-    for block in _blocks(doubles):
+    for block in _blocks(replace(sample, values=sample.values.double())):
         for means in block.drawn_means(drawn[block.clusters].double()):
             total += means.nan_to_num(nan=0.0)
             n_strata += ~means.isnan()

@@ -234,7 +234,7 @@ def attention_heads(
     if len(weights) > MOST_HEADS:
         raise ValueError(
             f"expected at most {MOST_HEADS} heads in a view, found {len(weights)}, which a browser "
-            "hardly draws; choose key heads, or take save_head_map, which shows one head at a time"
+            "hardly draws; choose key heads, or take head_map, which shows one head at a time"
         )
     props = _attention(weights, tokens) | {"attentionHeadNames": [safe_token(n) for n in names]}
     return View("AttentionHeads", props, title)
@@ -344,25 +344,6 @@ def head_map(
         "map": json.loads(_map(values, values_title)),
     }
     return HeadMap(data, title)
-
-
-def save_head_map(
-    path: str | Path,
-    values: Float[np.ndarray, "layer head"],
-    from_end: Float[np.ndarray, "layer head key"],
-    tokens: Sequence[str],
-    *,
-    title: str,
-    values_title: str = "effect",
-    notes: Sequence[str] = (),
-) -> Path:
-    """One offline page of `head_map`, with `notes` (plain text) below it; the path.
-
-    Raises:
-        ValueError: as `head_map`
-    """
-    view = head_map(values, from_end, tokens, values_title=values_title)
-    return save_page(path, [view], title=title, notes=notes)
 
 
 def _map(values: Float[np.ndarray, "layer head"], values_title: str) -> str:

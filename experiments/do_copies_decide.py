@@ -3,7 +3,8 @@
 In most products and quotients of single digits the answer equals an operand, so that a head which
 copies looks like one which calculates. With larger operands there are enough problems whose
 answer's token is no token of the prompt. This experiment compares the maps of both sets of
-problems. Saves a run under results/do_copies_decide/, which `figures/computed.py` draws.
+problems. Saves a run under results/do_copies_decide/, which `figures/counterfactuals.py`
+draws.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import combinations
 from operator import add
 from pathlib import Path
@@ -18,8 +18,7 @@ from arith_lens.model import empty_model
 from arith_lens.operations import FOUR, OPERATIONS, OperationName
 from arith_lens.pairs import keep_correct
 from arith_lens.pairs.sampling import choose_templates
-from arith_lens.path_patching import UnsupportedTrunk
-from arith_lens.path_patching.trunk import trunk_of
+from arith_lens.path_patching import fitting_engine as library_choice
 from arith_lens.problems import check_operands
 from arith_lens.runs import Run, open_run
 from experiments.command import continue_after_part, exit_on_user_error
@@ -230,20 +229,8 @@ class Experiment(Generic[Config]):
         return command
 
 
-def fitting_engine(model: al.HookedModel, paths: str = "via_mlps") -> str:
-    """`"sweep"` if it can compute this; else `"hooks"`, and print why."""
-    if paths == "total":
-        return "hooks"
-    try:
-        trunk_of(model)
-    except UnsupportedTrunk as error:
-        reason = str(error).partition(", found ")[2].partition("; use ")[0]
-        print(
-            f"The fast sweep does not fit this model: {reason}. The slower engine computes the "
-            "same by one forward for each component; the bar shows the time that is left."
-        )
-        return "hooks"
-    return "sweep"
+fitting_engine = partial(library_choice, explain=print)
+"""`"sweep"` if it can compute this; else `"hooks"`, and print why."""
 
 
 @exit_on_user_error()

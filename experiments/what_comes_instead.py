@@ -3,7 +3,7 @@
 Word problems, multi-digit integers, time spans and decimals: none of these prompts was used to
 choose the heads. These are the strongest by mean effect over the four operations; each is replaced
 by one vector, its mean over the counterfactuals. Saves a run under results/what_comes_instead/,
-which `figures/fig4.py` draws.
+which `figures/next_tokens.py` draws.
 """
 
 import random

@@ -2,7 +2,7 @@
 
 At END: the operands in what each MLP reads, the answer in what it writes, which digit each layer
 writes most, and the model's answer if it ended at this layer. Saves a run under
-results/what_do_mlps_add/, which `figures/fig6.py`, `fig13.py` and `fig14.py` draw.
+results/what_do_mlps_add/, which `figures/probes.py` draws.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 The likeliest next tokens of reference and counterfactual prompts: the four operations, two-digit
 sums whose answer lacks its last digit, and stories of objects. Saves a run under
-results/what_the_calculation_does/, which `figures/fig9.py` draws.
+results/what_the_calculation_does/, which `figures/next_tokens.py` draws.
 """
 
 from collections.abc import Mapping

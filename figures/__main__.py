@@ -1,14 +1,18 @@
 """Draw one exhibit: `python -m figures <exhibit> [options]`."""
 
+import ast
 from collections.abc import Callable
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 import tyro
 
 from experiments.command import commands, imported, named_command, robust_output
+from figures.exhibit import command_for
 
 FOLDER = Path(__file__).parent
+KINDS = {f"list[{kind}]" for kind in ("Chart", "Table", "Interactive", "Exhibit")}
 
 
 def _order(name: str) -> tuple[str, int]:
@@ -17,14 +21,44 @@ def _order(name: str) -> tuple[str, int]:
     return letters, int(name[len(letters) :] or 0)
 
 
+def exhibit_functions() -> dict[str, tuple[str, str, str]]:
+    """The functions that make exhibits: module, name and first sentence, by their command.
+
+    The command of `exhibits` is its module's name. Another function is a command of its own.
+    """
+    functions: dict[str, tuple[str, str, str]] = {}
+    for file in FOLDER.glob("*.py"):
+        source = ast.parse(file.read_text(encoding="utf-8"))
+        for part in source.body:
+            if isinstance(part, ast.FunctionDef) and part.name[0] != "_" and _makes_exhibits(part):
+                of_module = part.name == "exhibits"
+                about = ast.get_docstring(source if of_module else part) or ""
+                name = file.stem if of_module else part.name
+                functions[name] = file.stem, part.name, about.partition("\n")[0]
+    return functions
+
+
+def _makes_exhibits(function: ast.FunctionDef) -> bool:
+    return function.returns is not None and ast.unparse(function.returns) in KINDS
+
+
 def main() -> None:
     """Start the exhibit that the first argument names."""
-    by_name = commands(FOLDER)
+    functions, pages = exhibit_functions(), commands(FOLDER)
+    by_name = pages | {name: sentence for name, (_, _, sentence) in functions.items()}
     sentences = {name: by_name[name] for name in sorted(by_name, key=_order)}
     usage = "python -m figures <exhibit> [options]; each has --help"
-    if (name := named_command(sentences, "an exhibit", usage)) is not None:
+    if (name := named_command(sentences, "an exhibit", usage)) is None:
+        return
+    if name not in functions:
         module = imported(FOLDER, name)
         command(module.main, name, module.__doc__)
+        return
+    file, function, _ = functions[name]
+    module = imported(FOLDER, file)
+    exhibits = getattr(module, function)
+    about = module.__doc__ if function == "exhibits" else cleandoc(exhibits.__doc__ or "")
+    command(command_for(exhibits), name, (about or "").partition("\n\nRaises:")[0])
 
 
 def command(main: Callable[..., Any], name: str, about: str | None) -> None:

@@ -18,7 +18,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures import maps
 from figures.common import NotComputed, Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 N_LABELS = 6
 CLEAR = 0.01
@@ -59,7 +59,6 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=numbers(models),
             figure=draw(run, models),
-            vector=draw(run, models, vector=True),
         )
     ]
 
@@ -70,23 +69,16 @@ def read(run: Run, name: str) -> Tuned:
     return Tuned(name, stored.load(run, name), stored.facts(run, name), stored.computed(run, name))
 
 
-def draw(run: Run, models: list[Tuned], *, vector: bool = False) -> plotting.Figure:
+def draw(run: Run, models: list[Tuned]) -> plotting.Figure:
     """One row per tuned model: before, after, difference."""
     reading = maps.Reading.of(run.config)
-    parts = [panel for model in models for panel in row(model, reading)]
-    return plotting.panels(
-        parts,
-        axes=("layer", "head"),
-        bar_name="MLP",
-        colour_title=reading.colour_title,
-        hover=maps.hover(reading),
-        notes=notes(run, models, reading),
+    return maps.draw(
+        [panel for model in models for panel in row(model, reading)],
+        reading,
+        notes(run, models, reading),
         headings=[heading(model) for model in models],
-        unit=reading.unit,
-        limit=reading.limit,
         across=3,
         span=232,
-        vector=vector,
     )
 
 
@@ -165,6 +157,3 @@ def numbers(models: list[Tuned]) -> DataFrame:
         table.insert(0, "tuned", model.name)
         tables.append(table)
     return concat(tables, ignore_index=True)
-
-
-main = command_for(exhibits)

@@ -17,7 +17,7 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.how_good_is_it import PLAIN, PLAIN_FOR_CONTROLS
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, command_for
+from figures.exhibit import Table
 from figures.transfer import CONTROLS
 
 PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they differ
@@ -150,6 +150,3 @@ def notes(before: EvaluationResult, run: Run) -> list[str]:
 def _share(answers: Answers) -> str:
     low, high = answers.ci()
     return f"{answers.accuracy:.1%} [{low:.0%}, {high:.0%}]"
-
-
-main = command_for(exhibits)

@@ -18,7 +18,7 @@ from arith_lens.probes import ROLES, curve_of
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import Options, chosen_run, sample_size
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 from figures.maps import Reading, title
 
 OTHERS = ROLES[3]
@@ -196,6 +196,3 @@ def numbers(operations: list[OperationResult]) -> DataFrame:
         table["mlp_effect"] = [float(own[layer]) for layer in table["layer"]]
         tables.append(table)
     return concat(tables, ignore_index=True)
-
-
-main = command_for(exhibits)

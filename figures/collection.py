@@ -1,7 +1,8 @@
 """Every figure and table, in the order of the questions that they answer."""
 
+import sys
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,52 +13,37 @@ from figures import (
     benchmarks,
     carriers,
     carrying,
-    computed,
     counterfactuals,
     exam,
     explorer,
     fig1,
     fig2,
     fig3,
-    fig4,
     fig5,
-    fig6,
-    fig7,
-    fig9,
     fig11,
     fig12,
-    fig13,
-    fig14,
     fig15,
-    fig16,
     fig17,
     frontier,
     generalisation,
     ladder,
+    next_tokens,
     paths,
+    patterns,
     predictions,
     probes,
     seeds,
     stability,
     sufficiency,
     table1,
-    table2,
     table3,
     table4,
-    table5,
     templates,
     transfer,
 )
 from figures.claims import Verdict, check_claims
-from figures.common import (
-    SHIPPED,
-    DrawingOptions,
-    ModelOptions,
-    NotComputed,
-    Options,
-    newest_run,
-)
-from figures.exhibit import Exhibit
+from figures.common import SHIPPED, NotComputed, Options, newest_run
+from figures.exhibit import Exhibit, MakesExhibits, options_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +55,7 @@ class Question:
     """The question itself."""
     method: str
     """How it is answered."""
-    modules: tuple[Any, ...]
+    exhibits: tuple[MakesExhibits, ...]
 
 
 QUESTIONS = (
@@ -78,7 +64,7 @@ QUESTIONS = (
         "What does each part do?",
         "Every head and every MLP on one page: the pictures are linked, and a click chooses the "
         "part that they show. The other sections ask one question each.",
-        (explorer,),
+        (explorer.exhibits,),
     ),
     Question(
         "which",
@@ -87,17 +73,17 @@ QUESTIONS = (
         "sentence without a calculation. Then the logit of the right answer is read again. If "
         "this effect is strongly negative, the answer depends on the part.",
         (
-            fig1,
-            fig11,
-            fig2,
-            fig15,
-            fig12,
-            counterfactuals,
-            computed,
-            templates,
-            stability,
-            seeds,
-            paths,
+            fig1.exhibits,
+            fig11.exhibits,
+            fig2.exhibits,
+            fig15.exhibits,
+            fig12.exhibits,
+            counterfactuals.exhibits,
+            counterfactuals.computed,
+            templates.exhibits,
+            stability.exhibits,
+            seeds.exhibits,
+            paths.exhibits,
         ),
     ),
     Question(
@@ -105,7 +91,10 @@ QUESTIONS = (
         "Which method can be trusted?",
         "Every method is tried on built models, whose circuit is known, and approximations by "
         "gradients are compared with the exact effects on this model.",
-        (exam, ladder),
+        (
+            exam.exhibits,
+            ladder.exhibits,
+        ),
     ),
     Question(
         "needed",
@@ -114,28 +103,47 @@ QUESTIONS = (
         "out, the strongest first: each is replaced by its mean over prompts without a "
         "calculation. Then the model answers calculations, word problems, and tasks without "
         "mathematics. The control is to knock out as many random heads in the same way.",
-        (fig3, sufficiency, fig4, transfer, table3, table4, benchmarks),
+        (
+            fig3.exhibits,
+            sufficiency.exhibits,
+            next_tokens.fig4,
+            transfer.exhibits,
+            table3.exhibits,
+            table4.exhibits,
+            benchmarks.exhibits,
+        ),
     ),
     Question(
         "look",
         "What do these heads look at?",
         "A head gives weights to the tokens before it. These figures show the weights from the "
         "last token, after which the answer follows.",
-        (fig5, fig7, fig16, predictions),
+        (
+            fig5.exhibits,
+            patterns.fig7,
+            patterns.fig16,
+            predictions.exhibits,
+        ),
     ),
     Question(
         "write",
         "What do the MLPs read and write?",
         "What an MLP reads or writes is compared with a number's column of the unembedding. Their "
         "cosine says how much of this number is in it, layer by layer.",
-        (fig6, fig13, fig14, carriers, fig17),
+        (
+            probes.fig6,
+            probes.fig13,
+            probes.fig14,
+            carriers.exhibits,
+            fig17.exhibits,
+        ),
     ),
     Question(
         "prompts",
         "Is it about the calculation?",
         "All results come from pairs of prompts that differ in the calculation alone. This figure "
         "shows how the model continues both.",
-        (fig9,),
+        (next_tokens.fig9,),
     ),
     Question(
         "tune",
@@ -143,14 +151,23 @@ QUESTIONS = (
         "Only the key heads are trained on word problems. Everything else stays the same, bit for "
         "bit. This is compared with full tuning, LoRA and as many random heads: what is gained in "
         "mathematics, and what is lost elsewhere.",
-        (table1, table2, table5, frontier, generalisation, before_after, carrying),
+        (
+            table1.exhibits,
+            table1.table2,
+            table1.table5,
+            frontier.exhibits,
+            generalisation.exhibits,
+            before_after.exhibits,
+            carrying.exhibits,
+        ),
     ),
 )
-EXPERIMENTS = {fig12: "which_heads", fig13: probes.EXPERIMENT, fig14: probes.EXPERIMENT}
+EXPERIMENTS: dict[MakesExhibits, str] = {
+    fig12.exhibits: "which_heads",
+    probes.fig13: probes.EXPERIMENT,
+    probes.fig14: probes.EXPERIMENT,
+}
 """The experiments of the figures that compare models."""
-DRAWINGS = (fig1, fig11)
-"""They show no run."""
-OWN_OPTIONS = {fig6: fig6.Options, fig15: fig15.Options, stability: stability.StabilityOptions}
 
 
 @dataclass(frozen=True)
@@ -209,12 +226,12 @@ def study(model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None
     failed = []
     for question in QUESTIONS:
         parts: list[Exhibit | Missing] = []
-        for module in question.modules:
+        for function in question.exhibits:
             try:
-                exhibits = collected(module, model, root, beside, settings=settings)
+                exhibits = collected(function, model, root, beside, settings=settings)
             except Exception as error:  # of any kind: the other figures are still drawn
                 traceback.print_exc()
-                exhibits = Missing(*_named(module), f"an error of the program: {error!r}")
+                exhibits = Missing(*_named(function), f"an error of the program: {error!r}")
                 failed.append(exhibits.name)
             parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
         answers.append((question, tuple(parts)))
@@ -231,17 +248,17 @@ def newest_weights(model: str, root: Path) -> str | None:
 
 
 def collected(
-    module: Any,
+    function: MakesExhibits,
     model: str,
     root: Path,
     beside: tuple[str, ...] = (),
     *,
     settings: Settings | None = None,
 ) -> list[Exhibit] | Missing:
-    """A module's figures or tables of one model. Errors that are not about runs are raised.
+    """Figures or tables of one model. Errors that are not about runs are raised.
 
     Args:
-        module: one of those in `QUESTIONS`.
+        function: one of those in `QUESTIONS`.
         model: the model's name in the experiments.
         root: the folder of all runs.
         beside: other models, for figures of several models; models without a run are left out.
@@ -249,35 +266,44 @@ def collected(
     """
     settings = settings or Settings()
     try:
-        return module.exhibits(_options(module, model, root, beside, settings))
+        return [*function(_options(function, model, root, beside, settings))]
     except RunError as error:
         command = error.command if isinstance(error, NotComputed) else ""
-        return Missing(*_named(module), str(error), command)
+        return Missing(*_named(function), str(error), command)
 
 
-def _named(module: Any) -> tuple[str, str]:
-    """The name and the title of a module's figure or table."""
-    name = module.__name__.rpartition(".")[2]
-    return name, (module.__doc__ or name).strip().partition("\n")[0].rstrip(".")
+def name_of(function: MakesExhibits) -> str:
+    """The command of a function that makes exhibits."""
+    module = function.__module__.rpartition(".")[2]
+    return module if function.__name__ == "exhibits" else function.__name__
+
+
+def _named(function: MakesExhibits) -> tuple[str, str]:
+    """The name and the title of a figure or table."""
+    own = function.__name__ != "exhibits"
+    words = function.__doc__ if own else sys.modules[function.__module__].__doc__
+    return name_of(function), (words or "").strip().partition("\n")[0].rstrip(".")
 
 
 def _options(
-    module: Any, model: str, root: Path, beside: tuple[str, ...], settings: Settings
+    function: MakesExhibits, model: str, root: Path, beside: tuple[str, ...], settings: Settings
 ) -> Any:
-    if module in DRAWINGS:
-        return DrawingOptions()
-    if module is exam:
-        return exam.Options(root=root)
-    if module not in EXPERIMENTS:
-        return OWN_OPTIONS.get(module, Options)(model=model, root=root, settings=settings)
-    shared = replace(settings, weights=None)
-    others = [other for other in beside if other != model and _has_run(module, other, root, shared)]
-    return ModelOptions(models=(model, *others), root=root, settings=shared)
+    """The options that a figure takes, as far as they are about runs."""
+    values: dict[str, Any] = {"model": model, "root": root, "settings": settings}
+    if function in EXPERIMENTS:
+        shared = replace(settings, weights=None)
+        others = [
+            other for other in beside if other != model and _has_run(function, other, root, shared)
+        ]
+        values |= {"models": (model, *others), "settings": shared}
+    options = options_of(function)
+    taken = {field.name for field in fields(options)}
+    return options(**{name: value for name, value in values.items() if name in taken})
 
 
-def _has_run(module: Any, model: str, root: Path, settings: Settings) -> bool:
+def _has_run(function: MakesExhibits, model: str, root: Path, settings: Settings) -> bool:
     try:
-        newest_run(EXPERIMENTS[module], Options(model=model, root=root, settings=settings))
+        newest_run(EXPERIMENTS[function], Options(model=model, root=root, settings=settings))
     except NotComputed:
         return False
     return True

@@ -6,7 +6,7 @@ heads' effects and the share of the ten strongest heads that two kinds have in c
 intervals over problems.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,10 +20,12 @@ from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.runs import Run
 from arith_lens.statistics import resampled_means
 from experiments import results
+from experiments.do_copies_decide import SETS
+from experiments.selection import LARGEST_OPERAND
 from experiments.which_counterfactual import KINDS
 from figures import maps
 from figures.common import Options, chosen_run, sample_size
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 TOP = 10
 N_RESAMPLES = 500
@@ -40,11 +42,15 @@ HEADINGS = {
 class Rows:
     """The rows of the figure: what is stored, and the heading of each kind."""
 
-    stored: results.Stored[ComponentEffects, results.Sample]
+    stored: maps.StoredMap
     headings: Mapping[str, str]
 
 
 ROWS = Rows(results.COUNTERFACTUAL_MAP, HEADINGS)
+COPIES = Rows(
+    results.SET_MAP,
+    dict(zip(SETS, ("all one-digit problems", "larger numbers, computed problems"), strict=True)),
+)
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -61,7 +67,32 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=numbers,
             figure=draw(run, effects, ROWS),
-            vector=draw(run, effects, ROWS, vector=True),
+        )
+    ]
+
+
+def computed(options: Options) -> list[Chart]:
+    """The maps of problems whose answer cannot be copied, below those of all one-digit problems.
+
+    Reads a run of `experiments/do_copies_decide.py` and draws it without loading a model. The table
+    has the rank correlation of the heads' effects and the share of the ten strongest heads that
+    both sets of problems have in common, with 95% intervals over problems.
+
+    Raises:
+        RunError: there is no run.
+    """
+    run = chosen_run(options, "do_copies_decide")
+    effects = loaded(run, COPIES, LARGEST_OPERAND)
+    numbers = agreement_table(effects)
+    return [
+        Chart(
+            name="computed",
+            title="Problems whose answer cannot be copied, beside all one-digit problems",
+            look=_look_of_computed(numbers),
+            notes=[*notes(run, COPIES, LARGEST_OPERAND), _sizes(run)],
+            runs=(run,),
+            numbers=numbers,
+            figure=draw(run, effects, COPIES),
         )
     ]
 
@@ -125,47 +156,25 @@ def _agreement(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> 
     return float(np.asarray(spearmanr(a, b))[0]), in_common(a, b)
 
 
-def draw(
-    run: Run,
-    effects: Mapping[str, Mapping[str, ComponentEffects]],
-    rows: Rows,
-    *,
-    vector: bool = False,
-) -> plotting.Figure:
-    """The figure; `vector` for SVG and PDF."""
+def draw(run: Run, operations: Collection[str], rows: Rows) -> plotting.Figure:
+    """One row per kind, one column per operation."""
     reading = maps.Reading.of(run.config)
-    return plotting.panels(
+    return maps.draw(
         [
             maps.panel(
-                _measured(run, operation, kind, kinds[kind], rows), reading, n_labels=4, sized=False
+                maps.measure(run, operation, kind, stored=rows.stored),
+                reading,
+                n_labels=4,
+                sized=False,
             )
             for kind in rows.headings
-            for operation, kinds in effects.items()
+            for operation in operations
         ],
+        reading,
+        notes(run, rows, operations),
         headings=[*rows.headings.values()],
-        limit=reading.limit,
-        axes=("layer", "head"),
-        bar_name="MLP",
-        colour_title=reading.colour_title,
-        hover=maps.hover(reading),
-        notes=notes(run, rows, effects),
-        unit=reading.unit,
-        across=len(effects),
+        across=len(operations),
         span=SPAN,
-        vector=vector,
-    )
-
-
-def _measured(
-    run: Run, operation: str, kind: str, effects: ComponentEffects, rows: Rows
-) -> maps.Measured:
-    stored = rows.stored
-    computed = stored.computed(run, operation, kind)
-    return maps.Measured(
-        name=operation,
-        size=sample_size(stored.facts(run, operation, kind)),
-        heads=maps.statistics(effects.heads, computed),
-        mlps=maps.statistics(effects.mlps, computed),
     )
 
 
@@ -191,4 +200,26 @@ def notes(run: Run, rows: Rows, operations: Iterable[str]) -> list[str]:
     return [maps.map_note(maps.Reading.of(run.config)), f"{data} {'; '.join(samples)}."]
 
 
-main = command_for(exhibits)
+def _look_of_computed(numbers: DataFrame) -> str:
+    """What the run's own numbers say."""
+    parts = [
+        f"{row['operation']} {row['rank_correlation']:.2f} "
+        f"({row[f'top_{TOP}_in_common']:.0%} of the {TOP} strongest in common)"
+        for _, row in numbers.iterrows()
+    ]
+    return (
+        "Whether the same heads are red in both rows. Trust the second for products and quotients: "
+        "in all other figures heads that copy can look like heads that calculate. Rank "
+        f"correlation of the heads' effects: {'; '.join(parts)}."
+    )
+
+
+def _sizes(run: Run) -> str:
+    parts = [
+        f"{operation}: {sample_size(results.SET_MAP.facts(run, operation, 'computed'))}"
+        for operation in LARGEST_OPERAND
+    ]
+    return (
+        "Computed problems that are answered right (the last digit is read, the digits before it "
+        f"are in the prompt): {'; '.join(parts)}."
+    )

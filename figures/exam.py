@@ -20,7 +20,7 @@ from arith_lens.runs import Run, find_runs
 from experiments import results
 from experiments.do_they_find_known_circuits import DIAL, EXACT, KNOCKOUTS, PATHS
 from figures.common import Formats, NotComputed
-from figures.exhibit import Chart, Exhibit, Table, command_for
+from figures.exhibit import Chart, Exhibit, Table
 
 EXPERIMENT = "do_they_find_known_circuits"
 ROUNDING = 1e-5
@@ -345,6 +345,3 @@ def _notes(papers: Sequence[Paper]) -> list[str]:
         "logit. The error is the largest one of any component and pair, as a share of the model's "
         "largest true effect. atp_star has no sign: it is compared with sizes.",
     ]
-
-
-main = command_for(exhibits)

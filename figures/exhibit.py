@@ -1,14 +1,15 @@
 """An exhibit is a figure or a table before it is written: its numbers, its picture and its words.
 
-Every module of an exhibit has a function `exhibits(options)` that returns a list of them. Its
-command, which `command_for` makes, writes them; a report collects them.
+A function `exhibits(options)` of a module returns a list of them. It is a command, which has the
+module's name. A module with several such functions has a command for each, which has the function's
+name. A report collects them.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, Any, Protocol, TypeAlias, get_type_hints
 
 import tyro
 from markupsafe import Markup
@@ -45,8 +46,6 @@ class Chart(_Exhibit):
 
     figure: plotting.Figure = field(repr=False)
     """With `notes` as small print below."""
-    vector: plotting.Figure | None = field(default=None, repr=False)
-    """The figure for SVG and PDF, if it differs."""
     small_table: DataFrame | None = None
     """Printed with the chart, and on the report."""
     views: tuple[Viewed, ...] = ()
@@ -74,6 +73,8 @@ class Interactive(_Exhibit):
 
 
 Exhibit: TypeAlias = Chart | Table | Interactive
+MakesExhibits: TypeAlias = Callable[[Any], Sequence[Exhibit]]
+"""A function that makes exhibits from its options."""
 
 
 class Destination(Protocol):
@@ -83,12 +84,7 @@ class Destination(Protocol):
     def out(self) -> Path | None: ...
 
 
-Options = TypeVar("Options", bound=Destination)
-
-
-def show(
-    exhibits: Callable[[Options], Sequence[Exhibit]], options: Options, formats: Formats = ()
-) -> None:
+def show(exhibits: MakesExhibits, options: Destination) -> None:
     """Draw and write the exhibits, and print the files; if that fails, exit with the reason."""
     try:
         module_exhibits = exhibits(options)
@@ -97,7 +93,7 @@ def show(
     for exhibit in map(named_by_settings, module_exhibits):
         folder = options.out or folder_of(exhibit.runs)
         try:
-            write(exhibit, folder, formats)
+            write(exhibit, folder, getattr(options, "formats", ()))
         except BrokenPipeError:
             raise
         except (OSError, RunError) as error:
@@ -108,16 +104,21 @@ def show(
             )
 
 
-def command_for(exhibits: Callable[[Options], Sequence[Exhibit]]) -> Callable[[Options], None]:
-    """The function that the command line calls: it shows the exhibits of a module.
+def options_of(exhibits: MakesExhibits) -> Any:
+    """The class of the options of a function that makes exhibits."""
+    return get_type_hints(exhibits)["options"]
+
+
+def command_for(exhibits: MakesExhibits) -> Callable[[Any], None]:
+    """The function that the command line calls: it shows the exhibits.
 
     Its options are those of `exhibits`.
     """
-    options_class: Any = get_type_hints(exhibits)["options"]
+    options_class: Any = options_of(exhibits)
 
     def main(options: Annotated[options_class, tyro.conf.arg(name="")]) -> None:  # pyright: ignore
         """Draw and write the exhibits, and print what was written."""
-        show(exhibits, options, getattr(options, "formats", ()))
+        show(exhibits, options)
 
     return main
 
@@ -164,9 +165,7 @@ def write(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
 def _draw(chart: Chart, folder: Path, formats: Formats) -> list[Path]:
     stem = folder / chart.name
     try:
-        files = plotting.save(
-            chart.figure, stem, formats=formats, vector=chart.vector, title=chart.title
-        )
+        files = plotting.save(chart.figure, stem, formats=formats, title=chart.title)
     except plotting.ExportError as error:
         files = [stem.with_name(f"{stem.name}.html")]
         print(error)

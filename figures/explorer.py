@@ -10,7 +10,7 @@ from pandas import concat
 from arith_lens.explorer import View
 from experiments import results
 from figures.common import TableOptions, chosen_run, sample_size
-from figures.exhibit import Interactive, command_for
+from figures.exhibit import Interactive
 
 
 def exhibits(options: TableOptions) -> list[Interactive]:
@@ -42,6 +42,3 @@ def exhibits(options: TableOptions) -> list[Interactive]:
             view=View(sets, f"Explorer: {run.config['model']}"),
         )
     ]
-
-
-main = command_for(exhibits)

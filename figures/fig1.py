@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from arith_lens import plotting
 from figures.common import DrawingOptions
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 WIDTH, HEIGHT, TOP = 830, 330, 44
 COLUMN, GAP, LEFT = 236, 30, 31
@@ -133,6 +133,3 @@ def _small_map(step: Step, left: float, top: float) -> list[plotting.Node]:
         for layer in range(ROWS)
         for head in range(COLUMNS)
     ]
-
-
-main = command_for(exhibits)

@@ -11,7 +11,7 @@ from arith_lens import plotting
 from arith_lens.operations import OPERATIONS
 from arith_lens.templates import TEMPLATES
 from figures.common import DrawingOptions
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 A, B, NULL_WORD = 3, 5, "none"
 TEMPLATE = TEMPLATES["addition"][1]
@@ -195,6 +195,3 @@ def _column(setting: Setting, left: float) -> Parts:
         middle = row - ROW - 24
         arrows.append(plotting.Arrow((mlp.right, middle), (stream - 3, middle)))
     return nodes, arrows, labels
-
-
-main = command_for(exhibits)

@@ -14,7 +14,7 @@ from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 _SPAN, _ACROSS = 240, 2  # pixels of a map's longer side, and maps side by side: they fit on a page
 _N_LABELS = 6
@@ -42,7 +42,6 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
             runs=tuple(row.run for row in rows),
             numbers=numbers(rows),
             figure=draw(rows),
-            vector=draw(rows, vector=True),
         )
     ]
 
@@ -94,29 +93,23 @@ def numbers(rows: Sequence[Row]) -> DataFrame:
     return concat(tables, ignore_index=True)
 
 
-def draw(rows: Sequence[Row], *, vector: bool = False) -> plotting.Figure:
-    """The figure; `vector` for SVG and PDF."""
+def draw(rows: Sequence[Row]) -> plotting.Figure:
+    """One or more lines of maps per model."""
     operations = list(dict.fromkeys(name for row in rows for name in row.measured))
     readings = [maps.Reading.of(row.run.config) for row in rows]
     n_lines = -(-len(operations) // _ACROSS)
     empty = [None] * (n_lines * _ACROSS - len(operations))
-    return plotting.panels(
+    return maps.draw(
         [
             part
             for row, reading in zip(rows, readings, strict=True)
             for part in (*_panels(row, reading, operations), *empty)
         ],
+        readings[0],
+        notes(rows, operations),
         headings=[text for row in rows for text in (_heading(row), *[""] * (n_lines - 1))],
-        limit=readings[0].limit,
-        axes=("layer", "head"),
-        bar_name="MLP",
-        colour_title=readings[0].colour_title,
-        hover=maps.hover(readings[0]),
-        notes=notes(rows, operations),
-        unit=readings[0].unit,
         across=_ACROSS,
         span=_SPAN,
-        vector=vector,
     )
 
 
@@ -149,6 +142,3 @@ def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
             lines.append(f"Not in the run of {config['model']}: {', '.join(absent)}.")
         lines += maps.paper_notes(maps.Reading.of(config).paper, list(row.measured))
     return lines
-
-
-main = command_for(exhibits)

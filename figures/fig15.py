@@ -15,7 +15,7 @@ from arith_lens import plotting
 from arith_lens.runs import Run, RunError
 from experiments import results
 from figures import common, maps
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 ALL, MEAN = "all", "mean"
 NEAR = 0.01  # within a percent of zero
@@ -45,7 +45,6 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=numbers(measured),
             figure=draw(run, measured, mean=mean),
-            vector=draw(run, measured, mean=mean, vector=True),
         )
     ]
 
@@ -102,13 +101,7 @@ def numbers(measured: Sequence[maps.Measured]) -> DataFrame:
     )
 
 
-def draw(
-    run: Run,
-    measured: Sequence[maps.Measured],
-    *,
-    mean: bool = False,
-    vector: bool = False,
-) -> plotting.Figure:
+def draw(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) -> plotting.Figure:
     """The figure: one map per operation, or one of their mean."""
     reading = maps.Reading.of(run.config)
     shown = [averaged(measured)] if mean else list(measured)
@@ -121,7 +114,7 @@ def draw(
         (further, hover), (part,) = _hover(measured, reading), parts
         parts = [replace(part, title=_title(measured), hover=further[0], bar_hover=further[1])]
     small = max(parts[0].values.shape) <= _MANY
-    return plotting.panels(
+    return maps.draw(
         [
             replace(
                 part,
@@ -130,16 +123,12 @@ def draw(
             )
             for part in parts
         ],
+        reading,
+        notes(run, measured, mean=mean),
         limit=limit,
-        axes=("layer", "head"),
-        bar_name="MLP",
-        colour_title=reading.colour_title,
         hover=hover,
-        notes=notes(run, measured, mean=mean),
-        unit=reading.unit,
         across=2 if small else 1,
         cell=_SMALL if not small else _LARGE if len(parts) == 1 else _BESIDE,
-        vector=vector,
     )
 
 
@@ -199,6 +188,3 @@ def notes(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) ->
         f"{maps.data_note(run.config)} {maps.sizes_note(measured)}",
     ]
     return lines + maps.paper_notes(reading.paper, [part.name for part in measured])
-
-
-main = command_for(exhibits)

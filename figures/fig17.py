@@ -11,7 +11,7 @@ from arith_lens.column_addition import ColumnAddition, column_addition
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 COLOURS = {
     "C": plotting.BLUE,
@@ -136,6 +136,3 @@ def numbers(run: Run) -> DataFrame:
         for layer, (digit, kind, margin) in enumerate(winners(run, name)):
             rows.append({**keys, "layer": layer, "winner": digit, "class": kind, "margin": margin})
     return DataFrame(rows)
-
-
-main = command_for(exhibits)

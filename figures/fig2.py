@@ -13,7 +13,7 @@ from arith_lens.runs import Run
 from experiments import results
 from figures import maps
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 
 def exhibits(options: Options) -> list[Chart]:
@@ -29,7 +29,6 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=maps.numbers(measured),
             figure=draw(run, measured),
-            vector=draw(run, measured, vector=True),
         )
     ]
 
@@ -44,21 +43,10 @@ def look(run: Run, measured: Sequence[maps.Measured]) -> str:
     )
 
 
-def draw(run: Run, measured: Sequence[maps.Measured], *, vector: bool = False) -> plotting.Figure:
-    """One panel per operation, two in a row; `vector` for SVG and PDF."""
+def draw(run: Run, measured: Sequence[maps.Measured]) -> plotting.Figure:
+    """One panel per operation, two in a row."""
     reading = maps.Reading.of(run.config)
-    return plotting.panels(
-        [maps.panel(part, reading) for part in measured],
-        limit=reading.limit,
-        axes=("layer", "head"),
-        bar_name="MLP",
-        colour_title=reading.colour_title,
-        hover=maps.hover(reading),
-        notes=notes(run),
-        unit=reading.unit,
-        across=2,
-        vector=vector,
-    )
+    return maps.draw([maps.panel(part, reading) for part in measured], reading, notes(run))
 
 
 def notes(run: Run) -> list[str]:
@@ -69,6 +57,3 @@ def notes(run: Run) -> list[str]:
         maps.data_note(run.config),
         *maps.paper_notes(reading.paper, results.MAP.labels(run)),
     ]
-
-
-main = command_for(exhibits)

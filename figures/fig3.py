@@ -19,7 +19,7 @@ from arith_lens.knockout.curves import range_line
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import Options, chosen_run, sample_size
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 MEASURES = ("accuracy", "mean p(C)")
 CONTROLS = {"random": ("random", plotting.NOTE), "matched": ("same layers", plotting.BLUE)}
@@ -250,6 +250,3 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
     if "MLPs" not in first:
         lines.append("MLPs are not in this run. A newer run has them.")
     return lines
-
-
-main = command_for(exhibits)

@@ -15,7 +15,7 @@ from arith_lens.runs import Run
 from arith_lens.views import HeadMap, head_map
 from experiments import results
 from figures.common import Options, chosen_run, sample_size
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 GROUPS = {
     "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
@@ -211,6 +211,3 @@ def notes(run: Run, looks: dict[str, Effects]) -> list[str]:
         "A and B; operator head: to the operator. Random: as many other heads. Above each chart: "
         "its heads, the strongest first." + none,
     ]
-
-
-main = command_for(exhibits)

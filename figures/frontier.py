@@ -16,7 +16,7 @@ from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import Run
 from experiments.does_tuning_help import Criterion
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 from figures.tuning import (
     COLOURS,
     EXPERIMENT,
@@ -162,6 +162,3 @@ def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]]) -> list[str]:
     if unmet:
         lines.append(f"No rate loses {LITTLE}: {'; '.join(map(title_of, unmet))}.")
     return lines
-
-
-main = command_for(exhibits)

@@ -17,8 +17,8 @@ from arith_lens import plotting
 from arith_lens.runs import RunError
 from figures.claims import Verdict, check_claims
 from figures.claims.exhibit import table as claims_table
-from figures.claims.page import write_page
-from figures.collection import QUESTIONS, Missing, Question, collected
+from figures.claims.exhibit import write_page
+from figures.collection import QUESTIONS, Missing, Question, collected, name_of
 from figures.common import SHIPPED, TableOptions, newest_run
 from figures.exhibit import Chart, Exhibit, Table
 
@@ -95,10 +95,10 @@ def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | 
     """The exhibits of each question; of the second model, without those that are shown once."""
     for question in QUESTIONS:
         parts: list[Exhibit | Missing] = []
-        for module in question.modules:
-            if model != MODELS[0] and module.__name__.rpartition(".")[2] in (*ONCE, *LARGE):
+        for function in question.exhibits:
+            if model != MODELS[0] and name_of(function) in (*ONCE, *LARGE):
                 continue
-            exhibits = collected(module, model, root, MODELS)
+            exhibits = collected(function, model, root, MODELS)
             parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
         if any(not isinstance(exhibit, Missing) for exhibit in parts) or model == MODELS[0]:
             yield question, parts

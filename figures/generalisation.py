@@ -17,7 +17,7 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import Criterion, Method
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 from figures.tuning import COLOURS, LEAST, METHODS, possible_ends
 from figures.tuning_words import LITTLE
 
@@ -176,6 +176,3 @@ def notes(run: Run, before: Answers, tunings: Sequence[Tuning]) -> list[str]:
         f"Small loss, the best that loses {LITTLE} on generic questions: "
         f"{rates['little_loss'] or 'none'}.",
     ]
-
-
-main = command_for(exhibits)

@@ -16,7 +16,7 @@ from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.results import EXACT
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 PATHS = {"via_mlps": "other heads frozen", "total": "all paths"}
 COLOURS = {"heads": plotting.RED, "MLPs": plotting.BLUE}
@@ -173,6 +173,3 @@ def notes(run: Run, numbers: DataFrame, paths: str) -> list[str]:
         + f" Methods that integrate take {run.config['steps']} points.",
         f"Model: {run.config['model']}; {run.config['metric']}; pairs: {counts}.",
     ]
-
-
-main = command_for(exhibits)

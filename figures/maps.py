@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -11,13 +11,14 @@ from jaxtyping import Bool, Float
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
-from arith_lens.effects import KEY, Effects, differs_from_zero
+from arith_lens.effects import KEY, ComponentEffects, Effects, differs_from_zero
 from arith_lens.operations import OPERATIONS
 from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import sample_size
 
+StoredMap: TypeAlias = results.Stored[ComponentEffects, results.Sample]
 N_LABELS = 9
 KEY_EFFECT = KEY["relative_logit"]
 LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
@@ -102,16 +103,18 @@ class Reading:
         return LIMIT if self.relative else None
 
 
-def measure(run: Run, name: str) -> Measured:
-    """Means and intervals of one operation."""
-    effects = results.MAP.load(run, name)
-    computed = results.MAP.computed(run, name)
-    return Measured(
-        name=name,
-        size=sample_size(results.MAP.facts(run, name)),
-        heads=statistics(effects.heads, computed),
-        mlps=statistics(effects.mlps, computed),
-    )
+def measure(run: Run, name: str, *label: str, stored: StoredMap = results.MAP) -> Measured:
+    """Means and intervals of one operation.
+
+    Args:
+        run, name: of which run and operation.
+        label: what else the label of the result has.
+        stored: where the map is in a run.
+    """
+    effects, computed = stored.load(run, name, *label), stored.computed(run, name, *label)
+    size = sample_size(stored.facts(run, name, *label))
+    heads, mlps = (statistics(part, computed) for part in (effects.heads, effects.mlps))
+    return Measured(name, size, heads, mlps)
 
 
 def statistics(effects: Effects, computed: Bool[torch.Tensor, "pair"] | None) -> Statistics:
@@ -138,6 +141,22 @@ def numbers(measured: Sequence[Measured]) -> DataFrame:
             table.insert(3, "head", indices[1] if len(indices) == 2 else None)
             tables.append(table.astype({"head": "Int64"}))
     return concat(tables, ignore_index=True)
+
+
+def draw(
+    parts: Sequence[plotting.Panel | None], reading: Reading, notes: Sequence[str], **layout: Any
+) -> plotting.Figure:
+    """Maps of heads with their MLPs.
+
+    Args:
+        parts: the maps.
+        reading: how their numbers are shown.
+        notes: the small print.
+        layout: further arguments of `plotting.panels`, some in place of those here.
+    """
+    shared = {"limit": reading.limit, "unit": reading.unit, "hover": hover(reading)}
+    shared |= {"axes": ("layer", "head"), "bar_name": "MLP", "colour_title": reading.colour_title}
+    return plotting.panels(parts, notes=notes, **shared | layout)
 
 
 def title(name: str, size: str) -> str:

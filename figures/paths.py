@@ -13,7 +13,7 @@ from arith_lens.effects import Effects
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, command_for
+from figures.exhibit import Table
 
 NOTES = (
     "In brackets: 95% bootstrap intervals over problems and wordings.",
@@ -79,6 +79,3 @@ def as_text(numbers: DataFrame, relative: bool) -> DataFrame:
 
 def _less(a: Effects, b: Effects) -> Effects:
     return replace(a, per_pair=a.per_pair - b.per_pair)
-
-
-main = command_for(exhibits)

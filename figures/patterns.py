@@ -1,6 +1,10 @@
-"""What Figures 7 and 16 share: the attention from END of some heads, on a few prompts."""
+"""Figures 7 and 16: the attention from END of some heads, on a few prompts.
 
-from collections.abc import Callable, Sequence
+They read a run of `experiments/where_do_they_look.py` (the model's newest, or `--run PATH`) and are
+drawn without loading a model.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -12,46 +16,86 @@ from experiments import results
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
-EXPERIMENT = "where_do_they_look"
 BLANKS = " ▁Ġ"
 """How tokenizers write the blank before a word."""
 
 
-def chart(
-    options: Options,
-    result: str,
-    *,
-    name: str,
-    title: str,
-    look: Callable[[Patterns], str],
-    says: str,
-) -> Chart:
-    """The chart of some patterns, with interactive views.
+def fig7(options: Options) -> list[Chart]:
+    """Figure 7: the attention of operand heads on formats that they were not found with.
 
-    Args:
-        options: which run to show.
-        result: which patterns of the run.
-        name, title: of the chart.
-        look: what to look for, and what the patterns show.
-        says: what the figure shows, for its small print.
+    Reads a run of `experiments/where_do_they_look.py` (the model's newest, or `--run PATH`) and
+    draws it without loading a model.
 
     Raises:
         RunError: there is no run.
     """
-    run = chosen_run(options, EXPERIMENT)
-    patterns = results.PATTERNS.load(run, result)
-    small_print = [says, *notes(run)]
-    return Chart(
-        name=name,
-        title=title,
-        look=look(patterns),
-        notes=small_print,
-        runs=(run,),
-        numbers=patterns.to_dataframe(),
-        figure=draw(patterns, small_print),
-        views=tuple(patterns.view(index) for index in range(len(patterns.prompts))),
-        views_name=f"{name}-patterns",
+    run, shown = _read(options, "formats")
+    shares = ", ".join(f"{head} {share:.0%}" for head, share in weight_on_digits(shown).items())
+    return _chart(
+        run,
+        shown,
+        name="fig7",
+        title="Figure 7: operand heads on formats that they were not found with",
+        look="Whether the heads found in single-digit calculations still look at the numbers of "
+        "word problems, time spans and decimals. In the paper they do. Here digits have this share "
+        f"of their attention, on average over the prompts: {shares}.",
+        says="Operand heads of one operation at least, on formats that they were not found with.",
     )
+
+
+def fig16(options: Options) -> list[Chart]:
+    """Figure 16: the attention of operator heads on the word of each operation.
+
+    Reads a run of `experiments/where_do_they_look.py` (the model's newest, or `--run PATH`) and
+    draws it without loading a model.
+
+    Raises:
+        RunError: there is no run.
+    """
+    run, shown = _read(options, "words")
+    parts = []
+    for row, head in enumerate(shown.heads):
+        words = [
+            strongest_word(tokens, weights[row, -1].numpy())
+            for tokens, weights in zip(shown.tokens, shown.weights, strict=True)
+        ]
+        parts.append(f"{head} {', '.join(words)}")
+    return _chart(
+        run,
+        shown,
+        name="fig16",
+        title="Figure 16: operator heads on the word of each operation",
+        look="Whether one head looks at the operation in whichever words it comes. In the paper "
+        "the same heads look at plus, minus, times and divided by. Here the words with the largest "
+        f"weights are, in order of the prompts: {'; '.join(parts)}.",
+        says="Heads that are operator heads in one operation at least, on one sentence with each "
+        "word.",
+    )
+
+
+def _read(options: Options, result: str) -> tuple[Run, Patterns]:
+    run = chosen_run(options, "where_do_they_look")
+    return run, results.PATTERNS.load(run, result)
+
+
+def _chart(
+    run: Run, patterns: Patterns, *, name: str, title: str, look: str, says: str
+) -> list[Chart]:
+    """The chart of some patterns, with interactive views. `says` begins its small print."""
+    small_print = [says, *notes(run)]
+    return [
+        Chart(
+            name=name,
+            title=title,
+            look=look,
+            notes=small_print,
+            runs=(run,),
+            numbers=patterns.to_dataframe(),
+            figure=draw(patterns, small_print),
+            views=tuple(patterns.view(index) for index in range(len(patterns.prompts))),
+            views_name=f"{name}-patterns",
+        )
+    ]
 
 
 def draw(patterns: Patterns, small_print: Sequence[str]) -> plotting.Figure:

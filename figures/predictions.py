@@ -6,10 +6,11 @@ over problems meets the condition, and does not hold if none of it does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import combinations, product
 from operator import add
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from figures.claims.effect_maps import mean_by_loss
 from figures.claims.probes import change_late, inflections_apart
 from figures.common import Options, chosen_run
 from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
-from figures.exhibit import Table, command_for
+from figures.exhibit import Table
 
 REQUIRED = ("which_counterfactual", "do_they_suffice", "where_do_they_look")
 OPTIONAL = ("are_they_specific", "what_do_mlps_add")
@@ -51,6 +52,12 @@ LEAST_RIGHT, LEAST_PROBLEMS = 0.6, 20
 READ = (str(Role.OPERAND_A), str(Role.OPERAND_B), str(Role.OPERATOR))
 
 
+Condition: TypeAlias = tuple[str, tuple[float, float]]
+"""A condition on a number: in words, and the range in which the number must lie."""
+ABOVE_HALF: Condition = ("above one half", (np.nextafter(0.5, 1), 1.0))
+BELOW_5: Condition = ("below 0.05", (-np.inf, np.nextafter(0.05, 0)))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A number that a prediction is about, with its interval."""
@@ -65,16 +72,8 @@ class Outcome:
     high: float
     condition: str
     """The condition in words."""
-    least: float
-    most: float
-    """The condition: the range in which the number must lie."""
-
-    @property
-    def verdict(self) -> str:
-        """Holds if the whole interval lies in the range, does not hold if none of it does."""
-        if self.least <= self.low and self.high <= self.most:
-            return "holds"
-        return "does not hold" if self.high < self.least or self.low > self.most else "not decided"
+    verdict: str
+    """Of `verdict`, on the interval and the condition."""
 
 
 def exhibits(options: Options) -> list[Table]:
@@ -115,7 +114,7 @@ def exhibits(options: Options) -> list[Table]:
                 *(maps_run, kept_run, looks_run),
                 *(run for run in (*others.values(), with_stories) if isinstance(run, Run)),
             ),
-            numbers=DataFrame(map(record, outcomes)),
+            numbers=DataFrame(map(asdict, outcomes)),
             cells=DataFrame(map(cells, outcomes)),
         )
     ]
@@ -159,8 +158,7 @@ def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
                 f"faithfulness with {curve.sizes[at]} of {len(curve.order)} heads",
                 float(curve.faithfulness()[at]),
                 (drawn[at] - drawn[0]) / (drawn[-1] - drawn[0]),
-                "at least 0.8",
-                (0.8, np.inf),
+                ("at least 0.8", (0.8, np.inf)),
             )
 
 
@@ -177,8 +175,7 @@ def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outco
                 f"strongest {top} in common, {kind} changed",
                 in_common(means[a], means[b], top),
                 np.array([in_common(*draws, top) for draws in both]),
-                "above one half",
-                (np.nextafter(0.5, 1), 1.0),
+                ABOVE_HALF,
             )
 
 
@@ -189,19 +186,12 @@ def middle_layers(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterato
         n_layers, n_heads = heads.per_pair.shape[:2]
         layers = np.repeat(np.arange(n_layers), n_heads)
         first, last = (share * n_layers for share in MIDDLE)
-        for quantity, weights, condition, bounds in (
-            (
-                "effect-weighted mean layer",
-                layers,
-                f"between {first:.0f} and {last:.0f} of {n_layers}",
-                (first, last),
-            ),
-            (
-                f"share of the effect below layer {EARLY * n_layers:.0f}",
-                (layers < EARLY * n_layers).astype(float),
-                "below 0.05",
-                (0.0, 0.05),
-            ),
+        middle = f"between {first:.0f} and {last:.0f} of {n_layers}"
+        early = (layers < EARLY * n_layers).astype(float)
+        share = f"share of the effect below layer {EARLY * n_layers:.0f}"
+        for quantity, weights, condition in (
+            ("effect-weighted mean layer", layers, (middle, (first, last))),
+            (share, early, ("below 0.05", (0.0, 0.05))),
         ):
             yield _outcome(
                 "P3: the heads stand in middle layers",
@@ -210,7 +200,6 @@ def middle_layers(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterato
                 mean_by_loss(cell_means(heads), weights),
                 np.array([mean_by_loss(draw, weights) for draw in resampled_cells(heads).T]),
                 condition,
-                bounds,
             )
 
 
@@ -238,8 +227,7 @@ def readers(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
                 f"share of the attention outside BOS, strongest {top}",
                 share(cell_means(looks)),
                 np.array([share(draw) for draw in resampled_cells(looks).T]),
-                "at least one half",
-                (0.5, 1.0),
+                ("at least one half", (0.5, 1.0)),
             )
 
 
@@ -273,8 +261,7 @@ def norm_parts(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[O
                 f"part through the norm's scale, MLPs from layer {late}",
                 value / float(effects.mlps.mean()[late:].sum()),
                 part / whole,
-                "between -0.25 and 0.25",
-                (-0.25, 0.25),
+                ("between -0.25 and 0.25", (-0.25, 0.25)),
             )
 
 
@@ -293,8 +280,7 @@ def specific(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
             f"accuracy lost without as many others, mean of {len(controls)} sets",
             float(cell_means(losses).mean()),
             resampled_cells(losses).mean(0),
-            "below 0.05",
-            (-np.inf, np.nextafter(0.05, 0)),
+            BELOW_5,
         )
         if results.DIVERGENCE.is_in(run, operation):
             divergence = results.DIVERGENCE.load(run, operation)
@@ -304,8 +290,7 @@ def specific(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
                 f"divergence on {divergence.n_pairs} plain sentences, nats per token",
                 float(cell_means(divergence)[0]),
                 resampled_cells(divergence)[0],
-                "below 0.05",
-                (-np.inf, np.nextafter(0.05, 0)),
+                BELOW_5,
             )
 
 
@@ -325,8 +310,7 @@ def _losses(prediction: str, operation: str, of: str, curve: CircuitCurve) -> It
             f"share of {name} lost, {of}",
             1 - after / before,
             1 - many_after / many_before,
-            "above 0.6",
-            (np.nextafter(0.6, 1), np.inf),
+            ("above 0.6", (np.nextafter(0.6, 1), np.inf)),
         )
 
 
@@ -343,8 +327,7 @@ def written(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
                 "rise of C's logit less the other digits', from 17/32 of the depth to the end",
                 change_late(cell_means(contrast)),
                 np.array([change_late(draw) for draw in resampled_cells(contrast).T]),
-                "above 0",
-                (np.nextafter(0, 1), np.inf),
+                ("above 0", (np.nextafter(0, 1), np.inf)),
             )
         reads = curve_of(results.PROBE.load(run, operation, "mlp_in"), "A", "B")
         writes = curve_of(results.PROBE.load(run, operation, "write"), "C")
@@ -356,8 +339,7 @@ def written(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
             "layers between the turns of reading A, B and of writing C",
             inflections_apart(cell_means(reads), cell_means(writes)),
             np.array(apart),
-            "at most 2",
-            (0, 2),
+            ("at most 2", (0, 2)),
         )
 
 
@@ -374,8 +356,7 @@ def word_problems(run: Run, looks: Run, operations: Sequence[str]) -> Iterator[O
         f"strongest {SEVEN} in common",
         in_common(cell_means(generated), cell_means(of_stories), SEVEN),
         np.array([in_common(one, other, SEVEN) for one, other in both]),
-        "above one half",
-        (np.nextafter(0.5, 1), 1.0),
+        ABOVE_HALF,
     )
 
 
@@ -397,26 +378,19 @@ def _outcome(
     quantity: str,
     value: float,
     draws: Float[np.ndarray, " resample"],
-    condition: str,
-    bounds: tuple[float, float],
+    condition: Condition,
 ) -> Outcome:
     draws = draws[~np.isnan(draws)]  # of a curve that does not turn
     low, high = map(float, np.quantile(draws, [0.025, 0.975])) if len(draws) else (np.nan, np.nan)
-    return Outcome(prediction, of, quantity, value, low, high, condition, *bounds)
+    words, bounds = condition
+    return Outcome(prediction, of, quantity, value, low, high, words, verdict(low, high, *bounds))
 
 
-def record(outcome: Outcome) -> dict[str, object]:
-    """A row for a program."""
-    return {
-        "prediction": outcome.prediction,
-        "of": outcome.of,
-        "quantity": outcome.quantity,
-        "value": outcome.value,
-        "low": outcome.low,
-        "high": outcome.high,
-        "condition": outcome.condition,
-        "verdict": outcome.verdict,
-    }
+def verdict(low: float, high: float, least: float, most: float) -> str:
+    """Holds if the whole interval lies in a range, does not hold if none of it does."""
+    if least <= low and high <= most:
+        return "holds"
+    return "does not hold" if high < least or low > most else "not decided"
 
 
 def cells(outcome: Outcome) -> dict[str, str]:
@@ -452,6 +426,3 @@ def notes(run: Run, accuracy: Mapping[str, float], passing: Sequence[str]) -> li
         f"{LEAST_PROBLEMS} problems.",
         "Brackets: 95% intervals over problems and sets of examples.",
     ]
-
-
-main = command_for(exhibits)

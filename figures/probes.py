@@ -1,20 +1,24 @@
-"""What Figures 6, 13 and 14 share: panels with a probe's curves over layers."""
+"""Figures 6, 13 and 14: what MLPs read and what they write, layer by layer.
+
+They read runs of `experiments/what_do_mlps_add.py` and are drawn without loading a model.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
 from arith_lens.effects import Effects
-from arith_lens.probes import Turning, curve_of, turning_layers
+from arith_lens.probes import Turning, case_study, curve_of, turning_layers
 from arith_lens.runs import Run, RunError
 from experiments import results
-from figures.common import ModelOptions, chosen_runs, sample_size
+from figures.common import ModelOptions, Options, chosen_run, chosen_runs, sample_size
 from figures.exhibit import Chart
 
 EXPERIMENT = "what_do_mlps_add"
+DIGITS = tuple(str(digit) for digit in range(10))
 READS = {
     "mlp_in": (
         ("A", "A", plotting.OCHRE),
@@ -30,6 +34,137 @@ READS = {
 OTHERS = {read: lines[-1][0] for read, lines in READS.items()}
 """The other digits of each probe, to compare with."""
 TURNING = {"mlp_in": (("A", "B"), "rise_and_fall"), "write": (("C",), "rise")}
+
+
+@dataclass(frozen=True)
+class OperationOptions(Options):
+    """Which run to draw, and where to."""
+
+    operation: str | None = None
+    """Which of the run's operations; the first, addition, if not given."""
+
+
+def fig6(options: OperationOptions) -> list[Chart]:
+    """Figure 6: the operands in what MLPs read, the answer in what they write, and one prompt.
+
+    Reads a run of `experiments/what_do_mlps_add.py` (the newest one of the model, or `--run PATH`)
+    and draws it without loading a model: HTML that opens offline, PNG, SVG and PDF where Chrome or
+    Chromium is found, and the numbers as CSV.
+
+    Raises:
+        RunError: there is no run, or it lacks the operation.
+    """
+    run = chosen_run(options, EXPERIMENT)
+    operation = options.operation or run.config["operations"][0]
+    if operation not in run.config["operations"]:
+        raise RunError(
+            f"expected one of {', '.join(run.config['operations'])}, found {operation!r}"
+        )
+    tables = {read: numbers([run], read) for read in READS}
+    return [
+        Chart(
+            name="fig6" if options.operation is None else f"fig6-{operation}",
+            title=f"Figure 6: what MLPs read and what they write, {operation}",
+            look="In the paper the numbers A and B rise in what MLPs read and fall again (a), then "
+            "the answer C rises in what they write (b); the layers where the one falls and the "
+            "other rises agree. In a single prompt (c) operands come first, the answer last, its "
+            "neighbours in between.",
+            notes=_notes(run, operation),
+            runs=(run,),
+            numbers=concat(tables, names=["read"]).reset_index("read"),
+            figure=_draw_operation(run, operation),
+        )
+    ]
+
+
+def _draw_operation(run: Run, operation: str) -> plotting.Figure:
+    """What MLPs read, what they write, and the case study."""
+    case = results.DIGITS.facts(run, operation)["case"]
+    text = plotting.plain(case["text"].strip())
+    empty = plotting.Line(np.zeros(1), np.zeros(1), "", "white")
+    titles = ("MLP input", "MLP output − input", f"“{text}”: output − input")
+    figure = plotting.curve_panels(
+        [
+            panel(run, operation, "mlp_in", title=titles[0]),
+            panel(run, operation, "write", title=titles[1], first=False),
+            plotting.CurvePanel(titles[2], (empty,), y_range=(0, 1)),
+        ],
+        x_title="Layer",
+        notes=_notes(run, operation),
+        across=2,
+        panel=(290, 250),
+    )
+    cosines, best = case_study(results.DIGITS.load(run, operation), case["pair"])
+    plotting.add_grid(
+        figure,
+        2,
+        plotting.Grid(
+            cosines.numpy(),
+            rows=tuple(map(str, range(len(cosines)))),
+            columns=DIGITS,
+            winners=tuple(best),
+            framed=case["c"],
+            axes=("Layer", "Number token"),
+            colour_title="cosine (red supports the digit)",
+        ),
+    )
+    return figure
+
+
+def _notes(run: Run, operation: str) -> list[str]:
+    """How to read the figure, and what it was made from."""
+    case = results.DIGITS.facts(run, operation)["case"]
+    normed = " after the final norm" if run.config["final_norm"] else ""
+    return [
+        f"Model: {run.config['model']}, {operation}. {prompts_note([run], [operation])}",
+        f"Cosines at END with columns of W_U{normed}. Others: a, digits that are neither A, B nor "
+        "C; b, digits that are not C.",
+        "Turning layers are of the curves as they are, the common rise of all digits in them. "
+        f"a. {TURNING_NOTE['mlp_in']} b. {TURNING_NOTE['write']}",
+        f"Turning layers with 95% intervals: a {turning_text(run, operation, 'mlp_in')}; b "
+        f"{turning_text(run, operation, 'write')}.",
+        f"c. Printed: the digit that each layer writes most. Red: along the digit's column, so the "
+        "write supports it, as in Figure 2; blue: against it. "
+        f"A = {case['a']}, B = {case['b']}; framed: the answer, {case['c']}.",
+    ]
+
+
+def fig13(options: ModelOptions) -> list[Chart]:
+    """Figure 13: the operands in what MLPs read, in several models and operations.
+
+    Reads the newest run of `experiments/what_do_mlps_add.py` of each model (or `--runs PATH PATH`)
+    and draws them without loading a model, on relative depth if the models' depths differ.
+
+    Raises:
+        RunError: a run is missing, or the runs share no operation.
+    """
+    return _models(
+        options,
+        "mlp_in",
+        name="fig13",
+        title="Figure 13: the operands in what MLPs read, in several models",
+        look="Whether A and B rise above the other digits and fall again in each model and "
+        "operation, and in which layers. In the paper they do in all models.",
+    )
+
+
+def fig14(options: ModelOptions) -> list[Chart]:
+    """Figure 14: the answer in what MLPs write, in several models and operations.
+
+    Reads the newest run of `experiments/what_do_mlps_add.py` of each model (or `--runs PATH PATH`)
+    and draws them without loading a model, on relative depth if the models' depths differ.
+
+    Raises:
+        RunError: a run is missing, or the runs share no operation.
+    """
+    return _models(
+        options,
+        "write",
+        name="fig14",
+        title="Figure 14: the answer in what MLPs write, in several models",
+        look="Whether the answer C rises in each model and operation where the operands fall "
+        "(Figure 13), and other numbers fall. In the paper they do in all models.",
+    )
 
 
 def panel(
@@ -155,12 +290,8 @@ TURNING_NOTE = {
 }
 
 
-def models_chart(options: ModelOptions, read: str, *, name: str, title: str, look: str) -> Chart:
-    """One probe in several models. The run's highest values are added to `look`.
-
-    Raises:
-        RunError: a run is missing, or the runs share no operation.
-    """
+def _models(options: ModelOptions, read: str, *, name: str, title: str, look: str) -> list[Chart]:
+    """One probe in several models. The run's highest values are added to `look`."""
     runs = chosen_runs(options, EXPERIMENT)
     operations = [
         name
@@ -176,15 +307,17 @@ def models_chart(options: ModelOptions, read: str, *, name: str, title: str, loo
         "Every panel has the same y axis. Numbers above: layers.",
         TURNING_NOTE[read],
     ]
-    return Chart(
-        name=name,
-        title=title,
-        look=f"{look} {_peaks(runs, operations, read)}",
-        notes=small_print,
-        runs=tuple(runs),
-        numbers=numbers(runs, read),
-        figure=_draw_models(runs, read, operations, small_print),
-    )
+    return [
+        Chart(
+            name=name,
+            title=title,
+            look=f"{look} {_peaks(runs, operations, read)}",
+            notes=small_print,
+            runs=tuple(runs),
+            numbers=numbers(runs, read),
+            figure=_draw_models(runs, read, operations, small_print),
+        )
+    ]
 
 
 def _peaks(runs: Sequence[Run], operations: Sequence[str], read: str) -> str:

@@ -5,19 +5,54 @@ that opens without a network, on a phone too, and can be printed. It lists missi
 commands that compute them. `make report` first computes everything that takes minutes.
 """
 
+import json
+import re
 import shlex
 import sys
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
+from jinja2 import Template
+from markupsafe import Markup
+from pandas import DataFrame
 
-from arith_lens.runs import RunError
+from arith_lens.plotting import without_notes
+from arith_lens.plotting.markup import environment
+from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
-from figures.collection import study
-from figures.common import slug
-from figures.report_page import counted, report_page
+from arith_lens.views import POLICY, bundle, script_json
+from figures.claims import Verdict
+from figures.collection import Missing, Study, study
+from figures.common import shipped, slug
+from figures.exhibit import Chart, Exhibit, Interactive, html_table
+
+WIDTH = 690
+"""Width of a printed page's text, in pixels; wider charts are printed smaller."""
+MOST_DATA = 300_000
+"""The longest CSV, in letters, that the page includes."""
+GROUPS = {
+    "heads": "Heads and MLPs that matter",
+    "sharing": "Heads in common",
+    "knockout": "Knockout",
+    "attention": "Attention",
+    "probes": "What MLPs read and write",
+    "models": "Other models",
+    "tuning": "Tuning",
+}
+"""The titles of the groups of claims, in the page's order."""
+SIGNS = {"holds here": "✓", "does not hold here": "✗", "not decided": "?", "not measured": "–"}
+PHRASES = {
+    "holds here": ("holds here", "hold here"),
+    "does not hold here": ("does not hold here", "do not hold here"),
+    "not decided": ("is not decided", "are not decided"),
+    "not measured": ("is not measured", "are not measured"),
+}
+"""The verb for one claim, and for several."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +73,9 @@ class Options:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Write the page, and print what it shows and what is missing."""
-    results = study(options.model, options.root, options.beside, n=options.n)
+    whole = study(options.model, options.root, options.beside, n=options.n)
     of_n = f" N={options.n}" * (options.n is not None)
-    if not any(exhibit.runs for exhibit in results.exhibits):
+    if not any(exhibit.runs for exhibit in whole.exhibits):
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
             "experiment. Make all that take minutes: make report "
@@ -50,19 +85,167 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     page = options.out or Path("figures") / slug(options.model) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, report_page(results).encode())
+        write_file(page, report_page(whole).encode())
     except (OSError, RunError) as error:
         sys.exit(
             f"the report is not written: {error}\nThe runs are unharmed, and so is a report that "
             "was there before. Free some space, or choose another --out."
         )
-    print(
-        f"{options.model}: {len(results.exhibits)} figures and tables from {len(results.runs)} runs"
-    )
-    print(f"the paper's claims, in this model: {counted(results.verdicts)}")
-    for missing in results.missing:
+    print(f"{options.model}: {len(whole.exhibits)} figures and tables from {len(whole.runs)} runs")
+    print(f"the paper's claims, in this model: {counted(whole.verdicts)}")
+    for missing in whole.missing:
         print(f"missing: {missing.title}. {missing.reason}")
     print(page)
-    if results.failed:
-        names = ", ".join(results.failed)
+    if whole.failed:
+        names = ", ".join(whole.failed)
         sys.exit(f"not drawn because of errors of the program, see above: {names}")
+
+
+def _template() -> Template:
+    """The page's template, with the functions that it calls."""
+    return environment(Path(__file__).parent).get_template(
+        "report.html.j2",
+        globals={
+            "base64": lambda text: b64encode(text.encode()).decode(),
+            "chart_layout": _chart_layout,
+            "command": _command,
+            "counted": counted,
+            "html_table": html_table,
+            "is_shipped": lambda exhibit: any(map(shipped, exhibit.runs)),
+            "most_data": MOST_DATA,
+            "policy": POLICY,
+            "settings": _settings,
+            "short_name": _short_name,
+            "signs": SIGNS,
+            "size": _size,
+        },
+    )
+
+
+def report_page(study: Study) -> str:
+    """The page, which carries its script, its style and its numbers itself. It may fetch nothing.
+
+    Everything that comes from a run (prompts, tokens, names of models and heads) enters
+    report.html.j2 as escaped text, or as JSON that no text in it can end.
+    """
+    charts = [exhibit for exhibit in study.exhibits if isinstance(exhibit, Chart)]
+    libraries = {view.bundle for chart in charts for view in chart.views}
+    libraries |= {"plotly" for _ in charts}
+    pages = [exhibit for exhibit in study.exhibits if isinstance(exhibit, Interactive)]
+    libraries |= {exhibit.view.bundle for exhibit in pages}
+    groups = {
+        title: [verdict for verdict in study.verdicts if verdict.claim.group == group]
+        for group, title in GROUPS.items()
+    }
+    names = [exhibit.name for exhibit in study.exhibits]
+    map_name = next((name for name in ("fig15", "fig2") if name in names), None)
+
+    def linked_heads(text: str) -> Markup:
+        """HTML in which each named head is a link to the figure that shows its effect."""
+        link = rf'<a href="#{map_name}">\g<0></a>'
+        return Markup(re.sub(r"\bhead \d+\.\d+\b", link, str(text)) if map_name else text)
+
+    return _template().render(
+        study=study,
+        charts=charts,
+        pages=pages,
+        claim_groups={title: verdicts for title, verdicts in groups.items() if verdicts},
+        linked_heads=linked_heads,
+        about_model=_about_model(study.runs),
+        run_table=DataFrame([_run_row(run) for run in study.runs]),
+        bundles={name: bundle(name) for name in sorted(libraries)},
+    )
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """`12 hold here, 3 do not hold here, 2 are not decided, 1 is not measured`."""
+    counts = Counter(verdict.judgement for verdict in verdicts)
+    return ", ".join(
+        f"{counts[name]} {phrases[counts[name] > 1]}"
+        for name, phrases in PHRASES.items()
+        if counts[name]
+    )
+
+
+def _short_name(exhibit: Exhibit | Missing) -> str:
+    """`Figure 2`, `Table 4`, or the file's name."""
+    start = exhibit.title.partition(":")[0]
+    return start if start.startswith(("Figure ", "Table ")) else exhibit.name.replace("_", " ")
+
+
+def _chart_layout(chart: Chart) -> dict[str, Any]:
+    """A chart's size in pixels, how much smaller it is printed, and its figure as JSON.
+
+    In the JSON the letters `<`, `>` and `&` are escaped, so that it can stand inside a script.
+    """
+    figure = without_notes(chart.figure)
+    width, height = round(figure.layout.width), round(figure.layout.height)
+    data = script_json(json.loads(str(figure.to_json())))
+    return {
+        "width": width,
+        "height": height,
+        "print": f"{min(1.0, WIDTH / width):.3f}",
+        "data": data,
+    }
+
+
+def _size(text: str) -> str:
+    return f"{len(text) / 1000:.0f} kB" if len(text) >= 1000 else f"{len(text)} bytes"
+
+
+def _command(exhibit: Exhibit) -> str:
+    """The command that writes an exhibit's files."""
+    of_model = f" --model {exhibit.runs[0].config['model']}" if exhibit.runs else ""
+    return f"python -m figures {exhibit.name.split('-')[0]}{of_model}"
+
+
+def _about_model(runs: Sequence[Run]) -> str:
+    """The model in a line or two; a warning if the runs are of several checkpoints."""
+    model = runs[0].config["model"]
+    records = [
+        run.record["provenance"].get("model") or {} for run in runs if run.config["model"] == model
+    ]
+    identified = [record for record in records if record]
+    sentences = []
+    if identified:
+        first = identified[0]
+        sentences.append(
+            f"{first.get('n_layers')} layers of {first.get('n_heads')} heads and an MLP each; "
+            f"weights {str(first.get('weights_sha256'))[:12]} (SHA-256), {first.get('dtype')} on "
+            f"{first.get('device')}."
+        )
+    dates = sorted(str(run.record.get("ended", ""))[:10] for run in runs)
+    sentences.append(f"From {len(runs)} runs, {dates[0]} to {dates[-1]}.")
+    if model in ("reference", "reference-mistral"):
+        sentences.append(
+            "It is one of the small models that come with the project, trained on a closed world "
+            "to show the method at work; nothing is claimed from it about larger ones."
+        )
+    weights = {record.get("weights_sha256") for record in identified}
+    if len(weights) > 1:
+        sentences.append(
+            f"Careful: the runs are of {len(weights)} different checkpoints under this name."
+        )
+    return " ".join(sentences)
+
+
+def _run_row(run: Run) -> dict[str, str]:
+    provenance, seconds = run.record["provenance"], run.record["wall_seconds"]
+    model, versions = provenance.get("model") or {}, provenance.get("versions") or {}
+    return {
+        "experiment": run.experiment,
+        "model": str(run.config["model"]),
+        "weights": str(model.get("weights_sha256") or "")[:12],
+        "computed in": " ".join(str(model.get(key, "")) for key in ("dtype", "device")).strip(),
+        "seed": str(run.config.get("seed", "")),
+        "ended": str(run.record.get("ended", ""))[:16].replace("T", " "),
+        "took": f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min",
+        "torch": str(versions.get("torch", "")),
+        "folder": f"{run.path.parent.name}/{run.path.name}" + (" (shipped)" * shipped(run)),
+    }
+
+
+def _settings(run: Run) -> str:
+    """A run's settings and provenance as JSON."""
+    settings = {"config": run.config, "provenance": run.record["provenance"]}
+    return json.dumps(settings, indent=1, ensure_ascii=False)

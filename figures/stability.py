@@ -15,7 +15,7 @@ from arith_lens.runs import Run, RunError
 from arith_lens.stability import StabilityError, stability_of
 from experiments import results
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 NAMES = {"rest": "with the rest", "another": "with a sample"}
 ENOUGH = 0.9
@@ -138,6 +138,3 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
                 )
             )
     return tuple(lines)
-
-
-main = command_for(exhibits)

@@ -16,7 +16,7 @@ from arith_lens.runs import Run
 from experiments import results
 from experiments.do_they_suffice import KINDS, enough
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 TITLES = {"keep_only": "only the first k kept", "knock_out": "the first k knocked out"}
 STYLES = {  # order: (name, colour, dash)
@@ -170,6 +170,3 @@ def notes(run: Run) -> list[str]:
         f"Grey: mean and range of {config['controls']} random orders; grey dots: by the norm of "
         "the weights.",
     ]
-
-
-main = command_for(exhibits)

@@ -8,7 +8,7 @@ from pandas import DataFrame
 
 from experiments.does_tuning_help import Criterion
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, command_for
+from figures.exhibit import Table
 from figures.tuning import (
     EXPERIMENT,
     Row,
@@ -37,8 +37,36 @@ LOOKS = {
 }
 
 
-def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
-    """One of the tables of tuning, and every task of it. Raises RunError if it is missing."""
+def exhibits(options: TableOptions) -> list[Table]:
+    """The table and every task of it. Raises RunError if it is missing."""
+    return _tables(options, 1)
+
+
+def table2(options: TableOptions) -> list[Table]:
+    """Table 2: precise tuning with more and fewer heads, and MLPs beside them.
+
+    Reads a run of `experiments/does_tuning_help --table 2`, without loading a model; prints the
+    table and a second one with every task, and writes both as HTML and their numbers as CSV.
+
+    Raises:
+        RunError: it is missing.
+    """
+    return _tables(options, 2)
+
+
+def table5(options: TableOptions) -> list[Table]:
+    """Table 5: precise tuning with MLPs tuned beside the heads.
+
+    Reads a run of `experiments/does_tuning_help --table 5`, without loading a model; prints the
+    table and a second one with every task, and writes both as HTML and their numbers as CSV.
+
+    Raises:
+        RunError: it is missing.
+    """
+    return _tables(options, 5)
+
+
+def _tables(options: TableOptions, table: int) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
     first = chosen_rows(run, table)
     rows: list[tuple[Criterion, Row]] = [
@@ -80,6 +108,3 @@ def exhibits(options: TableOptions, table: int = 1) -> list[Table]:
             ),
         ),
     ]
-
-
-main = command_for(exhibits)

@@ -16,7 +16,7 @@ from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments import results
 from figures.common import TableOptions, chosen_run, sample_size
-from figures.exhibit import Table, command_for
+from figures.exhibit import Table
 
 CONTROLS = {"random": "as many random heads", "matched": "random heads, same layers"}
 WORDINGS = {
@@ -105,6 +105,3 @@ def notes(run: Run) -> list[str]:
         named = ", ".join(map(str, paper.exponent_heads))
         lines.append(f"The paper, {paper.name}: {named}; -66% and -62%.")
     return lines
-
-
-main = command_for(exhibits)

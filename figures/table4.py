@@ -14,7 +14,7 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import TableOptions, chosen_run, sample_size
-from figures.exhibit import Table, command_for
+from figures.exhibit import Table
 
 SETS = {
     "generated": "strongest on generated prompts",
@@ -175,6 +175,3 @@ def notes(run: Run) -> list[str]:
             "both -56% / -52%; the four of GSM8K only -2% / -26%."
         )
     return lines
-
-
-main = command_for(exhibits)

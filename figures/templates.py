@@ -17,7 +17,7 @@ from arith_lens.templates import TEMPLATES, fill
 from experiments import results
 from figures import maps
 from figures.common import Options, chosen_run
-from figures.exhibit import Chart, command_for
+from figures.exhibit import Chart
 
 N_HEADS = 12
 ALL = "all wordings"
@@ -175,6 +175,3 @@ def wording(template: str) -> str:
         return template
     one = sentences[template]
     return fill(one.text, A="A", op=one.word, B="B")[0].strip()
-
-
-main = command_for(exhibits)

@@ -14,7 +14,7 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import TableOptions, chosen_run
-from figures.exhibit import Table, command_for
+from figures.exhibit import Table
 
 GROUPS = {  # the tasks of each group, in the closed world and in the benchmarks
     "word problems": ("gain_lose", "compare", "groups", "two_step", "gsm8k", "svamp"),
@@ -129,6 +129,3 @@ def notes(run: Run) -> list[str]:
             "The paper, LLaMA2-7B: SVAMP 34.7 to 11.8 (-66%), MMLU humanities 42.9 to 42.6."
         )
     return lines
-
-
-main = command_for(exhibits)

@@ -16,9 +16,9 @@ from arith_lens.views import (
     View,
     _Shown,
     attention_heads,
+    head_map,
     page,
     safe_token,
-    save_head_map,
     save_page,
     script_json,
 )
@@ -135,7 +135,8 @@ def test_a_click_on_the_head_map_shows_that_head(tmp_path: Path) -> None:
     tokens = ["<s>", "3", "+", "3", "="]
     values, weights = np.zeros((12, 8)), np.zeros((12, 8, 5))
     values[2, 1], weights[11, 7] = 1, [0, 0.25, 0, 0.75, 0]
-    file = save_head_map(tmp_path / "map.html", values, weights, tokens, title="Two threes")
+    view = head_map(values, weights, tokens)
+    file = save_page(tmp_path / "map.html", [view], title="Two threes")
     assert "Head 2.1 from END" in dom_of(file)
     click = (
         "<script>const [map, row] = ['view-0-map', 'view-0-row']"
@@ -153,9 +154,8 @@ def test_the_head_map_opens_one_pattern_of_hostile_tokens(tmp_path: Path) -> Non
     rng = np.random.default_rng(1)
     values, weights = rng.normal(size=(32, 32)), rng.random((32, 32, N))
     values[7, 3] = -9
-    file = save_head_map(
-        tmp_path / "map.html", values, weights, HOSTILE, title=HOSTILE[2], notes=[HOSTILE[1]]
-    )
+    view = head_map(values, weights, HOSTILE)
+    file = save_page(tmp_path / "map.html", [view], title=HOSTILE[2], notes=[HOSTILE[1]])
     assert file.stat().st_size < 9e6
     dom = dom_of(file)
     assert title_of(dom).startswith("&lt;img/src") and "PWNED" not in title_of(dom).split("=")[0]
@@ -211,9 +211,9 @@ def test_what_cannot_be_shown_is_refused() -> None:
     with pytest.raises(ValueError, match="a view at least"):
         page([], title="x")
     with pytest.raises(ValueError, match="finite values and weights"):
-        save_head_map("x.html", np.full((1, 1), np.nan), np.zeros((1, 1, 1)), ["a"], title="x")
+        head_map(np.full((1, 1), np.nan), np.zeros((1, 1, 1)), ["a"])
     with pytest.raises(ValueError, match=r"weights \[layer head key\] over 1 tokens"):
-        save_head_map("x.html", np.zeros((2, 2)), np.zeros((2, 2, 2)), ["a"], title="x")
+        head_map(np.zeros((2, 2)), np.zeros((2, 2, 2)), ["a"])
 
 
 def test_a_prompt_of_ones_own_is_seen(llama: al.HookedModel, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """`attribute`: the effects of all components, approximated by a few forwards and backwards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,15 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.attribution.atp import atp
-from arith_lens.attribution.atp_star import atp_star
-from arith_lens.attribution.attn_lrp import attn_lrp
-from arith_lens.attribution.clean_corrupted import clean_corrupted
-from arith_lens.attribution.eap_ig import eap_ig
-from arith_lens.attribution.gim import gim
 from arith_lens.attribution.graph import Batch, Method, weights_without_gradient
-from arith_lens.attribution.ig_activations import ig_activations
-from arith_lens.attribution.relp import relp
+from arith_lens.attribution.methods import METHODS, UNSIGNED
 from arith_lens.effects import ComponentEffects
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -32,21 +25,6 @@ from arith_lens.path_patching.patch import (
     warn_of_ratios,
 )
 from arith_lens.runs import ResultSlot, Run
-
-METHODS: Mapping[str, Method] = {
-    "atp": atp,
-    "atp_star": atp_star,
-    "clean_corrupted": clean_corrupted,
-    "eap_ig": eap_ig,
-    "ig_activations": ig_activations,
-    "relp": relp,
-    "attn_lrp": attn_lrp,
-    "gim": gim,
-}
-"""By name."""
-
-UNSIGNED = frozenset({"atp_star"})
-"""Methods whose scores are magnitudes."""
 
 
 def attribute(

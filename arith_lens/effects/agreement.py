@@ -1,6 +1,7 @@
 """`agreement`: how well approximate effects agree with exact ones on the same pairs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from arith_lens.effects.component_effects import BeforeAfter, ComponentEffects
 from arith_lens.effects.effects import Effects
-from arith_lens.statistics import Sample, mean_over_strata, resampled_means
+from arith_lens.statistics import mean_over_strata, resampled_means
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -73,8 +74,7 @@ def _compared(
     values = torch.stack([part.per_pair.flatten(0, -2).double() for part in (approximate, exact)])
     values = values.masked_fill(values.isnan().any(0), float("nan"))
     values = values[:, ~values[0].isnan().all(-1)].flatten(0, 1)
-    sample = exact.sample()
-    sample = Sample(values, sample.strata, sample.clusters, sample.blocks)
+    sample = replace(exact.sample(), values=values)
     means = mean_over_strata(values, sample.strata)[:, None]
     drawn = resampled_means(sample, slice(None), n_resamples, seed)
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)

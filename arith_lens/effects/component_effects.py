@@ -1,7 +1,7 @@
 """The effects of a whole model: before and after a change, ranked, and compared."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -189,24 +189,26 @@ def _changes(both: BeforeAfter, name: str) -> "DataFrame":
 
 
 def _less(a: Effects, b: Effects) -> Effects:
-    held = None
-    if a.held_norm is not None and b.held_norm is not None:
-        held = a.held_norm - b.held_norm
-    return replace(a, per_pair=a.per_pair - b.per_pair, held_norm=held)
+    return a.combined(b, torch.sub)
 
 
-def _check_same(a: Effects, b: Effects) -> None:
+def _check_comparable(a: Effects, b: Effects) -> None:
+    """Raise ValueError for effects of other components, or measured in another way."""
     if a.axes != b.axes or a.per_pair.shape[:-1] != b.per_pair.shape[:-1]:
         raise ValueError(
-            f"expected the same components before and after, found {a.axes} "
+            f"expected the same components on both sides, found {a.axes} "
             f"{tuple(a.per_pair.shape[:-1])} and {b.axes} {tuple(b.per_pair.shape[:-1])}; compare "
-            "a model with what it was tuned from"
+            "heads with heads, of one model's shape"
         )
     if a.metric != b.metric or a.paths != b.paths:
         raise ValueError(
             f"expected one metric and one meaning of paths, found {a.metric!r} over {a.paths!r} "
             f"and {b.metric!r} over {b.paths!r}; recompute one of them"
         )
+
+
+def _check_same(a: Effects, b: Effects) -> None:
+    _check_comparable(a, b)
     same = a.n_pairs == b.n_pairs and a.template == b.template and a.problem == b.problem
     if not same or not _same_clusters(a, b):
         raise ValueError(
@@ -312,17 +314,7 @@ def compare(a: Effects, b: Effects) -> "DataFrame":
     """One row per component: its mean and rank (0 is the most negative) in `a` and in `b`."""
     from pandas import DataFrame
 
-    if a.axes != b.axes or a.per_pair.shape[:-1] != b.per_pair.shape[:-1]:
-        raise ValueError(
-            f"expected two sets of the same components, found {a.axes} "
-            f"{tuple(a.per_pair.shape[:-1])} and {b.axes} {tuple(b.per_pair.shape[:-1])}; "
-            "compare heads with heads of one model's shape"
-        )
-    if a.metric != b.metric or a.paths != b.paths:
-        raise ValueError(
-            f"expected one metric and one meaning of paths, found {a.metric!r} over {a.paths!r} "
-            f"and {b.metric!r} over {b.paths!r}; recompute one of them"
-        )
+    _check_comparable(a, b)
     left, right = a.to_dataframe(), b.to_dataframe()
     table = {axis: left[axis] for axis in a.axes}
     for name, side in (("a", left), ("b", right)):

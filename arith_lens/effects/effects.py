@@ -5,7 +5,7 @@ the templates equally. Errors, intervals and tests count a problem as one observ
 of 3 + 5 are not nine independent pieces of evidence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,7 @@ class Effects(HasUnits):
     def _stderr(self, over: str) -> tuple[Float[Tensor, "*component"], Float[Tensor, "*component"]]:
         """The standard error and its degrees of freedom."""
         sample = self.sample(over=over)
-        sample = Sample(sample.values.double(), sample.strata, sample.clusters, sample.blocks)
+        sample = replace(sample, values=sample.values.double())
         shape = self.per_pair.shape[:-1]
         error, freedom = clustered_stderr(sample)
         return error.float().reshape(shape), freedom.float().reshape(shape)
@@ -216,12 +216,24 @@ class Effects(HasUnits):
             ours, theirs = getattr(self, name), getattr(other, name)
             if ours != theirs:
                 raise ValueError(f"expected effects of the same {name}, found {ours} and {theirs}")
-        per_pair = torch.cat([self.per_pair, other.per_pair], dim=-1)
+        units = joined_units(self.units, other.units)
+        return self.combined(other, lambda a, b: torch.cat([a, b], dim=-1), **units)
+
+    def combined(
+        self, other: "Effects", how: Callable[[Tensor, Tensor], Tensor], **changes: Any
+    ) -> "Effects":
+        """These effects and others as one; the part with the norm held where both have it.
+
+        Args:
+            other: effects of the same components.
+            how: makes the numbers of the result from both.
+            changes: other fields of the result.
+        """
         held = None
         if self.held_norm is not None and other.held_norm is not None:
-            held = torch.cat([self.held_norm, other.held_norm], dim=-1)
-        units = joined_units(self.units, other.units)
-        return replace(self, per_pair=per_pair, held_norm=held, **units)
+            held = how(self.held_norm, other.held_norm)
+        per_pair = how(self.per_pair, other.per_pair)
+        return replace(self, per_pair=per_pair, held_norm=held, **changes)
 
     def by_template(self) -> dict[str, "Effects"]:
         """Each template's own effects, by its name.

@@ -31,8 +31,7 @@ from arith_lens.exploration.parts import (
 from arith_lens.explorer import Facts, Tables, View
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching import UnsupportedTrunk, path_patch
-from arith_lens.path_patching.trunk import trunk_of
+from arith_lens.path_patching import fitting_engine, path_patch
 from arith_lens.runs import ResultSlot, Run
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def explore(
     setup = "# model and pairs: those of al.explore(model, pairs)"
     first = {}
     for name, some in sets.items():
-        engine = _engine(model, "via_mlps")
+        engine = fitting_engine(model)
         effects = path_patch(model, some, engine=engine, progress=progress)
         facts, tables = _start(model, some, effects, setup)
         strongest = [parse_component(head) for head in facts["strongest"]]
@@ -220,7 +219,7 @@ def explored(
         path_patch(
             model,
             pairs,
-            engine=_engine(model, setting["paths"]),
+            engine=fitting_engine(model, setting["paths"]),
             run=run,
             name="-".join([name, *setting.values()]),
             progress=progress,
@@ -260,7 +259,7 @@ def patched(
     model: HookedLike, pairs: PromptPairs, paths: str, metric: str
 ) -> Steps[ComponentEffects]:
     """`path_patch` of all components, one batch of pairs after the other."""
-    engine = _engine(model, paths)
+    engine = fitting_engine(model, paths)
     batches = list(pairs.batches(BATCH if engine == "sweep" else 8))
     done = []
     for batch in batches:
@@ -288,17 +287,6 @@ def _each(
         except ValueError as error:
             missing[name] = str(error)
     return missing, merged(tables)
-
-
-def _engine(model: HookedLike, paths: str) -> str:
-    """`sweep` if it can compute this, else `hooks`."""
-    if paths == "total":
-        return "hooks"
-    try:
-        trunk_of(model)
-    except UnsupportedTrunk:
-        return "hooks"
-    return "sweep"
 
 
 def _name_of(model: HookedLike) -> str:

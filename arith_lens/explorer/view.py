@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arith_lens.explorer.files import style_sheet
 from arith_lens.explorer.tables import Facts, Tables, packed
+from arith_lens.explorer.widget import explorer_widget, style_sheet
 from arith_lens.plotting.markup import render
 from arith_lens.views import POLICY, bundle, script_json
 
@@ -72,8 +72,6 @@ class View:
         Raises:
             ModuleNotFoundError: anywidget is not installed; the message says how to install it.
         """
-        from arith_lens.explorer.widget import explorer_widget
-
         return explorer_widget(self)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:

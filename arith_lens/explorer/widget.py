@@ -8,13 +8,21 @@ hooks belong to one computation at a time.
 import asyncio
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arith_lens.explorer.files import module, style_sheet
 from arith_lens.explorer.tables import Facts, Tables, packed
 
 if TYPE_CHECKING:
     from arith_lens.explorer.view import View
+
+
+HERE = Path(__file__).parent
+
+
+def style_sheet() -> str:
+    """The style of the explorer."""
+    return (HERE / "explorer.css").read_text(encoding="utf-8")
 
 
 def explorer_widget(view: "View") -> Any:
@@ -36,7 +44,7 @@ def _widget_class() -> type:
     class ExplorerWidget(anywidget.AnyWidget):
         """Shows a view, and answers its requests."""
 
-        _esm = module()
+        _esm = (HERE / "explorer.js").read_text(encoding="utf-8")
         _css = style_sheet()
         state = traitlets.Unicode().tag(sync=True)
         options = traitlets.Dict().tag(sync=True)

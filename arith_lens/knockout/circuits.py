@@ -6,7 +6,6 @@ for the first k components of an order, and sums the curve up as the MIB benchma
 CMD (Mueller et al., 2025).
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays
 from arith_lens.components import (
     Component,
     Components,
-    Head,
-    as_components,
     every_head,
     every_mlp,
     parse_component,
@@ -31,7 +28,7 @@ from arith_lens.effects import Effects
 from arith_lens.knockout.engine import checked_components, engine_of
 from arith_lens.knockout.knock_out import knock_out, knockout_slot
 from arith_lens.knockout.means import Means
-from arith_lens.knockout.outcomes import SETTING, Outcomes, listed, setting_of
+from arith_lens.knockout.outcomes import Outcomes, listed, read_back, stored
 from arith_lens.metrics import METRICS, Readout, get_metric, read_logits
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -80,7 +77,7 @@ def keep_only(
     Raises:
         ValueError: a chosen component is not one of `among`; else as `knock_out`.
     """
-    others = _complement(model, components, among)
+    others = complement(model, components, among)
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
     return knock_out(model, pairs, others, **settings, seed=seed, progress=progress)
 
@@ -200,26 +197,21 @@ class CircuitCurve(HasUnits):
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file; `from_arrays` reads them."""
-        names = ("metric", "n_forwards", *SETTING)
-        header = {"curve": self.kind, **{name: getattr(self, name) for name in names}}
+        header = {"curve": self.kind, "metric": self.metric, "n_forwards": self.n_forwards}
         header |= {"sizes": list(self.sizes), "order": [*map(str, self.order)]}
-        return joined("circuit_curve", {"measures": self.effects().to_arrays()}, {}, header)
+        return stored("circuit_curve", self, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "CircuitCurve":
         """Read `to_arrays` back. Raises ValueError for another kind of result."""
-        arrays.require("circuit_curve")
-        measures, header = Effects.from_arrays(arrays.part("measures")), arrays.header
+        fields, header = read_back("circuit_curve", arrays, "value")
         return cls(
-            value=measures.per_pair[1],
-            correct=measures.per_pair[0].bool(),
             sizes=tuple(header["sizes"]),
             order=tuple(map(parse_component, header["order"])),
             kind=header["curve"],
             metric=header["metric"],
             n_forwards=header["n_forwards"],
-            **measures.units,
-            **setting_of(header),
+            **fields,
         )
 
     def __repr__(self) -> str:
@@ -336,81 +328,6 @@ def circuit_curve(
     return slot.save(curve)
 
 
-def grow_greedily(
-    model: HookedLike,
-    pairs: PromptPairs,
-    candidates: Components,
-    *,
-    n: int,
-    among: str = "heads",
-    ablation: str = "mean",
-    positions: str = "all",
-    means: Means = None,
-    seed: int = 0,
-    progress: bool = True,
-) -> list[Component]:
-    """A circuit that grows: add, one at a time, the candidate that raises mean p(C) most.
-
-    All other components of `among` are replaced. It costs one `keep_only` per step and candidate.
-
-    Args:
-        model, pairs: as in `keep_only`.
-        candidates: the components to choose from.
-        n: how many are chosen.
-        among, ablation, positions, means, seed, progress: as in `keep_only`.
-
-    Raises:
-        ValueError: `n` is not between 1 and the number of candidates; else as `keep_only`.
-    """
-    choice = checked_components(model, candidates)
-    if not 1 <= n <= len(choice):
-        raise ValueError(f"expected n from 1 to the {len(choice)} candidates, found {n}")
-    _complement(model, choice, among)
-    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
-    components = frozenset(components_among(model, among))
-    engine = engine_of(model, pairs, [*components], seed=seed, **settings)
-    order: list[Component] = []
-    for _ in range(n):
-        left = [candidate for candidate in choice if candidate not in order]
-        variants = [components - {*order, candidate} for candidate in left]
-        probability = engine(variants, progress=progress)[1].float()
-        means_of = Effects(probability, ("candidate",), "probability", **pairs.units).mean()
-        order.append(left[int(means_of.argmax())])
-    return order
-
-
-def completed(order: Components, others: Components) -> list[Component]:
-    """An order with the components of `others` that it lacks after it."""
-    return list(dict.fromkeys([*as_components(order), *as_components(others)]))
-
-
-def halves(pairs: PromptPairs, seed: int = 0) -> tuple[PromptPairs, PromptPairs]:
-    """Two sets of pairs without a problem in common, each with half of the problems.
-
-    The order of components is chosen on one half, and its curve is drawn on the other.
-    """
-    problems = sorted({*pairs.problem})
-    random.Random(seed).shuffle(problems)
-    first = {*problems[: (len(problems) + 1) // 2]}
-    inside = torch.tensor([problem in first for problem in pairs.problem])
-    return pairs[inside], pairs[~inside]
-
-
-@torch.no_grad()
-def weight_norm_order(model: HookedLike) -> list[Head]:
-    """All heads, the one with the largest |W_V| |W_O| first: an order that asks no data."""
-    from arith_lens.model import layers_with_weights
-
-    norms: dict[Head, float] = {}
-    for layer in layers_with_weights([*model.blocks]):
-        attention = model.blocks[layer].attn
-        w_o, w_v = attention.W_O.float(), attention.W_V.float()
-        for index in range(len(w_o)):
-            v = w_v[index * len(w_v) // len(w_o)]  # grouped queries share values
-            norms[Head(layer, index)] = float(v.norm() * w_o[index].norm())
-    return sorted(norms, key=lambda head: -norms[head])
-
-
 def components_among(model: HookedLike, among: str) -> list[Component]:
     """All heads, all MLPs or both. Raises ValueError for another `among`."""
     if among not in get_args(Among):
@@ -420,7 +337,7 @@ def components_among(model: HookedLike, among: str) -> list[Component]:
     return [*heads, *(every_mlp(n_layers) if among != "heads" else [])]
 
 
-def _complement(model: HookedLike, components: Components, among: str) -> list[Component]:
+def complement(model: HookedLike, components: Components, among: str) -> list[Component]:
     """The components of `among` that are not chosen."""
     everything, kept = components_among(model, among), {*checked_components(model, components)}
     strange = kept - {*everything}

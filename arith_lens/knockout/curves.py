@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,18 @@ from torch import Tensor
 from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Component, Head, parse_component
 from arith_lens.effects import Effects
-from arith_lens.knockout.outcomes import MEASURES, SETTING, Drop, Outcomes, drop, listed, setting_of
-from arith_lens.statistics import HasUnits, chosen_units
+from arith_lens.knockout.outcomes import (
+    MEASURES,
+    SETTING,
+    Drop,
+    Outcomes,
+    drop,
+    listed,
+    read_back,
+    select_pairs,
+    stored,
+)
+from arith_lens.statistics import HasUnits
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -96,15 +106,7 @@ class KnockoutCurve(HasUnits):
 
     def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "KnockoutCurve":
         """The curve of some of the pairs, such as those whose answer is computed, not copied."""
-        rows = torch.arange(self.n_pairs)[mask]
-        return replace(
-            self,
-            correct=self.correct[:, rows],
-            probability=self.probability[:, rows],
-            top=self.top[:, rows],
-            **chosen_units(self.units, rows),
-            computed=None if self.computed is None else self.computed[rows],
-        )
+        return select_pairs(self, mask)
 
     def to_dataframe(self) -> "DataFrame":
         """One row per k: the k-th component, and both measures with 95% intervals."""
@@ -123,32 +125,18 @@ class KnockoutCurve(HasUnits):
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file; `from_arrays` reads them."""
-        tensors = {"top": self.top}
-        if self.computed is not None:
-            tensors["computed"] = self.computed
-        header = {
-            "ks": list(self.ks),
-            "order": [str(component) for component in self.order],
-            "n_forwards": self.n_forwards,
-            **{name: getattr(self, name) for name in SETTING},
-        }
-        return joined("knockout_curve", {"measures": self.effects().to_arrays()}, tensors, header)
+        header = {"ks": list(self.ks), "order": [*map(str, self.order)]}
+        return stored("knockout_curve", self, header | {"n_forwards": self.n_forwards})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "KnockoutCurve":
         """Read `to_arrays` back. Raises ValueError for another kind of result."""
-        arrays.require("knockout_curve")
-        measures = Effects.from_arrays(arrays.part("measures"))
+        fields, header = read_back("knockout_curve", arrays)
         return cls(
-            correct=measures.per_pair[0].bool(),
-            probability=measures.per_pair[1],
-            top=arrays.tensors["top"],
-            ks=tuple(arrays.header["ks"]),
-            order=tuple(parse_component(text) for text in arrays.header["order"]),
-            **measures.units,
-            computed=arrays.tensors.get("computed"),
-            n_forwards=arrays.header["n_forwards"],
-            **setting_of(arrays.header),
+            ks=tuple(header["ks"]),
+            order=tuple(map(parse_component, header["order"])),
+            n_forwards=header["n_forwards"],
+            **fields,
         )
 
     def __repr__(self) -> str:

@@ -1,5 +1,6 @@
 """The knockout engine: it runs the pairs in shards, and each shard under every variant."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,14 @@ from arith_lens.knockout.means import Means, Replacements, chosen_positions, nar
 from arith_lens.knockout.tree_walk import Stage, TreeWalk, Variant, n_forwards, stages_of, tree_walk
 from arith_lens.memory import free_bytes, in_chunks
 from arith_lens.metrics import logit_tolerance
-from arith_lens.model import HookedLike, PlainLayer, plain_layers, require_finite, run_layers
+from arith_lens.model import (
+    HookedLike,
+    PlainLayer,
+    plain_layers,
+    require_finite,
+    run_layers,
+    state_digest,
+)
 from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.runs import ResultSlot
 
@@ -327,14 +335,40 @@ def engine_of(
     return fast if layers is not None and _agrees(fast, frozenset(checked)) else engine
 
 
+CERTIFICATES: dict[str, bool] = {}
+"""Which engines of this process agree with hooks, by what decides it."""
+
+
 def _agrees(engine: KnockoutEngine, variant: Variant) -> bool:
-    """Whether plain layers and hooks give the same logits for a longest and a shortest pair."""
-    lengths = engine.pairs.lengths
-    shard = engine.shard(torch.stack([lengths.argmax(), lengths.argmin()]).unique())
-    if shard.walk is None:
-        return False
-    settings = (shard.values, shard.chosen, shard.walk)
-    return walk_agrees(engine.model, shard.pairs, variant, *settings)
+    """Whether plain layers and hooks give the same logits for a longest and a shortest pair.
+
+    It is computed once in a process for the same model, pairs, components and replacements.
+    """
+    key = _certificate_key(engine, variant)
+    if key not in CERTIFICATES:
+        lengths = engine.pairs.lengths
+        shard = engine.shard(torch.stack([lengths.argmax(), lengths.argmin()]).unique())
+        CERTIFICATES[key] = shard.walk is not None and walk_agrees(
+            engine.model, shard.pairs, variant, shard.values, shard.chosen, shard.walk
+        )
+    return CERTIFICATES[key]
+
+
+def _certificate_key(engine: KnockoutEngine, variant: Variant) -> str:
+    """Everything that decides what `_agrees` compares, in one text. No hook is active there."""
+    replacements, pairs = engine.replacements, engine.pairs
+    given = replacements.values if replacements.kind == "given" else {}
+    tensors = [pairs.reference, pairs.counterfactual, pairs.attention_mask, engine.chosen]
+    tensors += [replacements.group, replacements.donor, *given.values()]
+    known = [state_digest(engine.model), *sorted(map(str, variant)), replacements.kind, *given]
+    known += [f"{tuple(one.shape)} {tensor_digest(one)}" for one in tensors if one is not None]
+    return " ".join(known)
+
+
+def tensor_digest(values: Tensor) -> str:
+    """SHA-256 of a tensor's bytes."""
+    flat = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
 
 
 def checked_components(model: HookedLike, components: Components) -> tuple[Component, ...]:

@@ -1,16 +1,14 @@
 """`knock_out` and `knockout_curve`: check the question, compute it, hand back outcomes a pair."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from arith_lens.components import Component, Components
 from arith_lens.knockout.curves import KnockoutCurve, KnockoutCurves
-from arith_lens.knockout.engine import SHARD, checked_components, engine_of
+from arith_lens.knockout.engine import SHARD, checked_components, engine_of, tensor_digest
 from arith_lens.knockout.means import Means, aligned_groups
 from arith_lens.knockout.outcomes import Outcomes
 from arith_lens.model import HookedLike
@@ -178,14 +176,13 @@ def knockout_slot(
         return ResultSlot(None, name, {}, pairs)
     vectors: Any = means
     if isinstance(means, Mapping):
-        vectors = {hook: _digest(vector) for hook, vector in means.items()}
-    details = {"means": vectors, "groups": _digest(aligned_groups(pairs)), "shard_size": SHARD}
+        vectors = {hook: tensor_digest(vector) for hook, vector in means.items()}
+    details = {
+        "means": vectors,
+        "groups": tensor_digest(aligned_groups(pairs)),
+        "shard_size": SHARD,
+    }
     return ResultSlot.of(run, name, model, pairs, **details, **question)
-
-
-def _digest(values: Tensor) -> str:
-    flat = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
 
 
 def curve_of(

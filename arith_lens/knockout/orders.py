@@ -1,8 +1,14 @@
-"""Orders in which components are knocked out: control orders, and a greedy search."""
+"""Orders of components for knockouts and circuits: random, matched, by weights, and greedy.
 
+Effects of single components do not say what components do together. The greedy searches measure,
+in each step, every candidate together with the components that were chosen before.
+"""
+
+import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,11 +20,18 @@ from arith_lens.components import (
     Component,
     Components,
     Head,
+    as_components,
     check_components,
     every_head,
     parse_component,
 )
 from arith_lens.effects import Effects
+from arith_lens.knockout.circuits import (
+    complement,
+    components_among,
+    metric_candidates,
+    read_metric,
+)
 from arith_lens.knockout.curves import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
 from arith_lens.knockout.knock_out import curve_of, knockout_slot
@@ -65,6 +78,38 @@ def matched_order(key_heads: Iterable[Head], n_layers: int, n_heads: int, seed: 
         others.remove(taken)
         order.append(taken)
     return order
+
+
+@torch.no_grad()
+def weight_norm_order(model: HookedLike) -> list[Head]:
+    """All heads, the one with the largest |W_V| |W_O| first: an order that asks no data."""
+    from arith_lens.model import layers_with_weights
+
+    norms: dict[Head, float] = {}
+    for layer in layers_with_weights([*model.blocks]):
+        attention = model.blocks[layer].attn
+        w_o, w_v = attention.W_O.float(), attention.W_V.float()
+        for index in range(len(w_o)):
+            v = w_v[index * len(w_v) // len(w_o)]  # grouped queries share values
+            norms[Head(layer, index)] = float(v.norm() * w_o[index].norm())
+    return sorted(norms, key=lambda head: -norms[head])
+
+
+def completed(order: Components, others: Components) -> list[Component]:
+    """An order with the components of `others` that it lacks after it."""
+    return list(dict.fromkeys([*as_components(order), *as_components(others)]))
+
+
+def halves(pairs: PromptPairs, seed: int = 0) -> tuple[PromptPairs, PromptPairs]:
+    """Two sets of pairs without a problem in common, each with half of the problems.
+
+    The order of components is chosen on one half, and its curve is drawn on the other.
+    """
+    problems = sorted({*pairs.problem})
+    random.Random(seed).shuffle(problems)
+    first = {*problems[: (len(problems) + 1) // 2]}
+    inside = torch.tensor([problem in first for problem in pairs.problem])
+    return pairs[inside], pairs[~inside]
 
 
 @dataclass(frozen=True)
@@ -159,7 +204,8 @@ def mask_greedily(
         left = [candidate for candidate in choice if candidate not in order]
         variants = [frozenset([*order, candidate]) for candidate in left]
         values = engine(variants, slot=slot, progress=progress, step=step)
-        best = _costliest(values[:2], pairs)
+        accuracy, probability = _means(values[:2], pairs).tolist()
+        best = min(range(len(left)), key=lambda row: (accuracy[row], probability[row]))
         order.append(left[best])
         along.append(values[:, best : best + 1])
         n_variants, cost = n_variants + len(variants), cost + engine.forwards(variants)
@@ -175,13 +221,100 @@ def mask_greedily(
     return slot.save(GreedyMask(curve, choice, n_variants, cost))
 
 
-def _costliest(values: Float[Tensor, "measure=2 variant pair"], pairs: PromptPairs) -> int:
-    """The variant with the lowest accuracy, then with the lowest p(C), then the first."""
-    effects = Effects(
-        values.float(),
-        ("measure", "variant"),
-        "",
-        **pairs.units,
-    )
-    accuracy, probability = effects.mean().tolist()
-    return min(range(len(accuracy)), key=lambda row: (accuracy[row], probability[row]))
+def grow_greedily(
+    model: HookedLike,
+    pairs: PromptPairs,
+    candidates: Components,
+    *,
+    n: int,
+    among: str = "heads",
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> list[Component]:
+    """A circuit that grows: add, one at a time, the candidate that raises mean p(C) most.
+
+    All other components of `among` are replaced. It costs one `keep_only` per step and candidate.
+
+    Args:
+        model, pairs: as in `keep_only`.
+        candidates: the components to choose from.
+        n: how many are chosen.
+        among, ablation, positions, means, seed, progress: as in `keep_only`.
+
+    Raises:
+        ValueError: `n` is not between 1 and the number of candidates; else as `keep_only`.
+    """
+    choice = checked_components(model, candidates)
+    if not 1 <= n <= len(choice):
+        raise ValueError(f"expected n from 1 to the {len(choice)} candidates, found {n}")
+    complement(model, choice, among)
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
+    components = frozenset(components_among(model, among))
+    engine = engine_of(model, pairs, [*components], seed=seed, **settings)
+    order: list[Component] = []
+    for _ in range(n):
+        left = [candidate for candidate in choice if candidate not in order]
+        variants = [components - {*order, candidate} for candidate in left]
+        probability = engine(variants, progress=progress)[1]
+        order.append(left[int(_means(probability, pairs).argmax())])
+    return order
+
+
+def shrink_greedily(
+    model: HookedLike,
+    pairs: PromptPairs,
+    *,
+    among: str = "all",
+    metric: str = "probability",
+    candidates: Sequence[int] | None = None,
+    share: float = 0.05,
+    ablation: str = "mean",
+    positions: str = "all",
+    means: Means = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> list[Component]:
+    """All components, those first that a shrinking circuit keeps longest.
+
+    In each step the components leave the circuit without which the mean metric stays closest to the
+    whole model's. So components that replace one another are not lost together: of two such
+    components, each alone seems to do nothing. It costs one `keep_only` per step and remaining
+    component. Choose the order on other problems than those on which `circuit_curve` draws it.
+
+    Args:
+        model, pairs, among, metric, candidates, ablation, positions, means, seed, progress: as in
+            `circuit_curve`.
+        share: the share of the remaining components that leave in a step; at least one does.
+
+    Raises:
+        ValueError: `share` is not between 0 and 1; else as `circuit_curve`.
+    """
+    if not 0 <= share < 1:
+        raise ValueError(f"expected a share from 0 to below 1, found {share}")
+    settings: dict[str, Any] = {"ablation": ablation, "positions": positions, "means": means}
+    left = components_among(model, among)
+    tokens = metric_candidates(model, pairs, metric, candidates)
+    read = partial(read_metric, metric=metric, answer=pairs.answer, candidates=tokens)
+    engine = engine_of(model, pairs, left, seed=seed, **settings)
+
+    def mean(variants: list[frozenset[Component]]) -> Float[Tensor, "variant"]:
+        return _means(engine(variants, progress=progress, read=read)[1], pairs)
+
+    whole, out = mean([frozenset()])[0], []
+    while left:
+        apart = (mean([frozenset([*out, one]) for one in left]) - whole).abs()
+        leaving = apart.argsort(stable=True)[: max(1, math.floor(share * len(left)))].tolist()
+        out += [left[i] for i in leaving]
+        left = [one for i, one in enumerate(left) if i not in leaving]
+    return out[::-1]
+
+
+def _means(
+    values: Float[Tensor, "*measure variant pair"], pairs: PromptPairs
+) -> Float[Tensor, "*measure variant"]:
+    """The mean of each variant. Templates have equal weight."""
+    axes = ("measure", "variant")[3 - values.ndim :]
+    return Effects(values.float(), axes, "", **pairs.units).mean()

@@ -77,15 +77,7 @@ class Outcomes(HasUnits):
 
     def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Outcomes":
         """The outcomes of some of the pairs, such as `outcomes.select(outcomes.computed)`."""
-        rows = torch.arange(self.n_pairs)[mask]
-        return replace(
-            self,
-            correct=self.correct[rows],
-            probability=self.probability[rows],
-            top=self.top[rows],
-            **chosen_units(self.units, rows),
-            computed=None if self.computed is None else self.computed[rows],
-        )
+        return select_pairs(self, mask)
 
     def to_dataframe(self) -> "DataFrame":
         """One row per pair."""
@@ -108,27 +100,13 @@ class Outcomes(HasUnits):
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file; `from_arrays` reads them."""
-        tensors = {"top": self.top}
-        if self.computed is not None:
-            tensors["computed"] = self.computed
-        header = {"components": [str(component) for component in self.components]}
-        header |= {name: getattr(self, name) for name in SETTING}
-        return joined("outcomes", {"measures": self.effects().to_arrays()}, tensors, header)
+        return stored("outcomes", self, {"components": [*map(str, self.components)]})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Outcomes":
         """Read `to_arrays` back. Raises ValueError for another kind of result."""
-        arrays.require("outcomes")
-        measures = Effects.from_arrays(arrays.part("measures"))
-        return cls(
-            correct=measures.per_pair[0].bool(),
-            probability=measures.per_pair[1],
-            top=arrays.tensors["top"],
-            components=tuple(parse_component(text) for text in arrays.header["components"]),
-            **measures.units,
-            computed=arrays.tensors.get("computed"),
-            **setting_of(arrays.header),
-        )
+        fields, header = read_back("outcomes", arrays)
+        return cls(components=tuple(map(parse_component, header["components"])), **fields)
 
     def __repr__(self) -> str:
         low, high = self.ci()
@@ -161,9 +139,43 @@ _TABLE = """<table>
 SETTING = ("ablation", "positions", "means")
 
 
-def setting_of(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the knockout of a stored result."""
-    return {name: header[name] for name in SETTING}
+def stored(kind: str, result: Any, header: Mapping[str, Any]) -> Arrays:
+    """The arrays of a result that is made of knockouts: its measures, its settings and a header."""
+    known = {name: getattr(result, name, None) for name in ("top", "computed")}
+    tensors = {name: tensor for name, tensor in known.items() if tensor is not None}
+    settings = {name: getattr(result, name) for name in SETTING}
+    measures = result.effects().to_arrays()
+    return joined(kind, {"measures": measures}, tensors, {**header, **settings})
+
+
+def read_back(
+    kind: str, arrays: Arrays, second: str = "probability"
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """The fields that `stored` wrote, and the header. `second` is the field of the second measure.
+
+    Raises:
+        ValueError: the arrays are another kind of result.
+    """
+    arrays.require(kind)
+    measures = Effects.from_arrays(arrays.part("measures"))
+    correct, value = measures.per_pair
+    tensors = {name: arrays.tensors[name] for name in ("top", "computed") if name in arrays.tensors}
+    settings = {name: arrays.header[name] for name in SETTING}
+    fields = {"correct": correct.bool(), second: value, **measures.units, **tensors, **settings}
+    return fields, arrays.header
+
+
+def select_pairs(result: Any, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> Any:
+    """The same outcomes or curve on some of the pairs."""
+    rows = torch.arange(result.n_pairs)[mask]
+    return replace(
+        result,
+        correct=result.correct[..., rows],
+        probability=result.probability[..., rows],
+        top=result.top[..., rows, :],
+        **chosen_units(result.units, rows),
+        computed=None if result.computed is None else result.computed[rows],
+    )
 
 
 def listed(components: tuple[Component, ...]) -> str:

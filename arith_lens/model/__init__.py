@@ -37,4 +37,5 @@ from arith_lens.model.placement import weights_loaded as weights_loaded
 from arith_lens.model.state import active_hooks as active_hooks
 from arith_lens.model.state import buffers_hash as buffers_hash
 from arith_lens.model.state import configuration_hash as configuration_hash
+from arith_lens.model.state import state_digest as state_digest
 from arith_lens.model.state import weights_hash as weights_hash

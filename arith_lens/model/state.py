@@ -4,14 +4,15 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from arith_lens.components import NamedHook
-from arith_lens.model.placement import parts_of, weights_loaded
+from arith_lens.model.placement import compute_device, parts_of, weights_loaded
 
 _FRAMEWORKS = frozenset({"accelerate", "torch", "transformer_lens", "transformers"})
 _GENERIC_ENDS = ("hook_in", "hook_out")
@@ -162,13 +163,20 @@ def _modules(model: Any) -> Iterator[tuple[str, str, Any]]:
     for path, module in modules_of(model):
         kind = type(module)
         if kind.__name__ != "HookPoint":
-            attributes = {name: value for name, value in vars(module).items() if _is_setting(value)}
+            attributes = {
+                name: value
+                for name, value in vars(module).items()
+                if not name.startswith("_") and _is_setting(value)
+            }
             yield path, f"{kind.__module__}.{kind.__qualname__}", _plain(attributes)
+
+
+_PLAIN = (bool, int, float, str, type(None))
 
 
 def _is_setting(value: Any) -> bool:
     """Whether an attribute of a module is a setting, not a state, sub-module or tensor."""
-    return isinstance(value, bool | int | float | str | tuple | None) or callable(value)
+    return isinstance(value, (*_PLAIN, tuple)) or callable(value)
 
 
 def _plain(value: Any) -> Any:
@@ -181,10 +189,43 @@ def _plain(value: Any) -> Any:
         }
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, _PLAIN):
         return value
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def state_digest(model: Any) -> str:
+    """A digest of weights, buffers, settings, precision and device, for use in one process.
+
+    It is faster than the hashes above. Each weight is read twice, on its own device: the digest has
+    the sums over its rows and over its columns, as integers of its bits.
+    """
+    bridge = getattr(model, "bridge", model)
+    settings = [
+        configuration_hash(model),
+        bridge.original_model.config._attn_implementation,
+        compute_device(bridge),
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+    ]
+    digest = hashlib.sha256(str(settings).encode())
+    for part in parts_of(bridge, bridge.original_model):
+        if part._parameters or part._buffers:
+            with weights_loaded(part):
+                for name, tensor in chain(part._parameters.items(), part._buffers.items()):
+                    if tensor is not None:
+                        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                        digest.update(_sums(tensor.detach()).cpu().numpy().data)
+    return digest.hexdigest()
+
+
+def _sums(tensor: Tensor) -> Tensor:
+    """The sums over rows and over columns of a tensor's bits, as one tensor of integers."""
+    rows = tensor.reshape(-1, tensor.shape[-1] if tensor.ndim else 1).contiguous()
+    whole = rows.shape[1] * rows.element_size() % 8 == 0
+    bits = rows.view(torch.int64 if whole else torch.uint8)
+    return torch.cat([bits.sum(0), bits.sum(1)])
 
 
 def _tensors_hash(model: Any, listing: str) -> str:

@@ -15,8 +15,14 @@ import torch
 from arith_lens.operations import operation_of
 from arith_lens.pairs.choices import counterfactual_choices, piece_counts, shuffled
 from arith_lens.pairs.correctness import keep_correct
-from arith_lens.pairs.counterfactuals import KINDS, NARROWED, Pair, Sources, draw
-from arith_lens.pairs.digit_changes import check_operation
+from arith_lens.pairs.counterfactuals import (
+    KINDS,
+    NARROWED,
+    Pair,
+    Sources,
+    check_operation,
+    draw,
+)
 from arith_lens.pairs.exemplars import EXEMPLARS, Exemplars
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import (
@@ -78,7 +84,7 @@ def sample_pairs(
         counterfactual: "word": null words and symbols; "operands": other A and B of the same
             lengths; "operator": another operation's word or symbol; "ones_a", "ones_b", "tens_a",
             "tens_b", "ones_carry" or "tens_carry": operands that differ in these digits or carries
-            alone (`pairs.digit_changes`). All but "word" have another answer than C.
+            alone (`pairs.counterfactuals`). All but "word" have another answer than C.
         keep: "correct": only pairs whose reference the model answers right; "all": every pair.
         draws: the number of different counterfactuals for each reference prompt.
         shots: the number of solved examples before each prompt. Both prompts of a pair have the

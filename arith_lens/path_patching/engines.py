@@ -7,6 +7,7 @@ the shards that were computed since the last call.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import torch
@@ -14,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.components import (
+    Activations,
     Component,
     Components,
     Head,
@@ -33,7 +35,13 @@ from arith_lens.path_patching.certificate import (
     checked_pairs,
     repeat,
 )
-from arith_lens.path_patching.hook_engine import Paths, patched_readouts
+from arith_lens.path_patching.hook_engine import (
+    Interventions,
+    Paths,
+    patch_one_by_one,
+    readouts_of,
+)
+from arith_lens.path_patching.layers import UnsupportedTrunk
 from arith_lens.path_patching.prefixes import own_tokens
 from arith_lens.path_patching.recording import Recording, record_pairs
 from arith_lens.path_patching.sweep import Senders, direct_rows, rows_bytes, sweep
@@ -85,17 +93,6 @@ class PatchSettings:
     def only(self, components: Collection[Component]) -> "PatchSettings":
         """The same settings for some of the senders, in the same order."""
         return replace(self, components=tuple(c for c in self.components if c in components))
-
-    def effects(
-        self, readout: Readout, counterfactual: Readout | None
-    ) -> Float[Tensor, "row pair"]:
-        """Row 0: the unpatched logit of the answer. Other rows: each sender's effect.
-
-        Raises:
-            FloatingPointError: a patched logit is not finite.
-        """
-        names = [f"with {sender} patched" for sender in self.components]
-        return effects_of(readout, self.metric, names, counterfactual)
 
 
 def effects_of(
@@ -177,6 +174,33 @@ def _position(sender: Component) -> tuple[int, int, int]:
     return (sender.layer, 1, 0)
 
 
+def fitting_engine(
+    model: HookedLike,
+    paths: str = "via_mlps",
+    *,
+    explain: Callable[[str], Any] = lambda reason: None,
+) -> str:
+    """`"sweep"` if it can compute these paths of this model, else `"hooks"`.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        paths: as in `path_patch`.
+        explain: is called with a sentence if the model does not fit the sweep.
+    """
+    if paths == "total":
+        return "hooks"
+    try:
+        trunk_of(model)
+    except UnsupportedTrunk as error:
+        reason = str(error).partition(", found ")[2].partition("; use ")[0]
+        explain(
+            f"The fast sweep does not fit this model: {reason}. The slower engine computes the "
+            "same by one forward for each component; the bar shows the time that is left."
+        )
+        return "hooks"
+    return "sweep"
+
+
 @runtime_checkable
 class Engine(Protocol):
     """A function that computes a shard of pairs, with notes for the record."""
@@ -190,44 +214,54 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Propagation:
-    """How END's residual stream before the final norm is computed from a recording."""
+    """How changes of the senders reach END: the rows of a sweep, and the same by hooks."""
 
     rows: Callable[[Trunk, Recording, Senders], Float[Tensor, "row pair d_model"]]
-    """The function that computes it. Row 0 is unpatched."""
-    names: Sequence[str]
-    """What each of the other rows is, such as `with 12.22 patched`."""
+    """The function that computes END's residual stream before the final norm. Row 0 is
+    unpatched."""
+    interventions: Callable[[PatchSettings, Activations, Activations], Interventions]
+    """The function that makes the hooks of each row, from the reference run and from the
+    counterfactual run at END."""
+    names: Callable[[PatchSettings], Sequence[str]]
+    """The function that says what each of the other rows is, such as `with 12.22 patched`."""
     splits_norm: bool = False
-    """Whether each row is also read with the final norm's scale held at the reference run's."""
+    """Whether each row of a sweep is also read with the final norm's scale held at the reference
+    run's."""
 
     @classmethod
-    def of(cls, patching: PatchSettings) -> "Propagation":
+    def of(cls, paths: Paths) -> "Propagation":
         """The propagation of a path patching, with one row per sender."""
-        rows = sweep if patching.paths == "via_mlps" else direct_rows
-        names = [f"with {sender} patched" for sender in patching.components]
-        return cls(rows, names, splits_norm=True)
+        return cls(
+            sweep if paths == "via_mlps" else direct_rows,
+            lambda patching, *runs: patch_one_by_one(
+                patching.components, patching.paths, range(patching.n_layers), *runs
+            ),
+            lambda patching: [f"with {sender} patched" for sender in patching.components],
+            splits_norm=True,
+        )
 
 
 @dataclass(frozen=True)
 class HookEngine:
-    """One forward per sender. It works with any model that has the hook points."""
+    """One forward per row, over all positions. It works with any model that has the hook points."""
 
     model: HookedLike
     patching: PatchSettings
+    propagation: Propagation
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
     ) -> Float[Tensor, "row pair"]:
         patching = self.patching
-        readouts = patched_readouts(
+        readout, total = readouts_of(
             self.model,
             pairs,
-            patching.components,
-            paths=patching.paths,
+            partial(self.propagation.interventions, patching),
             foil=foil,
             candidates=patching.candidate_tokens,
             total=patching.reads_total,
         )
-        return patching.effects(*readouts)
+        return effects_of(readout, patching.metric, self.propagation.names(patching), total)
 
     def of(self, sender: Component) -> "HookEngine":
         """The same engine for one sender."""
@@ -245,6 +279,8 @@ class SweepEngine:
     patching: PatchSettings
     trunk: Trunk
     propagation: Propagation
+    names: Sequence[str]
+    """What each row but the first is."""
     certify: bool
     hooked: bool = False
     """Whether hooks are active, so that the model must run with its hook points."""
@@ -275,8 +311,9 @@ class SweepEngine:
             )
         hooks, trunk = active_hooks(model), trunk_of(model)
         refuse_uneven_hooks(hooks, trunk)
-        propagation = propagation or Propagation.of(patching)
-        return cls(model, patching, trunk, propagation, certify, hooked=bool(hooks))
+        propagation = propagation or Propagation.of(patching.paths)
+        names = propagation.names(patching)
+        return cls(model, patching, trunk, propagation, names, certify, hooked=bool(hooks))
 
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
@@ -300,7 +337,7 @@ class SweepEngine:
             ends[chosen] = rows[0].cpu()
             return self._effects(rows, part, pairs.answer[chosen], chosen_foil)
 
-        n_rows = 1 + len(self.propagation.names)
+        n_rows = 1 + len(self.names)
         one_pair = rows_bytes(n_rows, recording.stream.shape[-1])
         chunk = fitting_pairs(one_pair, len(pairs), recording.stream.device)
         values, chunk = in_chunks(part, len(pairs), chunk)
@@ -332,7 +369,7 @@ class SweepEngine:
     ) -> Float[Tensor, "value pair"]:
         """Row 0: the unpatched logit; then the effects; then, for path patching, the effects with
         the final norm's scale held at the reference run's."""
-        patching, names = self.patching, self.propagation.names
+        patching, names = self.patching, self.names
         columns: Any = (answer, foil, patching.candidate_tokens)
 
         def read(some: Tensor, scale_of: Tensor | None = None) -> Readout:

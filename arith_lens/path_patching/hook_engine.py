@@ -33,28 +33,6 @@ Interventions: TypeAlias = Iterable[list[NamedHook]]
 """Lists of hooks, one per forward. The first one does not change the reference run."""
 
 
-def patched_readouts(
-    model: HookedLike,
-    pairs: PromptPairs,
-    senders: Sequence[Component],
-    *,
-    paths: Paths,
-    foil: Int[Tensor, "pair"] | None = None,
-    candidates: Int[Tensor, "candidate"] | None = None,
-    total: bool = False,
-) -> tuple[Readout, Readout | None]:
-    """The logits at END [row pair]: unpatched in row 0, then with each sender patched.
-
-    With `total`, also those of the counterfactual prompts [pair].
-    """
-
-    def interventions(reference: Activations, counterfactual: Activations) -> Interventions:
-        held = held_hooks(range(len(model.blocks)), reference, paths)
-        return [held, *(held + sender_hooks(sender, counterfactual) for sender in senders)]
-
-    return readouts_of(model, pairs, interventions, foil=foil, candidates=candidates, total=total)
-
-
 @torch.no_grad()
 def readouts_of(
     model: HookedLike,
@@ -104,18 +82,28 @@ def readouts_of(
     return Readout.stack(rows), read(pairs.counterfactual.to(device), []) if total else None
 
 
-def held_hooks(layers: Sequence[int], reference: Activations, paths: Paths) -> list[NamedHook]:
-    """Hooks that freeze, at the reference run, what these paths do not let change."""
-    if paths == "total":
-        return []
-    return freeze(layers, reference, heads=True, mlps=paths == "direct")
+def patch_one_by_one(
+    senders: Sequence[Component],
+    paths: Paths,
+    layers: Sequence[int],
+    reference: Activations,
+    counterfactual: Activations,
+) -> Interventions:
+    """What these paths do not let change is frozen; then one sender at a time is patched at END.
 
-
-def sender_hooks(sender: Component, counterfactual: Activations) -> list[NamedHook]:
-    """Hooks that give the sender its counterfactual output at END.
-
-    `counterfactual` may contain END alone.
+    Args:
+        senders: the components to patch.
+        paths: the paths on which a change may reach the logits.
+        layers: all layers.
+        reference: the reference run, to which components are frozen.
+        counterfactual: the counterfactual run at END.
     """
-    if isinstance(sender, Head):
-        return patch_heads([sender], counterfactual, positions=-1)
-    return patch_mlps([sender], counterfactual, positions=-1)
+    held: list[NamedHook] = []
+    if paths != "total":
+        held = freeze(layers, reference, heads=True, mlps=paths == "direct")
+    yield held
+    for sender in senders:
+        patch: Callable[..., list[NamedHook]] = (
+            patch_heads if isinstance(sender, Head) else patch_mlps
+        )
+        yield held + patch([sender], counterfactual, positions=-1)

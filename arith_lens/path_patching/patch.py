@@ -25,6 +25,7 @@ from arith_lens.path_patching.engines import (
     Engine,
     HookEngine,
     PatchSettings,
+    Propagation,
     SweepEngine,
     patch_settings,
 )
@@ -159,7 +160,7 @@ def path_patch(
         **notes,
     }
     if spot_checks:
-        check = HookEngine(model, patching)
+        check = HookEngine(model, patching, Propagation.of(patching.paths))
         computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
     result = ComponentEffects(*effects, values[0], n_left_out(computed), computation)
     if screening is not None:
@@ -176,13 +177,21 @@ def numerics(model: HookedLike) -> dict[str, Any]:
     }
 
 
-def engine_for(name: str, model: HookedLike, patching: PatchSettings, *, certify: bool) -> Engine:
+def engine_for(
+    name: str,
+    model: HookedLike,
+    patching: PatchSettings,
+    *,
+    certify: bool,
+    propagation: Propagation | None = None,
+) -> Engine:
     """The engine of this name. Raises ValueError and UnsupportedTrunk as `path_patch` does."""
+    propagation = propagation or Propagation.of(patching.paths)
     if name == "hooks":
-        return HookEngine(model, patching)
+        return HookEngine(model, patching, propagation)
     if name != "sweep":
         raise ValueError(f"expected engine 'sweep' or 'hooks', found {name!r}")
-    return SweepEngine.of(model, patching, certify=certify)
+    return SweepEngine.of(model, patching, certify=certify, propagation=propagation)
 
 
 def shard_size(batch_size: int | None, engine: str = "sweep") -> int:

@@ -34,6 +34,7 @@ from arith_lens.plotting.page import plain as plain
 from arith_lens.plotting.page import without_notes as without_notes
 from arith_lens.plotting.panels import Mark as Mark
 from arith_lens.plotting.panels import Panel as Panel
+from arith_lens.plotting.panels import as_rectangles as as_rectangles
 from arith_lens.plotting.panels import panels as panels
 from arith_lens.plotting.png import reduce_colours as reduce_colours
 from arith_lens.plotting.style import BLUE as BLUE

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -10,31 +11,20 @@ from arith_lens.plotting.page import (
     LEFT,
     LINE,
     TOP,
+    XY,
     Box,
     Page,
-    add_notes,
-    add_title,
+    Sheet,
     axis_names,
-    axis_style,
-    page_figure,
+    letter_of,
+    panel_axes,
     plain,
+    reach,
     text_box,
+    value_axis,
     wrapped,
-    write,
 )
-from arith_lens.plotting.style import (
-    FRAME,
-    GRID,
-    NOTE,
-    PALE,
-    RUST,
-    TEXT,
-    Figure,
-    Number,
-    is_dark,
-    step_texts,
-    steps,
-)
+from arith_lens.plotting.style import NOTE, PALE, RUST, TEXT, Figure, Number, is_dark
 
 _TICK, _KEY = 11, 12  # font sizes of the groups' names and of the key
 
@@ -70,8 +60,6 @@ class BarPanel:
 def bar_panels(
     parts: Sequence[BarPanel],
     *,
-    x_title: str = "",
-    unit: str = "",
     y_range: tuple[Number, Number] | None = None,
     notes: Sequence[str] = (),
     across: int = 4,
@@ -81,7 +69,6 @@ def bar_panels(
     """Bar charts on a grid with one y scale, with letters a, b, c… if there is more than one.
 
     Args:
-        unit: printed after the numbers, such as `"%"`; the numbers are not changed.
         y_range: the ends of the y axes; None: from all bars and intervals, with 0.
         notes: lines below the panels (plain text).
         across: the number of panels in a row.
@@ -98,22 +85,19 @@ def bar_panels(
     if names_below and any(a.names != b.names for a, b in zip(parts, parts[across:], strict=False)):
         raise ValueError("expected equal names in each column of charts, found different ones")
     key = dict.fromkeys((s.name, s.colour) for part in parts for s in part.series if s.name)
-    slanted, page = _page(parts, across, panel, notes, bool(key), bool(x_title), names_below)
+    slanted, page = _page(parts, across, panel, notes, bool(key), names_below)
     ends = y_range or _reach(parts)
-    figure = page_figure(page)
-    figure.update_layout(barmode="overlay")
+    sheet = Sheet(page)
+    sheet.update_layout(barmode="overlay")
     for index, part in enumerate(parts):
-        _set_axes(figure, index, page, part, ends, unit, slanted)
-        if index + across >= len(parts):
-            figure.update_layout({f"{axis_names(index)[0]}_title_text": x_title})
-        elif names_below:
-            figure.update_layout({f"{axis_names(index)[0]}_showticklabels": False})
+        _set_axes(sheet, index, part, ends, slanted)
+        if names_below and index + across < len(parts):
+            sheet.update_layout({f"{axis_names(index)[0]}_showticklabels": False})
         for which, bars in enumerate(part.series):
-            _add_bars(figure, part, which, bars, index, unit)
-        add_title(figure, part.title, index, page)
-    _add_key(figure, list(key), page)
-    add_notes(figure, page)
-    return figure.finished()
+            _add_bars(sheet, part, which, bars, index)
+        sheet.add_title(part.title, index)
+    _add_key(sheet, list(key))
+    return sheet.finished()
 
 
 def _check(part: BarPanel) -> None:
@@ -129,18 +113,8 @@ def _check(part: BarPanel) -> None:
 
 def _reach(parts: Sequence[BarPanel]) -> tuple[float, float]:
     """From the lowest to the highest bar or interval, and 0, with a margin."""
-    drawn = [
-        array
-        for part in parts
-        for bars in part.series
-        for array in (bars.values, bars.low, bars.high)
-        if array is not None
-    ]
-    values = np.concatenate([*drawn, np.zeros(1)])
-    values = values[np.isfinite(values)]
-    low, high = float(values.min()), float(values.max())
-    margin = 0.05 * (high - low or 1.0)
-    return low - margin if low < 0 else 0.0, high + margin if high > 0 else 0.0
+    series = [bars for part in parts for bars in part.series]
+    return reach([array for bars in series for array in (bars.values, bars.low, bars.high)])
 
 
 def _page(
@@ -149,7 +123,6 @@ def _page(
     panel: tuple[int, int] | None,
     notes: Sequence[str],
     keyed: bool,
-    titled: bool,
     names_below: bool,
 ) -> tuple[bool, Page]:
     """Whether the names are slanted (if there is no room), and the page."""
@@ -172,62 +145,33 @@ def _page(
     ]
     right = LEFT + 12 + across * width + (across - 1) * 26 + 24
     lines = wrapped(notes, right)
-    foot = (24 if titled else 0) + LINE * len(lines) - 14
+    foot = LINE * len(lines) - 14
     return slanted, Page((right, top + down * row + below + foot), tuple(boxes), lines)
 
 
 def _set_axes(
-    figure: Figure,
-    index: int,
-    page: Page,
-    part: BarPanel,
-    ends: tuple[Number, Number],
-    unit: str,
-    slanted: bool,
+    sheet: Sheet, index: int, part: BarPanel, ends: tuple[Number, Number], slanted: bool
 ) -> None:
-    x_domain, y_domain = page.domains(index)
-    x_axis, y_axis = axis_names(index)
-    at = steps(*ends)
-    first = page.boxes[index].left == page.boxes[0].left
-    figure.update_layout(
-        {
-            x_axis: {
-                **axis_style(),
-                "domain": x_domain,
-                "anchor": f"y{index + 1}",
-                "range": [-0.6, len(part.names) - 0.4],
-                "tickvals": list(range(len(part.names))),
-                "ticktext": [plain(name) for name in part.names],
-                "tickangle": -40 if slanted else 0,
-                "ticks": "",
-            },
-            y_axis: {
-                **axis_style(),
-                "domain": y_domain,
-                "anchor": f"x{index + 1}",
-                "range": [ends[0], ends[1] + (ends[1] - ends[0]) / 200],  # for the top line
-                "tickvals": at,
-                "ticktext": step_texts(at, plain(unit)),
-                "showticklabels": first,
-                "ticks": "",
-                "showgrid": True,
-                "gridcolor": GRID,
-                "zeroline": True,
-                "zerolinecolor": FRAME,
-                "zerolinewidth": 1.2,
-                "title": {
-                    "text": part.y_title,
-                    "font": {"size": 13, "color": part.ink},
-                    "standoff": 8,
-                },
-            },
-        }
-    )
+    boxes = sheet.page.boxes
+    x: dict[str, Any] = {
+        "range": [-0.6, len(part.names) - 0.4],
+        "tickvals": list(range(len(part.names))),
+        "ticktext": [plain(name) for name in part.names],
+        "tickangle": -40 if slanted else 0,
+        "ticks": "",
+    }
+    title = {"size": 13, "color": part.ink}
+    y = {
+        **value_axis(ends, ""),
+        "showticklabels": boxes[index].left == boxes[0].left,
+        "zeroline": True,
+        "zerolinewidth": 1.2,
+        "title": {"text": part.y_title, "font": title, "standoff": 8},
+    }
+    sheet.set_axes(index, x, y)
 
 
-def _add_bars(
-    figure: Figure, part: BarPanel, which: int, bars: Bars, index: int, unit: str
-) -> None:
+def _add_bars(sheet: Sheet, part: BarPanel, which: int, bars: Bars, index: int) -> None:
     width = 0.72 / len(part.series)
     offset = (which - (len(part.series) - 1) / 2) * width
     strong = np.ones(len(part.names), bool) if bars.strong is None else bars.strong
@@ -244,7 +188,7 @@ def _add_bars(
             "color": "#475569",
         }
     name = f"{plain(bars.name)}, " if bars.name else ""
-    figure.add_bar(
+    sheet.add_bar(
         x=np.arange(len(part.names)) + offset,
         y=bars.values,
         width=width * (0.94 if len(part.series) > 1 else 1),
@@ -253,18 +197,17 @@ def _add_bars(
         customdata=further,
         text=[plain(name) for name in part.names],
         textposition="none",
-        hovertemplate=f"{name}%{{text}}: %{{y:.3~f}}{plain(unit)}{between}<extra></extra>",
-        xaxis=f"x{index + 1}",
-        yaxis=f"y{index + 1}",
+        hovertemplate=f"{name}%{{text}}: %{{y:.3~f}}{between}<extra></extra>",
+        **panel_axes(index),
     )
 
 
-def _add_key(figure: Figure, key: Sequence[tuple[str, str]], page: Page) -> None:
+def _add_key(sheet: Sheet, key: Sequence[tuple[str, str]]) -> None:
     """One coloured square and a name for each series, in a line above the panels."""
-    left: Number = page.boxes[0].left
+    left: Number = sheet.page.boxes[0].left
     for name, colour in key:
         text = f'<span style="color:{colour}">■</span> {plain(name)}'
-        write(figure, text, (left, 8), page, size=_KEY, ink=NOTE, anchor=("left", "top"))
+        sheet.write(text, (left, 8), size=_KEY, ink=NOTE, anchor=("left", "top"))
         left += text_box(name, _KEY)[0] + 30
 
 
@@ -309,19 +252,16 @@ def step_panels(
     if not parts:
         raise ValueError("expected a row at least, found none")
     page = _steps_page(parts, notes, keyed=bool(legend))
-    figure = page_figure(page)
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
+    sheet = Sheet(page)
+    sheet.update_xaxes(visible=False)
+    sheet.update_yaxes(visible=False)
     starts = _starts(parts)
-    for letter, part, box in zip("abcdefghijklmnopqrstuvwxyz", parts, page.boxes, strict=False):
-        write(figure, f"<b>{letter}</b>  {plain(part.title)}", (box.left, box.top - 30), page,
-              size=14)  # fmt: skip
-        _add_tables(figure, part, box, page, starts)
-        corner = (box.left + starts[-1], box.top)
-        _add_cells(figure, part, corner, page, (cells_title, feet_title))
-    _add_legend(figure, legend, (page.boxes[0].left, 22), page)
-    add_notes(figure, page, left=page.boxes[0].left)
-    return figure.finished()
+    for index, (part, box) in enumerate(zip(parts, page.boxes, strict=True)):
+        sheet.write(f"{letter_of(index)}  {plain(part.title)}", (box.left, box.top - 30), size=14)
+        _add_tables(sheet, part, box, starts)
+        _add_cells(sheet, part, (box.left + starts[-1], box.top), (cells_title, feet_title))
+    _add_legend(sheet, legend, (page.boxes[0].left, 22))
+    return sheet.finished()
 
 
 def _steps_page(parts: Sequence[Steps], notes: Sequence[str], *, keyed: bool) -> Page:
@@ -352,54 +292,40 @@ def _cell(part: Steps) -> int:
     return max(min(_CELL, _WIDEST // max(len(part.cells), 1)), 12)
 
 
-def _add_tables(figure: Figure, part: Steps, box: Box, page: Page, starts: Sequence[float]) -> None:
+def _add_tables(sheet: Sheet, part: Steps, box: Box, starts: Sequence[float]) -> None:
     for number, (name, lines) in enumerate(part.tables):
         left = box.left + starts[number]
-        write(figure, plain(name), (left, box.top - 6), page, size=11, ink=NOTE)
+        sheet.write(plain(name), (left, box.top - 6), size=11, ink=NOTE)
         for row, line in enumerate(lines):
             text = plain(line).replace(" ", "\u00a0")
             at = (left, box.top + _LINE * (row + 1))
-            write(figure, text, at, page, font={"family": _MONO, "size": 12})
+            sheet.write(text, at, font={"family": _MONO, "size": 12})
 
 
-def _add_cells(
-    figure: Figure,
-    part: Steps,
-    corner: tuple[float | int, float | int],
-    page: Page,
-    titles: tuple[str, str],
-) -> None:
+def _add_cells(sheet: Sheet, part: Steps, corner: XY, titles: tuple[str, str]) -> None:
     (left, top), size = corner, _cell(part)
-    write(figure, plain(titles[0]), (left, top - 6), page, size=11, ink=NOTE)
+    sheet.write(plain(titles[0]), (left, top - 6), size=11, ink=NOTE)
     if part.feet:
-        write(figure, plain(titles[1]), (left, top + size + 50), page, size=11, ink=NOTE)
+        sheet.write(plain(titles[1]), (left, top + size + 50), size=11, ink=NOTE)
     for number, (text, colour) in enumerate(part.cells):
         x = left + number * size
-        _add_square(figure, (x, top + 4), size - 4, colour, page)
+        _add_square(sheet, (x, top + 4), size - 4, colour)
         ink = "white" if is_dark(colour) else TEXT
         middle = (x + size / 2 - 2, top + 2 + size / 2)
-        write(figure, plain(text), middle, page, ink=ink, anchor=("center", "middle"))
+        sheet.write(plain(text), middle, ink=ink, anchor=("center", "middle"))
         for line, text in enumerate((str(number), *part.feet[number : number + 1])):
             below = (x + size / 2 - 2, top + size + 16 + 14 * line)
-            write(figure, text, below, page, size=10, ink=NOTE, anchor=("center", "bottom"))
+            sheet.write(plain(text), below, size=10, ink=NOTE, anchor=("center", "bottom"))
 
 
-def _add_legend(
-    figure: Figure,
-    legend: Sequence[tuple[str, str]],
-    corner: tuple[float | int, float | int],
-    page: Page,
-) -> None:
+def _add_legend(sheet: Sheet, legend: Sequence[tuple[str, str]], corner: XY) -> None:
     x, bottom = corner
     for name, colour in legend:
-        _add_square(figure, (x, bottom - 13), 11, colour, page)
-        write(figure, plain(name), (x + 16, bottom), page, size=11, ink=NOTE)
+        _add_square(sheet, (x, bottom - 13), 11, colour)
+        sheet.write(plain(name), (x + 16, bottom), size=11, ink=NOTE)
         x += 30 + 7 * len(name)
 
 
-def _add_square(
-    figure: Figure, corner: tuple[float | int, float | int], size: int, colour: str, page: Page
-) -> None:
-    (x0, y1), (x1, y0) = page.paper(*corner), page.paper(corner[0] + size, corner[1] + size)
-    figure.add_shape(type="rect", xref="paper", yref="paper", x0=x0, x1=x1, y0=y0, y1=y1,
-                     fillcolor=colour, line={"width": 0})  # fmt: skip
+def _add_square(sheet: Sheet, corner: XY, size: int, colour: str) -> None:
+    stop = (corner[0] + size, corner[1] + size)
+    sheet.add_shape("rect", corner, stop, fillcolor=colour, line={"width": 0})

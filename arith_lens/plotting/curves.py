@@ -12,33 +12,23 @@ from arith_lens.plotting.page import (
     LEFT,
     LINE,
     TOP,
+    XY,
     Box,
     Page,
-    add_headings,
-    add_notes,
-    add_title,
+    Sheet,
     around,
     axis_names,
-    axis_style,
     conflict,
-    page_figure,
+    panel_axes,
     plain,
+    reach,
     spread,
+    square,
     text_box,
+    value_axis,
     wrapped,
-    write,
 )
-from arith_lens.plotting.style import (
-    FRAME,
-    GRID,
-    NOTE,
-    TEXT,
-    Figure,
-    Number,
-    step_texts,
-    steps,
-    translucent,
-)
+from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, translucent
 
 NAME, LEADER = 12, 14
 """Font size of a line's name; pixels from a line's end to a name that had to move."""
@@ -119,13 +109,8 @@ class Scale:
 
 
 def _reach(part: CurvePanel) -> tuple[float, float]:
-    """From the lowest to the highest number of lines and bands, and 0, with a margin."""
-    drawn = [a for line in part.lines for a in (line.y, line.low, line.high) if a is not None]
-    values = np.concatenate([*drawn, np.zeros(1)])
-    values = values[np.isfinite(values)]
-    low, high = float(values.min()), float(values.max())
-    margin = 0.05 * (high - low or 1.0)
-    return low - margin if low < 0 else 0.0, high + margin if high > 0 else 0.0
+    """The ends of the y axis, from all lines and bands."""
+    return reach([array for line in part.lines for array in (line.y, line.low, line.high)])
 
 
 def _check(part: CurvePanel) -> None:
@@ -181,11 +166,10 @@ def _page(
 _MARKER_WEIGHT = 4  # how much worse it is to cover a marker than a line
 _MARK = 11  # font size of a marked point's text
 _GAP = 8  # pixels from a line's end to its name, where no leader ties them
-_MIDDLE = ("center", "middle")
 _REACHES = (0, 14, 26, 40, 56, 74, 94, 116)  # pixels from a marker to its text, as far as need be
 
 
-def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page: Page) -> None:
+def add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> None:
     """Draw markers and their texts.
 
     A text is at the nearest position where it covers no line, leader, marker or earlier text, and
@@ -196,18 +180,17 @@ def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page:
         (point.x, float(np.interp(point.x, part.lines[point.line].x, part.lines[point.line].y)))
         for point in part.points
     ]
-    markers = [_square(*scale.pixels(*spot), 6) for spot in spots]
+    markers = [square(*scale.pixels(*spot), 6) for spot in spots]
     taken = [*_MARKER_WEIGHT * markers, *(box for line in part.lines for box in _path(line, scale))]
     for end in _ends(part, scale):
         if not end.straight:
-            taken += _along(*zip(end.start, end.stop, strict=True))
+            taken += along(*zip(end.start, end.stop, strict=True))
     texts: list[Box] = []
     for point, spot, own in zip(part.points, spots, markers, strict=True):
-        figure.add_scatter(
+        sheet.add_scatter(
             x=[spot[0]],
             y=[spot[1]],
-            xaxis=f"x{index + 1}",
-            yaxis=f"y{index + 1}",
+            **panel_axes(index),
             mode="markers",
             hoverinfo="skip",
             marker={
@@ -220,7 +203,7 @@ def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page:
         candidates = [
             (reach, _moved_inside(box, scale.box))
             for reach in _REACHES
-            for box in around(_square(*own.centre, 6 + reach), *size)
+            for box in around(square(*own.centre, 6 + reach), *size)
         ]
         reach, label = min(
             candidates,
@@ -230,11 +213,11 @@ def add_points(figure: Figure, part: CurvePanel, index: int, scale: Scale, page:
             ),
         )
         if reach:
-            _add_leader(figure, own.centre, _nearest(label, own.centre), NOTE, page)
+            _add_leader(sheet, own.centre, nearest(label, own.centre), NOTE)
             taken += _leader(own, label)
         taken.append(label)
         texts.append(label)
-        write(figure, plain(point.text), label.centre, page, size=_MARK, anchor=_MIDDLE)
+        sheet.write(plain(point.text), label.centre, size=_MARK, anchor=("center", "middle"))
 
 
 def _moved_inside(box: Box, frame: Box) -> Box:
@@ -245,52 +228,45 @@ def _moved_inside(box: Box, frame: Box) -> Box:
 
 def _leader(own: Box, label: Box) -> list[Box]:
     """Small squares along the line from a marker to its text."""
-    return _along(*zip(own.centre, _nearest(label, own.centre), strict=True))
+    return along(*zip(own.centre, nearest(label, own.centre), strict=True))
 
 
-def _nearest(box: Box, to: tuple[Number, Number]) -> tuple[Number, Number]:
+def nearest(box: Box, to: XY) -> XY:
     """The point of a box next to another point."""
     x, y = to
     return min(max(x, box.left), box.right), min(max(y, box.top), box.bottom)
-
-
-def _square(x: Number, y: Number, half: Number) -> Box:
-    return Box(x - half, y - half, x + half, y + half)
 
 
 def _path(line: Line, scale: Scale) -> list[Box]:
     """Small squares along a line, so that texts can keep off it."""
     x, y = scale.pixels(line.x, line.y)
     finite = np.isfinite(y)
-    return _along(x[finite], y[finite])
+    return along(x[finite], y[finite])
 
 
-def _along(x: Sequence[Number] | np.ndarray, y: Sequence[Number] | np.ndarray) -> list[Box]:
+def along(x: Sequence[Number] | np.ndarray, y: Sequence[Number] | np.ndarray) -> list[Box]:
     """Small squares along the pixels (x, y)."""
     along = np.concatenate([np.zeros(1), np.cumsum(np.hypot(np.diff(x), np.diff(y)))])[: len(x)]
     at = np.arange(0, along[-1] + 3, 3.0) if len(x) else along
     return [
-        _square(*spot, 2)
+        square(*spot, 2)
         for spot in zip(np.interp(at, along, x), np.interp(at, along, y), strict=True)
     ]
 
 
-def add_names(figure: Figure, part: CurvePanel, scale: Scale, page: Page) -> None:
+def add_names(sheet: Sheet, part: CurvePanel, scale: Scale) -> None:
     """Draw each line's name right of the chart, at the height of its end, without overlaps."""
     for end in _ends(part, scale):
         left = scale.box.right + (_GAP if end.straight else LEADER + 4)
-        write(
-            figure,
-            plain(end.line.end_text),
-            (left, end.stop[1]),
-            page,
-            size=NAME,
-            ink=end.line.colour,
-            anchor=("left", "middle"),
-            font={"weight": 600},
-        )
+        add_name(sheet, end.line.end_text, (left, end.stop[1]), end.line.colour)
         if not end.straight:
-            _add_leader(figure, end.start, end.stop, end.line.colour, page)
+            _add_leader(sheet, end.start, end.stop, end.line.colour)
+
+
+def add_name(sheet: Sheet, name: str, at: XY, colour: str) -> None:
+    """The name of a line, right of a chart."""
+    style = {"size": NAME, "ink": colour, "font": {"weight": 600}}
+    sheet.write(plain(name), at, anchor=("left", "middle"), **style)
 
 
 @dataclass(frozen=True)
@@ -298,8 +274,8 @@ class _End:
     """A line's end and its name: the leader's pixels, and whether the name needs no leader."""
 
     line: Line
-    start: tuple[Number, Number]
-    stop: tuple[Number, Number]
+    start: XY
+    stop: XY
     straight: bool
 
 
@@ -325,24 +301,10 @@ def _end(line: Line, scale: Scale) -> tuple[float, float]:
     return x, min(max(y, scale.box.top), scale.box.bottom)
 
 
-def _add_leader(
-    figure: Figure,
-    start: tuple[Number, Number],
-    stop: tuple[Number, Number],
-    colour: str,
-    page: Page,
-) -> None:
-    (x0, y0), (x1, y1) = page.paper(*start), page.paper(*stop)
-    figure.add_shape(
-        type="line",
-        x0=x0,
-        y0=y0,
-        x1=x1,
-        y1=y1,
-        xref="paper",
-        yref="paper",
-        line={"width": 1, "color": translucent(colour, 0.6)},
-    )
+def _add_leader(sheet: Sheet, start: XY, stop: XY, colour: str) -> None:
+    """A thin line from a point or a line's end to its text."""
+    line = {"width": 1, "color": translucent(colour, 0.6)}
+    sheet.add_shape("line", start, stop, line=line)
 
 
 def curve_panels(
@@ -371,72 +333,51 @@ def curve_panels(
     for part in parts:
         _check(part)
     across = min(across, len(parts))
-    page = _page(parts, across, panel, notes, bool(headings))
-    figure = page_figure(page)
-    figure.update_layout(hovermode="x unified")
+    sheet = Sheet(_page(parts, across, panel, notes, bool(headings)))
+    sheet.update_layout(hovermode="x unified")
     guided = any(text for part in parts for _, text in part.guides)
+    lift = 26 if guided else 8
     for index, part in enumerate(parts):
-        scale = Scale.of(part, page.boxes[index])
-        _set_axes(figure, index, page, scale, part.y_title, unit)
+        scale = Scale.of(part, sheet.page.boxes[index])
+        _set_axes(sheet, index, scale, part.y_title, unit)
         if index + across >= len(parts):
-            figure.update_layout({f"{axis_names(index)[0]}_title_text": x_title})
+            sheet.update_layout({f"{axis_names(index)[0]}_title_text": x_title})
         for line in part.lines:
-            _add_line(figure, line, index, unit)
-        _add_guides(figure, part, index, scale, page)
-        add_points(figure, part, index, scale, page)
-        add_names(figure, part, scale, page)
-        add_title(figure, part.title, index, page, lift=26 if guided else 8)
-    add_headings(figure, headings, across, page, lift=26 if guided else 8)
-    add_notes(figure, page)
-    return figure.finished()
+            _add_line(sheet, line, index, unit)
+        _add_guides(sheet, part, index, scale)
+        add_points(sheet, part, index, scale)
+        add_names(sheet, part, scale)
+        sheet.add_title(part.title, index, lift=lift)
+    sheet.add_headings(headings, across, lift=lift)
+    return sheet.finished()
 
 
-def _set_axes(
-    figure: Figure, index: int, page: Page, scale: Scale, y_title: str, unit: str
-) -> None:
-    x_domain, y_domain = page.domains(index)
-    x_axis, y_axis = axis_names(index)
-    low, high = scale.y
-    at = steps(low, high)
-    zero = {"zeroline": low < 0 < high, "zerolinecolor": FRAME, "zerolinewidth": 1}
-    figure.update_layout(
-        {
-            x_axis: {
-                **axis_style(),
-                "domain": x_domain,
-                "anchor": f"y{index + 1}",
-                "range": scale.x,
-                "showline": True,
-                "linecolor": FRAME,
-                "nticks": 7,
-                "unifiedhovertitle": {"text": "%{x}"},
-            },
-            y_axis: {
-                **axis_style(),
-                **zero,
-                "domain": y_domain,
-                "anchor": f"x{index + 1}",
-                "range": [low, high + (high - low) / 200],  # or the top grid line is not drawn
-                "tickvals": at,
-                "ticktext": step_texts(at, plain(unit)),
-                "ticks": "",
-                "showgrid": True,
-                "gridcolor": GRID,
-            },
-        }
-    )
-    figure.update_layout({f"{y_axis}_title_text": y_title})
+def _set_axes(sheet: Sheet, index: int, scale: Scale, y_title: str, unit: str) -> None:
+    x = {
+        "range": scale.x,
+        "showline": True,
+        "linecolor": FRAME,
+        "nticks": 7,
+        "unifiedhovertitle": {"text": "%{x}"},
+    }
+    y = {
+        **value_axis(scale.y, unit),
+        "zeroline": scale.y[0] < 0 < scale.y[1],
+        "zerolinewidth": 1,
+    }
+    sheet.set_axes(index, x, y)
+    sheet.update_layout({f"{axis_names(index)[1]}_title_text": y_title})
 
 
-def _add_line(figure: Figure, line: Line, index: int, unit: str) -> None:
-    shared = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}", "mode": "lines"}
+def _add_line(sheet: Sheet, line: Line, index: int, unit: str) -> None:
+    shared = {"mode": "lines", **panel_axes(index)}
     between = ""
     further = None
     if line.low is not None and line.high is not None:
         between = " (%{customdata[0]:.3~f} to %{customdata[1]:.3~f})"
         further = np.stack([line.low, line.high], axis=-1)
         for part in _unbroken(line.low, line.high):
-            figure.add_scatter(
+            sheet.add_scatter(
                 x=np.concatenate([line.x[part], line.x[part][::-1]]),
                 y=np.concatenate([line.high[part], line.low[part][::-1]]),
                 fill="toself",
@@ -445,7 +386,7 @@ def _add_line(figure: Figure, line: Line, index: int, unit: str) -> None:
                 hoverinfo="skip",
                 **shared,
             )
-    figure.add_scatter(
+    sheet.add_scatter(
         x=line.x,
         y=line.y,
         name=plain(line.name),
@@ -463,19 +404,11 @@ def _unbroken(*arrays: Float[np.ndarray, " point"]) -> list[slice]:
     return [slice(start, stop) for start, stop in edges.reshape(-1, 2)]
 
 
-def _add_guides(figure: Figure, part: CurvePanel, index: int, scale: Scale, page: Page) -> None:
+def _add_guides(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> None:
+    line = {"width": 1.2, "color": FRAME, "dash": "dot"}
     for x, text in part.guides:
-        figure.add_shape(
-            type="line",
-            x0=x,
-            x1=x,
-            y0=scale.y[0],
-            y1=scale.y[1],
-            xref=f"x{index + 1}",
-            yref=f"y{index + 1}",
-            line={"width": 1.2, "color": FRAME, "dash": "dot"},
-            layer="below",
-        )
+        ends = (x, scale.y[0]), (x, scale.y[1])
+        sheet.add_shape("line", *ends, index, line=line, layer="below")
         across, _ = scale.pixels(x, 0)
         at = (across, scale.box.top - 4)
-        write(figure, plain(text), at, page, size=11, ink=NOTE, anchor=("center", "bottom"))
+        sheet.write(plain(text), at, size=11, ink=NOTE, anchor=("center", "bottom"))

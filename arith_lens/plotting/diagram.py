@@ -3,18 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arith_lens.plotting.page import (
-    LEFT,
-    LINE,
-    Box,
-    Page,
-    add_notes,
-    page_figure,
-    plain,
-    text_box,
-    wrapped,
-    write,
-)
+from arith_lens.plotting.page import LEFT, LINE, XY, Box, Page, Sheet, plain, text_box, wrapped
 from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, is_dark
 
 _KEY = 12  # font size
@@ -39,8 +28,8 @@ class Node:
 class Arrow:
     """A straight line from one pixel to another, with a head at its end."""
 
-    start: tuple[Number, Number]
-    stop: tuple[Number, Number]
+    start: XY
+    stop: XY
     colour: str = NOTE
     width: Number = 1.4
     head: bool = True
@@ -52,7 +41,7 @@ class Label:
 
     text: str
     """Plain text; line breaks are kept."""
-    at: tuple[Number, Number]
+    at: XY
     size: Number = 12
     ink: str = TEXT
     anchor: tuple[str, str] = ("left", "bottom")
@@ -79,30 +68,29 @@ def diagram(
     width, height = size
     lines = wrapped(notes, width)
     page = Page((width, height + LINE * len(lines) + 8), (Box(0, 0, width, height),), lines)
-    figure = page_figure(page)
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
-    figure.add_scatter(x=[None], y=[None], hoverinfo="skip")  # without a trace nothing is drawn
+    sheet = Sheet(page)
+    sheet.update_xaxes(visible=False)
+    sheet.update_yaxes(visible=False)
+    sheet.add_scatter(x=[None], y=[None], hoverinfo="skip")  # without a trace nothing is drawn
     for arrow in arrows:
-        _add_arrow(figure, arrow, page)
+        _add_arrow(sheet, arrow)
     for node in nodes:
-        _add_node(figure, node, page)
+        _add_node(sheet, node)
     for label in labels:
-        _add_label(figure, label, page)
-    _add_legend(figure, legend, (LEFT / 2, height - 10), page)
-    add_notes(figure, page, left=LEFT / 2)
-    return figure.finished()
+        _add_label(sheet, label)
+    _add_legend(sheet, legend, (LEFT / 2, height - 10))
+    return sheet.finished(left=LEFT / 2)
 
 
-def _add_arrow(figure: Figure, arrow: Arrow, page: Page) -> None:
+def _add_arrow(sheet: Sheet, arrow: Arrow) -> None:
     """A line as a shape; its head is that of an annotation without a text."""
-    (x0, y0), (x1, y1) = page.paper(*arrow.start), page.paper(*arrow.stop)
     line = {"width": arrow.width, "color": arrow.colour}
-    figure.add_shape(type="line", xref="paper", yref="paper", x0=x0, y0=y0, x1=x1, y1=y1, line=line)
+    sheet.add_shape("line", arrow.start, arrow.stop, line=line)
     if arrow.head:
-        figure.add_annotation(
-            x=x1,
-            y=y1,
+        x, y = sheet.page.paper(*arrow.stop)
+        sheet.add_annotation(
+            x=x,
+            y=y,
             xref="paper",
             yref="paper",
             ax=arrow.start[0] - arrow.stop[0],
@@ -117,48 +105,24 @@ def _add_arrow(figure: Figure, arrow: Arrow, page: Page) -> None:
         )
 
 
-def _add_node(figure: Figure, node: Node, page: Page) -> None:
-    box = node.box
-    (x0, y1), (x1, y0) = page.paper(box.left, box.top), page.paper(box.right, box.bottom)
-    figure.add_shape(
-        type="rect",
-        xref="paper",
-        yref="paper",
-        x0=x0,
-        y0=y0,
-        x1=x1,
-        y1=y1,
-        fillcolor=node.fill,
-        line={"width": 1, "color": FRAME},
-    )
+def _add_node(sheet: Sheet, node: Node) -> None:
+    box, line = node.box, {"width": 1, "color": FRAME}
+    corners = (box.left, box.top), (box.right, box.bottom)
+    sheet.add_shape("rect", *corners, fillcolor=node.fill, line=line)
     ink = "white" if is_dark(node.fill) else TEXT
-    _add_label(
-        figure,
-        Label(node.text, box.centre, node.size, ink, ("center", "middle"), node.bold),
-        page,
-    )
+    label = Label(node.text, box.centre, node.size, ink, ("center", "middle"), node.bold)
+    _add_label(sheet, label)
 
 
-def _add_label(figure: Figure, label: Label, page: Page) -> None:
+def _add_label(sheet: Sheet, label: Label) -> None:
     if label.text:
-        write(
-            figure,
-            plain(label.text).replace("\n", "<br>"),
-            label.at,
-            page,
-            size=label.size,
-            ink=label.ink,
-            anchor=label.anchor,
-            font={"weight": 600 if label.bold else 400},
-        )
+        text, font = plain(label.text).replace("\n", "<br>"), {"weight": 600 if label.bold else 400}
+        sheet.write(text, label.at, size=label.size, ink=label.ink, anchor=label.anchor, font=font)
 
 
-def _add_legend(
-    figure: Figure, legend: Sequence[tuple[str, str]], at: tuple[Number, Number], page: Page
-) -> None:
+def _add_legend(sheet: Sheet, legend: Sequence[tuple[str, str]], at: XY) -> None:
     left, bottom = at
     for name, colour in legend:
-        _add_node(figure, Node(Box(left, bottom - 14, left + 14, bottom), fill=colour), page)
-        label = Label(name, (left + 20, bottom), _KEY, NOTE)
-        _add_label(figure, label, page)
+        _add_node(sheet, Node(Box(left, bottom - 14, left + 14, bottom), fill=colour))
+        _add_label(sheet, Label(name, (left + 20, bottom), _KEY, NOTE))
         left += 38 + text_box(name, _KEY)[0]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.plotting.markup import render
+from arith_lens.plotting.panels import as_rectangles
 from arith_lens.plotting.style import FONT, TEXT, Figure, Number
 
 _RENDER = ["-c", "from arith_lens.plotting.export import draw_jobs; draw_jobs()"]
@@ -44,7 +45,6 @@ def save(
     stem: Path,
     *,
     formats: tuple[str, ...] = _PICTURES,
-    vector: Figure | None = None,
     title: str = "",
     seconds: Number = 120.0,
 ) -> list[Path]:
@@ -54,7 +54,6 @@ def save(
     earlier drawing are removed first, so that none stands beside numbers that it does not show.
 
     Args:
-        vector: drawn instead of `figure` for SVG and PDF, where a heat map would be a bitmap.
         title: plain text above the figure in the HTML.
         seconds: limit for the static formats together; a browser that hangs is stopped then.
 
@@ -74,7 +73,7 @@ def save(
         stem.with_name(f"{stem.name}.{suffix}").unlink(missing_ok=True)
     pictures = {
         stem.with_name(f"{stem.name}.{suffix}"): (
-            figure if vector is None or suffix == "png" else vector
+            figure if suffix == "png" else as_rectangles(figure)
         )
         for suffix in formats
     }

@@ -30,6 +30,8 @@ from arith_lens.plotting.style import (
     step_texts,
     steps,
     symmetric_limit,
+    tick_positions,
+    tick_texts,
     ticks,
 )
 
@@ -100,24 +102,10 @@ def heatmap(
     return figure
 
 
-def tick_texts(limit: Number, unit: str) -> list[str]:
-    """The colour bar's labels. The ends show that values beyond have the same colour."""
-    values = ticks(limit)
-    texts = [signed(value, unit) for value in values]
-    return [f"≤ {texts[0]}", *texts[1:-1], f"≥ {texts[-1]}"]
-
-
 def cell_name(axes: tuple[str, str], row: int | str, column: int | str) -> str:
     """The name of a cell: `layer 3, head 2`, or `layer 3` if a single row has no name."""
     last = f"{axes[1]} {column}"
     return f"{axes[0]} {row}, {last}" if axes[0] else last
-
-
-def tick_positions(n: int, most: int = 9) -> list[int]:
-    """Evenly spaced indices from 0, always with the last one."""
-    step = next(s for s in (1, 2, 4, 5, 8, 10, 16, 20, 32, 64, n) if n / s <= most)
-    regular = [i for i in range(0, n, step) if n - 1 - i >= step / 2 or i == n - 1]
-    return sorted({*regular, n - 1})
 
 
 def as_image(svg: str, *, alt: str = "") -> str:

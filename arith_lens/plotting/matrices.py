@@ -7,23 +7,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.colour_bar import RIGHT, add_colour_title, bear_colours, set_colours
-from arith_lens.plotting.heatmap import tick_texts
 from arith_lens.plotting.page import (
     LEFT,
     LINE,
+    RIGHT,
     TOP,
     Box,
     Page,
-    add_notes,
-    add_title,
+    Sheet,
     axis_names,
-    axis_style,
-    page_figure,
+    bear_colours,
+    panel_axes,
+    panel_refs,
     plain,
     text_box,
     wrapped,
-    write,
 )
 from arith_lens.plotting.style import (
     FRAME,
@@ -37,6 +35,7 @@ from arith_lens.plotting.style import (
     rising_scale,
     step_texts,
     symmetric_limit,
+    tick_texts,
     ticks,
 )
 
@@ -117,19 +116,18 @@ def matrix_panels(
     names = [name for part in parts for group in part.groups for name in group.names]
     feet = max([_FEET, *(text_box(name, 11)[0] + 12 for name in names)]) if upright else _FEET
     page, cell = _page(parts, notes, feet)
-    figure = page_figure(page)
-    set_colours(figure, page, end, unit)
-    bear_colours(figure)
+    sheet = Sheet(page)
+    sheet.set_colours(end, unit)
+    bear_colours(sheet)
     if rising:
         at = [0.0, end / 2, float(end)]
         colour_bar = {"tickvals": at, "ticktext": step_texts(at, unit)}
-        figure.update_coloraxes(cmin=0, colorscale=rising_scale(), colorbar=colour_bar)
+        sheet.update_coloraxes(cmin=0, colorscale=rising_scale(), colorbar=colour_bar)
     for index, part in enumerate(parts):
-        _add_part(figure, part, index, page, (cell, end), (unit, digits), upright)
-        add_title(figure, part.title, index, page, lift=24)
-    add_colour_title(figure, colour_title, page)
-    add_notes(figure, page, left=LEFT)
-    return figure.finished()
+        _add_part(sheet, part, index, (cell, end), (unit, digits), upright)
+        sheet.add_title(part.title, index, lift=24)
+    sheet.add_colour_title(colour_title)
+    return sheet.finished(left=LEFT)
 
 
 def _page(parts: Sequence[Matrix], notes: Sequence[str], feet: Number) -> tuple[Page, int]:
@@ -152,43 +150,39 @@ def _page(parts: Sequence[Matrix], notes: Sequence[str], feet: Number) -> tuple[
 
 
 def _add_part(
-    figure: Figure,
+    sheet: Sheet,
     part: Matrix,
     index: int,
-    page: Page,
     scale: tuple[int, Number],
     show: tuple[str, int],
     upright: bool,
 ) -> None:
     """Draw cells, numbers, frames and names of one panel. A cell is 1 x 1 on its axes."""
     cell, end = scale
-    box = page.boxes[index]
+    box = sheet.page.boxes[index]
     start, centres, names = 0.0, [], []
     for group in part.groups:
         middle = start + np.arange(len(group.names))
-        _add_cells(figure, part, group, middle, index, (end, *show))
+        _add_cells(sheet, part, group, middle, index, (end, *show))
         if cell >= 26:
-            _add_numbers(figure, group, middle, index, (end, show[1]))
-        x = box.left + (start + len(group.names) / 2) * cell
-        write(figure, plain(group.title), (x, box.top - 6), page, size=11, ink=NOTE,
-              anchor=("center", "bottom"))  # fmt: skip
+            _add_numbers(sheet, group, middle, index, (end, show[1]))
+        above = (box.left + (start + len(group.names) / 2) * cell, box.top - 6)
+        sheet.write(plain(group.title), above, size=11, ink=NOTE, anchor=("center", "bottom"))
         step = 1 if cell >= 20 or upright else 4
         centres += [*middle[::step]]
         names += [plain(name) for name in group.names[::step]]
         for at, text in zip(middle, group.foot, strict=False):
             below = (box.left + (at + 0.5) * cell, box.bottom + 20)
-            write(figure, plain(text), below, page, size=9, ink=NOTE, anchor=("center", "top"))
+            sheet.write(plain(text), below, size=9, ink=NOTE, anchor=("center", "top"))
         start += len(group.names) + _GAP / cell
     if part.foot:
         below = (box.left - 8, box.bottom + 19)
-        write(figure, plain(part.foot), below, page, size=10, ink=NOTE, anchor=("right", "top"))
-    _set_axes(figure, part, index, page, (centres, names, start - _GAP / cell))
-    if upright:
-        figure.layout[axis_names(index)[0]].tickangle = -90
+        sheet.write(plain(part.foot), below, size=10, ink=NOTE, anchor=("right", "top"))
+    _set_axes(sheet, part, index, (centres, names, start - _GAP / cell), -90 if upright else 0)
 
 
 def _add_cells(
-    figure: Figure,
+    sheet: Sheet,
     part: Matrix,
     group: Columns,
     middle: Float[np.ndarray, " column"],
@@ -199,10 +193,9 @@ def _add_cells(
     end, unit, digits = show
     rows, columns = np.indices(group.values.shape)
     values = group.values.ravel().tolist()
-    axes = (f"x{index + 1}", f"y{index + 1}")
     where = [f"{plain(part.rows[r])}, {plain(group.names[c])}"
              for r, c in zip(rows.ravel(), columns.ravel(), strict=True)]  # fmt: skip
-    figure.add_bar(
+    sheet.add_bar(
         x=middle[columns.ravel()],
         base=rows.ravel() - 0.51,
         y=np.full(rows.size, 1.02),
@@ -211,23 +204,14 @@ def _add_cells(
         customdata=list(zip(where, values, strict=True)),
         hovertemplate=f"{plain(group.title)}<br><b>%{{customdata[0]}}</b>: "
         f"%{{customdata[1]:+.{digits + 1}f}}{plain(unit)}<extra></extra>",
-        xaxis=axes[0],
-        yaxis=axes[1],
+        **panel_axes(index),
     )
-    figure.add_shape(
-        type="rect",
-        x0=middle[0] - 0.5,
-        x1=middle[-1] + 0.5,
-        y0=-0.5,
-        y1=len(group.values) - 0.5,
-        line={"width": 1, "color": FRAME},
-        xref=axes[0],
-        yref=axes[1],
-    )
+    corners = (middle[0] - 0.5, -0.5), (middle[-1] + 0.5, len(group.values) - 0.5)
+    sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
 
 
 def _add_numbers(
-    figure: Figure,
+    sheet: Sheet,
     group: Columns,
     middle: Float[np.ndarray, " column"],
     index: int,
@@ -239,7 +223,7 @@ def _add_numbers(
     texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in cells]
     small = [not text.strip("−0.") for text in texts]
     dark = [is_dark(colour_at(float(group.values[at]), end)) for at in cells]
-    figure.add_scatter(
+    sheet.add_scatter(
         x=[float(middle[column]) for _, column in cells],
         y=[row for row, _ in cells],
         text=["0" if zero else text for text, zero in zip(texts, small, strict=True)],
@@ -252,49 +236,34 @@ def _add_numbers(
             ],
         },
         hoverinfo="skip",
-        xaxis=f"x{index + 1}",
-        yaxis=f"y{index + 1}",
+        **panel_axes(index),
     )
 
 
 def _set_axes(
-    figure: Figure,
-    part: Matrix,
-    index: int,
-    page: Page,
-    across: tuple[list[float], list[str], Number],
+    sheet: Sheet, part: Matrix, index: int, across: tuple[list[float], list[str], Number], turn: int
 ) -> None:
     centres, names, width = across
-    x_domain, y_domain = page.domains(index)
-    x_axis, y_axis = axis_names(index)
     strong = part.strong or (False,) * len(part.rows)
-    common = {**axis_style(), "ticks": ""}
-    figure.update_layout(
-        {
-            x_axis: {
-                **common,
-                "domain": x_domain,
-                "anchor": f"y{index + 1}",
-                "range": [-0.5, width - 0.5],
-                "tickvals": centres,
-                "ticktext": names,
-                "tickangle": 0,
-            },
-            y_axis: {
-                **common,
-                "domain": y_domain,
-                "anchor": f"x{index + 1}",
-                "range": [len(part.rows) - 0.5, -0.5],
-                "tickvals": list(range(len(part.rows))),
-                "ticktext": [
-                    f"<b>{plain(name)}</b>" if bold else plain(name)
-                    for name, bold in zip(part.rows, strong, strict=True)
-                ],
-                "tickfont": {"size": 12, "color": TEXT},
-                "ticklabelstandoff": 5,
-            },
-        }
-    )
+    x = {
+        "range": [-0.5, width - 0.5],
+        "tickvals": centres,
+        "ticktext": names,
+        "tickangle": turn,
+        "ticks": "",
+    }
+    y = {
+        "range": [len(part.rows) - 0.5, -0.5],
+        "tickvals": list(range(len(part.rows))),
+        "ticktext": [
+            f"<b>{plain(name)}</b>" if bold else plain(name)
+            for name, bold in zip(part.rows, strong, strict=True)
+        ],
+        "tickfont": {"size": 12, "color": TEXT},
+        "ticklabelstandoff": 5,
+        "ticks": "",
+    }
+    sheet.set_axes(index, x, y)
 
 
 @dataclass(frozen=True)
@@ -320,7 +289,6 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
     where its loss is negative.
     """
     x_axis, y_axis = axis_names(index)
-    names = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
     end = symmetric_limit(grid.values)
     row, column = map(plain, grid.axes)
     figure.add_heatmap(
@@ -331,7 +299,7 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
         reversescale=True,
         colorbar=_colour_bar(figure, index, grid.colour_title, end),
         hovertemplate=f"{row} %{{y}}, {column} %{{x}}: {hover}<extra></extra>",
-        **names,
+        **panel_axes(index),
     )
     n_rows, n_columns = grid.values.shape
     _ticks(figure, x_axis, grid.columns, grid.axes[1], [-0.5, n_columns - 0.5])
@@ -341,15 +309,14 @@ def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}")
         figure.add_annotation(
             x=winner,
             y=position,
-            xref=names["xaxis"],
-            yref=names["yaxis"],
             text=f"<b>{plain(grid.columns[winner])}</b>",
             showarrow=False,
             font={"size": 12, "color": "white" if strong else TEXT},
+            **panel_refs(index),
         )
-    _box(figure, names, (-0.5, n_columns - 0.5), n_rows, FRAME)
+    _box(figure, index, (-0.5, n_columns - 0.5), n_rows, FRAME)
     if grid.framed is not None:
-        _box(figure, names, (grid.framed - 0.5, grid.framed + 0.5), n_rows, TEXT)
+        _box(figure, index, (grid.framed - 0.5, grid.framed + 0.5), n_rows, TEXT)
 
 
 def _colour_bar(figure: Figure, index: int, title: str, end: Number) -> dict[str, Any]:
@@ -389,9 +356,7 @@ def _ticks(
     )
 
 
-def _box(
-    figure: Figure, names: dict[str, str], across: tuple[float, float], n_rows: int, ink: str
-) -> None:
+def _box(figure: Figure, index: int, across: tuple[float, float], n_rows: int, ink: str) -> None:
     figure.add_shape(
         type="rect",
         x0=across[0],
@@ -399,6 +364,5 @@ def _box(
         y0=-0.5,
         y1=n_rows - 0.5,
         line={"width": 1, "color": ink},
-        xref=names["xaxis"],
-        yref=names["yaxis"],
+        **panel_refs(index),
     )

@@ -5,12 +5,29 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.style import FONT, FRAME, NOTE, TEXT, Figure, Number, plotly
+from arith_lens.plotting.style import (
+    FONT,
+    FRAME,
+    GRID,
+    NOTE,
+    TEXT,
+    Figure,
+    Number,
+    colour_scale,
+    plotly,
+    step_texts,
+    steps,
+    tick_texts,
+    ticks,
+)
+
+XY: TypeAlias = tuple[Number, Number]
+"""Across and down in pixels, or a place on a panel's axes."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +102,11 @@ def place_labels(
             )
         )
     return placed
+
+
+def square(x: Number, y: Number, half: Number) -> Box:
+    """The square around a pixel."""
+    return Box(x - half, y - half, x + half, y + half)
 
 
 def cell_box(row: int, column: int, cell: tuple[Number, Number]) -> Box:
@@ -165,6 +187,8 @@ def _held(first: Number, many: int, gap: Number, low: Number, high: Number) -> N
 
 LEFT, TOP, LINE, HEADING = 62, 40, 17, 26
 """Pixels: left margin, top margin, height of a line of small print, of a heading above a row."""
+RIGHT = 118
+"""Pixels: the room for a colour bar right of the panels."""
 
 _SMALL_PRINT = "note"  # the name of its annotations
 _TITLE_LETTER = 6.6  # pixels of a letter of a title
@@ -204,60 +228,185 @@ def plain(text: str) -> str:
 
 
 class Sheet:
-    """A figure while it is drawn: shapes and annotations are added together, at the end.
+    """A figure on its page while it is drawn; what it lacks is the figure's.
 
-    Plotly checks all earlier shapes and annotations again when one is added.
+    Shapes and annotations are added together, at the end. Plotly checks all earlier ones again when
+    one is added.
     """
 
-    def __init__(self, figure: Figure) -> None:
-        self._figure = figure
+    def __init__(self, page: Page) -> None:
+        self.page = page
         self._parts: dict[str, list[dict[str, Any]]] = {}
+        self._figure = plotly().graph_objects.Figure()
+        self._figure.update_layout(
+            template="none",
+            width=page.size[0],
+            height=page.size[1],
+            margin={"l": 0, "r": 0, "t": 0, "b": 0},
+            font={"family": FONT, "size": 13, "color": TEXT},
+            paper_bgcolor="white",
+            plot_bgcolor="white",
+            showlegend=False,
+            hoverlabel={"bgcolor": "white", "font": {"family": FONT, "size": 13}},
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._figure, name)
-
-    def add_shape(self, **shape: Any) -> None:
-        """Plotly's `add_shape`."""
-        self._parts.setdefault("shapes", []).append(shape)
 
     def add_annotation(self, **annotation: Any) -> None:
         """Plotly's `add_annotation`."""
         self._parts.setdefault("annotations", []).append(annotation)
 
-    def finished(self) -> Figure:
-        """The figure with all its parts."""
+    def add_shape(
+        self, kind: str, start: XY, stop: XY, panel: int | None = None, **style: Any
+    ) -> None:
+        """A line or a rectangle between two corners.
+
+        Args:
+            kind: plotly's type, "line" or "rect".
+            start, stop: the corners, in pixels of the page or on the axes of a panel.
+            panel: the panel's index; None: the page.
+            style: plotly's further arguments.
+        """
+        if panel is None:
+            (x0, y0), (x1, y1) = self.page.paper(*start), self.page.paper(*stop)
+            style |= {"xref": "paper", "yref": "paper"}
+            if kind == "rect":
+                y0, y1 = y1, y0
+        else:
+            (x0, y0), (x1, y1) = start, stop
+            style |= panel_refs(panel)
+        shape = {"type": kind, "x0": x0, "x1": x1, "y0": y0, "y1": y1, **style}
+        self._parts.setdefault("shapes", []).append(shape)
+
+    def write(
+        self,
+        text: str,
+        at: XY,
+        *,
+        size: Number = 12,
+        ink: str = TEXT,
+        anchor: tuple[str, str] = ("left", "bottom"),
+        **more: Any,
+    ) -> None:
+        """Text (plotly's markup) that stands with its `anchor` at a pixel of the page."""
+        x, y = self.page.paper(*at)
+        self.add_annotation(
+            text=text,
+            x=x,
+            y=y,
+            xref="paper",
+            yref="paper",
+            xanchor=anchor[0],
+            yanchor=anchor[1],
+            align=anchor[0],
+            showarrow=False,
+            borderpad=0,
+            font={"size": size, "color": ink, **more.pop("font", {})},
+            **more,
+        )
+
+    def set_axes(self, index: int, x: dict[str, Any], y: dict[str, Any]) -> None:
+        """A panel's axes, with what all axes share."""
+        names, domains = axis_names(index), self.page.domains(index)
+        anchors = (f"y{index + 1}", f"x{index + 1}")
+        for name, domain, anchor, own in zip(names, domains, anchors, (x, y), strict=True):
+            style = {**_AXIS, "domain": domain, "anchor": anchor, **own}
+            self._figure.update_layout({name: style})
+
+    def add_title(self, title: str, index: int, *, lift: Number = 8) -> None:
+        """The panel's letter and title (plotly's markup), above its left corner."""
+        box = self.page.boxes[index]
+        letter = f"{letter_of(index)}  " if len(self.page.boxes) > 1 else ""
+        self.write(letter + title, (box.left, box.top - lift), size=14)
+
+    def add_headings(self, headings: Sequence[str], across: int, *, lift: Number = 8) -> None:
+        """A line of plain text above each row of panels; `lift` is that of their titles."""
+        for row, heading in enumerate(headings):
+            if heading:
+                box = self.page.boxes[row * across]
+                at = (box.left, box.top - lift - HEADING)
+                self.write(plain(heading), at, size=15, font={"weight": 600})
+
+    def add_colour_title(self, title: str) -> None:
+        """The meaning of the colours, above the colour bar."""
+        self.write(title, (self.page.size[0] - RIGHT + 22, self.page.boxes[0].top + 30))
+
+    def set_colours(self, end: Number, unit: str) -> None:
+        """One colour axis for all panels, with its bar right of the first row."""
+        first = self.page.boxes[0]
+        x, y = self.page.paper(self.page.size[0] - RIGHT + 22, first.top + 40)
+        colour_bar = {
+            "lenmode": "pixels",
+            "len": max(min(first.bottom - first.top - 40, 330), 60),
+            "thickness": 12,
+            "outlinewidth": 0,
+            "x": x,
+            "xanchor": "left",
+            "xpad": 0,
+            "y": y,
+            "yanchor": "top",
+            "ypad": 0,
+            "tickvals": ticks(end),
+            "ticktext": tick_texts(end, unit),
+            "tickfont": {"size": 11, "color": NOTE},
+            "ticks": "outside",
+            "ticklen": 3,
+            "tickcolor": FRAME,
+        }
+        axis = {"cmin": -end, "cmax": end, "colorscale": colour_scale(), "colorbar": colour_bar}
+        self._figure.update_layout(barmode="overlay", coloraxis=axis)
+
+    def finished(self, *, left: Number | None = None) -> Figure:
+        """The figure with all its parts, and with the page's small print (plain text) at its foot.
+
+        Args:
+            left: where the small print begins; None: at the first panel's left edge.
+        """
+        left = self.page.boxes[0].left if left is None else left
+        for line, note in enumerate(self.page.notes):
+            above = 12 + LINE * (len(self.page.notes) - 1 - line)
+            at = (left, self.page.size[1] - above)
+            self.write(plain(note), at, size=11, ink=NOTE, name=_SMALL_PRINT)
         return self._figure.update_layout(self._parts)
 
 
-def page_figure(page: Page) -> Sheet:
-    """An empty figure with the page's size, type and paper."""
-    figure = plotly().graph_objects.Figure()
-    figure.update_layout(
-        template="none",
-        width=page.size[0],
-        height=page.size[1],
-        margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        font={"family": FONT, "size": 13, "color": TEXT},
-        paper_bgcolor="white",
-        plot_bgcolor="white",
-        showlegend=False,
-        hoverlabel={"bgcolor": "white", "font": {"family": FONT, "size": 13}},
-    )
-    return Sheet(figure)
+_AXIS: dict[str, Any] = {
+    "showgrid": False,
+    "zeroline": False,
+    "showline": False,
+    "ticks": "outside",
+    "ticklen": 3,
+    "tickcolor": FRAME,
+    "tickfont": {"size": 11, "color": NOTE},
+    "title": {"font": {"size": 13}, "standoff": 6},
+}
+"""What all axes share."""
 
 
-def axis_style() -> dict[str, Any]:
-    """What all axes share."""
+def value_axis(ends: tuple[Number, Number], unit: str) -> dict[str, Any]:
+    """A y axis with round numbers and grid lines."""
+    low, high = ends
+    at = steps(low, high)
     return {
-        "showgrid": False,
-        "zeroline": False,
-        "showline": False,
-        "ticks": "outside",
-        "ticklen": 3,
-        "tickcolor": FRAME,
-        "tickfont": {"size": 11, "color": NOTE},
-        "title": {"font": {"size": 13}, "standoff": 6},
+        "range": [low, high + (high - low) / 200],  # or the top grid line is not drawn
+        "tickvals": at,
+        "ticktext": step_texts(at, plain(unit)),
+        "ticks": "",
+        "showgrid": True,
+        "gridcolor": GRID,
+        "zerolinecolor": FRAME,
     }
+
+
+def reach(arrays: Iterable[np.ndarray | None]) -> tuple[float, float]:
+    """From the lowest to the highest number, and 0, with a margin."""
+    drawn = [array for array in arrays if array is not None]
+    values = np.concatenate([*drawn, np.zeros(1)])
+    values = values[np.isfinite(values)]
+    low, high = float(values.min()), float(values.max())
+    margin = 0.05 * (high - low or 1.0)
+    return low - margin if low < 0 else 0.0, high + margin if high > 0 else 0.0
 
 
 def axis_names(index: int) -> tuple[str, str]:
@@ -266,11 +415,25 @@ def axis_names(index: int) -> tuple[str, str]:
     return f"xaxis{suffix}", f"yaxis{suffix}"
 
 
-def add_title(figure: Figure, title: str, index: int, page: Page, *, lift: Number = 8) -> None:
-    """The panel's letter and title (plotly's markup), above its left corner."""
-    box = page.boxes[index]
-    letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>  " if len(page.boxes) > 1 else ""
-    write(figure, letter + title, (box.left, box.top - lift), page, size=14)
+def panel_refs(index: int) -> dict[str, str]:
+    """The axes of a panel, for a shape or an annotation."""
+    return {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
+
+
+def panel_axes(index: int) -> dict[str, str]:
+    """The axes of a panel, for a trace."""
+    return {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
+
+
+def bear_colours(figure: Figure) -> None:
+    """Add an empty trace, which brings the colour bar if cells have their colours by name."""
+    unseen = {"color": [0], "coloraxis": "coloraxis"}
+    figure.add_scatter(x=[None], y=[None], mode="markers", marker=unseen, hoverinfo="skip")
+
+
+def letter_of(index: int) -> str:
+    """The letter of a panel: a, b, c…"""
+    return f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>"
 
 
 def title_width(title: str) -> int:
@@ -278,30 +441,10 @@ def title_width(title: str) -> int:
     return round(_TITLE_LETTER * len(f"a  {html.unescape(re.sub('<[^>]*>', '', title))}  "))
 
 
-def add_headings(
-    figure: Figure, headings: Sequence[str], across: int, page: Page, *, lift: Number = 8
-) -> None:
-    """Write a line of plain text above each row of panels; `lift` is that of their titles."""
-    for row, heading in enumerate(headings):
-        if heading:
-            box = page.boxes[row * across]
-            at = (box.left, box.top - lift - HEADING)
-            write(figure, plain(heading), at, page, size=15, font={"weight": 600})
-
-
 def wrapped(notes: Sequence[str], width: Number) -> tuple[str, ...]:
     """Small print in lines that fit between a page's left margin and its right edge."""
     letters = max(int((width - LEFT - 12) / _LETTER), 40)
     return tuple(line for note in notes for line in textwrap.wrap(note, letters) or [""])
-
-
-def add_notes(figure: Figure, page: Page, *, left: Number | None = None) -> None:
-    """The page's small print (plain text) at its foot, from the first panel's left edge on."""
-    left = page.boxes[0].left if left is None else left
-    for line, note in enumerate(page.notes):
-        above = 12 + LINE * (len(page.notes) - 1 - line)
-        at = (left, page.size[1] - above)
-        write(figure, plain(note), at, page, size=11, ink=NOTE, name=_SMALL_PRINT)
 
 
 def without_notes(figure: Figure) -> Figure:
@@ -326,32 +469,3 @@ def without_notes(figure: Figure) -> Figure:
             axis["domain"] = [max(moved(end), 0.0) for end in axis["domain"]]
     layout |= {"annotations": notes, "height": height}
     return plotly().graph_objects.Figure(parts)
-
-
-def write(
-    figure: Figure,
-    text: str,
-    at: tuple[Number, Number],
-    page: Page,
-    *,
-    size: Number = 12,
-    ink: str = TEXT,
-    anchor: tuple[str, str] = ("left", "bottom"),
-    **more: Any,
-) -> None:
-    """Text (plotly's markup) that stands with its `anchor` at a pixel of the page."""
-    x, y = page.paper(*at)
-    figure.add_annotation(
-        text=text,
-        x=x,
-        y=y,
-        xref="paper",
-        yref="paper",
-        xanchor=anchor[0],
-        yanchor=anchor[1],
-        align=anchor[0],
-        showarrow=False,
-        borderpad=0,
-        font={"size": size, "color": ink, **more.pop("font", {})},
-        **more,
-    )

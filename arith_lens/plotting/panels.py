@@ -7,22 +7,20 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.colour_bar import RIGHT, add_colour_title, bear_colours, set_colours
-from arith_lens.plotting.heatmap import tick_positions
 from arith_lens.plotting.page import (
     HEADING,
     LEFT,
     LINE,
+    RIGHT,
     TOP,
     Box,
     Page,
-    add_headings,
-    add_notes,
-    add_title,
+    Sheet,
     axis_names,
-    axis_style,
+    bear_colours,
     cell_box,
-    page_figure,
+    panel_axes,
+    panel_refs,
     place_labels,
     plain,
     title_width,
@@ -36,7 +34,9 @@ from arith_lens.plotting.style import (
     Number,
     colour_at,
     is_dark,
+    plotly,
     symmetric_limit,
+    tick_positions,
 )
 
 SPAN = 384  # pixels of a panel's longer side
@@ -169,46 +169,44 @@ def map_page(
 
 
 def add_marks(
-    figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number
+    sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number
 ) -> set[tuple[int, int]]:
     """Draw outlines, dots and labels of one panel; the cells with a label inside."""
-    axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
     for mark in part.marks:
-        figure.add_shape(
-            type="rect",
-            x0=mark.column - 0.5,
-            x1=mark.column + 0.5,
-            y0=mark.row - 0.5,
-            y1=mark.row + 0.5,
-            line={"width": 1.2 if mark.strong else 1, "color": TEXT if mark.strong else NOTE},
-            **axes,
-        )
-    for row, column in part.dots:
-        figure.add_shape(**_dot(row, column, geometry), **axes)
-    return _add_labels(figure, part, geometry, end, axes)
+        corners = (mark.column - 0.5, mark.row - 0.5), (mark.column + 0.5, mark.row + 0.5)
+        line = {"width": 1.2, "color": TEXT} if mark.strong else {"width": 1, "color": NOTE}
+        sheet.add_shape("rect", *corners, index, line=line)
+    labelled = {(mark.row, mark.column) for mark in part.marks if mark.text}
+    for dot in part.dots:
+        _add_dot(sheet, dot, index, geometry, beside=dot in labelled)
+    return _add_labels(sheet, part, geometry, end, index)
 
 
-def _dot(row: int, column: int, geometry: Geometry) -> dict[str, Any]:
-    """A dot in the middle of a small cell, or in the lower corner of a cell with a label."""
+def _add_dot(
+    sheet: Sheet, at: tuple[int, int], index: int, geometry: Geometry, *, beside: bool
+) -> None:
+    """A dot in the lower corner of a large cell; in the middle of a small one, or on its edge.
+
+    On the edge it is beside the label of the cell.
+    """
     width, height = geometry.cell
-    right, down = (0, 0) if width < 30 else (width / 2 - 6, height / 2 - 6)
-    return {
-        "type": "circle",
-        "xsizemode": "pixel",
-        "ysizemode": "pixel",
-        "xanchor": column,
-        "yanchor": row,
-        "x0": right - 2.5,
-        "x1": right + 2.5,
-        "y0": -down - 2.5,
-        "y1": -down + 2.5,
-        "fillcolor": TEXT,
-        "line": {"width": 0.8, "color": "white"},
-    }
+    right, down = (width / 2 - 6, height / 2 - 6) if width >= 30 else (beside * width / 2, 0)
+    sheet.add_shape(
+        "circle",
+        (right - 2.5, -down - 2.5),
+        (right + 2.5, -down + 2.5),
+        index,
+        xsizemode="pixel",
+        ysizemode="pixel",
+        xanchor=at[1],
+        yanchor=at[0],
+        fillcolor=TEXT,
+        line={"width": 0.8, "color": "white"},
+    )
 
 
 def _add_labels(
-    figure: Figure, part: Panel, geometry: Geometry, end: Number, axes: dict[str, str]
+    sheet: Sheet, part: Panel, geometry: Geometry, end: Number, index: int
 ) -> set[tuple[int, int]]:
     """Write the marks' names; the cells that have theirs inside."""
     named = [mark for mark in part.marks if mark.text]
@@ -233,7 +231,7 @@ def _add_labels(
         if inside:
             ink = "white" if is_dark(fill) else TEXT
         x, y = box.centre
-        figure.add_annotation(
+        sheet.add_annotation(
             text=plain(mark.text),
             x=x / geometry.cell[0] - 0.5,
             y=y / geometry.cell[1] - 0.5,
@@ -242,17 +240,17 @@ def _add_labels(
             borderpad=1,
             bgcolor=None if inside else "rgba(255,255,255,.82)",
             font={"size": geometry.label, "weight": 600 if mark.strong else 400, "color": ink},
-            **axes,
+            **panel_refs(index),
         )
     return within
 
 
-def add_texts(figure: Figure, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
+def add_texts(sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
     """Write the texts in the cells of a panel's map and bar, readable on their colour."""
     rows, columns = np.indices(part.values.shape)
     middle = sum(geometry.bar_range) / 2
     values = np.concatenate([part.values.ravel(), part.bar])
-    figure.add_scatter(
+    sheet.add_scatter(
         x=np.concatenate([columns.ravel(), np.full(len(part.bar), middle)]),
         y=np.concatenate([rows.ravel(), np.arange(len(part.bar))]),
         text=[*(text for row in part.texts for text in row), *part.bar_texts],
@@ -260,8 +258,7 @@ def add_texts(figure: Figure, part: Panel, index: int, geometry: Geometry, end: 
         textfont={"size": 9, "color": [_ink(float(value), end) for value in values]},
         hoverinfo="skip",
         cliponaxis=False,
-        xaxis=f"x{index + 1}",
-        yaxis=f"y{index + 1}",
+        **panel_axes(index),
     )
 
 
@@ -269,7 +266,7 @@ _SMALLEST = 6  # font size of a number in a cell, at least
 
 
 def _add_clipped(
-    figure: Figure,
+    sheet: Sheet,
     part: Panel,
     index: int,
     geometry: Geometry,
@@ -286,12 +283,11 @@ def _add_clipped(
         if not abs(value) > end:
             continue
         text = f"{value:+.0f}" if end >= 2 else f"{value:+.1g}"
-        figure.add_annotation(
+        sheet.add_annotation(
             text=text.replace("-", "−"),
             x=column,
             y=row,
-            xref=f"x{index + 1}",
-            yref=f"y{index + 1}",
+            **panel_refs(index),
             yshift=-8 if below else 0,
             showarrow=False,
             borderpad=0,
@@ -323,7 +319,6 @@ def panels(
     span: int = SPAN,
     cell: tuple[int, int] | None = None,
     limit: Number | None = None,
-    vector: bool = False,
 ) -> Figure:
     """Maps with bars on a grid, with letters a, b, c…, one colour scale, and row 0 at the top.
 
@@ -342,7 +337,6 @@ def panels(
         span: the pixels of the longer side of each map.
         cell: the width and height of the cells in pixels, instead of `span`.
         limit: the end of the colour scale; None: `symmetric_limit` of all maps and bars.
-        vector: whether to draw cells as rectangles, for SVG and PDF (a heat map is a bitmap there).
 
     Raises:
         ValueError: there is no panel, or not one heading per row.
@@ -360,143 +354,121 @@ def panels(
     geometries = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
     titles = [part.title if part else "" for part in parts]
     page = map_page(geometries, across, notes, headings, titles)
-    figure = page_figure(page)
-    set_colours(figure, page, end, unit)
-    if vector:
-        bear_colours(figure)
+    sheet = Sheet(page)
+    sheet.set_colours(end, unit)
     for index, (part, geometry) in enumerate(zip(parts, geometries, strict=True)):
         if part is not None:
-            _add_cells(figure, part, index, geometry, hover, end if vector else None)
-            _set_axes(figure, index, page, geometry, axes, bar_name, across)
-            _add_frames(figure, index, geometry)
-            add_title(figure, part.title, index, page)
-            named = add_marks(figure, part, index, geometry, end)
+            _add_cells(sheet, part, index, geometry, hover)
+            _set_axes(sheet, index, geometry, axes, bar_name, across)
+            _add_frames(sheet, index, geometry)
+            sheet.add_title(part.title, index)
+            named = add_marks(sheet, part, index, geometry, end)
             if part.texts:
-                add_texts(figure, part, index, geometry, end)
+                add_texts(sheet, part, index, geometry, end)
             else:
-                _add_clipped(figure, part, index, geometry, end, named)
-    add_headings(figure, headings, across, page)
-    add_colour_title(figure, colour_title, page)
-    add_notes(figure, page)
-    return figure.finished()
+                _add_clipped(sheet, part, index, geometry, end, named)
+    sheet.add_headings(headings, across)
+    sheet.add_colour_title(colour_title)
+    return sheet.finished()
 
 
 def _add_cells(
-    figure: Figure,
-    part: Panel,
-    index: int,
-    geometry: Geometry,
-    hover: tuple[str, str],
-    end: Number | None,
+    sheet: Sheet, part: Panel, index: int, geometry: Geometry, hover: tuple[str, str]
 ) -> None:
-    """Draw a heat map and its bar; with `end`, as rectangles with colours up to it."""
+    """Draw a heat map and its bar."""
     start, stop = geometry.bar_range
-    shared = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
-    if end is not None:
-        middle, width = np.array([(start + stop) / 2]), stop - start
-        _add_rectangles(figure, part.values, np.arange(geometry.n_columns), 1.0, end, shared)
-        _add_rectangles(figure, part.bar[:, None], middle, width, end, shared)
-        return
-    figure.add_heatmap(
+    shared = {"coloraxis": "coloraxis", **panel_axes(index)}
+    sheet.add_heatmap(
         z=part.values,
         customdata=part.hover,
         hovertemplate=hover[0] + "<extra></extra>",
-        coloraxis="coloraxis",
         **shared,
     )
-    figure.add_heatmap(
+    sheet.add_heatmap(
         z=part.bar[:, None],
         x0=(start + stop) / 2,
         dx=stop - start,
         customdata=part.bar_hover[:, None],
         hovertemplate=hover[1] + "<extra></extra>",
-        coloraxis="coloraxis",
         **shared,
     )
 
 
-def _add_rectangles(
-    figure: Figure,
-    values: Float[np.ndarray, "row column"],
-    centres: np.ndarray,
-    width: Number,
-    end: Number,
-    shared: dict[str, Any],
-) -> None:
-    """Draw one bar per cell that has a number, slightly larger than the cell to hide seams.
+def as_rectangles(figure: Figure) -> Figure:
+    """The figure of `panels` for SVG and PDF, where a heat map would be a bitmap.
 
-    Colours are given by name. For numbers on a colour axis, plotly.js would warn once per bar,
-    which takes minutes for the cells of a large model.
+    Each cell that has a number is a bar, slightly larger than the cell to hide seams. Colours are
+    given by name. For numbers on a colour axis, plotly.js would warn once per bar, which takes
+    minutes for the cells of a large model. A figure without such maps is returned as it is.
     """
-    rows, columns = np.nonzero(np.isfinite(values))
-    figure.add_bar(
-        x=centres[columns],
-        base=rows - 0.52,
-        y=np.full(rows.size, 1.04),
-        width=width * 1.04,
-        marker={
-            "color": [colour_at(value, end) for value in values[rows, columns].tolist()],
-            "line": {"width": 0},
-        },
-        **shared,
-    )
+    if not any(map(_is_map, figure.data)):
+        return figure
+    drawn = plotly().graph_objects.Figure(layout=figure.layout)
+    bear_colours(drawn)
+    for trace in figure.data:
+        if not _is_map(trace):
+            drawn.add_trace(trace)
+            continue
+        step, end = trace.dx or 1, figure.layout.coloraxis.cmax
+        rows, columns = np.nonzero(np.isfinite(trace.z))
+        colours = [colour_at(value, end) for value in trace.z[rows, columns].tolist()]
+        drawn.add_bar(
+            x=(trace.x0 or 0) + step * columns,
+            base=rows - 0.52,
+            y=np.full(rows.size, 1.04),
+            width=step * 1.04,
+            marker={"color": colours, "line": {"width": 0}},
+            xaxis=trace.xaxis,
+            yaxis=trace.yaxis,
+        )
+    return drawn
+
+
+def _is_map(trace: Any) -> bool:
+    """Whether a trace is a heat map on the colour axis that panels share."""
+    return trace.type == "heatmap" and trace.coloraxis is not None
 
 
 def _set_axes(
-    figure: Figure,
+    sheet: Sheet,
     index: int,
-    page: Page,
     geometry: Geometry,
     axes: tuple[str, str],
     bar_name: str,
     across: int,
 ) -> None:
-    x_domain, y_domain = page.domains(index)
     start, stop = geometry.bar_range
     columns = tick_positions(geometry.n_columns, geometry.most_ticks)
     rows = tick_positions(geometry.n_rows, geometry.most_ticks)
-    common = axis_style()
+    x = {
+        "range": [-0.5, stop],
+        "tickvals": [*columns, (start + stop) / 2],
+        "ticktext": [*map(str, columns), f"<b>{bar_name}</b>"],
+    }
+    y = {
+        "range": [geometry.n_rows - 0.5, -0.5],
+        "tickvals": rows,
+        "ticktext": [str(row) for row in rows],
+    }
+    sheet.set_axes(index, x, y)
     x_axis, y_axis = axis_names(index)
-    figure.update_layout(
-        {
-            x_axis: {
-                **common,
-                "domain": x_domain,
-                "anchor": f"y{index + 1}",
-                "range": [-0.5, stop],
-                "tickvals": [*columns, (start + stop) / 2],
-                "ticktext": [*map(str, columns), f"<b>{bar_name}</b>"],
-            },
-            y_axis: {
-                **common,
-                "domain": y_domain,
-                "anchor": f"x{index + 1}",
-                "range": [geometry.n_rows - 0.5, -0.5],
-                "tickvals": rows,
-                "ticktext": [str(row) for row in rows],
-            },
-        }
-    )
-    if index + across >= len(page.boxes):
-        figure.layout[x_axis].title.text = axes[1].capitalize()
+    if index + across >= len(sheet.page.boxes):
+        sheet.layout[x_axis].title.text = axes[1].capitalize()
     if index % across == 0:
-        figure.layout[y_axis].title.text = axes[0].capitalize()
+        sheet.layout[y_axis].title.text = axes[0].capitalize()
 
 
-def _add_frames(figure: Figure, index: int, geometry: Geometry) -> None:
+def _add_frames(sheet: Sheet, index: int, geometry: Geometry) -> None:
     """Draw frames around map and bar, and thin lines every eight cells if there are many."""
     start, stop = geometry.bar_range
-    bottom = geometry.n_rows - 0.5
-    axes = {"xref": f"x{index + 1}", "yref": f"y{index + 1}"}
+    bottom, right = geometry.n_rows - 0.5, geometry.n_columns - 0.5
     hairline = {"width": 1, "color": "rgba(31,36,48,.10)"}
-    right = geometry.n_columns - 0.5
     if geometry.n_columns > 12:
         for x in np.arange(7.5, right, 8):
-            figure.add_shape(type="line", x0=x, x1=x, y0=-0.5, y1=bottom, line=hairline, **axes)
+            sheet.add_shape("line", (x, -0.5), (x, bottom), index, line=hairline)
     if geometry.n_rows > 12:
         for y in np.arange(7.5, bottom, 8):
-            figure.add_shape(type="line", x0=-0.5, x1=right, y0=y, y1=y, line=hairline, **axes)
+            sheet.add_shape("line", (-0.5, y), (right, y), index, line=hairline)
     for x0, x1 in ((-0.5, right), (start, stop)):
-        figure.add_shape(
-            type="rect", x0=x0, x1=x1, y0=-0.5, y1=bottom, line={"width": 1, "color": FRAME}, **axes
-        )
+        frame = {"width": 1, "color": FRAME}
+        sheet.add_shape("rect", (x0, -0.5), (x1, bottom), index, line=frame)

@@ -59,6 +59,20 @@ def signed(value: Number, unit: str = "") -> str:
     return f"{value:+.4g}{unit}".replace("-", "−")
 
 
+def tick_texts(limit: Number, unit: str) -> list[str]:
+    """The colour bar's labels. The ends show that values beyond have the same colour."""
+    values = ticks(limit)
+    texts = [signed(value, unit) for value in values]
+    return [f"≤ {texts[0]}", *texts[1:-1], f"≥ {texts[-1]}"]
+
+
+def tick_positions(n: int, most: int = 9) -> list[int]:
+    """Evenly spaced indices from 0, always with the last one."""
+    step = next(s for s in (1, 2, 4, 5, 8, 10, 16, 20, 32, 64, n) if n / s <= most)
+    regular = [i for i in range(0, n, step) if n - 1 - i >= step / 2 or i == n - 1]
+    return sorted({*regular, n - 1})
+
+
 def rising_scale() -> list[list[float | str]]:
     """The blue half of the colour scale, from 0 up."""
     half = DIVERGING[len(DIVERGING) // 2 :]

@@ -12,24 +12,14 @@ from arith_lens.plotting.page import (
     LINE,
     Box,
     Page,
-    add_notes,
-    axis_names,
-    axis_style,
-    page_figure,
+    Sheet,
+    letter_of,
+    panel_axes,
     plain,
     text_box,
     wrapped,
-    write,
 )
-from arith_lens.plotting.style import (
-    BLUE,
-    FRAME,
-    NOTE,
-    PALE,
-    TEXT,
-    Figure,
-    Number,
-)
+from arith_lens.plotting.style import BLUE, FRAME, NOTE, PALE, TEXT, Figure, Number
 
 _BAR, _WIDTH, _NUMBER = 21, 220, 46  # pixels: height and length of a bar, room for its number
 _TOKEN, _PROMPT, _PROMPT_LINE = 12, 13, 18  # font sizes; height of a line of a prompt
@@ -74,7 +64,6 @@ def next_token_panels(
     parts: Sequence[NextTokens],
     *,
     names: tuple[str, str] = ("before", "after"),
-    colour: str = BLUE,
     notes: Sequence[str] = (),
 ) -> Figure:
     """One row per prompt, with its most likely next tokens before (left) and after (right).
@@ -82,7 +71,6 @@ def next_token_panels(
     Args:
         parts: the prompts with their next tokens.
         names: the names of the two columns (plain text).
-        colour: the colour of the answer's bar.
         notes: lines below the panels (plain text).
 
     Raises:
@@ -98,22 +86,20 @@ def next_token_panels(
     gutter = 18 + max(text_box(visible(t), _TOKEN)[0] for side in sides for t in side.tokens)
     prompts = [_prompts(part, gutter + _WIDTH + _NUMBER) for part in parts]
     page = _page(parts, prompts, gutter, notes)
-    figure = page_figure(page)
+    sheet = Sheet(page)
     for index, part in enumerate(parts):
         left, top = page.boxes[2 * index].left - gutter, page.boxes[2 * index].top - 26
         if len(parts) > 1:
-            letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[index]}</b>"
             above = top - _PROMPT_LINE * (len(prompts[index][0]) - 1)
-            write(figure, letter, (left - 20, above), page, size=14)
+            sheet.write(letter_of(index), (left - 20, above), size=14)
         for column, lines in enumerate(prompts[index]):
             at = (page.boxes[2 * index + column].left - gutter, top)
-            write(figure, "<br>".join(map(plain, lines)), at, page, size=_PROMPT)
+            sheet.write("<br>".join(map(plain, lines)), at, size=_PROMPT)
         for column, side in enumerate((part.before, part.after)):
-            _add_side(figure, side, part.answer, 2 * index + column, page, colour)
+            _add_side(sheet, side, part.answer, 2 * index + column)
             at = (page.boxes[2 * index + column].left, page.boxes[2 * index].top - 4)
-            write(figure, plain(names[column]), at, page, size=11, ink=NOTE)
-    add_notes(figure, page, left=page.boxes[0].left - gutter)
-    return figure.finished()
+            sheet.write(plain(names[column]), at, size=11, ink=NOTE)
+    return sheet.finished(left=page.boxes[0].left - gutter)
 
 
 def _prompts(part: NextTokens, column: Number) -> list[list[str]]:
@@ -156,55 +142,37 @@ def _page(
     return Page((width, top + LINE * len(lines)), tuple(boxes), lines)
 
 
-def _add_side(
-    figure: Figure, side: Ranking, answer: str, index: int, page: Page, colour: str
-) -> None:
+def _add_side(sheet: Sheet, side: Ranking, answer: str, index: int) -> None:
     """Draw one list of bars. Equal probabilities have equal lengths in all lists."""
-    x_domain, y_domain = page.domains(index)
-    x_axis, y_axis = axis_names(index)
-    box = page.boxes[index]
+    box = sheet.page.boxes[index]
     tokens = [plain(visible(token)) for token in side.tokens]
     strong = [token == answer for token in side.tokens]
-    hidden = {**axis_style(), "showticklabels": False, "ticks": "", "range": [0, 1]}
-    figure.update_layout(
-        {
-            x_axis: {
-                **hidden,
-                "domain": x_domain,
-                "anchor": f"y{index + 1}",
-                "zeroline": True,
-                "zerolinecolor": FRAME,
-            },
-            y_axis: {
-                **axis_style(),
-                "domain": y_domain,
-                "anchor": f"x{index + 1}",
-                "range": [(box.bottom - box.top) / _BAR - 0.5, -0.5],
-                "tickvals": list(range(len(tokens))),
-                "ticktext": [
-                    f"<b>{token}</b>" if s else token
-                    for token, s in zip(tokens, strong, strict=True)
-                ],
-                "tickfont": {"size": _TOKEN, "color": TEXT},
-                "ticklabelstandoff": 5,
-                "ticks": "",
-            },
-        }
-    )
-    figure.add_bar(
+    hidden = {"showticklabels": False, "ticks": "", "range": [0, 1]}
+    x = {**hidden, "zeroline": True, "zerolinecolor": FRAME}
+    y = {
+        "range": [(box.bottom - box.top) / _BAR - 0.5, -0.5],
+        "tickvals": list(range(len(tokens))),
+        "ticktext": [
+            f"<b>{token}</b>" if s else token for token, s in zip(tokens, strong, strict=True)
+        ],
+        "tickfont": {"size": _TOKEN, "color": TEXT},
+        "ticklabelstandoff": 5,
+        "ticks": "",
+    }
+    sheet.set_axes(index, x, y)
+    sheet.add_bar(
         x=side.probabilities,
         y=np.arange(len(tokens)),
         orientation="h",
         width=0.66,
-        marker={"color": [colour if s else PALE for s in strong], "line": {"width": 0}},
+        marker={"color": [BLUE if s else PALE for s in strong], "line": {"width": 0}},
         text=[_percent(float(p)) for p in side.probabilities],
         textposition="outside",
         textfont={"size": 11, "color": NOTE},
         cliponaxis=False,
         customdata=tokens,
         hovertemplate="%{customdata}: %{x:.2%}<extra></extra>",
-        xaxis=f"x{index + 1}",
-        yaxis=f"y{index + 1}",
+        **panel_axes(index),
     )
 
 

@@ -5,48 +5,35 @@ An example is the gain against the loss at several learning rates, with one trai
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from math import cos, pi, sin
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.curves import LEADER
+from arith_lens.plotting.curves import LEADER, NAME, add_name, along, nearest
 from arith_lens.plotting.page import (
     LEFT,
     LINE,
     TOP,
     Box,
     Page,
-    add_notes,
+    Sheet,
     around,
-    axis_names,
-    axis_style,
     conflict,
-    page_figure,
     plain,
     spread,
+    square,
     text_box,
     wrapped,
-    write,
 )
-from arith_lens.plotting.style import (
-    FRAME,
-    GRID,
-    TEXT,
-    Figure,
-    Number,
-    signed,
-    steps,
-    translucent,
-)
+from arith_lens.plotting.style import FRAME, GRID, TEXT, Figure, signed, steps, translucent
 
 TrailMark: TypeAlias = Literal["point", "pale", "ring", "square"]
 
-_NAME, _LABEL = 12, 10  # font sizes of a trail's name and of a setting's
-_STEP = 5  # pixels between the boxes that stand for a line
-_MIDDLE = ("center", "middle")
+_LABEL = 10  # font size of a setting's label
+_SIZE = (640, 400)  # pixels of the chart
 _AWAY = (16, 26, 38, 52, 68, 86)  # pixels from a point to a label that found no room beside it
 _ROOT_TICKS = (100, 50, 25, 10, 5, 2)
 _STYLES: dict[TrailMark, tuple[str, int, bool]] = {
@@ -107,10 +94,10 @@ class _Chart:
     def taken(self, trail: Trail) -> Iterator[Box]:
         """What a trail covers: its points, its line, its intervals."""
         points = self.pixels(trail.x, trail.y)
-        yield from (_box(*point, 6) for point in points)
-        yield from _along(points)
+        yield from (square(*point, 6) for point in points)
+        yield from along(*zip(*points, strict=True))
         for start, end in _intervals(trail):
-            yield from _along(self.pixels(*np.stack([start, end]).T))
+            yield from along(*zip(*self.pixels(*np.stack([start, end]).T), strict=True))
 
 
 def trail_chart(
@@ -120,7 +107,6 @@ def trail_chart(
     y_title: str,
     root: bool = False,
     notes: Sequence[str] = (),
-    size: tuple[int, int] = (640, 400),
 ) -> Figure:
     """One chart with all settings of all trails, and the trails' names right of it.
 
@@ -131,26 +117,24 @@ def trail_chart(
         root: whether x has a square-root scale to both sides of 0, which shows small and large
             numbers together.
         notes: lines below the chart (plain text).
-        size: the width and height of the chart in pixels.
 
     Raises:
         ValueError: x, y, labels and marks of a trail differ in number.
     """
     for trail in trails:
         _check(trail)
-    chart = _chart(trails, root, size, notes)
-    figure = page_figure(chart.page)
-    _set_axes(figure, chart, (x_title, y_title))
+    chart = _chart(trails, root, notes)
+    sheet = Sheet(chart.page)
+    _set_axes(sheet, chart, (x_title, y_title))
     taken = [box for trail in trails for box in chart.taken(trail)]
     for trail in trails:
-        _add_intervals(figure, trail, chart)
+        _add_intervals(sheet, trail, chart)
     for trail in trails:
-        _add_trail(figure, trail, chart)
+        _add_trail(sheet, trail, chart)
     for trail in trails:
-        _add_labels(figure, trail, chart, taken)
-    _add_key(figure, trails, chart.page)
-    add_notes(figure, chart.page)
-    return figure.finished()
+        _add_labels(sheet, trail, chart, taken)
+    _add_key(sheet, trails)
+    return sheet.finished()
 
 
 def _check(trail: Trail) -> None:
@@ -164,12 +148,10 @@ def _check(trail: Trail) -> None:
         )
 
 
-def _chart(
-    trails: Sequence[Trail], root: bool, size: tuple[int, int], notes: Sequence[str]
-) -> _Chart:
+def _chart(trails: Sequence[Trail], root: bool, notes: Sequence[str]) -> _Chart:
     left = LEFT + 14
-    box = Box(left, TOP, left + size[0], TOP + size[1])
-    right = box.right + max(text_box(trail.name, _NAME)[0] for trail in trails) + LEADER + 16
+    box = Box(left, TOP, left + _SIZE[0], TOP + _SIZE[1])
+    right = box.right + max(text_box(trail.name, NAME)[0] for trail in trails) + LEADER + 16
     lines = wrapped(notes, right)
     page = Page((right, box.bottom + 60 + LINE * len(lines)), (box,), lines)
     x = [part for trail in trails for part in (trail.x, trail.x_ends) if part is not None]
@@ -190,31 +172,25 @@ def _ends(values: np.ndarray) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _set_axes(figure: Figure, chart: _Chart, titles: tuple[str, str]) -> None:
+def _set_axes(sheet: Sheet, chart: _Chart, titles: tuple[str, str]) -> None:
     numbers = [-v for v in _ROOT_TICKS] + [0, *reversed(_ROOT_TICKS)]
-    for axis, domain, ends, title in zip(
-        axis_names(0), chart.page.domains(0), (chart.x, chart.y), titles, strict=True
-    ):
-        root = chart.root and axis == axis_names(0)[0]
+    axes: list[dict[str, Any]] = []
+    for ends, title, root in zip((chart.x, chart.y), titles, (chart.root, False), strict=True):
         at = [v for v in (numbers if root else steps(*ends)) if ends[0] <= v <= ends[1]]
         places = chart.across(np.array([*ends, *at], float)) if root else np.array([*ends, *at])
-        figure.update_layout(
-            {
-                axis: {
-                    **axis_style(),
-                    "domain": domain,
-                    "range": places[:2].tolist(),
-                    "tickvals": places[2:].tolist(),
-                    "ticktext": [signed(value) for value in at],
-                    "showgrid": True,
-                    "gridcolor": GRID,
-                    "zeroline": True,
-                    "zerolinecolor": FRAME,
-                    "zerolinewidth": 1.4,
-                    "title": {"text": plain(title), "font": {"size": 13}, "standoff": 8},
-                }
-            }
-        )
+        axis = {
+            "range": places[:2].tolist(),
+            "tickvals": places[2:].tolist(),
+            "ticktext": [signed(value) for value in at],
+            "showgrid": True,
+            "gridcolor": GRID,
+            "zeroline": True,
+            "zerolinecolor": FRAME,
+            "zerolinewidth": 1.4,
+            "title": {"text": plain(title), "font": {"size": 13}, "standoff": 8},
+        }
+        axes.append(axis)
+    sheet.set_axes(0, *axes)
 
 
 def _intervals(trail: Trail) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -226,10 +202,10 @@ def _intervals(trail: Trail) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             yield np.array([x, trail.y_ends[i, 0]]), np.array([x, trail.y_ends[i, 1]])
 
 
-def _add_intervals(figure: Figure, trail: Trail, chart: _Chart) -> None:
+def _add_intervals(sheet: Sheet, trail: Trail, chart: _Chart) -> None:
     for ends in _intervals(trail):
         x, y = np.stack(ends).T
-        figure.add_scatter(
+        sheet.add_scatter(
             x=chart.across(x),
             y=y,
             mode="lines",
@@ -238,12 +214,12 @@ def _add_intervals(figure: Figure, trail: Trail, chart: _Chart) -> None:
         )
 
 
-def _add_trail(figure: Figure, trail: Trail, chart: _Chart) -> None:
+def _add_trail(sheet: Sheet, trail: Trail, chart: _Chart) -> None:
     marks = [_STYLES[mark] for mark in trail.marks or ("point",) * len(trail.labels)]
     numbers: list[Any] = [
         [plain(label), float(x)] for label, x in zip(trail.labels, trail.x, strict=True)
     ]
-    figure.add_scatter(
+    sheet.add_scatter(
         x=chart.across(trail.x),
         y=trail.y,
         mode="lines+markers",
@@ -265,23 +241,12 @@ def _add_trail(figure: Figure, trail: Trail, chart: _Chart) -> None:
     )  # fmt: skip
 
 
-def _box(x: Number, y: Number, half: Number) -> Box:
-    return Box(x - half, y - half, x + half, y + half)
-
-
-def _along(corners: Sequence[tuple[float, float]]) -> Iterator[Box]:
-    """A line as narrow boxes, which labels avoid if possible."""
-    for (x0, y0), (x1, y1) in pairwise(corners):
-        n = int(max(abs(x1 - x0), abs(y1 - y0)) / _STEP)
-        yield from (_box(x0 + (x1 - x0) * i / n, y0 + (y1 - y0) * i / n, 1.5) for i in range(1, n))
-
-
-def _add_labels(figure: Figure, trail: Trail, chart: _Chart, taken: list[Box]) -> None:
+def _add_labels(sheet: Sheet, trail: Trail, chart: _Chart, taken: list[Box]) -> None:
     """Write each setting's label where it covers nothing, with a line to its point if it is far."""
     points = chart.pixels(trail.x, trail.y)
     for label, at in zip(trail.labels, points, strict=True):
         width, height = text_box(label, _LABEL)
-        beside = around(_box(*at, 7), width, height)
+        beside = around(square(*at, 7), width, height)
         far = [
             Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
             for away, turn in product(_AWAY, range(16))
@@ -295,11 +260,10 @@ def _add_labels(figure: Figure, trail: Trail, chart: _Chart, taken: list[Box]) -
         spot = _freest([*beside, *far], taken, chart.box)
         taken.append(spot)
         if spot in far:
-            _add_leader(figure, at, spot, chart.page, trail.colour)
-        write(
-            figure, plain(label), spot.centre, chart.page, size=_LABEL, ink=trail.colour,
-            anchor=_MIDDLE,
-        )  # fmt: skip
+            line = {"width": 0.8, "color": translucent(trail.colour, 0.5)}
+            sheet.add_shape("line", at, nearest(spot, at), layer="below", line=line)
+        style = {"size": _LABEL, "ink": trail.colour, "anchor": ("center", "middle")}
+        sheet.write(plain(label), spot.centre, **style)
 
 
 def _freest(spots: Sequence[Box], taken: Sequence[Box], frame: Box) -> Box:
@@ -314,30 +278,9 @@ def _freest(spots: Sequence[Box], taken: Sequence[Box], frame: Box) -> Box:
     return min(spots, key=lambda spot: conflict(spot, near, frame))
 
 
-def _add_leader(
-    figure: Figure, at: tuple[float, float], spot: Box, page: Page, colour: str
-) -> None:
-    """A thin line from a point to the nearest edge of its label."""
-    end = (min(max(at[0], spot.left), spot.right), min(max(at[1], spot.top), spot.bottom))
-    (x0, y0), (x1, y1) = page.paper(*at), page.paper(*end)
-    figure.add_shape(
-        type="line", xref="paper", yref="paper", x0=x0, y0=y0, x1=x1, y1=y1, layer="below",
-        line={"width": 0.8, "color": translucent(colour, 0.5)},
-    )  # fmt: skip
-
-
-def _add_key(figure: Figure, trails: Sequence[Trail], page: Page) -> None:
+def _add_key(sheet: Sheet, trails: Sequence[Trail]) -> None:
     """Write the trails' names right of the chart, in order."""
-    box = page.boxes[-1]
+    box = sheet.page.boxes[-1]
     heights = spread([box.top + 10 + 22 * i for i in range(len(trails))], 22, box.top, box.bottom)
     for trail, height in zip(trails, heights, strict=True):
-        write(
-            figure,
-            plain(trail.name),
-            (box.right + LEADER, float(height)),
-            page,
-            size=_NAME,
-            ink=trail.colour,
-            anchor=("left", "middle"),
-            font={"weight": 600},
-        )
+        add_name(sheet, trail.name, (box.right + LEADER, float(height)), trail.colour)

@@ -11,14 +11,12 @@ from arith_lens.plotting.page import (
     LINE,
     Box,
     Page,
-    add_notes,
-    axis_names,
-    axis_style,
-    page_figure,
+    Sheet,
+    letter_of,
+    panel_axes,
     plain,
     text_box,
     wrapped,
-    write,
 )
 from arith_lens.plotting.style import (
     FRAME,
@@ -34,6 +32,7 @@ from arith_lens.plotting.style import (
 
 _WORD, _NUMBER = 12, 10  # font sizes of words and of numbers in cells
 _WIDTH, _ROW, _WORDS, _TITLE, _BETWEEN = 760, 20, 24, 44, 14  # pixels
+_LIMIT = 100  # percent, which have the strongest colour; 0 has none
 _NARROW = 26  # pixels of the narrowest cell, which has room for `100`
 
 
@@ -46,7 +45,7 @@ class Sentence:
     rows: tuple[str, ...]
     words: tuple[str, ...]
     values: Float[np.ndarray, "row word"]
-    """Numbers from 0; NaN is an empty cell."""
+    """Numbers in percent, from 0; NaN is an empty cell."""
     marked: tuple[bool, ...]
     """Which words are printed bold in another colour, such as numbers."""
 
@@ -64,8 +63,6 @@ class _Block:
 def sentence_panels(
     parts: Sequence[Sentence],
     *,
-    limit: Number = 100,
-    unit: str = "%",
     smallest: Number = 1,
     legend: str = "",
     notes: Sequence[str] = (),
@@ -74,8 +71,6 @@ def sentence_panels(
 
     Args:
         parts: the sentences.
-        limit: the number that has the strongest colour; 0 has none.
-        unit: printed after numbers in the hover and in the key.
         smallest: smaller numbers are not printed in their cells.
         legend: the meaning of the colours, for the key above.
         notes: lines below the panels.
@@ -94,20 +89,18 @@ def sentence_panels(
             )
     blocks = [block for index, part in enumerate(parts) for block in _blocks(index, part)]
     page = _page(parts, blocks, notes)
-    figure = page_figure(page)
-    figure.update_layout(barmode="overlay")
+    sheet = Sheet(page)
+    sheet.update_layout(barmode="overlay")
     for index, block in enumerate(blocks):
-        part = parts[block.sentence]
+        part, box = parts[block.sentence], page.boxes[index]
         if block.words[0] == 0:
-            letter = f"<b>{'abcdefghijklmnopqrstuvwxyz'[block.sentence]}</b>  "
-            at = (page.boxes[index].left, page.boxes[index].top - _WORDS - 6)
-            write(figure, letter + plain(part.title), at, page, size=14)
-        _set_axes(figure, index, block, part, page)
-        _add_words(figure, part, block, page.boxes[index], page)
-        _add_cells(figure, part, block, index, (limit, unit, smallest))
-    _add_key(figure, legend, (limit, unit), page)
-    add_notes(figure, page)
-    return figure.finished()
+            title = f"{letter_of(block.sentence)}  {plain(part.title)}"
+            sheet.write(title, (box.left, box.top - _WORDS - 6), size=14)
+        _set_axes(sheet, index, block, part)
+        _add_words(sheet, part, block, box)
+        _add_cells(sheet, part, block, index, smallest)
+    _add_key(sheet, legend)
+    return sheet.finished()
 
 
 def _blocks(index: int, part: Sentence) -> list[_Block]:
@@ -138,83 +131,59 @@ def _page(parts: Sequence[Sentence], blocks: Sequence[_Block], notes: Sequence[s
     return Page((width, top + 30 + LINE * len(lines)), tuple(boxes), lines)
 
 
-def _set_axes(figure: Figure, index: int, block: _Block, part: Sentence, page: Page) -> None:
-    x_domain, y_domain = page.domains(index)
-    x_axis, y_axis = axis_names(index)
-    figure.update_layout(
-        {
-            x_axis: {
-                **axis_style(),
-                "domain": x_domain,
-                "anchor": f"y{index + 1}",
-                "range": [0, block.edges[-1]],
-                "showticklabels": False,
-                "ticks": "",
-            },
-            y_axis: {
-                **axis_style(),
-                "domain": y_domain,
-                "anchor": f"x{index + 1}",
-                "range": [len(part.rows) - 0.5, -0.5],
-                "tickvals": list(range(len(part.rows))),
-                "ticktext": [plain(name) for name in part.rows],
-                "tickfont": {"size": _WORD, "color": TEXT},
-                "ticklabelstandoff": 5,
-                "ticks": "",
-            },
-        }
-    )
+def _set_axes(sheet: Sheet, index: int, block: _Block, part: Sentence) -> None:
+    x = {"range": [0, block.edges[-1]], "showticklabels": False, "ticks": ""}
+    y = {
+        "range": [len(part.rows) - 0.5, -0.5],
+        "tickvals": list(range(len(part.rows))),
+        "ticktext": [plain(name) for name in part.rows],
+        "tickfont": {"size": _WORD, "color": TEXT},
+        "ticklabelstandoff": 5,
+        "ticks": "",
+    }
+    sheet.set_axes(index, x, y)
 
 
-def _add_words(figure: Figure, part: Sentence, block: _Block, box: Box, page: Page) -> None:
+def _add_words(sheet: Sheet, part: Sentence, block: _Block, box: Box) -> None:
     for place, word in enumerate(block.words):
         centre = box.left + (block.edges[place] + block.edges[place + 1]) / 2
-        marked = part.marked[word]
-        text = plain(part.words[word])
-        write(
-            figure,
-            f"<b>{text}</b>" if marked else text,
-            (centre, box.top - 4),
-            page,
-            size=_WORD,
-            ink=OCHRE if marked else TEXT,
-            anchor=("center", "bottom"),
-        )
+        text, ink = plain(part.words[word]), TEXT
+        if part.marked[word]:
+            text, ink = f"<b>{text}</b>", OCHRE
+        at = (centre, box.top - 4)
+        sheet.write(text, at, size=_WORD, ink=ink, anchor=("center", "bottom"))
 
 
 def _add_cells(
-    figure: Figure,
+    sheet: Sheet,
     part: Sentence,
     block: _Block,
     index: int,
-    scale: tuple[Number, str, Number],
+    smallest: Number,
 ) -> None:
     """One bar per cell with its number, and frames around the words and the marked ones."""
-    limit, unit, smallest = scale
     values = part.values[:, list(block.words)]
     edges = np.array(block.edges)
     centres, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
     rows, places = (grid.ravel() for grid in np.indices(values.shape))
     flat = values.ravel().tolist()
-    colours = [colour_at(value, limit) for value in flat]
-    axes = {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
+    colours = [colour_at(value, _LIMIT) for value in flat]
     where = [
         f"{plain(part.rows[row])}, {plain(part.words[block.words[place]])}"
         for row, place in zip(rows, places, strict=True)
     ]
-    figure.add_bar(
+    sheet.add_bar(
         x=centres[places],
         base=rows - 0.5,
         y=np.ones(rows.size),
         width=widths[places],
         marker={"color": colours, "line": {"width": 0}},
         customdata=list(zip(where, flat, strict=True)),
-        hovertemplate=f"<b>%{{customdata[0]}}</b>: %{{customdata[1]:.1f}}{plain(unit)}"
-        "<extra></extra>",
-        **axes,
+        hovertemplate="<b>%{customdata[0]}</b>: %{customdata[1]:.1f}%<extra></extra>",
+        **panel_axes(index),
     )
     shown = [i for i, value in enumerate(flat) if value >= smallest]
-    figure.add_scatter(
+    sheet.add_scatter(
         x=centres[places[shown]],
         y=rows[shown],
         text=[f"{flat[i]:.0f}" for i in shown],
@@ -224,7 +193,7 @@ def _add_cells(
             "color": ["white" if is_dark(colours[i]) else TEXT for i in shown],
         },
         hoverinfo="skip",
-        **axes,
+        **panel_axes(index),
     )
     frames = [(0.0, block.edges[-1], FRAME)] + [
         (block.edges[place], block.edges[place + 1], OCHRE)
@@ -232,36 +201,18 @@ def _add_cells(
         if part.marked[word]
     ]
     for x0, x1, ink in frames:
-        figure.add_shape(
-            type="rect",
-            x0=x0,
-            x1=x1,
-            y0=-0.5,
-            y1=len(part.rows) - 0.5,
-            line={"width": 1, "color": ink},
-            xref=axes["xaxis"],
-            yref=axes["yaxis"],
-        )
+        corners, line = ((x0, -0.5), (x1, len(part.rows) - 0.5)), {"width": 1, "color": ink}
+        sheet.add_shape("rect", *corners, index, line=line)
 
 
-def _add_key(figure: Figure, legend: str, scale: tuple[Number, str], page: Page) -> None:
+def _add_key(sheet: Sheet, legend: str) -> None:
     """Squares from 0 to the limit, with their numbers, above the first sentence."""
-    limit, unit = scale
-    write(figure, plain(legend), (LEFT, 26), page, size=11, ink=NOTE)
+    sheet.write(plain(legend), (LEFT, 26), size=11, ink=NOTE)
     left = LEFT + text_box(legend, 11)[0] + 12
-    values = [share * limit for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    for value, text in zip(values, step_texts(values, unit), strict=True):
-        (x0, y1), (x1, y0) = page.paper(left, 13), page.paper(left + 14, 27)
-        figure.add_shape(
-            type="rect",
-            xref="paper",
-            yref="paper",
-            x0=x0,
-            x1=x1,
-            y0=y0,
-            y1=y1,
-            fillcolor=colour_at(value, limit),
-            line={"width": 1, "color": FRAME},
-        )
-        write(figure, text, (left + 18, 26), page, size=11, ink=NOTE)
+    values = [share * _LIMIT for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    line = {"width": 1, "color": FRAME}
+    for value, text in zip(values, step_texts(values, "%"), strict=True):
+        colour = colour_at(value, _LIMIT)
+        sheet.add_shape("rect", (left, 13), (left + 14, 27), fillcolor=colour, line=line)
+        sheet.write(text, (left + 18, 26), size=11, ink=NOTE)
         left += 26 + text_box(text, 11)[0]

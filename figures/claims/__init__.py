@@ -1,8 +1,11 @@
 """The paper's claims as data, each with code that measures it from runs; no model is loaded.
 
-`claim` defines a claim, a number and a verdict. `evidence` finds the runs, `estimate` computes
-intervals, `checking` checks all claims, and `exhibit` is their table. The other files define the
-claims, one group each. Rules are stated before verdicts are computed. Their thresholds are the
+`claims.toml` has the claims in words, with their thresholds. `claim` defines a claim, a number and
+a verdict. `evidence` finds the runs, `estimate` and `changes` compute numbers with intervals,
+`checking` checks all claims, and `exhibit` is their tables. The other files measure
+claims: one group each, one function per claim, which has the claim's name.
+
+Rules are stated before verdicts are computed. Their thresholds are the
 paper's own words where it has any; docs/claims.md says which are ours.
 """
 

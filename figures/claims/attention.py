@@ -11,7 +11,7 @@ from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.pairs import Role
 from experiments import results
-from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.claim import Measure, Measurement, Number, Within
 from figures.claims.effect_maps import NO_KEY
 from figures.claims.estimate import estimate, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
@@ -51,8 +51,8 @@ def _by_role(looks: Effects, of: Callable[[Weights], float]) -> Callable[[np.nda
     return lambda means: of({role: means[:, i] for i, role in enumerate(roles)})
 
 
-def _of_looks(of: Callable[[Weights], float], rule: Within) -> Callable[[Evidence], Measurement]:
-    def measure(evidence: Evidence) -> Measurement:
+def _of_looks(of: Callable[[Weights], float]) -> Measure:
+    def measure(evidence: Evidence, rule: Within) -> Measurement:
         numbers = {
             name: looks
             and estimate(
@@ -81,7 +81,12 @@ def elsewhere(weights: Weights) -> float:
     return float(np.sum(outside, axis=0).mean())
 
 
-def _kinds(evidence: Evidence) -> Measurement:
+looks_at_calculation = _of_looks(on_calculation)
+little_elsewhere = _of_looks(elsewhere)
+
+
+def two_kinds_of_heads(evidence: Evidence, rule: Within) -> Measurement:
+    """How many heads look at the operands, at the operator, and at neither."""
     kinds: dict[str, dict[str, list[str]]] = {"operand": {}, "operator": {}, "other": {}}
     for name, looks in _key_looks(evidence).items():
         for head, kind in (kinds_of(looks) if looks else {}).items():
@@ -89,7 +94,7 @@ def _kinds(evidence: Evidence) -> Measurement:
     if not any(kinds.values()):
         raise NotMeasured(f"no operation has {NO_KEY}")
     counted = [
-        Number(f"{kind} heads", len(heads), unit="count", rule=Within(above=0))
+        Number(f"{kind} heads", len(heads), unit="count", rule=rule)
         for kind, heads in kinds.items()
         if kind != "other"
     ]
@@ -138,7 +143,8 @@ def differing(prompts: Sequence[Sequence[str]]) -> list[slice]:
     return [slice(start, len(prompt) - end) for prompt in prompts]
 
 
-def _formats(evidence: Evidence) -> Measurement:
+def numbers_in_other_formats(evidence: Evidence, rule: Within) -> Measurement:
+    """The weight on digits in each prompt of another format."""
     numbers = []
     patterns = _patterns(evidence, "formats", "operand")
     for prompt, tokens, weights in zip(
@@ -146,13 +152,14 @@ def _formats(evidence: Evidence) -> Measurement:
     ):
         digits = [any(sign.isdigit() for sign in token) for token in tokens]
         value = on_tokens(weights.double().numpy(), tokens, digits)
-        numbers.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
+        numbers.append(Number(f"“{prompt.strip()}”", value, rule=rule))
     return Measurement(
         tuple(numbers), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals."
     )
 
 
-def _words(evidence: Evidence) -> Measurement:
+def operator_words(evidence: Evidence, rule: Within) -> Measurement:
+    """The weight on the word of the operation in each sentence."""
     patterns = _patterns(evidence, "words", "operator")
     numbers = []
     for prompt, tokens, weights, word in zip(
@@ -160,64 +167,5 @@ def _words(evidence: Evidence) -> Measurement:
     ):
         chosen = [i in range(word.start, word.stop) for i in range(len(tokens))]
         value = on_tokens(weights[:1].double().numpy(), tokens, chosen)
-        numbers.append(Number(f"“{prompt.strip()}”", value, rule=Within(above=0.5)))
+        numbers.append(Number(f"“{prompt.strip()}”", value, rule=rule))
     return Measurement(tuple(numbers), f"Head {patterns.heads[0]}; single prompts, no intervals.")
-
-
-CLAIMS = (
-    Claim(
-        key="looks_at_calculation",
-        group="attention",
-        statement="Key heads look at the operands and the operator.",
-        section="abstract, 5.2, Figure 5",
-        paper="a strong focus on tokens of operands or operators; no value",
-        rule="In each operation that has key heads, more than half of the weight that they give "
-        "from the last token to anything but BOS is on A, B and the operator (the half is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_of_looks(on_calculation, Within(above=0.5)),
-    ),
-    Claim(
-        key="little_elsewhere",
-        group="attention",
-        statement="Key heads look little at anything else.",
-        section="5.2, Figure 5",
-        paper="minimal attention to tokens outside of the operands and operators; no value",
-        rule="In each operation that has key heads, they give less than 10% of their weight to "
-        "other words and the last token, BOS not counted among them (the 10% is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_of_looks(elsewhere, Within(below=0.1)),
-    ),
-    Claim(
-        key="two_kinds_of_heads",
-        group="attention",
-        statement="Some key heads look at the operands, others at the operator.",
-        section="5.2, Figures 5, 7 and 16",
-        paper="13.11 and 12.22 at operands, 14.2 and 11.8 at operators",
-        rule="Over the operations there are key heads that give at least half of their weight "
-        "outside BOS to A and B, and key heads that give it to the operator (the half is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_kinds,
-    ),
-    Claim(
-        key="numbers_in_other_formats",
-        group="attention",
-        statement="Operand heads look at the numbers of other kinds of prompt too.",
-        section="5.2, Figure 7",
-        paper="primarily at number operands, in four prompts of unseen formats",
-        rule="In each of four prompts of other formats, the strongest operand heads give more than "
-        "half of their weight outside BOS to digits (the half is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_formats,
-    ),
-    Claim(
-        key="operator_words",
-        group="attention",
-        statement="An operator head looks at the word of every operation.",
-        section="F, Figure 16",
-        paper="head 14.2 at plus, minus, times and over",
-        rule="In one sentence with each of the four words, the strongest operator head gives more "
-        "than half of its weight outside BOS to the word (the half is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_words,
-    ),
-)

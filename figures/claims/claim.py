@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from figures.claims.evidence import Evidence
 
-Group: TypeAlias = Literal[
-    "heads", "sharing", "knockout", "attention", "probes", "tuning", "models"
-]
 Judgement: TypeAlias = Literal["holds here", "does not hold here", "not decided", "not measured"]
 Unit: TypeAlias = Literal["%", "points", "layers", "count", "ratio"]
 
@@ -192,12 +189,17 @@ def judge(numbers: Iterable[Number]) -> Judgement:
     return "holds here" if judgements == {"holds here"} else "not decided"
 
 
+Measure: TypeAlias = "Callable[[Evidence, Within], Measurement]"
+"""Measures a claim whose numbers have these bounds."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim of the paper, and how it is measured."""
 
     key: str
-    group: Group
+    group: str
+    """Of which group of claims it is."""
     statement: str
     """One sentence, in our words."""
     section: str
@@ -206,9 +208,11 @@ class Claim:
     """The paper's value."""
     rule: str
     """Which number is compared with which threshold."""
+    bounds: Within
+    """The bounds of its numbers if it holds."""
     experiments: tuple[str, ...]
     """The experiments whose runs it reads."""
-    measure: "Callable[[Evidence], Measurement]"
+    measure: "Measure"
 
 
 @dataclass(frozen=True)

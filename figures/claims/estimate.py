@@ -7,8 +7,8 @@ import numpy as np
 
 from arith_lens.effects import Effects
 from arith_lens.statistics import resampled_means
-from figures.claims.claim import Measurement, Number, Unit, Within
-from figures.claims.evidence import NotMeasured
+from figures.claims.claim import Measure, Measurement, Number, Unit, Within
+from figures.claims.evidence import Evidence, NotMeasured
 
 N_RESAMPLES = 1000
 """A p-value is at least 1 / 1001, so that one of up to 50 numbers can refute a claim."""
@@ -67,11 +67,39 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     return float(low), float(high)
 
 
-def per_operation(numbers: Mapping[str, Number | None], *, missing: str) -> Measurement:
+def of_each(
+    effects: Callable[[Evidence], Mapping[str, Sequence[Effects]]],
+    statistic: Callable[..., float],
+    missing: str,
+    unit: Unit = "%",
+) -> Measure:
+    """Measures a statistic of the effects of each operation.
+
+    Args:
+        effects: by the number's name; those of one name have the same pairs
+        statistic: a function of one array of means, [*component], per element of `effects`
+        missing: what an operation without a number lacks
+        unit: of the numbers
+    """
+
+    def measure(evidence: Evidence, rule: Within) -> Measurement:
+        numbers = {
+            name: estimate(name, statistic, *parts, rule=rule, unit=unit, together=True)
+            for name, parts in effects(evidence).items()
+        }
+        return per_operation(numbers, missing=missing)
+
+    return measure
+
+
+def per_operation(
+    numbers: Mapping[str, Number | None], beside: Sequence[Number] = (), *, missing: str
+) -> Measurement:
     """The numbers of several operations; a note names the operations without a number.
 
     Args:
         numbers: by operation; None if it cannot be measured
+        beside: numbers that are reported after them
         missing: what an operation without a number lacks, such as "key heads"
 
     Raises:
@@ -83,15 +111,18 @@ def per_operation(numbers: Mapping[str, Number | None], *, missing: str) -> Meas
         raise NotMeasured(
             f"none of {', '.join(numbers)} has {missing}, so there is nothing to look at"
         )
-    return Measurement(measured, f"Without {missing}: {', '.join(without)}." if without else "")
+    note = f"Without {missing}: {', '.join(without)}." if without else ""
+    return Measurement((*measured, *beside), note)
 
 
-def required(number: Number | None, missing: str) -> Number:
-    """A number without which the claim cannot be measured.
+def measured(
+    number: Number | None, *beside: Number | None, missing: str, note: str = ""
+) -> Measurement:
+    """A number without which the claim cannot be measured, and others as far as they exist.
 
     Raises:
-        NotMeasured: the number is None; `missing` says why.
+        NotMeasured: the first number is None; `missing` says why.
     """
     if number is None:
         raise NotMeasured(f"there is nothing to look at: {missing}")
-    return number
+    return Measurement((number, *(other for other in beside if other)), note)

@@ -8,9 +8,14 @@ from arith_lens.knockout import KnockoutCurve, KnockoutCurves
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help.questions import generic, word_problems
-from figures.claims.answered import change, relative_change
-from figures.claims.claim import Claim, Measurement, Number, Within
-from figures.claims.controls import answers_over_draws, change_over_draws, control_numbers
+from figures.claims.changes import (
+    answers_change,
+    answers_over_draws,
+    change_over_draws,
+    control_numbers,
+    relative_loss,
+)
+from figures.claims.claim import Measurement, Number, Unit, Within
 from figures.claims.effect_maps import NO_KEY
 from figures.claims.estimate import per_operation
 from figures.claims.evidence import Evidence, NotMeasured
@@ -18,8 +23,8 @@ from figures.claims.evidence import Evidence, NotMeasured
 CURVES, ELSEWHERE = "are_they_needed", "what_else_breaks"
 OF_TABLE_4 = 10
 """How many heads the paper knocks out in Table 4; reported beside the key heads."""
-MINOR = Within(above=-0.02, below=0.02)
 SETS = {"key-in-some": "key heads of any operation", "strongest": "strongest heads"}
+"""Sets of heads; the first one decides."""
 
 
 def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
@@ -28,37 +33,36 @@ def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
     return n_key, results.CURVES.load(run, operation)
 
 
-def _lost(evidence: Evidence) -> Measurement:
+def key_heads_needed(evidence: Evidence, rule: Within) -> Measurement:
+    """The relative loss without the key heads; beside it, without as many as in Table 4."""
     losses: dict[str, Number | None] = {}
-    more_losses: list[Number] = []
+    beside: list[Number] = []
     for name, run in evidence.runs(CURVES).items():
         k, curves = _curves(run, name)
-        losses[name] = _loss(name, curves["effect"], k, Within(below=-0.6)) if k else None
+        losses[name] = _loss(name, curves["effect"], k, rule) if k else None
         if OF_TABLE_4 in curves["effect"].ks:
-            more_losses.append(_loss(name, curves["effect"], OF_TABLE_4))
-    measurement = per_operation(losses, missing=NO_KEY)
-    return Measurement((*measurement.numbers, *more_losses), measurement.note)
+            beside.append(_loss(name, curves["effect"], OF_TABLE_4))
+    return per_operation(losses, beside, missing=NO_KEY)
 
 
 def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = None) -> Number:
     """The relative loss of accuracy without the strongest k heads."""
-    lost = curve.drop(k).accuracy
     which = f"{k} {'key' if rule else 'strongest'} head{'s' * (k > 1)}"
-    return Number(f"{operation} ({which})", lost.relative, *lost.relative_ci, "%", rule)
+    return relative_loss(f"{operation} ({which})", curve.drop(k).accuracy, rule)
 
 
-def _spared(evidence: Evidence) -> Measurement:
+def random_heads_not_needed(evidence: Evidence, rule: Within) -> Measurement:
+    """The change without as many random heads; beside it, without other sets of this size."""
     beside: list[Number] = []
     changes: dict[str, Number | None] = {}
     for name, run in evidence.runs(CURVES).items():
-        numbers = _controls(name, *_curves(run, name))
+        numbers = _controls(name, *_curves(run, name), rule)
         changes[name] = numbers[0] if numbers else None
         beside += numbers[1:]
-    measurement = per_operation(changes, missing=NO_KEY)
-    return Measurement((*measurement.numbers, *beside), measurement.note)
+    return per_operation(changes, beside, missing=NO_KEY)
 
 
-def _controls(operation: str, n_key: int, curves: KnockoutCurves) -> list[Number]:
+def _controls(operation: str, n_key: int, curves: KnockoutCurves, rule: Within) -> list[Number]:
     """The change of accuracy without control heads, as many as there are key heads.
 
     The first number is of heads drawn from all heads, and decides. The others are reported beside
@@ -75,7 +79,7 @@ def _controls(operation: str, n_key: int, curves: KnockoutCurves) -> list[Number
     draws = results.controls_at(curves, k)
     changes = {kind: change_over_draws(effect.at(0), after) for kind, after in draws.items()}
     heads = f"head{'s' * (k > 1)}"
-    numbers = control_numbers(f"{operation} ({k} {heads})", changes, {"random": MINOR})
+    numbers = control_numbers(f"{operation} ({k} {heads})", changes, rule)
     if k in effect.ks:
         lost = effect.drop(k).accuracy
         own = Number(f"{operation} ({k} strongest {heads})", lost.absolute, *lost.absolute_ci,
@@ -84,97 +88,36 @@ def _controls(operation: str, n_key: int, curves: KnockoutCurves) -> list[Number
     return numbers
 
 
-def _elsewhere(run: Run, name: str) -> tuple[Answers, Answers]:
-    """The answers before and after the knockout of a set of heads."""
-    return results.ANSWERS.load(run, "none"), results.ANSWERS.load(run, name)
-
-
-def _titled(run: Run, name: str) -> str:
-    heads = results.ANSWERS.facts(run, name)["heads"]
-    if not heads:
-        raise NotMeasured(f"no operation has {NO_KEY}, so nothing was knocked out")
-    return f"{SETS[name]} ({len(heads)})"
-
-
-def _word_problems(evidence: Evidence) -> Measurement:
-    run, numbers = evidence.run(ELSEWHERE), []
-    for name, rule in zip(SETS, (Within(below=-0.5), None), strict=True):
-        before, after = _elsewhere(run, name)
-        chosen = word_problems(before)
-        both = before.select(chosen), after.select(chosen)
-        numbers.append(relative_change(_titled(run, name), *both, rule))
-    before = _elsewhere(run, "strongest")[0]
-    numbers += _controls_elsewhere(run, word_problems)
+def transfer_to_word_problems(evidence: Evidence, rule: Within) -> Measurement:
+    """The relative change on word problems, without each set of heads."""
+    numbers = _elsewhere(evidence, word_problems, "%", rule)
+    before = results.ANSWERS.load(evidence.run(ELSEWHERE), "none")
     right = before.select(word_problems(before)).accuracy
-    return Measurement(tuple(numbers), f"Before: {right:.1%} right.")
+    return Measurement(numbers, f"Before: {right:.1%} right.")
 
 
-def _generic(evidence: Evidence) -> Measurement:
-    run, numbers = evidence.run(ELSEWHERE), []
-    for name, rule in zip(SETS, (MINOR, None), strict=True):
-        before, after = _elsewhere(run, name)
-        chosen = generic(before)
-        numbers.append(
-            change(_titled(run, name), before.select(chosen), after.select(chosen), rule)
-        )
-    return Measurement((*numbers, *_controls_elsewhere(run, generic)))
+def generic_unchanged(evidence: Evidence, rule: Within) -> Measurement:
+    """The change in points on generic tasks, without each set of heads."""
+    return Measurement(_elsewhere(evidence, generic, "points", rule))
 
 
-def _controls_elsewhere(run: Run, questions: Callable[[Answers], list[bool]]) -> list[Number]:
-    """The change without control heads, as many as the strongest ones, in points."""
+def _elsewhere(
+    evidence: Evidence, questions: Callable[[Answers], list[bool]], unit: Unit, rule: Within
+) -> tuple[Number, ...]:
+    """The change on some questions without each set of heads, and without control heads."""
+    run = evidence.run(ELSEWHERE)
+    before = results.ANSWERS.load(run, "none")
+    chosen = questions(before)
+    numbers = []
+    for name, of_set in zip(SETS, (rule, None), strict=True):
+        heads, after = results.ANSWERS.facts(run, name)["heads"], results.ANSWERS.load(run, name)
+        if not heads:
+            raise NotMeasured(f"no operation has {NO_KEY}, so nothing was knocked out")
+        both = before.select(chosen), after.select(chosen)
+        numbers.append(answers_change(f"{SETS[name]} ({len(heads)})", *both, unit, of_set))
     changes = {}
-    for kind, (before, after) in results.control_answers(run).items():
-        chosen = questions(before)
-        after_chosen = [answers.select(chosen) for answers in after]
-        changes[kind] = answers_over_draws(before.select(chosen), after_chosen)
-    n = len(results.ANSWERS.facts(run, "strongest")["heads"])
-    return control_numbers(f"{n} control heads", changes)
-
-
-CLAIMS = (
-    Claim(
-        key="key_heads_needed",
-        group="knockout",
-        statement="Without the key heads, calculations are answered wrong.",
-        section="1, 5.1, Table 4",
-        paper="a decrease of around 70% in accuracy (-69% in Table 4)",
-        rule="In each operation that has key heads, knocking them out loses over 60% of the "
-        "accuracy (what Appendix D calls a significant loss).",
-        experiments=(CURVES,),
-        measure=_lost,
-    ),
-    Claim(
-        key="random_heads_not_needed",
-        group="knockout",
-        statement="Without as many random heads, hardly an answer changes.",
-        section="5.1, Figure 3",
-        paper="a relatively minor effect, within 2%",
-        rule="In each operation that has key heads, knocking out as many random heads (or the next "
-        "number that was tried), drawn from all heads, changes accuracy by less than 2 points, "
-        "mean over the draws. Heads of the same layers, and the strongest heads, are given beside.",
-        experiments=(CURVES,),
-        measure=_spared,
-    ),
-    Claim(
-        key="transfer_to_word_problems",
-        group="knockout",
-        statement="Word problems are answered wrong without the key heads of bare calculations.",
-        section="5.1",
-        paper="-66.0% of the accuracy on SVAMP, aligned with the generated prompts",
-        rule="Knocking out the heads that are key in any operation loses more than half of the "
-        "accuracy on word problems (the half is ours).",
-        experiments=(ELSEWHERE,),
-        measure=_word_problems,
-    ),
-    Claim(
-        key="generic_unchanged",
-        group="knockout",
-        statement="Generic tasks are answered as before without the key heads.",
-        section="E",
-        paper="-0.3 points on MMLU humanities (42.9 to 42.6)",
-        rule="Knocking out the heads that are key in any operation changes accuracy on generic "
-        "tasks by less than 2 points (what section 5.1 calls a minor effect).",
-        experiments=(ELSEWHERE,),
-        measure=_generic,
-    ),
-)
+    for kind, (plain, draws) in results.control_answers(run).items():
+        chosen = questions(plain)
+        after = [answers.select(chosen) for answers in draws]
+        changes[kind] = answers_over_draws(plain.select(chosen), after)
+    return (*numbers, *control_numbers(f"{len(heads)} control heads", changes))

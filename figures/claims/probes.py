@@ -12,13 +12,12 @@ from arith_lens.probes import CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND
-from figures.claims.claim import Claim, Measurement, Unit, Within
+from figures.claims.claim import Measure, Measurement, Unit, Within
 from figures.claims.effect_maps import NAN
-from figures.claims.estimate import estimate, per_operation, required
+from figures.claims.estimate import estimate, measured, of_each, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 
 EXPERIMENT = "what_do_mlps_add"
-TWO = Within(below=2)
 C, A, B, NEAR = (CLASSES.index(name) for name in ("C", "A", "B", "C±1"))
 
 
@@ -80,36 +79,35 @@ def inflections_apart(operands: np.ndarray, answer: np.ndarray) -> float:
 
 
 def _each(
-    curve: Callable[[Run, str], Effects],
-    statistic: Callable[[np.ndarray], float],
-    rule: Within,
-    unit: Unit = "%",
-) -> Callable[[Evidence], Measurement]:
-    def measure(evidence: Evidence) -> Measurement:
+    curve: Callable[[Run, str], Effects], statistic: Callable[[np.ndarray], float], unit: Unit = "%"
+) -> Measure:
+    """Measures a statistic of each operation's curve."""
+
+    def curves(evidence: Evidence) -> dict[str, tuple[Effects]]:
         run = evidence.run(EXPERIMENT)
-        numbers = {
-            name: estimate(name, statistic, curve(run, name), rule=rule, unit=unit) for name in FOUR
-        }
-        return per_operation(numbers, missing="a curve that rises")
+        return {name: (curve(run, name),) for name in FOUR}
 
-    return measure
+    return of_each(curves, statistic, "a curve that rises", unit)
 
 
-def _rise_and_fall(evidence: Evidence) -> Measurement:
+operands_absent_early = _each(_operands, share_early)
+answer_rises = _each(_written, change_late, "ratio")
+others_fall = _each(partial(_written, token="others without C"), change_late, "ratio")
+
+
+def operands_rise_and_fall(evidence: Evidence, rule: Within) -> Measurement:
+    """The smaller turn of the operands' curve; beside it, that of the curve less other digits."""
     run = evidence.run(EXPERIMENT)
-    rule = Within(above=0.1)
     numbers = {n: estimate(n, smaller_turn, _operands(run, n), rule=rule) for n in FOUR}
-    more_numbers = (
+    less = (
         estimate(f"{name} less other digits", smaller_turn, _operands(run, name, less=True))
         for name in FOUR
     )
-    measurement = per_operation(numbers, missing="a curve")
-    return Measurement(
-        (*measurement.numbers, *(number for number in more_numbers if number)), measurement.note
-    )
+    return per_operation(numbers, [number for number in less if number], missing="a curve")
 
 
-def _agree(evidence: Evidence) -> Measurement:
+def turning_layers_agree(evidence: Evidence, rule: Within) -> Measurement:
+    """How far apart the two curves turn; the note has the layers."""
     run = evidence.run(EXPERIMENT)
     distances, layer_texts = {}, {False: [], True: []}
     for name in FOUR:
@@ -121,7 +119,7 @@ def _agree(evidence: Evidence) -> Measurement:
             texts.append(f"{name} {operand_layer} and {answer_layer}")
             if not less:
                 distances[name] = estimate(
-                    name, inflections_apart, *curves, unit="layers", rule=TWO, together=True
+                    name, inflections_apart, *curves, unit="layers", rule=rule, together=True
                 )
     measurement = per_operation(distances, missing="an inflection of both curves")
     plain, less = (", ".join(texts) for texts in layer_texts.values())
@@ -144,7 +142,7 @@ def operands_before(shares: np.ndarray) -> float:
     return float(before.max()) if len(before) else 0.0
 
 
-def neighbours_between(shares: np.ndarray, by_chance: float) -> float:
+def share_between(shares: np.ndarray, by_chance: float) -> float:
     """The mean share of C±1, less chance, in the layers between the operands' and C's."""
     end = for_good(shares)
     start = 1 + int((shares[:, A] + shares[:, B])[:end].argmax()) if end else 0
@@ -178,127 +176,32 @@ def _winners(evidence: Evidence) -> tuple[Effects, Effects, str]:
     return won, chance, note
 
 
-def _first(evidence: Evidence) -> Measurement:
+def operands_first(evidence: Evidence, rule: Within) -> Measurement:
+    """The largest share of A or B before C wins."""
     won, chance, note = _winners(evidence)
-    number = estimate("A or B written most", operands_before, won, rule=Within(above=0.5))
+    number = estimate("A or B written most", operands_before, won, rule=rule)
     by_chance = float(chance.mean()[[A, B]].sum())
-    return Measurement((required(number, "no layer"),), f"By chance {by_chance:.0%}. {note}")
+    return measured(number, missing="no layer", note=f"By chance {by_chance:.0%}. {note}")
 
 
-def _between(evidence: Evidence) -> Measurement:
+def neighbours_between(evidence: Evidence, rule: Within) -> Measurement:
+    """The share of C±1 between the operands' layers and C's."""
     won, chance, note = _winners(evidence)
     if operands_before(won.mean().double().numpy()) <= 0.5:
         raise NotMeasured(
             "A or B are written most in no more than half of the sums in any layer before C: "
             "nothing stands between"
         )
-    by_chance = float(chance.mean()[NEAR])
-    statistic = partial(neighbours_between, by_chance=by_chance)
-    number = estimate(
-        "C±1 written most, less chance", statistic, won, rule=Within(above=0), unit="points"
-    )
-    return Measurement((required(number, "no layer is between the operands' and C's"),), note)
+    statistic = partial(share_between, by_chance=float(chance.mean()[NEAR]))
+    title = "C±1 written most, less chance"
+    number = estimate(title, statistic, won, rule=rule, unit="points")
+    missing = "no layer is between the operands' and C's"
+    return measured(number, missing=missing, note=note)
 
 
-def _last(evidence: Evidence) -> Measurement:
+def answer_last(evidence: Evidence, rule: Within) -> Measurement:
+    """How many layers C comes after the others."""
     won, _, note = _winners(evidence)
     title = "layers from the others' best one to C's"
-    number = estimate(title, answer_after, won, rule=Within(above=0), unit="layers")
-    return Measurement((required(number, "no layer"),), note)
-
-
-CLAIMS = (
-    Claim(
-        key="operands_absent_early",
-        group="probes",
-        statement="Early MLPs do not read the operands yet.",
-        section="5.2, Figure 6a",
-        paper="cosines close to 0 in layers 0 to 12 of 32",
-        rule="In each operation, the mean cosine of MLP_in with A and B over the first 12/32 of "
-        "the layers is less than a tenth of its highest value (the tenth is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_each(_operands, share_early, Within(below=0.1)),
-    ),
-    Claim(
-        key="operands_rise_and_fall",
-        group="probes",
-        statement="What MLPs read turns towards the operands, and then away from them.",
-        section="5.2, C, Figures 6a and 13",
-        paper="a sharp increase in layers 12 to 17 of 32, then a gradual decrease",
-        rule="In each operation the cosine of MLP_in with A and B rises, and falls again, by more "
-        "than a tenth of its range (the tenth is ours; what all digits have in common is "
-        "not taken off, as in the paper).",
-        experiments=(EXPERIMENT,),
-        measure=_rise_and_fall,
-    ),
-    Claim(
-        key="answer_rises",
-        group="probes",
-        statement="What later MLPs write turns towards the answer.",
-        section="5.2, C, Figures 6b and 14",
-        paper="a noticeable increase from layer 17 of 32 on",
-        rule="In each operation, the cosine of what MLPs write with C is higher in the last layer "
-        "than at 17/32 of the depth.",
-        experiments=(EXPERIMENT,),
-        measure=_each(_written, change_late, Within(above=0), "ratio"),
-    ),
-    Claim(
-        key="others_fall",
-        group="probes",
-        statement="What later MLPs write turns away from other numbers.",
-        section="5.2, Figures 6b and 14",
-        paper="a decrease from layer 17 of 32 on",
-        rule="In each operation, the cosine of what MLPs write with digits other than C is lower "
-        "in the last layer than at 17/32 of the depth.",
-        experiments=(EXPERIMENT,),
-        measure=_each(
-            partial(_written, token="others without C"), change_late, Within(below=0), "ratio"
-        ),
-    ),
-    Claim(
-        key="turning_layers_agree",
-        group="probes",
-        statement="Operands are read, and the answer is written, with their turns at the same "
-        "layers.",
-        section="C, Figures 13 and 14",
-        paper="nearly identical: 13-18-28 in both for LLaMA2-7B",
-        rule="In each operation, the highest layer of the operands' curve and the layer with half "
-        "of the answer's rise are less than two layers apart (docs/probes.md has the formulas; "
-        "the two layers are ours).",
-        experiments=(EXPERIMENT,),
-        measure=_agree,
-    ),
-    Claim(
-        key="operands_first",
-        group="probes",
-        statement="Before they write the answer, MLPs write the operands.",
-        section="5.2, Figure 6c",
-        paper="in 4 + 3 = 7 the numbers 3 and 4 are at the top in layers 17 and 19 of 32",
-        rule="In some layer before C wins for good, A or B is the digit written most in more than "
-        "half of the sums (the half is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_first,
-    ),
-    Claim(
-        key="neighbours_between",
-        group="probes",
-        statement="Between the operands and the answer, neighbours of the answer come up.",
-        section="5.2, Figure 6c",
-        paper="6 and 8 at the top in layer 23 of 32, in one prompt",
-        rule="In the layers between the operands' best one and where C wins for good, C±1 is the "
-        "digit written most in more sums than by chance, mean over these layers.",
-        experiments=(EXPERIMENT,),
-        measure=_between,
-    ),
-    Claim(
-        key="answer_last",
-        group="probes",
-        statement="The answer comes last, and stays.",
-        section="5.2, Figure 6c",
-        paper="7 stays at the top behind layer 23 of 32, while 6 and 8 decline",
-        rule="C is the digit written most, for good, in more than half of the sums from a layer on "
-        "that is behind those where operands and neighbours are at their most.",
-        experiments=(EXPERIMENT,),
-        measure=_last,
-    ),
-)
+    number = estimate(title, answer_after, won, rule=rule, unit="layers")
+    return measured(number, missing="no layer", note=note)

@@ -6,10 +6,10 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from figures.claims import effect_maps
-from figures.claims.claim import Claim, Measurement, Number, Within
-from figures.claims.controls import change_over_draws, control_numbers
-from figures.claims.effect_maps import EXPERIMENT, NO_KEY, effects_of
-from figures.claims.estimate import estimate, per_operation, required
+from figures.claims.changes import change_over_draws, control_numbers, relative_loss
+from figures.claims.claim import Measurement, Number, Within
+from figures.claims.effect_maps import NO_KEY, effects_of
+from figures.claims.estimate import estimate, measured, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 
 POWERS = "do_powers_use_them"
@@ -21,42 +21,36 @@ def _heads(evidence: Evidence, names: tuple[str, ...] = FOUR) -> list[Effects]:
     return [effects[name].heads for name in names]
 
 
-def optional(number: Number | None) -> tuple[Number, ...]:
-    return () if number is None else (number,)
-
-
-def _shared(evidence: Evidence) -> Measurement:
+def shared_key_heads(evidence: Evidence, rule: Within) -> Measurement:
+    """The share of key heads that all operations have; beside it, two measures of two."""
     heads = _heads(evidence)
     title = "key in all four, of those key in any"
-    all_four = estimate(title, effect_maps.key_in_all, *heads, rule=Within(above=0.5))
+    all_four = estimate(title, effect_maps.key_in_all, *heads, rule=rule)
     overlap = estimate("overlap of two (Jaccard)", effect_maps.mean_overlap, *heads, unit="ratio")
     title = "rank correlation of all heads' effects in two"
     ranks = estimate(title, effect_maps.rank_correlation, *heads, unit="ratio")
-    return Measurement((required(all_four, f"no {NO_KEY}"), *optional(overlap), *optional(ranks)))
+    return measured(all_four, overlap, ranks, missing=f"no {NO_KEY}")
 
 
-def _alike(evidence: Evidence) -> Measurement:
+def addition_like_subtraction(evidence: Evidence, rule: Within) -> Measurement:
+    """The overlap of two operations' key heads."""
     heads = _heads(evidence, ("addition", "subtraction"))
     title = "overlap of the key heads (Jaccard)"
-    overlap = estimate(title, effect_maps.key_in_all, *heads, unit="ratio", rule=Within(above=0.8))
+    overlap = estimate(title, effect_maps.key_in_all, *heads, unit="ratio", rule=rule)
     title = "rank correlation of all heads' effects"
     ranks = estimate(title, effect_maps.rank_correlation, *heads, unit="ratio")
-    return Measurement((required(overlap, f"no {NO_KEY}"), *optional(ranks)))
+    return measured(overlap, ranks, missing=f"no {NO_KEY}")
 
 
-def _more(evidence: Evidence) -> Measurement:
+def more_heads_for_products(evidence: Evidence, rule: Within) -> Measurement:
+    """How many more key heads products and quotients have."""
     heads = _heads(evidence)
     title = "the smaller number of × and ÷ less the larger of + and −"
-    number = estimate(title, effect_maps.how_many_more, *heads, unit="count", rule=Within(above=0))
+    number = estimate(title, effect_maps.how_many_more, *heads, unit="count", rule=rule)
     counts = ", ".join(
         f"{name} {len(key_heads(effects))}" for name, effects in zip(FOUR, heads, strict=True)
     )
-    return Measurement((required(number, f"no {NO_KEY}"),), f"Key heads: {counts}.")
-
-
-def _wordings(run: Run) -> list[str]:
-    """The wordings of powers, such as exponentiation-0."""
-    return [*results.CURVES.labels(run)]
+    return measured(number, missing=f"no {NO_KEY}", note=f"Key heads: {counts}.")
 
 
 def _title(name: str) -> str:
@@ -65,7 +59,8 @@ def _title(name: str) -> str:
     return f"{kind}, wording {int(number) + 1}"
 
 
-def _powers_share(evidence: Evidence) -> Measurement:
+def powers_share_heads(evidence: Evidence, rule: Within) -> Measurement:
+    """The share of the key heads of powers that others have too."""
     run = evidence.run(POWERS)
     four = _heads(evidence)
 
@@ -76,46 +71,44 @@ def _powers_share(evidence: Evidence) -> Measurement:
 
     numbers = {
         _title(name): estimate(
-            _title(name), share, results.MAP.load(run, name).heads, *four, rule=Within(above=0.5)
+            _title(name), share, results.MAP.load(run, name).heads, *four, rule=rule
         )
-        for name in _wordings(run)
+        for name in results.CURVES.labels(run)
     }
     return per_operation(numbers, missing=NO_KEY)
 
 
-def _powers_need(evidence: Evidence) -> Measurement:
+def powers_need_heads(evidence: Evidence, rule: Within) -> Measurement:
+    """The relative loss without the key heads of powers."""
     run = evidence.run(POWERS)
     numbers: dict[str, Number | None] = {}
     beside: list[Number] = []
-    for name in _wordings(run):
+    for name in results.CURVES.labels(run):
         curves = results.CURVES.load(run, name)
         curve = curves["effect"]
         k = curve.ks[-1]
         change = curve.drop(k).accuracy if k else None
         title = _title(name)
-        numbers[title] = change and Number(
-            f"{title} ({k} heads)", change.relative, *change.relative_ci, "%", Within(below=-0.6)
-        )
+        numbers[title] = change and relative_loss(f"{title} ({k} heads)", change, rule)
         draws = results.controls_at(curves, k) if k else {}
         changes = {kind: change_over_draws(curve.at(0), after) for kind, after in draws.items()}
         beside += control_numbers(f"{title}, without {k} heads", changes)
-    measurement = per_operation(numbers, missing=NO_KEY)
-    return Measurement((*measurement.numbers, *beside), measurement.note)
+    return per_operation(numbers, beside, missing=NO_KEY)
 
 
-def _words_share(evidence: Evidence) -> Measurement:
+def word_problems_share_heads(evidence: Evidence, rule: Within) -> Measurement:
+    """The share of the strongest heads in common."""
     run = evidence.run(WORDS)
     both = [
         results.POOLED_MAP.load(run).heads,
         results.MAP.load(run, "word_problems").heads,
     ]
     k = int(run.config["heads"])
-    rule = Within(above=0.5)
     number = estimate(
         f"of {k} heads", lambda a, b: effect_maps.top_overlap(a, b, k), *both, rule=rule
     )
     chance = k / both[0].mean().numel()
-    return Measurement((required(number, "no heads"),), f"By chance {chance:.1%}.")
+    return measured(number, missing="no heads", note=f"By chance {chance:.1%}.")
 
 
 def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
@@ -123,8 +116,7 @@ def _knocked(run: Run, heads: str, prompts: str, rule: Within) -> Number:
     before, after = (results.OUTCOMES.load(run, label, prompts) for label in ("none", heads))
     change = drop(before, after).accuracy
     n = len(results.OUTCOMES.facts(run, heads, prompts)["heads"])
-    title = f"{prompts.replace('_', ' ')}, without {n} heads"
-    return Number(title, change.relative, *change.relative_ci, "%", rule)
+    return relative_loss(f"{prompts.replace('_', ' ')}, without {n} heads", change, rule)
 
 
 def _controls(run: Run, prompts: str) -> list[Number]:
@@ -139,106 +131,17 @@ def _controls(run: Run, prompts: str) -> list[Number]:
     )
 
 
-def _words_need(evidence: Evidence) -> Measurement:
+def word_problems_need_heads(evidence: Evidence, rule: Within) -> Measurement:
+    """The relative loss without the strongest heads of word problems."""
     run, on = evidence.run(WORDS), "word_problems"
-    return Measurement((_knocked(run, on, on, Within(below=-0.6)), *_controls(run, on)))
+    return Measurement((_knocked(run, on, on, rule), *_controls(run, on)))
 
 
-def _overlap_needed(evidence: Evidence) -> Measurement:
+def common_heads_matter_in_both(evidence: Evidence, rule: Within) -> Measurement:
+    """The relative loss on both kinds without the heads in common."""
     run = evidence.run(WORDS)
-    rule = Within(below=-0.5)
     if not results.OUTCOMES.facts(run, "overlap", "generated")["heads"]:
         raise NotMeasured("the two kinds of prompt have no strongest head in common")
     kinds = ("generated", "word_problems")
     numbers = [_knocked(run, "overlap", on, rule) for on in kinds]
     return Measurement((*numbers, *(number for on in kinds for number in _controls(run, on))))
-
-
-CLAIMS = (
-    Claim(
-        key="shared_key_heads",
-        group="sharing",
-        statement="The four operations share their key heads.",
-        section="D",
-        paper="key heads could be shared across the four tasks; no value",
-        rule="Of the heads that are key in any operation, more than half are key in all four (the "
-        "half is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_shared,
-    ),
-    Claim(
-        key="addition_like_subtraction",
-        group="sharing",
-        statement="Addition and subtraction have almost the same key heads.",
-        section="D",
-        paper="almost the same, with other magnitudes; no value",
-        rule="The key heads of both are more than 80% of those of either (the 80% is ours).",
-        experiments=(EXPERIMENT,),
-        measure=_alike,
-    ),
-    Claim(
-        key="more_heads_for_products",
-        group="sharing",
-        statement="Multiplication and division have more key heads than addition and subtraction.",
-        section="D",
-        paper="a greater number of key heads; no value",
-        rule="Both multiplication and division have more key heads than both others.",
-        experiments=(EXPERIMENT,),
-        measure=_more,
-    ),
-    Claim(
-        key="powers_share_heads",
-        group="sharing",
-        statement="Powers use key heads of the four operations.",
-        section="D, Table 3",
-        paper="five key heads in both wordings, 12.22, 13.11 and 11.8 among them",
-        rule="In each wording that has key heads, more than half of them are key heads of some of "
-        "the four operations too (the half is ours; 3 of the paper's 5 are in its Table 4).",
-        experiments=(POWERS, EXPERIMENT),
-        measure=_powers_share,
-    ),
-    Claim(
-        key="powers_need_heads",
-        group="sharing",
-        statement="Without their key heads powers are answered wrong.",
-        section="D, Table 3",
-        paper="-66% and -62% of the accuracy: over 60%",
-        rule="In each wording that has key heads, knocking them out loses over 60% of the "
-        "accuracy.",
-        experiments=(POWERS,),
-        measure=_powers_need,
-    ),
-    Claim(
-        key="word_problems_share_heads",
-        group="sharing",
-        statement="Word problems and bare calculations have most of their strongest heads in "
-        "common.",
-        section="E, Table 4",
-        paper="6 of 10 (GSM8K)",
-        rule="More than half of as many strongest heads of either kind are the same (the half is "
-        "ours).",
-        experiments=(WORDS,),
-        measure=_words_share,
-    ),
-    Claim(
-        key="word_problems_need_heads",
-        group="sharing",
-        statement="Word problems need their own strongest heads.",
-        section="E, Table 4",
-        paper="-65% of the accuracy on GSM8K",
-        rule="Knocking out the strongest heads of word problems loses over 60% of the accuracy on "
-        "them (what Appendix D calls a significant loss).",
-        experiments=(WORDS,),
-        measure=_words_need,
-    ),
-    Claim(
-        key="common_heads_matter_in_both",
-        group="sharing",
-        statement="The heads that both kinds of prompt have in common are needed in both.",
-        section="E, Table 4",
-        paper="-56% on generated prompts and -52% on GSM8K, without 6 heads",
-        rule="Knocking out the common heads loses more than half of the accuracy on either kind.",
-        experiments=(WORDS,),
-        measure=_overlap_needed,
-    ),
-)

@@ -10,13 +10,14 @@ import numpy as np
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
+from experiments.does_tuning_help import Method
 from experiments.does_tuning_help.questions import generic_to_report, word_problems
-from figures.claims.claim import Claim, Measurement, Number, Within
+from figures.claims.changes import over_draws
+from figures.claims.claim import Measure, Measurement, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
 
 EXPERIMENT = "does_tuning_help"
 Chosen = Callable[[Answers], list[bool]]
-UNCHANGED = Within(above=-0.02)
 
 
 @dataclass(frozen=True)
@@ -74,57 +75,53 @@ def gain(
     return change_over_seeds(before[:n], after[:n], inside)
 
 
-def _number(of: str, change: OverSeeds, rule: Within | None = None) -> Number:
-    return Number(of, change.mean, *change.ci(), "points", rule, freedom=change.freedom)
-
-
 def _table(evidence: Evidence, table: int) -> tuple[Run, Answers]:
     run = evidence.run(EXPERIMENT, table=table)
     return run, results.BEFORE.load(run)
-
-
-def _gains(evidence: Evidence) -> Measurement:
-    run, before = _table(evidence, 1)
-    precise = gain(before, Tuned.of(run, 1, "precise").answers, word_problems)
-    return Measurement((_number("word problems", precise, Within(above=0)),), _seeds(precise))
 
 
 def _seeds(change: OverSeeds) -> str:
     return f"{len(change.per_seed)} seeds; interval over questions and seeds."
 
 
-def _as_much(evidence: Evidence) -> Measurement:
+def _gain_of(method: Method, title: str, tasks: Chosen) -> Measure:
+    """Measures what a method of Table 1 gains on some tasks."""
+
+    def measure(evidence: Evidence, rule: Within) -> Measurement:
+        run, before = _table(evidence, 1)
+        change = gain(before, Tuned.of(run, 1, method).answers, tasks)
+        return Measurement((over_draws(title, change, rule),), _seeds(change))
+
+    return measure
+
+
+tuning_few_heads_gains = _gain_of("precise", "word problems", word_problems)
+no_generic_loss = _gain_of("precise", "generic tasks", generic_to_report)
+full_tuning_loses = _gain_of("full", "generic tasks", generic_to_report)
+
+
+def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
+    """The gain less that of full tuning; beside it, both gains."""
     run, before = _table(evidence, 1)
     precise, full = (Tuned.of(run, 1, method).answers for method in ("precise", "full"))
     less = gain(full, precise, word_problems)
     return Measurement(
         (
-            _number("precise less full, word problems", less, Within(above=-0.031)),
-            _number("precise", gain(before, precise, word_problems)),
-            _number("full", gain(before, full, word_problems)),
+            over_draws("precise less full, word problems", less, rule),
+            over_draws("precise", gain(before, precise, word_problems)),
+            over_draws("full", gain(before, full, word_problems)),
         ),
         _seeds(less),
     )
 
 
-def _no_loss(evidence: Evidence) -> Measurement:
-    run, before = _table(evidence, 1)
-    change = gain(before, Tuned.of(run, 1, "precise").answers, generic_to_report)
-    return Measurement((_number("generic tasks", change, UNCHANGED),), _seeds(change))
-
-
-def _full_loses(evidence: Evidence) -> Measurement:
-    run, before = _table(evidence, 1)
-    change = gain(before, Tuned.of(run, 1, "full").answers, generic_to_report)
-    return Measurement((_number("generic tasks", change, Within(below=-0.02)),), _seeds(change))
-
-
-def _faster(evidence: Evidence) -> Measurement:
+def tuning_is_faster(evidence: Evidence, rule: Within) -> Measurement:
+    """The ratio of the training examples per second."""
     run, _ = _table(evidence, 1)
     precise, full = (Tuned.of(run, 1, method).speeds for method in ("precise", "full"))
     value, low, high, freedom = ratio(precise, full)
     number = Number(
-        "examples a second, precise / full", value, low, high, "ratio", Within(above=3),
+        "examples a second, precise / full", value, low, high, "ratio", rule,
         freedom=freedom,
     )  # fmt: skip
     return Measurement(
@@ -157,7 +154,8 @@ def ratio(
     return exp(middle), exp(middle - half), exp(middle + half), freedom
 
 
-def _more_mlps(evidence: Evidence) -> Measurement:
+def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
+    """What MLPs add to the gain in word problems, and take from generic tasks."""
     run, _ = _table(evidence, 5)
     few, *more = sorted({row.mlps for row in results.TABLE.load(run, "5").rates})
     if not more:
@@ -168,74 +166,6 @@ def _more_mlps(evidence: Evidence) -> Measurement:
         beside, title = Tuned.of(run, 5, "precise", mlps=n).answers, f"{n} MLPs less {few}"
         groups = (word_problems, generic_to_report)
         gained, lost = (gain(without, beside, tasks) for tasks in groups)
-        numbers.append(_number(f"{title}, word problems", gained, Within(above=0)))
-        numbers.append(_number(f"{title}, generic tasks", lost, Within(below=0)))
+        numbers.append(over_draws(f"{title}, word problems", gained, rule))
+        numbers.append(over_draws(f"{title}, generic tasks", lost, Within(below=0)))
     return Measurement(tuple(numbers))
-
-
-CLAIMS = (
-    Claim(
-        key="tuning_few_heads_gains",
-        group="tuning",
-        statement="Tuning the strongest heads alone improves mathematics.",
-        section="5.3, Table 1",
-        paper="+15 points on average over four benchmarks",
-        rule="Accuracy on word problems rises.",
-        experiments=(EXPERIMENT,),
-        measure=_gains,
-    ),
-    Claim(
-        key="as_much_as_full",
-        group="tuning",
-        statement="Tuning the strongest heads alone gains as much as tuning everything.",
-        section="abstract, 5.3, Table 1",
-        paper="matches or surpasses: +2.8, -3.1, +1.5 and +5.5 points beside full tuning (7B)",
-        rule="The gain on word problems is at most 3.1 points below that of full tuning, the "
-        "largest shortfall that the paper calls a match.",
-        experiments=(EXPERIMENT,),
-        measure=_as_much,
-    ),
-    Claim(
-        key="no_generic_loss",
-        group="tuning",
-        statement="Tuning the strongest heads alone loses nothing on generic tasks.",
-        section="abstract, 5.3, Table 1",
-        paper="+0.4 and -0.2 points on MMLU and CSQA (7B)",
-        rule="Accuracy on generic tasks falls by less than 2 points (what section 5.1 calls a "
-        "minor effect).",
-        experiments=(EXPERIMENT,),
-        measure=_no_loss,
-    ),
-    Claim(
-        key="full_tuning_loses",
-        group="tuning",
-        statement="Tuning everything on mathematics loses on generic tasks.",
-        section="5.3, Table 1",
-        paper="about -5 points on MMLU and CSQA",
-        rule="Accuracy on generic tasks falls by more than 2 points (beyond what section 5.1 calls "
-        "a minor effect).",
-        experiments=(EXPERIMENT,),
-        measure=_full_loses,
-    ),
-    Claim(
-        key="tuning_is_faster",
-        group="tuning",
-        statement="Tuning the strongest heads alone is faster than tuning everything.",
-        section="5.3, Table 1",
-        paper="at least three times: 50 against 15 samples a second (7B)",
-        rule="It sees more than three times as many training examples a second.",
-        experiments=(EXPERIMENT,),
-        measure=_faster,
-    ),
-    Claim(
-        key="more_mlps_trade",
-        group="tuning",
-        statement="Tuning MLPs beside the heads gains more in mathematics and loses elsewhere.",
-        section="5.3, G, Table 5",
-        paper="GSM8K 27.4 to 29.2, MMLU 46.4 to 43.9 from no to all MLPs",
-        rule="In each row with more MLPs than the fewest, word problems are answered better than "
-        "in the row with the fewest, and generic tasks worse.",
-        experiments=(EXPERIMENT,),
-        measure=_more_mlps,
-    ),
-)

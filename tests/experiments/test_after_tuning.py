@@ -22,6 +22,7 @@ from experiments.does_tuning_help.models import precise_models, stored_models, t
 from experiments.does_tuning_help.training import World
 from figures import carrying, generalisation
 from figures.common import Options, TableOptions
+from figures.exhibit import MakesExhibits, options_of, show
 
 HEADS = (al.Head(5, 5), al.Head(5, 2), al.Head(11, 6))
 
@@ -101,7 +102,7 @@ def test_heads_of_a_model_that_tuning_left_alone_carry_no_more(
 def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> None:
     config = does_the_gain_hold.Config(questions=2)
     does_the_gain_hold.main(config, root=tuning)
-    generalisation.main(Options(root=tuning, out=tuning, formats=()))
+    show(generalisation.exhibits, Options(root=tuning, out=tuning, formats=()))
     table: Any = pandas.read_csv(written(tuning, "generalisation.csv"))
     whole = table[table["task"] == "all"]
     assert whole["set"].unique().tolist() == [*unfamiliar.SETS]
@@ -118,13 +119,13 @@ def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> 
         torch.ones_like(answers.correct), *(answers.said, answers.expected, answers.task)
     )
     results.ELSEWHERE.save(run, better, name, **results.ELSEWHERE.facts(run, name))
-    generalisation.main(Options(root=tuning, out=tuning, formats=()))
+    show(generalisation.exhibits, Options(root=tuning, out=tuning, formats=()))
     table = pandas.read_csv(written(tuning, "generalisation.csv"))
     assert table["change"].max() > 0, "a gain would be seen"
 
 
-@pytest.mark.parametrize("figure", [carrying, generalisation])
-def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
-    options = Options if figure is generalisation else TableOptions
+@pytest.mark.parametrize("exhibits", [carrying.exhibits, generalisation.exhibits])
+def test_a_missing_run_is_named_with_its_cure(exhibits: MakesExhibits, tmp_path: Path) -> None:
+    options = options_of(exhibits)
     with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model mine"):
-        figure.main(options(model="mine", root=tmp_path, out=tmp_path))  # pyright: ignore
+        show(exhibits, options(model="mine", root=tmp_path, out=tmp_path))

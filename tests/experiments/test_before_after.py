@@ -19,6 +19,7 @@ from arith_lens.runs import find_runs, load_run, open_run
 from experiments import results, what_tuning_changes
 from figures import before_after
 from figures.common import Options
+from figures.exhibit import show
 
 N_PAIRS = 18
 
@@ -131,7 +132,7 @@ def test_the_experiment_and_the_figure_show_what_changed(
     what_tuning_changes.main(config, root=tmp_path)
     files = run.store.folder.glob("*/*.safetensors")
     assert saved == {path: path.stat().st_mtime_ns for path in files}
-    before_after.main(Options(root=tmp_path, out=tmp_path, formats=()))
+    show(before_after.exhibits, Options(root=tmp_path, out=tmp_path, formats=()))
     table: Any = pandas.read_csv(written(tmp_path, "before_after.csv"))
     assert table["tuned"].unique().tolist() == ["one-head", "checkpoint"]
     heads = table[(table["tuned"] == "one-head") & (table["layer"] == TUNED.layer)]
@@ -165,11 +166,11 @@ def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: Before
 
 def test_a_run_without_tuned_models_and_a_missing_one_name_the_cure(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"Make one: python -m experiments what_tuning_changes"):
-        before_after.main(Options(root=tmp_path, out=tmp_path))
+        show(before_after.exhibits, Options(root=tmp_path, out=tmp_path))
     with open_run("what_tuning_changes", {"model": "reference"}, root=tmp_path) as run:
         results.UNTUNED_MAP.save(run, make_effects("addition", 12, 8), pairs=Pairs())
     with pytest.raises(SystemExit, match=r"no tuned model. Make one: python -m experiments"):
-        before_after.main(Options(root=tmp_path, out=tmp_path))
+        show(before_after.exhibits, Options(root=tmp_path, out=tmp_path))
     with pytest.raises(SystemExit, match=r"--table 1 --model reference"):
         what_tuning_changes.main(what_tuning_changes.Config(), root=tmp_path)
 

@@ -12,8 +12,9 @@ from support.drawings import written
 from arith_lens import plotting
 from arith_lens.runs import find_runs
 from experiments import results, what_the_calculation_does, which_mlps_carry_them
-from figures import carriers, fig9
+from figures import carriers, next_tokens
 from figures.common import Options
+from figures.exhibit import show
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_carriers_are_computed_saved_and_drawn(
     (run,) = find_runs("which_mlps_carry_them", root=tmp_path / "results")
     found = results.MEDIATION.load(run, "addition")
     assert [*map(str, found.heads)] == [*map(str, results.MAP.load(run, "addition").heads.top(3))]
-    carriers.main(Options(run=run.path, out=tmp_path, formats=()))
+    show(carriers.exhibits, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(written(tmp_path, "carriers.csv"), dtype={"head": str})
     assert np.allclose(table["carried"], found.carried.mean().flatten(), atol=1e-6)
     assert len(table) == 3 * 3 and table["cos_write_C"].abs().max() < 1
@@ -68,17 +69,18 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     kinds = ("addition", "stories")
     few = {kind: what_the_calculation_does.KINDS[kind] for kind in kinds}
     monkeypatch.setattr(what_the_calculation_does, "KINDS", few)
-    monkeypatch.setattr(fig9, "KINDS", {kind: kind for kind in kinds})
+    monkeypatch.setattr(next_tokens, "PAIRS", {kind: kind for kind in kinds})
     config = what_the_calculation_does.Config(model=str(checkpoint), n=9, keep="all", k=3)
     what_the_calculation_does.main(config, root=tmp_path / "results")
     (run,) = find_runs("what_the_calculation_does", root=tmp_path / "results")
     said = results.LIKELIEST.load(run, "stories", "counterfactual")
-    figure = fig9.draw(run)
+    (chart,) = next_tokens.fig9(Options(run=run.path))
+    figure = chart.figure
     shown = " ".join(note.text for note in figure.layout.annotations).replace("<br>", " ")
-    prompt = said.prompts[fig9.example(run, "stories")].split()
+    prompt = said.prompts[next_tokens.example(run, "stories")].split()
     assert " ".join(prompt[:5]) in shown and "p(C)" not in shown.split("Means over")[0]
     assert len(figure.data) == 2 * len(kinds) and len(figure.data[0].x) == 3
-    fig9.main(Options(run=run.path, out=tmp_path, formats=()))
+    show(next_tokens.fig9, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(written(tmp_path, "fig9.csv"), keep_default_na=False)
     assert len(table) == sum(
         2 * 3 * results.LIKELIEST.facts(run, k, "reference")["pairs"] for k in kinds
@@ -86,9 +88,9 @@ def test_figure_9_shows_both_prompts_of_a_pair(
 
 
 def test_runs_of_another_kind_are_refused_with_the_command(tmp_path: Path) -> None:
-    for figure, name in (
-        (carriers, "which_mlps_carry_them"),
-        (fig9, "what_the_calculation_does"),
+    for exhibits, name in (
+        (carriers.exhibits, "which_mlps_carry_them"),
+        (next_tokens.fig9, "what_the_calculation_does"),
     ):
         with pytest.raises(SystemExit, match=rf"experiments {name}"):
-            figure.main(Options(root=tmp_path))
+            show(exhibits, Options(root=tmp_path))

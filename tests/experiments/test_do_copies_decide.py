@@ -12,8 +12,9 @@ from experiments import do_copies_decide, results
 from experiments.do_copies_decide import SETS
 from experiments.selection import LARGEST_OPERAND
 from experiments.settings import Sample, samples
-from figures import computed, counterfactuals
+from figures import counterfactuals
 from figures.common import Options
+from figures.exhibit import show
 
 
 def test_maps_of_both_sets_and_their_agreement(
@@ -28,7 +29,7 @@ def test_maps_of_both_sets_and_their_agreement(
     maps = {label: results.SET_MAP.load(run, "multiplication", label).heads for label in SETS}
     shared = len(set.intersection(*({*heads.top(10)} for heads in maps.values())))
     assert f"{shared} of 10 heads in both" in capsys.readouterr().out
-    computed.main(Options(run=run.path, out=tmp_path, formats=()))
+    show(counterfactuals.computed, Options(run=run.path, out=tmp_path, formats=()))
     (path,) = tmp_path.glob("computed*.csv")
     table = read_csv(path)
     assert table["top_10_in_common"].tolist() == [shared / 10] and len(table) == 1

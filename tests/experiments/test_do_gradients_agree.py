@@ -12,6 +12,7 @@ from arith_lens.attribution import METHODS
 from arith_lens.runs import find_runs
 from experiments import do_gradients_agree, results
 from figures import ladder
+from figures.exhibit import show
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_each_method_is_set_against_the_exact_effects(
     assert "addition, total, exact:" in capsys.readouterr().out and not root.exists()
     do_gradients_agree.main(config, root=root)
     (run,) = find_runs("do_gradients_agree", root=root)
-    ladder.main(ladder.Options(run=run.path, out=tmp_path, formats=()))
+    show(ladder.exhibits, ladder.Options(run=run.path, out=tmp_path, formats=()))
     for paths, count in (("via_mlps", 6), ("total", 4)):
         name = "ladder.csv" if paths == "via_mlps" else "ladder_total.csv"
         table: Any = read_csv(written(tmp_path, name))

@@ -35,8 +35,9 @@ from experiments.settings import (
     pooled_samples,
     samples,
 )
-from figures import fig3, fig4, table3, table4, transfer
+from figures import fig3, next_tokens, table3, table4, transfer
 from figures.common import Options, TableOptions
+from figures.exhibit import MakesExhibits, options_of, show
 
 
 @dataclass
@@ -113,7 +114,7 @@ def test_figure_3_from_its_experiment(
             heads = outcomes.components
             assert not {*strongest} & {*heads} and len({*heads}) == k
             assert [head.layer for head in heads] == [head.layer for head in strongest]
-    fig3.main(Options(root=study.root, out=tmp_path, formats=()))
+    show(fig3.exhibits, Options(root=study.root, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig3.csv"))
     shown = table[(table["curve"] == "effect") & (table["operation"] == "addition")]
     assert shown["accuracy"].tolist() == pytest.approx(effect.accuracy().tolist(), abs=1e-5)
@@ -141,7 +142,7 @@ def test_figure_4_from_its_experiment(
         what_comes_instead.right_share(run, "integers", when) for when in ("before", "after")
     )
     assert before > 0.8 > 0.5 > after
-    fig4.main(Options(root=study.root, out=tmp_path, formats=()))
+    show(next_tokens.fig4, Options(root=study.root, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig4.csv"), keep_default_na=False)
     assert len(table) == 4 * 2 * 10 * 5
     assert "10 heads knocked out" in written(tmp_path, "fig4.html").read_text()
@@ -169,7 +170,7 @@ def test_table_3_from_its_experiment(
 
     monkeypatch.setattr(al, "sample_pairs", some)
     do_powers_use_them.main(do_powers_use_them.Config(controls=1, draws=1), root=study.root)
-    table3.main(TableOptions(root=study.root, out=tmp_path))
+    show(table3.exhibits, TableOptions(root=study.root, out=tmp_path))
     printed = capsys.readouterr().out
     assert "{A} to the power of {B} equals" in printed
     table = rows(tmp_path / "table3.csv", "wording")
@@ -201,7 +202,7 @@ def test_table_4_from_its_experiment(
     (run,) = find_runs("do_word_problems_use_them", root=study.root)
     looks = results.CLASS_ATTENTION.load(run, "generated")
     assert looks.mean().sum(-1).tolist() == pytest.approx([1.0] * len(looks.mean()), abs=1e-5)
-    table4.main(TableOptions(root=study.root, out=tmp_path))
+    show(table4.exhibits, TableOptions(root=study.root, out=tmp_path))
     table = rows(written(tmp_path, "table4.csv"), "set")
     heads = {name: {*row["heads"].split()} for name, row in table.items()}
     assert heads["overlap"] == heads["generated"] & heads["word_problems"]
@@ -231,7 +232,7 @@ def test_transfer_from_its_experiment(
             assert not {*heads} & {*strongest}
             layers = [[name.split(".")[0] for name in names] for names in (heads, strongest)]
             assert layers[0] == layers[1]
-    transfer.main(TableOptions(root=study.root, out=tmp_path))
+    show(transfer.exhibits, TableOptions(root=study.root, out=tmp_path))
     table = rows(written(tmp_path, "transfer.csv"), "task")
     assert table["all word problems"]["questions"] == "12"
     assert table["all generic tasks"]["questions"] == "15"
@@ -296,8 +297,11 @@ def test_a_dry_run_computes_nothing(
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("figure", [fig3, fig4, table3, table4, transfer])
-def test_a_missing_run_is_named_with_its_cure(figure: object, tmp_path: Path) -> None:
-    options = Options if figure in (fig3, fig4) else TableOptions
+@pytest.mark.parametrize(
+    "exhibits",
+    [fig3.exhibits, next_tokens.fig4, table3.exhibits, table4.exhibits, transfer.exhibits],
+)
+def test_a_missing_run_is_named_with_its_cure(exhibits: MakesExhibits, tmp_path: Path) -> None:
+    options = options_of(exhibits)
     with pytest.raises(SystemExit, match=r"Make one: python -m experiments \w+ --model reference"):
-        figure.main(options(root=tmp_path, out=tmp_path))  # pyright: ignore
+        show(exhibits, options(root=tmp_path, out=tmp_path))

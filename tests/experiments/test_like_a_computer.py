@@ -12,6 +12,7 @@ from arith_lens.runs import find_runs
 from experiments import like_a_computer, results
 from figures import fig17
 from figures.common import Options
+from figures.exhibit import show
 
 
 def number(digits: tuple[int, ...], base: int) -> int:
@@ -55,7 +56,7 @@ def test_figure_17_is_computed_saved_and_drawn(
         "2",
     ]
     assert results.SUM.facts(run, "27-15-last")["text"] == "27 + 15 = 4"
-    fig17.main(Options(run=run.path, out=tmp_path, formats=()))
+    show(fig17.exhibits, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(tmp_path / "fig17.csv")
     assert len(table) == 4 * 3
     for name, rows in zip(results.SUM.labels(run), table.groupby("text", sort=False), strict=True):
@@ -67,7 +68,7 @@ def test_figure_17_is_computed_saved_and_drawn(
     texts = [note.text for note in fig17.draw(run).layout.annotations]
     assert any("steps\u00a01\u00a0→\u00a03\u00a0→\u00a07" in text for text in texts)
     with pytest.raises(SystemExit, match=r"experiments like_a_computer"):
-        fig17.main(Options(root=tmp_path / "none"))
+        show(fig17.exhibits, Options(root=tmp_path / "none"))
 
 
 def test_cells_are_data() -> None:

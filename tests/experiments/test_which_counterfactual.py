@@ -13,6 +13,7 @@ from arith_lens.runs import find_runs
 from experiments import results, which_counterfactual
 from figures import counterfactuals
 from figures.common import Options
+from figures.exhibit import show
 
 
 def test_maps_and_their_agreement(
@@ -29,7 +30,7 @@ def test_maps_and_their_agreement(
     top = {kind: heads.top(10) for kind, heads in maps.items()}
     shared = len({*top["word"]} & {*top["operands"]})
     assert f"word and operands: {shared} of 10 heads in both" in capsys.readouterr().out
-    counterfactuals.main(Options(run=run.path, out=tmp_path, formats=()))
+    show(counterfactuals.exhibits, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(written(tmp_path, "counterfactuals.csv"))
     row = table[(table["a"] == "word") & (table["b"] == "operands")].iloc[0]
     means = [maps[kind].mean().flatten().numpy() for kind in ("word", "operands")]

@@ -8,8 +8,11 @@ from support.drawings import written
 
 from arith_lens.runs import Run, find_runs
 from experiments import results, where_do_they_look
-from figures import fig5, fig7, fig16
+from figures import fig5
+from figures.collection import name_of
 from figures.common import Options
+from figures.exhibit import MakesExhibits, show
+from figures.patterns import fig7, fig16
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def test_the_report_names_kinds_and_the_control(
 
 
 def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
-    fig5.main(Options(run=run.path, out=tmp_path, formats=()))
+    show(fig5.exhibits, Options(run=run.path, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig5.csv"), dtype={"head": str})
     assert {"operand", "operator", "random"} <= {*table["kind"]}
     first = table[(table["operation"] == "addition") & (table["head"] == "5.5")]
@@ -51,11 +54,11 @@ def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
     ("figure", "result", "n_prompts"), [(fig7, "formats", 4), (fig16, "words", 2)]
 )
 def test_figures_7_and_16_show_every_prompt(
-    run: Run, tmp_path: Path, figure: object, result: str, n_prompts: int
+    run: Run, tmp_path: Path, figure: MakesExhibits, result: str, n_prompts: int
 ) -> None:
     options = Options(run=run.path, out=tmp_path, formats=())
-    figure.main(options)  # pyright: ignore[reportAttributeAccessIssue]
-    name = figure.__name__.rpartition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
+    show(figure, options)
+    name = name_of(figure)
     patterns = results.PATTERNS.load(run, result)
     assert len(patterns.prompts) == n_prompts
     views = written(tmp_path, f"{name}-patterns.html").read_text(encoding="utf-8")

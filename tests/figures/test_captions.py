@@ -16,7 +16,8 @@ from arith_lens.knockout import KnockoutCurves
 from arith_lens.runs import Run, open_run
 from experiments import results
 from experiments.settings import Metric
-from figures import fig3, fig9, maps, stability
+from figures import fig3, maps, stability
+from figures.next_tokens import PAIRS, calculation_look
 
 HEADS = [Head(4, index) for index in range(8)] + [Head(5, index) for index in range(4)]
 MLPS: list[Mlp] = [Mlp(layer) for layer in range(12)]
@@ -49,7 +50,7 @@ def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> No
 def next_tokens(root: Path, p_without: float) -> Run:
     """p(C) is 1 with the calculation, and this without it."""
     with open_run("what_the_calculation_does", {"model": "made", "seed": 1}, root=root) as run:
-        for kind in fig9.KINDS:
+        for kind in PAIRS:
             values = torch.ones(2, 2, 18)
             values[1] = p_without
             right = Effects(values, ("side", "measure"), "p(C)")
@@ -58,9 +59,9 @@ def next_tokens(root: Path, p_without: float) -> Run:
 
 
 def test_figure_9_says_whether_the_answer_goes_with_the_calculation(tmp_path: Path) -> None:
-    gone = fig9.look(next_tokens(tmp_path / "gone", 0.0))
+    gone = calculation_look(next_tokens(tmp_path / "gone", 0.0))
     assert "Addition 100% → 0%" in gone and "the likeliest token in 0% to 0% of the pairs" in gone
-    stays = fig9.look(next_tokens(tmp_path / "stays", 1.0))
+    stays = calculation_look(next_tokens(tmp_path / "stays", 1.0))
     assert "Addition 100% → 100%" in stays and "in 100% to 100% of the pairs" in stays
 
 

@@ -15,12 +15,12 @@ from arith_lens.operations import FOUR
 from arith_lens.runs.record import write_record
 from experiments import results
 from experiments.selection import training_folder
-from figures.claims import CLAIMS, Number, check_claims, page
+from figures.claims import CLAIMS, Number, check_claims
 from figures.claims import exhibit as figure
+from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement, Within, holm, judge
 from figures.claims.estimate import estimate
 from figures.claims.evidence import Evidence
-from figures.claims.verdicts import verdict_on
 from figures.common import sample_size
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +33,10 @@ def test_every_claim_says_what_it_needs_to_say() -> None:
     for claim in CLAIMS:
         assert claim.statement.endswith(".") and claim.rule.endswith("."), claim.key
         assert claim.section and claim.paper and claim.experiments, claim.key
+        assert claim.bounds.bounds, claim.key
+    (repeated,) = (claim for claim in CLAIMS if claim.group == "models")
+    assert ", ".join(REPEATED) in repeated.rule and {*REPEATED} <= {*keys}
+    assert repeated.bounds.above == len(REPEATED) - 1
 
 
 def test_without_runs_nothing_is_measured_and_each_says_how(tmp_path: Path) -> None:
@@ -160,7 +164,7 @@ def test_a_try_out_counts_for_no_claim(tmp_path: Path, other: dict) -> None:
 
 
 def test_an_error_of_the_program_is_no_missing_measurement(tmp_path: Path) -> None:
-    def fails(evidence: Evidence) -> Measurement:
+    def fails(evidence: Evidence, rule: Within) -> Measurement:
         raise ValueError("a mistake")
 
     with pytest.raises(ValueError, match="a mistake"):
@@ -345,10 +349,10 @@ def test_the_page_of_claims_has_the_numbers_that_decide(tmp_path: Path) -> None:
     which_heads(tmp_path, MIDDLE)
     found = Verdicts(tmp_path)
     verdicts = [found["few_key_heads"], found["via_mlps"]]
-    (_, _, row, other) = page.verdict_rows({"made": verdicts}).splitlines()
+    (_, _, row, other) = figure.verdict_rows({"made": verdicts}).splitlines()
     assert row.startswith("| `few_key_heads` Key heads, ") and "| holds here: + 2.1% [" in row
     assert "; × 2.1%" in row and other.endswith("| not measured |")
-    assert page.counts({"made": verdicts}).splitlines()[-1] == "| made | 1 | 0 | 0 | 1 |"
+    assert figure.verdict_counts({"made": verdicts}).splitlines()[-1] == "| made | 1 | 0 | 0 | 1 |"
 
 
 def test_the_documented_verdicts_are_those_of_the_gallery() -> None:

@@ -9,12 +9,13 @@ import pytest
 from arith_lens import plotting
 from figures import fig1, fig11
 from figures.common import DrawingOptions
+from figures.exhibit import show
 from figures.maps import PATHS as NAMES
 
 
 @pytest.mark.parametrize("figure", [fig1, fig11])
 def test_a_drawing_needs_no_run_and_fits_on_a_page(figure, tmp_path: Path) -> None:
-    figure.main(DrawingOptions(out=tmp_path, formats=()))
+    show(figure.exhibits, DrawingOptions(out=tmp_path, formats=()))
     name = figure.__name__.rpartition(".")[2]
     assert (tmp_path / f"{name}.html").is_file() and (tmp_path / f"{name}.csv").is_file()
     (chart,) = figure.exhibits(DrawingOptions())

@@ -13,6 +13,7 @@ from arith_lens.runs import Run, open_run
 from experiments import results
 from figures import fig12
 from figures.common import ModelOptions
+from figures.exhibit import show
 
 SIZES = {"small": (12, 8), "meta-llama/Llama-2-7b-hf": (32, 32), "wide": (8, 40)}
 
@@ -100,7 +101,7 @@ def test_the_models_are_named_above_their_rows(drawn: Any) -> None:
 
 def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:
     paths = tuple(run.path for run in runs)
-    fig12.main(ModelOptions(runs=paths, out=tmp_path, formats=()))
+    show(fig12.exhibits, ModelOptions(runs=paths, out=tmp_path, formats=()))
     table = pd.read_csv(tmp_path / "fig12.csv")
     for run, (n_layers, n_heads) in zip(runs, SIZES.values(), strict=True):
         part = table[table["model"] == run.config["model"]]
@@ -129,7 +130,7 @@ def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
 def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
     make_run(tmp_path, "reference")
     with pytest.raises(SystemExit) as error:
-        fig12.main(ModelOptions(models=("gpt2", "reference", "other"), root=tmp_path))
+        show(fig12.exhibits, ModelOptions(models=("gpt2", "reference", "other"), root=tmp_path))
     lines = str(error.value).splitlines()
     assert len(lines) == 2
     for line, model in zip(lines, ("gpt2", "other"), strict=True):
@@ -139,4 +140,4 @@ def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Pat
 def test_runs_measured_in_different_ways_are_not_compared(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, "a"), make_run(tmp_path, "b", paths="direct")]
     with pytest.raises(SystemExit, match=r"one paths, found .*direct"):
-        fig12.main(ModelOptions(runs=tuple(run.path for run in runs), out=tmp_path))
+        show(fig12.exhibits, ModelOptions(runs=tuple(run.path for run in runs), out=tmp_path))

@@ -10,6 +10,7 @@ from support.made_runs import OPERATIONS, make_run
 from arith_lens.runs import Run
 from experiments import results
 from figures import fig15
+from figures.exhibit import show
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -113,7 +114,7 @@ def test_the_smaller_the_scale_the_more_digits(limit: float, digits: int) -> Non
 
 
 def test_the_table_holds_the_mean_and_each_operation(run: Run, tmp_path: Path) -> None:
-    fig15.main(fig15.Options(run=run.path, out=tmp_path, formats=()))
+    show(fig15.exhibits, fig15.Options(run=run.path, out=tmp_path, formats=()))
     table = pd.read_csv(tmp_path / "fig15.csv")
     assert list(table["operation"].unique()) == ["mean", *OPERATIONS]
     cell = table.query("layer == 4 and head == 6")
@@ -125,4 +126,4 @@ def test_the_table_holds_the_mean_and_each_operation(run: Run, tmp_path: Path) -
 def test_an_operation_that_is_not_there_is_named_with_the_command(run: Run, tmp_path: Path) -> None:
     options = fig15.Options(run=run.path, out=tmp_path, operation="exponentiation")
     with pytest.raises(SystemExit, match=r"which_heads --model llama-2-13b --operations exponent"):
-        fig15.main(options)
+        show(fig15.exhibits, options)

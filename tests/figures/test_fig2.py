@@ -16,6 +16,7 @@ from arith_lens.runs import Run, load_run, open_run
 from experiments import results
 from figures import fig2, maps
 from figures.common import Options, newest_run
+from figures.exhibit import show
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -33,7 +34,7 @@ def measured(run: Run) -> list[maps.Measured]:
 @pytest.fixture(scope="module")
 def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("figures")
-    fig2.main(Options(run=run.path, out=out, formats=()))
+    show(fig2.exhibits, Options(run=run.path, out=out, formats=()))
     return out
 
 
@@ -175,14 +176,14 @@ def test_the_newest_run_of_the_model_is_drawn(
     make_run(tmp_path, "another", seed=3)
     assert newest_run("which_heads", Options(root=tmp_path)).path == newest.path
     with pytest.raises(SystemExit, match=r"python -m experiments which_heads --model gpt2"):
-        fig2.main(Options(model="gpt2", root=tmp_path))
+        show(fig2.exhibits, Options(model="gpt2", root=tmp_path))
 
 
 def test_a_damaged_run_is_one_line(run: Run, tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
     (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
     with pytest.raises(SystemExit, match="damaged"):
-        fig2.main(Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
+        show(fig2.exhibits, Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
 
 
 @pytest.mark.parametrize(("experiment", "found"), [("other", "one of other"), ("which_heads", "0")])
@@ -192,7 +193,7 @@ def test_a_run_with_nothing_to_draw_is_one_line(
     with open_run(experiment, {"model": "reference"}, root=tmp_path) as run:
         pass
     with pytest.raises(SystemExit, match=f"expected a run of which_heads.*found.*{found}"):
-        fig2.main(Options(run=run.path, out=tmp_path, formats=()))
+        show(fig2.exhibits, Options(run=run.path, out=tmp_path, formats=()))
 
 
 def test_drawing_imports_no_model_library(fresh_python: FreshPython) -> None:
@@ -210,7 +211,7 @@ def test_a_full_disk_ends_the_drawing_with_a_message(
     before = {path: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
     monkeypatch.setattr(Path, written, full)
     with pytest.raises(SystemExit) as ended:
-        fig2.main(Options(run=run.path, out=tmp_path, formats=()))
+        show(fig2.exhibits, Options(run=run.path, out=tmp_path, formats=()))
     said = str(ended.value.code)
     assert said.startswith("fig2 is not drawn: ") and "No space left on device" in said
     assert "The run is unharmed" in said and "another --out" in said

@@ -11,11 +11,6 @@ from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
 from figures import counterfactuals, predictions
 
 
-def outcome(low: float, high: float) -> predictions.Outcome:
-    numbers = ((low + high) / 2, low, high)
-    return predictions.Outcome("P", "addition", "a share", *numbers, "about 0", -0.25, 0.25)
-
-
 @pytest.mark.parametrize(
     ("interval", "verdict"),
     [
@@ -30,7 +25,7 @@ def outcome(low: float, high: float) -> predictions.Outcome:
 def test_an_interval_holds_inside_and_fails_outside(
     interval: tuple[float, float], verdict: str
 ) -> None:
-    assert outcome(*interval).verdict == verdict
+    assert predictions.verdict(*interval, -0.25, 0.25) == verdict
 
 
 def effects_with(means: Tensor) -> ComponentEffects:

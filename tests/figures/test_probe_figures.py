@@ -9,8 +9,10 @@ from support.drawings import written
 
 from arith_lens.runs import find_runs, load_run
 from experiments import results, what_do_mlps_add
-from figures import fig6, fig13, fig14, probes
+from figures import probes
+from figures.collection import name_of
 from figures.common import ModelOptions
+from figures.exhibit import Chart, MakesExhibits, show
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def test_the_report_says_where_curves_turn_and_who_wins(
 
 
 def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) -> None:
-    fig6.main(fig6.Options(root=root, out=tmp_path, formats=()))
+    show(probes.fig6, probes.OperationOptions(root=root, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig6.csv"))
     assert {*table["read"]} == {"mlp_in", "write"} and {*table["layer"]} == {*range(12)}
     last = table[(table["read"] == "write") & (table["layer"] == 11)]
@@ -47,17 +49,18 @@ def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) ->
     assert f"framed: the answer, {case['c']}." in page and case["a"] + case["b"] == case["c"]
 
 
-@pytest.mark.parametrize("figure", [fig13, fig14])
+@pytest.mark.parametrize("figure", [probes.fig13, probes.fig14])
 def test_figures_13_and_14_set_models_side_by_side(
-    root: Path, tmp_path: Path, figure: object
+    root: Path, tmp_path: Path, figure: MakesExhibits
 ) -> None:
     options = ModelOptions(root=root, out=tmp_path, formats=())
-    figure.main(options)  # pyright: ignore[reportAttributeAccessIssue]
-    name = figure.__name__.rpartition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
+    show(figure, options)
+    name = name_of(figure)
     table = pandas.read_csv(written(tmp_path, f"{name}.csv"))
     assert {*table["model"]} == {"reference", "reference-mistral"}
     assert not table["start"].isna().to_numpy().any()
-    (chart,) = figure.exhibits(options)  # pyright: ignore[reportAttributeAccessIssue]
+    (chart,) = figure(options)
+    assert isinstance(chart, Chart)
     layout = chart.figure.layout
     ranges = {tuple(layout[name].range) for name in ("yaxis", "yaxis2")}
     assert len(ranges) == 1, "all charts have one y range"
@@ -71,10 +74,10 @@ def test_figures_13_and_14_set_models_side_by_side(
 def test_a_missing_run_is_named_with_its_command(root: Path, tmp_path: Path) -> None:
     options = ModelOptions(models=("reference", "gpt2"), root=root, out=tmp_path)
     with pytest.raises(SystemExit, match="python -m experiments what_do_mlps_add --model gpt2"):
-        fig13.main(options)
-    wrong = fig6.Options(root=root, out=tmp_path, operation="division")
+        show(probes.fig13, options)
+    wrong = probes.OperationOptions(root=root, out=tmp_path, operation="division")
     with pytest.raises(SystemExit, match="expected one of addition, found 'division'"):
-        fig6.main(wrong)
+        show(probes.fig6, wrong)
 
 
 def test_models_of_several_depths_share_a_relative_one(root: Path) -> None:

@@ -19,11 +19,12 @@ from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from experiments import results, which_heads, whole_study
 from experiments.settings import Experiment
-from figures import collection, fig2, gallery, report, report_page, templates
+from figures import collection, fig2, gallery, report, templates
+from figures.__main__ import exhibit_functions
 from figures.claims import CLAIMS
-from figures.collection import QUESTIONS, Missing, collected
+from figures.collection import QUESTIONS, Missing, collected, name_of
 from figures.common import NotComputed, Options, newest_run
-from figures.exhibit import Chart, Table, named_by_settings, write
+from figures.exhibit import Chart, Table, named_by_settings, show, write
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -99,27 +100,28 @@ def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
 def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
     (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
-    found = collected(fig2, "reference", tmp_path)
+    found = collected(fig2.exhibits, "reference", tmp_path)
     assert isinstance(found, Missing) and "damaged" in found.reason and not found.command
     words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
     table = Table(name="t", cells=DataFrame(), runs=(broken,), **words)
     study = collection.Study("reference", ((QUESTIONS[0], (found, table)),), ())
-    assert "damaged" in report_page.report_page(study)
+    assert "damaged" in report.report_page(study)
 
 
 def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(options: object) -> list:
+    def fails(options: Options) -> list:
         raise KeyError("texts")
 
     make_run(tmp_path, "made")
-    monkeypatch.setattr(collection, "QUESTIONS", [replace(QUESTIONS[0], modules=(fig2, templates))])
+    monkeypatch.setattr(
+        collection, "QUESTIONS", [replace(QUESTIONS[0], exhibits=(fails, templates.exhibits))]
+    )
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
-    monkeypatch.setattr(fig2, "exhibits", fails)
     with pytest.raises(KeyError, match="texts"):
-        collected(fig2, "made", tmp_path)
-    with pytest.raises(SystemExit, match=r"not drawn because of errors of the program.*: fig2"):
+        collected(fails, "made", tmp_path)
+    with pytest.raises(SystemExit, match=r"not drawn because of errors of the program.*: fails"):
         page_of(tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "KeyError(&#39;texts&#39;)" in page and 'id="templates-chart"' in page
@@ -133,7 +135,9 @@ def test_a_report_that_the_disk_refuses_leaves_the_old_one(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     make_run(tmp_path, "made")
-    monkeypatch.setattr(collection, "QUESTIONS", [replace(QUESTIONS[0], modules=(templates,))])
+    monkeypatch.setattr(
+        collection, "QUESTIONS", [replace(QUESTIONS[0], exhibits=(templates.exhibits,))]
+    )
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     (tmp_path / "report.html").write_text("as it was")
     monkeypatch.setattr(Path, "write_bytes", full)
@@ -171,7 +175,7 @@ def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: 
     make_run(tmp_path, "made", **TRIED)
     (chart,) = templates.exhibits(Options(model="made", root=tmp_path))
     assert named_by_settings(chart).name == "templates-n9-addition"
-    found = collected(templates, "made", tmp_path)
+    found = collected(templates.exhibits, "made", tmp_path)
     assert isinstance(found, Missing) and "has n 9, operations addition" in found.reason
 
 
@@ -229,7 +233,7 @@ def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path
 def test_the_numbers_of_a_chart_are_its_file(page: str, root: Path, tmp_path: Path) -> None:
     (packed,) = re.findall(r'download="fig2.csv" href="data:text/csv;base64,([^"]*)"', page)
     options = fig2.Options(model="made", root=root, out=tmp_path, formats=())
-    fig2.main(options)
+    show(fig2.exhibits, options)
     assert base64.b64decode(packed) == (tmp_path / "fig2.csv").read_bytes()
 
 
@@ -248,17 +252,17 @@ def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root:
     assert above[0] == pytest.approx(above[1], abs=0.5), "panels stay where they were"
 
 
-def test_every_module_has_what_a_page_needs() -> None:
-    modules = [module for question in QUESTIONS for module in question.modules]
-    assert len(modules) == len({*modules})
+def test_every_exhibit_answers_a_question() -> None:
+    answers = [exhibits for question in QUESTIONS for exhibits in question.exhibits]
+    assert len(answers) == len({*answers})
+    assert {*map(name_of, answers)} == exhibit_functions().keys()
     folder = Path(report.__file__).parent
-    drawing = {
-        path.relative_to(folder).with_suffix("").as_posix()
-        for path in folder.rglob("*.py")
+    modules = {
+        path.stem
+        for path in folder.glob("*.py")
         if "\ndef exhibits(" in path.read_text(encoding="utf-8")
     }
-    drawing.remove("claims/exhibit")  # the claims have a section of their own
-    assert {module.__name__.rpartition(".")[2] for module in modules} == drawing
+    assert modules < exhibit_functions().keys(), "no module's exhibits are overlooked"
 
 
 def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
@@ -307,12 +311,12 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
 
 
 def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
-    found = collected(fig2, "reference", tmp_path)
+    found = collected(fig2.exhibits, "reference", tmp_path)
     assert not isinstance(found, list)
     assert found.title.startswith("Figure 2: what every head")
     assert found.command == "python -m experiments which_heads --model reference"
     make_run(tmp_path, "reference")
-    (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
+    (chart,) = collected(fig2.exhibits, "reference", tmp_path)  # pyright: ignore
     assert isinstance(chart, Chart)
 
 
@@ -375,7 +379,7 @@ def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:
 
 
 def test_every_group_of_claims_has_its_place_in_the_report() -> None:
-    assert {claim.group for claim in CLAIMS} == {*report_page.GROUPS}
+    assert {claim.group for claim in CLAIMS} == {*report.GROUPS}
 
 
 def test_a_table_is_markdown_in_which_nothing_is_markup() -> None:

@@ -12,6 +12,7 @@ from conftest import random_tokens
 import arith_lens as al
 from arith_lens.components import every_head, mlp_out_name, z_name
 from arith_lens.hooks import scale_heads
+from arith_lens.knockout import counterfactual_means
 from arith_lens.knockout import engine as engines
 from arith_lens.knockout.engine import KnockoutEngine, engine_of
 from arith_lens.knockout.tree_walk import prefix_tree
@@ -179,9 +180,81 @@ def test_layers_that_compute_something_else_are_not_used(llama, monkeypatch) -> 
         return (layers[1], layers[0], *layers[2:])
 
     monkeypatch.setattr(engines, "plain_layers", swapped)
+    monkeypatch.setattr(engines, "CERTIFICATES", {})  # of the layers before they were swapped
     assert engine(llama, pairs).layers is None
     actual = al.knock_out(llama, pairs, MIXED, progress=False)
     assert torch.allclose(actual.probability, expected.probability, atol=1e-5)
+
+
+def other_token(settings: dict[str, Any]) -> None:
+    tokens = settings["pairs"].reference.clone()
+    tokens[0, -2] += 1
+    settings["pairs"] = replace(settings["pairs"], reference=tokens)
+
+
+def weight_of(settings: dict[str, Any]) -> torch.Tensor:
+    return settings["model"].bridge.original_model.model.layers[2].mlp.up_proj.weight.data
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a weight": lambda settings: weight_of(settings)[3, 5].add_(1e-6),
+    "two rows of a weight": lambda settings: weight_of(settings).copy_(
+        weight_of(settings)[[1, 0, *range(2, 48)]]
+    ),
+    "two columns of a weight": lambda settings: weight_of(settings).copy_(
+        weight_of(settings)[:, [1, 0, *range(2, 32)]]
+    ),
+    "the epsilon of a norm": lambda settings: setattr(
+        settings["model"].bridge.original_model.model.norm, "variance_epsilon", 1e-3
+    ),
+    "a buffer": lambda settings: settings[
+        "model"
+    ].bridge.original_model.model.rotary_emb.inv_freq.mul_(1.01),
+    "precision": lambda settings: settings["model"].bridge.original_model.to(torch.bfloat16),
+    "pairs": other_token,
+    "positions": lambda settings: settings.update(positions="end"),
+    "ablation": lambda settings: settings.update(ablation="zero"),
+    "means": lambda settings: settings.update(means="vector"),
+    "components": lambda settings: settings.update(components=MIXED[:3]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_engine_is_compared_with_hooks_again_after_a_change(
+    change: str, make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[Any] = []
+    monkeypatch.setattr(engines, "CERTIFICATES", {})
+    monkeypatch.setattr(engines, "walk_agrees", lambda *args: not compared.append(args))
+    model = make_model("llama")
+    settings: dict[str, Any] = {"model": model, "pairs": shared_prefixes(model)}
+    for _ in range(2):
+        assert engine(**settings).layers is not None
+    assert len(compared) == 1, "computed once"
+    CHANGES[change](settings)
+    for _ in range(2):
+        assert engine(**settings).layers is not None
+    assert len(compared) == 2, "and once again after the change"
+
+
+def test_vectors_of_the_user_belong_to_what_is_compared(llama, monkeypatch) -> None:
+    monkeypatch.setattr(engines, "CERTIFICATES", {})
+    pairs = shared_prefixes(llama)
+    vectors = counterfactual_means(llama, pairs, MIXED)
+    engine(llama, pairs, means=vectors)
+    engine(llama, pairs, means=vectors)
+    engine(llama, pairs, means={name: vector + 1 for name, vector in vectors.items()})
+    assert [*engines.CERTIFICATES.values()] == [True, True]
+
+
+def test_an_engine_that_did_not_agree_is_not_trusted_later(llama, monkeypatch) -> None:
+    monkeypatch.setattr(engines, "CERTIFICATES", {})
+    pairs, right = shared_prefixes(llama), engines.walk_agrees
+    monkeypatch.setattr(engines, "walk_agrees", lambda *_: False)
+    assert engine(llama, pairs).layers is None
+    monkeypatch.setattr(engines, "walk_agrees", right)
+    assert engine(llama, pairs).layers is None
+    assert engine(llama, pairs[:4]).layers is not None
 
 
 def test_a_models_subclass_and_other_families_are_run_with_hooks(make_hf, tokenizer) -> None:

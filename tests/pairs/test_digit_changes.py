@@ -9,7 +9,7 @@ from test_pairs_kinds import numbers as numbers  # pytest finds the fixture here
 from test_pairs_kinds import shipped as shipped
 
 from arith_lens.pairs import PromptPairs, sample_pairs
-from arith_lens.pairs.digit_changes import DIGIT_CHANGES, carries
+from arith_lens.pairs.counterfactuals import DIGIT_CHANGES, carries
 from arith_lens.problems import Problem
 
 HOW_MUCH = {"addition": "addition/5", "subtraction": "subtraction/5"}

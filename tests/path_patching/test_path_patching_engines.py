@@ -20,6 +20,7 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import (
     UnsupportedTrunk,
     engines,
+    fitting_engine,
     path_patch,
     trunk,
 )
@@ -44,6 +45,21 @@ def assert_engines_agree(model: Any, pairs: PromptPairs, **options: Any) -> None
         assert_close(a.per_pair, b.per_pair, atol=2e-5, rtol=1e-4)
         assert a.per_pair.abs().max() > 1e-3, "the test must be able to fail"
     assert_close(fast.logit, general.logit, atol=2e-5, rtol=1e-4)
+
+
+def test_the_engine_that_fits_is_the_sweep_unless_the_model_or_the_paths_refuse_it(
+    llama: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons: list[str] = []
+    assert fitting_engine(llama, explain=reasons.append) == "sweep"
+    assert fitting_engine(llama, "direct") == "sweep"
+    assert fitting_engine(llama, "total", explain=reasons.append) == "hooks"
+    assert reasons == []
+    monkeypatch.setattr(llama.blocks[1].mlp, "name", None)  # as an MLP that is part of its layer
+    assert fitting_engine(llama, explain=reasons.append) == "hooks"
+    assert "fit this model: an MLP that is no module of its own in layer 1" in reasons[0]
+    with pytest.raises(UnsupportedTrunk, match="no module of its own"):
+        path_patch(llama, make_pairs(llama))
 
 
 @pytest.mark.parametrize("metric", ["logit", "logprob", "probability", "logit_difference"])

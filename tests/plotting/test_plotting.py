@@ -159,7 +159,7 @@ def test_panels_hold_every_value_and_share_one_scale(values: np.ndarray) -> None
 
 
 def test_vector_panels_draw_the_same_values_as_rectangles(values: np.ndarray) -> None:
-    figure = panels(panel(values), vector=True)
+    figure = plotting.as_rectangles(panels(panel(values)))
     end = figure.layout.coloraxis.cmax
     bearer, cells, bar = figure.data
     assert bearer.marker.coloraxis == "coloraxis" and bearer.x == (None,)
@@ -292,8 +292,8 @@ def test_a_label_that_fits_stands_in_its_cell() -> None:
 
 @needs_browser
 def test_pictures_are_drawn_and_vectors_hold_no_bitmap(tmp_path: Path, values: np.ndarray) -> None:
-    screen, vector = panels(panel(values)), panels(panel(values), vector=True)
-    files = plotting.save(screen, tmp_path / "map.v1", vector=vector)
+    screen = panels(panel(values))
+    files = plotting.save(screen, tmp_path / "map.v1")
     assert [path.name for path in files] == [
         "map.v1.html",
         "map.v1.png",

@@ -30,14 +30,15 @@ for name in methods:
 """,
     "drawing": """
 from figures import fig2
+from figures.exhibit import show
 from pathlib import Path
-fig2.main(fig2.Options(run=Path(run), out=Path(out), formats=()))
+show(fig2.exhibits, fig2.Options(run=Path(run), out=Path(out), formats=()))
 """,
     "drawing where there are no model libraries": """
 for page in Path(out).glob("*.html"):
     page.unlink()
 sys.modules.update(dict.fromkeys(libraries))
-fig2.main(fig2.Options(run=Path(run), out=Path(out), formats=()))
+show(fig2.exhibits, fig2.Options(run=Path(run), out=Path(out), formats=()))
 """,
 }
 

@@ -20,8 +20,8 @@ from experiments import results
 from experiments.does_tuning_help import Chosen, Tuned
 from experiments.selection import LARGEST_OPERAND
 from figures.claims import CLAIMS, Verdict
+from figures.claims.checking import verdict_on
 from figures.claims.evidence import Evidence
-from figures.claims.verdicts import verdict_on
 
 N_LAYERS, N_HEADS, N_PAIRS = 12, 8, 18
 SHARED: dict[str, Any] = {
