@@ -55,7 +55,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
 
     def counting(self: SweepEngine, pairs: al.PromptPairs, foil: Any) -> torch.Tensor:
         tokens = pairs.reference.masked_fill(~pairs.attention_mask, -1).tolist()
-        study.sweeps[str(tokens), *self.propagation.names] += 1
+        study.sweeps[str(tokens), *self.names] += 1
         return sweep(self, pairs, foil)
 
     with pytest.MonkeyPatch.context() as patched:
