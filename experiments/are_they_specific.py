@@ -40,7 +40,7 @@ from arith_lens.pairs.tokens import encode
 from arith_lens.runs import Run
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import CIRCUIT, CONTROLS, DIVERGENCE, SEARCH_MAP
-from experiments.selection import LARGEST_OPERAND
+from experiments.selection import LARGEST_OPERAND, some_of
 from experiments.settings import (
     Experiment,
     Metric,
@@ -50,7 +50,6 @@ from experiments.settings import (
     drawn_pairs,
     fitting_engine,
     random_pairs,
-    some_of,
     strongest_heads,
 )
 

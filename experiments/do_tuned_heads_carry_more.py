@@ -18,6 +18,7 @@ from arith_lens.runs import Run
 from experiments.does_tuning_help.models import AfterTuning
 from experiments.does_tuning_help.training import World
 from experiments.results import CARRYING
+from experiments.selection import some_questions
 from experiments.settings import (
     Experiment,
     PooledSample,
@@ -25,7 +26,6 @@ from experiments.settings import (
     control_sets,
     pooled,
     pooled_samples,
-    some_questions,
 )
 
 
@@ -60,7 +60,7 @@ def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> N
 def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
     config, n_models = question.settings, 1 + len(question.models)
     questions = World(0, config.questions).test_questions()
-    n_controls = len(some_questions(questions, config.control_limit, config.seed))
+    n_controls = len(some_questions([q.task for q in questions], config.control_limit, config.seed))
     return (
         f"{len(questions)} questions, each answered twice by {n_models} models; {n_controls} of "
         f"them another {2 * config.controls} times"

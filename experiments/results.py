@@ -26,6 +26,7 @@ from arith_lens.runs import Run
 from arith_lens.runs.provenance import SavedPairs
 from arith_lens.runs.record import CLASSES
 from experiments.does_tuning_help import Chosen, Criterion, Method, Tuned
+from experiments.selection import some_questions
 
 KINDS = {name: kind for kind, (_, name) in CLASSES.items()} | {"Chosen": "chosen_rates"}
 """The kind of result in a run, by the name of its class."""
@@ -48,8 +49,6 @@ class HeadSet(TypedDict):
     """Which heads are knocked out, as text."""
 
     heads: list[str]
-    questions: NotRequired[list[int]]
-    """Which questions of the run were answered, by index; missing in older runs: all."""
 
 
 class NextTokenFacts(HeadSet):
@@ -373,17 +372,22 @@ def controls_at(curves: KnockoutCurves, k: int) -> dict[str, list[Outcomes]]:
     return {kind: drawn for kind, drawn in outcomes.items() if drawn}
 
 
+def control_questions(run: Run, answers: Answers) -> Answers:
+    """The answers to those questions of a run that are also answered without control heads."""
+    limit, seed = run.config.get("control_limit", 0), run.config["seed"]
+    indices = {*some_questions(answers.task, limit, seed)}
+    return answers.select([i in indices for i in range(len(answers))])
+
+
 def control_answers(run: Run) -> dict[str, tuple[Answers, list[Answers]]]:
     """The answers to the same questions before, and without each draw of control heads, by kind.
 
     The kinds are `random` and `matched`; one that was not computed is left out.
     """
-    before, answers = ANSWERS.load(run, "none"), {}
+    same, answers = control_questions(run, ANSWERS.load(run, "none")), {}
     for kind in ("random", "matched"):
         names = [name for name in ANSWERS.labels(run) if name.startswith(f"{kind}-")]
         if names:
-            indices = {*ANSWERS.facts(run, names[0]).get("questions", range(len(before)))}
-            same = before.select([i in indices for i in range(len(before))])
             answers[kind] = same, [ANSWERS.load(run, name) for name in names]
     return answers
 

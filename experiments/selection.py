@@ -1,13 +1,17 @@
 """The paper's settings, and how those of a run differ from them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run
+
+T = TypeVar("T")
 
 PAPER: Mapping[str, Any] = {
     "paths": "via_mlps",
@@ -100,3 +104,26 @@ def suffix(run: Run) -> str:
 
 def _text(value: Any, between: str) -> str:
     return between.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def some_questions(tasks: Sequence[str], limit: int, seed: int) -> list[int]:
+    """At most `limit` random questions of each task, by index; 0: all.
+
+    Args:
+        tasks: the task of each question.
+        limit: how many of each task.
+        seed: the seed of the draw.
+    """
+    by_task: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        by_task.setdefault(task, []).append(index)
+    return sorted(index for of_task in by_task.values() for index in some_of(of_task, limit, seed))
+
+
+def some_of(items: list[T], limit: int, seed: int) -> list[T]:
+    """`limit` random items in their order; all if there are no more, or if `limit` is 0."""
+    if not limit or len(items) <= limit:
+        return items
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randperm(len(items), generator=generator)[:limit].sort().values
+    return [items[i] for i in drawn.tolist()]

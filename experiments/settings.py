@@ -23,7 +23,7 @@ from arith_lens.problems import check_operands
 from arith_lens.runs import Run, open_run
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import MAP, POOLED_MAP, Stored
-from experiments.selection import LARGEST_OPERAND
+from experiments.selection import LARGEST_OPERAND, some_of, some_questions
 
 BEFORE_FILTER = "; of all prompts: those that the model answers wrongly are left out later"
 """A note of dry runs: without weights, it is not known which prompts are answered right."""
@@ -392,23 +392,6 @@ CONTROL_SETS = ("random-", "matched-")
 """How the names of control sets begin."""
 
 
-def some_questions(questions: Sequence[Question], limit: int, seed: int) -> list[int]:
-    """At most `limit` random questions of each task, by index; 0: all."""
-    by_task: dict[str, list[int]] = {}
-    for index, question in enumerate(questions):
-        by_task.setdefault(question.task, []).append(index)
-    return sorted(index for of_task in by_task.values() for index in some_of(of_task, limit, seed))
-
-
-def some_of(items: list[T], limit: int, seed: int) -> list[T]:
-    """`limit` random items in their order; all if there are no more, or if `limit` is 0."""
-    if not limit or len(items) <= limit:
-        return items
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randperm(len(items), generator=generator)[:limit].sort().values
-    return [items[i] for i in drawn.tolist()]
-
-
 def some_pairs(pairs: al.PromptPairs, limit: int, seed: int) -> al.PromptPairs:
     """`limit` random pairs in their order; all if there are no more, or if `limit` is 0."""
     return pairs[some_of([*range(len(pairs))], limit, seed)]
@@ -437,7 +420,7 @@ def answer_without(
         name: makes the name of a result from the name of a set.
     """
     means = counterfactual_means(model, pairs)
-    few = some_questions(questions, config.control_limit, config.seed)
+    few = some_questions([q.task for q in questions], config.control_limit, config.seed)
     for label, heads in sets.items():
         chosen = few if label.startswith(CONTROL_SETS) else [*range(len(questions))]
         al.answer_questions(
@@ -447,7 +430,7 @@ def answer_without(
             whole_words=False,
             run=run,
             name=name(label),
-            facts={"heads": [str(head) for head in heads], "questions": chosen},
+            facts={"heads": [str(head) for head in heads]},
             progress=True,
         )
 

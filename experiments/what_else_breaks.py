@@ -19,6 +19,7 @@ from arith_lens.reference.sets import world_questions
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.results import ANSWERS
+from experiments.selection import some_questions
 from experiments.settings import (
     Experiment,
     PooledSample,
@@ -28,7 +29,6 @@ from experiments.settings import (
     pooled,
     pooled_map,
     pooled_samples,
-    some_questions,
     strongest_heads,
 )
 
@@ -61,8 +61,8 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    tasks = questions(config)
-    counts = dict(Counter(question.task for question in tasks))
+    tasks = [question.task for question in questions(config)]
+    counts = dict(Counter(tasks))
     n_controls = len(some_questions(tasks, config.control_limit, config.seed))
     return (
         f"{len(tasks)} questions ({counts}), each answered 4 times; {n_controls} of them another "
@@ -79,7 +79,8 @@ def questions(config: Config) -> list[Question]:
         every = [question for name in MATH for question in al.load_questions(name, config.data_dir)]
         options = {"subjects": "humanities", "shots": config.benchmark_shots}
         every += al.load_questions(GENERIC, config.data_dir, **options)
-    return [every[i] for i in some_questions(every, config.limit, config.seed)]
+    tasks = [question.task for question in every]
+    return [every[i] for i in some_questions(tasks, config.limit, config.seed)]
 
 
 def head_sets(

@@ -53,11 +53,8 @@ def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
     for model in stored.labels(run, None, "whole"):
         names = stored.labels(run, model, None)
         answers[model] = {heads: stored.load(run, model, heads) for heads in names}
-        if controls := [name for name in names if name.startswith(tuple(CONTROLS))]:
-            indices = {*stored.facts(run, model, controls[0]).get("questions", ())}
-            whole = answers[model]["whole"]
-            same = whole.select([index in indices for index in range(len(whole))])
-            answers[model][CONTROL_BASE] = same
+        if any(name.startswith(tuple(CONTROLS)) for name in names):
+            answers[model][CONTROL_BASE] = results.control_questions(run, answers[model]["whole"])
     return answers
 
 
