@@ -44,9 +44,8 @@ def exhibits(options: Options) -> list[Chart]:
         Chart(
             name="carriers",
             title="Which MLPs carry the key heads' effects?",
-            look="Which columns are red in many rows: MLPs through which several heads act. If "
-            "the MLPs that a probe sees writing C (Figure 6) are those, the probe has found a "
-            "cause and not a by-product.",
+            look="Which columns are red in many rows: MLPs through which several heads act. "
+            "Compare them with the MLPs that a probe sees writing C (Figure 6).",
             notes=notes(run, operations),
             runs=(run,),
             numbers=numbers(operations),

@@ -106,7 +106,8 @@ def exhibits(options: Options) -> list[Exhibit]:
         Chart(
             name="exam",
             title="The largest error of each method on models whose circuit is known",
-            look="White cells are right. The first row, the exact method, is white everywhere.",
+            look="White: the number is the true effect. The first row, the exact method, is white "
+            "everywhere. But a true effect can miss a head of the circuit (next table).",
             numbers=graded,
             figure=draw(graded, own["notes"]),
             **own,

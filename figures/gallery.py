@@ -88,7 +88,7 @@ HEAD = """# Gallery
 
 What the experiments say of the two models that ship with the project, small ones trained on a
 [closed world](world.md). `make gallery` computes and draws all of it again; pictures and numbers
-come out the same. On any model: `make report MODEL=…`."""
+come out the same, except times. On any model: `make report MODEL=…`."""
 
 
 def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | Missing]]]:

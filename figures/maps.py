@@ -231,10 +231,10 @@ def key_head_count(measured: Sequence[Measured], reading: Reading) -> str:
 def reading_note(reading: Reading) -> str:
     """How to read the map."""
     if not reading.relative:
-        return "Red: patching lowers the value, so the component supports the answer."
+        return "Red: patching lowers the value."
     return (
         "Outlined dark: key heads (layer.head), mean effect below −5%; light: opposing heads, "
-        "above +5%. Red: patching lowers the logit, so the component supports the answer."
+        "above +5%. Red: patching lowers the logit (late MLPs: perhaps by the final norm alone)."
     )
 
 

@@ -146,7 +146,7 @@ def notes(run: Run) -> list[str]:
         "r: median rank correlation of two wordings over all heads. Each wording is shown with "
         "its operator and with A and B for the operands.",
         f"Model: {run.config['model']}; paths: {run.config['paths']}. Red: patching lowers the "
-        "value, so the component supports the answer.",
+        "value.",
     ]
 
 

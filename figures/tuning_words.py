@@ -31,7 +31,7 @@ PAPERS_RATE = 2e-5
 LITTLE = f"at most {100 * MOST_LOST:g} points"
 CRITERIA: dict[Criterion, str] = {
     "mathematics": "mathematics",
-    "little_loss": f"{LITTLE} lost elsewhere",
+    "little_loss": f"{LITTLE} lost on other generic questions",
 }
 """What a rate is chosen for."""
 
@@ -203,7 +203,7 @@ def _rate_note(run: Run, rows: Sequence[Row], table: int) -> str:
     text += _edge_note(rows, grid)
     if "little_loss" in criteria(run, table):
         text += (
-            f" {LITTLE.capitalize()} lost elsewhere: the best of the rates whose first training "
+            f" {CRITERIA['little_loss'].capitalize()}: the best of the rates whose first training "
             "loses no more on every second generic question of each task. Those questions choose; "
             "the others are shown, and may lose more."
         )

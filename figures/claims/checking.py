@@ -44,7 +44,7 @@ def repeats_in_another_model(evidence: Evidence, rule: Within) -> Measurement:
         pairs[claim.key] = verdicts[0].judgement, verdicts[1].judgement
     evidence.note(used)
     held = sum(pair == ("holds here", "holds here") for pair in pairs.values())
-    agreed = Number("claims that hold in both", held, unit="count", rule=rule)
+    agreed = Number(f"of {len(pairs)} claims, hold in both", held, unit="count", rule=rule)
     listed = "; ".join(f"{key}: {', '.join(pair)}" for key, pair in pairs.items())
     note = f"Of {len(pairs)}, in {evidence.model} and {other.model}: {listed}."
     return Measurement((agreed,), note, set_judgement=judge(numbers))
