@@ -58,7 +58,11 @@ LLAMA = Places()
 
 
 class Raw:
-    """Oracle A: hooks of torch's own on the Hugging Face modules; o_proj's input is z."""
+    """Torch's own hooks on the Hugging Face modules; o_proj's input is z.
+
+    `z`, `mlp` and `logits` have the reference run first, then the counterfactual run. `z` and `mlp`
+    have one tensor per layer.
+    """
 
     def __init__(self, hf: Any, pairs: PromptPairs, places: Places = LLAMA) -> None:
         self.hf, self.pairs, self.places = hf, pairs, places

@@ -30,14 +30,10 @@ def test_the_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> No
     assert "key heads: " in printed
 
 
-def test_the_tree_names_every_module() -> None:
+def test_the_tree_names_every_package() -> None:
     (tree,) = blocks("")
-    modules = {
-        path.name
-        for path in (ROOT / "arith_lens").iterdir()
-        if path.name not in ("__init__.py", "__init__.pyi", "__pycache__", "py.typed")
-    }
-    assert {name for name in modules if name not in tree} == set()
+    packages = {file.parent.name for file in (ROOT / "arith_lens").glob("*/__init__.py")}
+    assert {name for name in packages if f"{name}/" not in tree} == set()
 
 
 def words_of(text: str) -> str:
@@ -47,12 +43,25 @@ def words_of(text: str) -> str:
 
 def _row(task: str, row: Any) -> str:
     """A task's row of the table of controls."""
-    change, low, high, random, matched = (
-        f"{100 * value:+.1f}".replace("-", "−")
-        for value in (row.strongest - row.before, row.strongest_low, row.strongest_high,
-                      row.random_mean, row.matched_mean)
-    )  # fmt: skip
-    return f"| {task} ({row.before:.1%} before) | {change} [{low}, {high}] | {random} | {matched} |"
+    numbers = (row.strongest - row.before, row.strongest_low, row.strongest_high)
+    numbers += (row.random_mean, row.random_low, row.random_high)
+    numbers += (row.matched_mean, row.matched_low, row.matched_high)
+    points = [f"{100 * value:+.1f}".replace("-", "−") for value in numbers]
+    cells = "{} [{}, {}] | {} ({} to {}) | {} ({} to {})".format(*points)
+    return f"| {task} ({row.before:.1%} before) | {cells} |"
+
+
+OPERATIONS = ("addition", "subtraction", "multiplication", "division")
+
+
+def _row_of_ten(title: str, fig3: Any, curves: str) -> str:
+    """The accuracy without ten heads in each operation: the mean of some curves, and the lowest."""
+    some = fig3[(fig3.k == 10) & fig3.curve.str.match(curves)].groupby("operation").accuracy
+    cells = (
+        f"{some.mean()[name]:.0%}" + f" ({some.min()[name]:.0%})" * bool(some.size()[name] > 1)
+        for name in OPERATIONS
+    )
+    return f"| {title} | {' | '.join(cells)} |"
 
 
 def test_the_numbers_are_those_of_the_gallery() -> None:
@@ -65,28 +74,26 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     maps, fig3, sufficiency, transfer, table1, table5 = tables
     heads: Any = maps[maps.component == "head"]
     key: Any = heads[heads["mean"] < -0.05]
-    addition = fig3[fig3.operation == "addition"].set_index(["curve", "k"]).accuracy
     effect = fig3[(fig3.curve == "effect") & (fig3.k == 4)].set_index("operation").accuracy
     without_four = 100 - 100 * effect
-    controls = addition[addition.index.get_level_values("k") == 4]
-    names = controls.index.get_level_values("curve")
-    lost = [100 * (1 - controls[names.str.startswith(k)].mean()) for k in ("random", "matched 4")]
     tasks = transfer.set_index("task")
     columns = ["among", "positions", "kind", "order"]
     circuits = sufficiency[
         (sufficiency[columns] == ["heads", "end", "keep_only", "effect"]).all(axis=1)
     ]
     low = circuits[circuits.accuracy < 0.9].groupby("operation")["size"].max()
-    enough = [circuits[(circuits.operation == name) & (circuits["size"] > size)]["size"].min()
-              for name, size in low.items()]  # fmt: skip
+    enough = {
+        name: circuits[(circuits.operation == name) & (circuits["size"] > size)]["size"].min()
+        for name, size in low.items()
+    }
     everywhere = sufficiency[
         (sufficiency[columns] == ["heads", "all", "keep_only", "effect"]).all(axis=1)
     ]
     low = everywhere[everywhere.accuracy < 0.9].groupby("operation")["size"].max()
-    enough_everywhere = [
-        everywhere[(everywhere.operation == name) & (everywhere["size"] > size)]["size"].min()
+    enough_everywhere = {
+        name: everywhere[(everywhere.operation == name) & (everywhere["size"] > size)]["size"].min()
         for name, size in low.items()
-    ]
+    }
 
     def kept(size: int) -> Any:
         return circuits[circuits["size"] == size].accuracy
@@ -106,15 +113,22 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         {(rate, name): points(rates[rate].loc[name], task) for rate in rates for name in METHODS}
         for task in ("word_problems", "generic_tasks")
     )
+    precise_loss, full_loss = (
+        -100 * rates["little_loss"].loc[name].generic_tasks_change for name in ("precise", "full")
+    )
+    low_everywhere = everywhere[everywhere["size"] == 72].set_index("operation").accuracy
     sentences = [
-        f"Five of its {len(heads.groupby(['layer', 'head']))} heads are beyond -5% in some "
+        f"in subtraction 72 reach {low_everywhere['subtraction']:.0%}",
+        f"five of its {len(heads.groupby(['layer', 'head']))} heads are beyond -5% in some "
         f"operation, all in layers {int(key.layer.min())} to {int(key.layer.max())}",
-        f"Without eight of 96 heads the accuracy in addition falls from "
-        f"{addition['effect', 0]:.0%} to {addition['effect', 8]:.0%}; without four it falls by "
-        f"{100 - 100 * addition['effect', 4]:.0f} points ({without_four['subtraction']:.0f} in "
-        f"subtraction, {without_four['multiplication']:.0f} in multiplication, "
-        f"{without_four['division']:.0f} in division)",
-        f"four others of the same layers, cost {max(lost):.1f} points or less on average",
+        _row_of_ten("ten strongest", fig3, "effect"),
+        _row_of_ten("ten random heads, mean of 20 draws (lowest)", fig3, "random "),
+        _row_of_ten(
+            "ten others of the same layers, mean of 20 draws (lowest)", fig3, "matched 10 "
+        ),
+        f"With four heads the strongest cost {without_four['addition']:.0f} points in addition and "
+        f"multiplication, {without_four['subtraction']:.0f} in subtraction and "
+        f"{without_four['division']:.0f} in division",
         _row("unseen word problems", problems),
         _row("generic tasks", generic),
         f"the model answers {100 * kept(5).min():.0f} to {kept(5).max():.0%} correctly",
@@ -122,11 +136,14 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
         f"three heads gain {gains['mathematics', 'precise']} points in word problems and full "
         f"tuning gains {gains['mathematics', 'full']}. On generic tasks they lose "
         f"{losses['mathematics', 'precise']} and {losses['mathematics', 'full']}",
-        f"three heads gain {counted(gains['little_loss', 'precise'])} and full tuning gains "
-        f"{gains['little_loss', 'full']}",
+        f"three heads gain {counted(gains['little_loss', 'precise'])} and lose "
+        f"{precise_loss:.1f}; full tuning gains {gains['little_loss', 'full']} and loses "
+        f"{full_loss:.1f}",
         f"gain {points(beside, 'word_problems')} points and lose {points(beside, 'generic_tasks')}",
     ]
     assert len(key.groupby(["layer", "head"])) == 5
-    assert [min(enough), max(enough)] == [10, 19], "ten to nineteen heads"
-    assert [min(enough_everywhere), max(enough_everywhere)] == [48, 96], "48 to 96 heads"
+    assert round(without_four["addition"]) == round(without_four["multiplication"])
+    assert enough == {"addition": 14, "division": 19, "multiplication": 10, "subtraction": 14}
+    whole = {"addition": 48, "division": 72, "multiplication": 72, "subtraction": 96}
+    assert enough_everywhere == whole
     assert [one for one in sentences if one not in words_of(README)] == []
