@@ -182,8 +182,8 @@ def test_word_problems_and_generic_tasks_are_told_apart(tmp_path: Path) -> None:
     assert generic.numbers[0].value == 0 and "60.0% right" in transfer.measured
     controls = {number.label: number.value for number in transfer.numbers[2:]}
     assert controls == {
-        "2 control heads, random of all heads, 2 draws": pytest.approx(-0.05),
-        "2 control heads, random of the same layers, 2 draws": pytest.approx(-0.05),
+        "2 control heads, random of all heads, 2 draws": pytest.approx(-0.05, abs=0.01),
+        "2 control heads, random of the same layers, 2 draws": pytest.approx(-0.05, abs=0.01),
     }
     assert [number.value for number in generic.numbers[2:]] == [0, 0]
     made.what_else_breaks(tmp_path / "b", made.answers(0.6, 0.8))

@@ -73,8 +73,16 @@ def test_every_result_loads_as_what_it_was(results: dict[str, Storable], tmp_pat
         assert same(loaded.to_arrays(), again.load_arrays(kind))
 
 
+READERS = ("require", "read_back")
+"""Functions whose first argument is the kind of what they read."""
+
+
+def _called(node: ast.Call) -> str:
+    return ast.unparse(node.func).rpartition(".")[2]
+
+
 def test_every_kind_that_the_package_writes_is_known() -> None:
-    """Read from the sources: what calls `require(kind)` is a class with from_arrays."""
+    """Read from the sources: what calls one of `READERS` is a class with from_arrays."""
     package = Path(al.__file__).parent
     written = set()
     for path in package.rglob("*.py"):
@@ -87,14 +95,12 @@ def test_every_kind_that_the_package_writes_is_known() -> None:
             and isinstance(node.value, ast.Constant)
         }
         for node in ast.walk(ast.parse(source)):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "require"
-                and node.args
-            ):
-                (kind,) = node.args
-                written.add(constants[kind.id] if isinstance(kind, ast.Name) else kind.value)  # pyright: ignore
+            if isinstance(node, ast.Call) and node.args and _called(node) in READERS:
+                kind = node.args[0]
+                if not isinstance(kind, ast.Name):
+                    written.add(kind.value)  # pyright: ignore
+                elif kind.id in constants:  # else `read_back` passes its argument on
+                    written.add(constants[kind.id])
     assert written == set(CLASSES)
     for module, name in CLASSES.values():
         assert hasattr(

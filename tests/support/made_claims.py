@@ -187,17 +187,16 @@ def answers(words: float, generic: float, n: int = 4000) -> Answers:
 
 def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.6", "5.1")) -> Run:
     """60% of word problems and 95% of generic questions right before."""
-    with open_run("what_else_breaks", {"model": "made"}, root=root) as run:
+    settings = {"model": "made", "seed": 0, "control_limit": 1000}
+    with open_run("what_else_breaks", settings, root=root) as run:
         results.POOLED_MAP.save(run, effects({}), pairs=Pairs())
         results.ANSWERS.save(run, answers(0.6, 0.95), "none", heads=[])
         results.ANSWERS.save(run, without, "key-in-some", heads=list(heads))
         results.ANSWERS.save(run, without, "strongest", heads=list(heads))
-        asked = [0, 1, *range(2, 4002, 2)]  # every other question
         for seed, words in enumerate((0.6, 0.5)):
-            control = answers(words, 0.95).select([i in {*asked} for i in range(4002)])
+            control = results.control_questions(run, answers(words, 0.95))
             for kind in ("random", "matched"):
-                name, facts = f"{kind}-{seed}", {"heads": ["0.0"], "questions": asked}
-                results.ANSWERS.save(run, control, name, **facts)
+                results.ANSWERS.save(run, control, f"{kind}-{seed}", heads=["0.0"])
     return run
 
 
