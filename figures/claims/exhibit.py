@@ -137,7 +137,7 @@ def write_page(page: Path, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
 
 
 def verdict_rows(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
-    """One row per claim, one column per model, with the numbers that decide."""
+    """One row per claim with its rule, one column per model with the numbers that decide."""
     lines = [
         f"| claim | the paper | {' | '.join(f'`{model}`' for model in verdicts)} |",
         f"|---|---|{'---|' * len(verdicts)}",
@@ -146,7 +146,8 @@ def verdict_rows(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
         claim = of_models[0].claim
         cells = " | ".join(map(_cell, of_models))
         paper = f"{claim.paper} ({claim.section})"
-        lines.append(f"| `{claim.key}` {claim.statement} | {paper} | {cells} |")
+        words = f"`{claim.key}` {claim.statement}<br>Rule: {claim.rule}"
+        lines.append(f"| {words} | {paper} | {cells} |")
     return "\n".join(lines)
 
 

@@ -361,7 +361,7 @@ def test_the_documented_verdicts_are_those_of_the_gallery() -> None:
     models = [name.strip("`") for name in _models(text)]
     assert [row[0].split("`")[1] for row in rows] == [claim.key for claim in CLAIMS]
     for claim, row in zip(CLAIMS, rows, strict=True):
-        assert row[0] == f"| `{claim.key}` {claim.statement}"
+        assert row[0] == f"| `{claim.key}` {claim.statement}<br>Rule: {claim.rule}"
         assert row[1] == f"{claim.paper} ({claim.section})"
     for column, model in enumerate(models, start=2):
         folder = ROOT / "figures" / "gallery" / ("" if model == "reference" else model)
