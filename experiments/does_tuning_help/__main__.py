@@ -144,7 +144,10 @@ def train(
     skip: Collection[str],
 ) -> None:
     """Do every training that is not in `skip`; save each when it is done."""
-    todo = [job(training, run, plan) for training in trainings if training.name not in skip]
+    effects = None if plan.config.which_heads else POOLED_MAP.load(run)
+    todo = [
+        job(training, effects, run, plan) for training in trainings if training.name not in skip
+    ]
     started = time.monotonic()
     for count, (done, (answers, facts)) in enumerate(
         side_by_side(train_and_ask, todo, processes), 1
@@ -160,9 +163,9 @@ def train(
         )
 
 
-def job(training: Training, run: Run, plan: Plan) -> Job:
+def job(training: Training, effects: al.ComponentEffects | None, run: Run, plan: Plan) -> Job:
     """The training with everything that a worker needs, such as its heads and MLPs."""
-    heads, mlps = components(training.tuned, run, plan.config)
+    heads, mlps = components(training.tuned, effects, plan.config)
     return Job(
         training,
         plan.config.model,
@@ -177,13 +180,12 @@ def job(training: Training, run: Run, plan: Plan) -> Job:
 
 
 def components(
-    tuned: Tuned, run: Run, config: Config
+    tuned: Tuned, effects: al.ComponentEffects | None, config: Config
 ) -> tuple[tuple[al.Head, ...], tuple[al.Mlp, ...]]:
-    """The heads and MLPs of a row: those that the user names, else the strongest of the map."""
-    if config.which_heads:
+    """The heads and MLPs of a row: the strongest of a map, or without one those of the settings."""
+    if effects is None:
         heads = tuple(map(al.Head.parse, config.which_heads))
         return heads[: tuned.heads], tuple(map(al.Mlp, config.which_mlps))[: tuned.mlps]
-    effects = POOLED_MAP.load(run)
     mlps = (mlp for mlp in effects.mlps.top(tuned.mlps) if isinstance(mlp, al.Mlp))
     return strongest_heads(effects, tuned.heads), tuple(mlps)
 

@@ -46,6 +46,21 @@ Facts: TypeAlias = dict[str, Any]
 """The facts that a run stores beside answers, as JSON values."""
 
 
+def drawn(lines: Sequence[Line], seed: int, limit: int) -> list[Line]:
+    """`limit` examples in an order that the seed draws; 0: all."""
+    order = [*lines]
+    random.Random(f"tuning {seed}").shuffle(order)
+    return order[: limit or None]
+
+
+def lines_of(parts: Sequence[TrainingPart], form: str) -> list[Line]:
+    """The kept questions of benchmarks as examples, in a form of `training_set`."""
+    rows: list[Any] = [*to_dataset(parts, form)]
+    return [
+        {"task": row["source"], "prompt": row["prompt"], "answer": row["answer"]} for row in rows
+    ]
+
+
 @dataclass(frozen=True)
 class World:
     """Tuning and evaluation within the closed world's frozen sets."""
@@ -58,9 +73,7 @@ class World:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Word problems with answers. None of them is a validation or test problem."""
-        lines = load_set("word_problems_tuning")
-        random.Random(f"tuning {seed}").shuffle(lines)
-        lines = lines[: self.examples or None]
+        lines = drawn(load_set("word_problems_tuning"), seed, self.examples)
         return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
 
     def all_questions(self) -> list[Question]:
@@ -122,12 +135,7 @@ class Benchmarks:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Questions with their solutions. None of them is in a test set."""
-        lines: list[Any] = [*self._trained]
-        random.Random(f"tuning {seed}").shuffle(lines)
-        return [
-            {"task": line["source"], "prompt": line["prompt"], "answer": line["answer"]}
-            for line in lines[: self.examples or None]
-        ]
+        return drawn(self._trained, seed, self.examples)
 
     def ask(self, model: Any, keep: Path) -> tuple[Answers, Facts]:
         """A model's answers to the benchmarks, and how the harness asked them.
@@ -178,8 +186,8 @@ class Benchmarks:
         return training_parts(data_dir=self.data_dir)
 
     @cached_property
-    def _trained(self) -> list[Mapping[str, Any]]:
-        return [*to_dataset(self._parts)]  # pyright: ignore[reportReturnType]
+    def _trained(self) -> list[Line]:
+        return lines_of(self._parts, "solution")
 
 
 @dataclass(frozen=True)
@@ -199,9 +207,7 @@ class ShortAnswers:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Problems with their numbers. None of them is a validation or test problem."""
-        lines = [*self._parts[0]]
-        random.Random(f"tuning {seed}").shuffle(lines)
-        return lines[: self.examples or None]
+        return drawn(self._parts[0], seed, self.examples)
 
     def all_questions(self) -> list[Question]:
         """Validation problems, then the test problems."""
@@ -245,13 +251,7 @@ class ShortAnswers:
     @cached_property
     def _parts(self) -> tuple[list[Line], list[Line]]:
         """The problems to tune on, and those that are held out."""
-        rows: list[Any] = [
-            *to_dataset(training_parts(SHORT, self.data_dir, form="answer"), "answer")
-        ]
-        lines = [
-            {"task": row["source"], "prompt": row["prompt"], "answer": row["answer"]}
-            for row in rows
-        ]
+        lines = lines_of(training_parts(SHORT, self.data_dir, form="answer"), "answer")
         random.Random("validation").shuffle(lines)
         n_held_out = round(HELD_OUT * len(lines))
         return lines[n_held_out:], lines[:n_held_out]
