@@ -166,7 +166,8 @@ def test_table_3_from_its_experiment(
     whole = al.sample_pairs
 
     def some(model: al.HookedModel, operation: str, **options: Any) -> al.PromptPairs:
-        return whole(model, operation, **options | {"n": 18 if operation in FOUR else None})
+        options["n"] = 18 if operation in FOUR else None
+        return whole(model, operation, **options)
 
     monkeypatch.setattr(al, "sample_pairs", some)
     do_powers_use_them.main(do_powers_use_them.Config(controls=1, draws=1), root=study.root)
