@@ -44,7 +44,7 @@ EMBEDDINGS = "embeddings"
 """The first sender: what the token embeddings write."""
 BATCH = 16
 SENDERS_AT_ONCE = 64
-SMALL = 1e-5
+MIN_CHANGE = 1e-5
 """A head whose output changes by less than this share of itself has no shares."""
 
 
@@ -132,7 +132,7 @@ def _shares(
                         written, target, "input sender pair d, pair d -> input sender pair"
                     )
                     length = target.square().sum(-1)
-                    small = length.sqrt() <= SMALL * runs.written(layer, index, w_o)
+                    small = length.sqrt() <= MIN_CHANGE * runs.written(layer, index, w_o)
                     shares[i][:, rows] = (along / length).masked_fill(small, float("nan")).cpu()
     return shares
 

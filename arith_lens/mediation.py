@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-PARTS = ("via_mlps", "direct", "but", "only")
+MEDIATION_PARTS = ("via_mlps", "direct", "but", "only")
 VIEWS = ("carried", "conveyed")
 
 
@@ -109,7 +109,7 @@ class Mediation:
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file: the four effects and the logits."""
-        parts = {name: getattr(self, name).to_arrays() for name in PARTS}
+        parts = {name: getattr(self, name).to_arrays() for name in MEDIATION_PARTS}
         header = {
             "heads": [str(head) for head in self.heads],
             "n_left_out": self.n_left_out,
@@ -123,7 +123,7 @@ class Mediation:
         arrays.require("mediation")
         return cls(
             heads=tuple(Head.parse(name) for name in arrays.header["heads"]),
-            **{name: Effects.from_arrays(arrays.part(name)) for name in PARTS},
+            **{name: Effects.from_arrays(arrays.part(name)) for name in MEDIATION_PARTS},
             logit=arrays.tensors["logit"],
             n_left_out=arrays.header["n_left_out"],
             computation=arrays.header["computation"],
@@ -142,7 +142,7 @@ Free: TypeAlias = Literal["all", "none", "but", "only"]
 
 
 @dataclass(frozen=True)
-class Row:
+class MediationRow:
     """A head that is patched, and the MLPs that may react."""
 
     head: Head
@@ -161,19 +161,19 @@ class Row:
         return f"with {self.head} patched and MLPs recomputed: {which}"
 
 
-def rows_of(senders: Senders) -> list[Row]:
+def rows_of(senders: Senders) -> list[MediationRow]:
     """The meaning of the rows after the unpatched one, in the order of `mediated_rows`."""
-    carried: list[Row] = []
+    carried: list[MediationRow] = []
     heads: list[Head] = []
     after: list[tuple[Head, int]] = []
     for layer, indices in enumerate(senders.heads):
         new = [Head(layer, index) for index in indices]
         heads += new
-        carried += [Row(head, "all") for head in new]
-        carried += [Row(head, "but", layer) for head in heads]
+        carried += [MediationRow(head, "all") for head in new]
+        carried += [MediationRow(head, "but", layer) for head in heads]
         after += [(head, layer) for head in heads]
-    direct = [Row(head, "none") for head in heads]
-    return [*carried, *direct, *(Row(head, "only", layer) for head, layer in after)]
+    direct = [MediationRow(head, "none") for head in heads]
+    return [*carried, *direct, *(MediationRow(head, "only", layer) for head, layer in after)]
 
 
 def rows_through_mlps(senders: Senders) -> list[int]:

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-AT_ONCE = 2**22
+MEANS_AT_ONCE = 2**22
 """Resampled means held at a time: 32 MB, and below what torch's quantile takes."""
 
 
@@ -306,7 +306,7 @@ def bootstrap_interval(
     in common. See `resampled_means`. NaN where fewer than two clusters count."""
     tail = (1 - level) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
-    at_once = max(1, AT_ONCE // max(n_resamples, len(sample.strata), 1))
+    at_once = max(1, MEANS_AT_ONCE // max(n_resamples, len(sample.strata), 1))
     parts = []
     for start in range(0, len(sample.values), at_once):
         chosen = slice(start, start + at_once)

@@ -21,7 +21,7 @@ import tyro
 
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import PartDone, RunError
-from arith_lens.runs.shards import PART, claim_rank_zero
+from arith_lens.runs.shards import PART_VARIABLE, claim_rank_zero
 
 _MAIN = re.compile(r"^(?:def main\(|main = |from \S+ import main\b)", re.MULTILINE)
 
@@ -86,10 +86,10 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
             or accelerate started does all of it, and the others exit at once.
     """
     with robust_output(), exit_cleanly(), rank_zero_prints():
-        if not shares and PART in os.environ:
+        if not shares and PART_VARIABLE in os.environ:
             raise RunError(
-                f"expected {name} on one machine, found {PART}={os.environ[PART]}: it is not "
-                "computed in parts. Start it without."
+                f"expected {name} on one machine, found {PART_VARIABLE}="
+                f"{os.environ[PART_VARIABLE]}: it is not computed in parts. Start it without."
             )
         if shares or claim_rank_zero():
             tyro.cli(main, prog=f"python -m experiments {name}", description=about)

@@ -8,7 +8,7 @@ attribution approximates them, with other heads frozen (via MLPs) and over all p
 from dataclasses import dataclass
 
 import arith_lens as al
-from arith_lens.attribution import METHODS, UnsupportedRule
+from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.path_patching.patch import SHARD
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
@@ -18,7 +18,7 @@ from experiments.settings import (
     Experiment,
     Keep,
     Metric,
-    Sample,
+    SampleSettings,
     fitting_engine,
     samples,
     some_pairs,
@@ -26,7 +26,7 @@ from experiments.settings import (
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """How well do gradients and relevance agree with the exact effects, and at what cost?"""
 
     via_mlps: int = 54
@@ -57,7 +57,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                 name = LADDER.name(operation, paths, EXACT)
                 engine = fitting_engine(model, paths)
                 al.path_patch(model, some, name=name, engine=engine, **settings)
-            for method in METHODS:
+            for method in ATTRIBUTION_METHODS:
                 with continue_after_part():
                     name = LADDER.name(operation, paths, method)
                     own = {"method": method, "steps": config.steps, "name": name}

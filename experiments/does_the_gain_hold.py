@@ -15,7 +15,7 @@ from arith_lens.answers import Question
 from arith_lens.reference.unfamiliar import unfamiliar_questions
 from arith_lens.runs import Run
 from experiments.does_tuning_help.models import AfterTuning
-from experiments.results import BEFORE, ELSEWHERE
+from experiments.results import GENERALISATION_ANSWERS, UNTUNED_ANSWERS
 from experiments.settings import Experiment, ModelSettings
 
 
@@ -32,10 +32,10 @@ def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> N
     unfamiliar = questions(question.settings)
 
     def answer(model: al.HookedModel, name: str, **facts: object) -> None:
-        settings = {"whole_words": False, "run": run, "name": ELSEWHERE.name(name)}
+        settings = {"whole_words": False, "run": run, "name": GENERALISATION_ANSWERS.name(name)}
         al.answer_questions(model, unfamiliar, facts=facts, progress=True, **settings)
 
-    answer(model, BEFORE.name())
+    answer(model, UNTUNED_ANSWERS.name())
     for tuned in question.models:
         training = tuned.training
         tuned_model = tuned.load(question.settings)

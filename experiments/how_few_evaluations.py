@@ -23,15 +23,15 @@ from arith_lens.path_patching.screening import Screening
 from arith_lens.runs import Run
 from arith_lens.statistics import strata_of
 from experiments.command import continue_after_part
-from experiments.results import MAP, RACES, SCREEN
-from experiments.settings import Experiment, Sample, fitting_engine, samples
+from experiments.results import MAP, RACES, SCREENING_EFFECTS
+from experiments.settings import Experiment, SampleSettings, fitting_engine, samples
 
 GOALS = ("threshold", "top10")
-MEASURES = ("evaluations", "same components", "all intervals hold")
+RACE_MEASURES = ("evaluations", "same components", "all intervals hold")
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """How few evaluations find the same heads? Races and screening against all evaluations."""
 
     repeats: int = 200
@@ -48,7 +48,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         with continue_after_part():
             name, engine = MAP.name(operation), fitting_engine(model)
             exact = al.path_patch(model, pairs, run=run, name=name, engine=engine)
-            screen = SCREEN.name(operation)
+            screen = SCREENING_EFFECTS.name(operation)
             rough = al.attribute(model, pairs, method=config.method, run=run, name=screen)
             for goal in GOALS:
                 for kept in (None, config.kept):
@@ -76,8 +76,8 @@ def races(
         kept: how many components screening keeps; None: no screening.
 
     Returns:
-        `MEASURES` of each race: the share of the evaluations that it needed, and whether it ended
-        with the components of the full computation, and with intervals that all hold.
+        `RACE_MEASURES` of each race: the share of the evaluations that it needed, and whether it
+        ended with the components of the full computation, and with intervals that all hold.
     """
     goal = Goal.of(until, exact.heads.metric)
     values, expected = _rows(exact), _chosen(exact, goal)
@@ -107,7 +107,9 @@ def races(
         holds = (low <= means[among] + 1e-6) & (means[among] <= high + 1e-6)
         same = _chosen(_filled(exact, outcome, among), goal) == expected
         rows.append([outcome.evaluations / values.numel(), float(same), float(holds.all())])
-    return al.Effects(torch.tensor(rows).T, ("measure",), "of races", labels={"measure": MEASURES})
+    return al.Effects(
+        torch.tensor(rows).T, ("measure",), "of races", labels={"measure": RACE_MEASURES}
+    )
 
 
 def _rows(effects: al.ComponentEffects) -> Float[Tensor, "component pair"]:
@@ -144,7 +146,7 @@ def report(run: Run) -> None:
     rows = []
     for operation, goal, kind in product(run.config["operations"], GOALS, ("all", "screened")):
         means = RACES.load(run, operation, goal, kind).mean().tolist()
-        shares = {name: f"{mean:.1%}" for name, mean in zip(MEASURES, means, strict=True)}
+        shares = {name: f"{mean:.1%}" for name, mean in zip(RACE_MEASURES, means, strict=True)}
         rows.append({"operation": operation, "until": goal, "components": kind} | shares)
     print(DataFrame(rows).to_string(index=False))
 

@@ -21,7 +21,7 @@ from arith_lens.plotting.markup import render
 from arith_lens.templates import FIGURE_10
 from experiments.command import exit_on_user_error
 
-TITLES = {
+FIGURE_TITLES = {
     "8": "Figure 8: templates of the operations",
     "10": "Figure 10: further templates of addition",
 }
@@ -67,7 +67,7 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None 
     for name in config.tokenizers:
         with exit_on_user_error():
             table = facts(tokenizer_of(name), config)
-        print(f"\n{TITLES[config.figure]}, tokenizer {name}\n")
+        print(f"\n{FIGURE_TITLES[config.figure]}, tokenizer {name}\n")
         print(*map(row_text, table.to_dict("records")), sep="\n")
         folder = out or Path("figures") / (Path(name).name or "tokenizer")
         print("", *save(table, folder / f"fig{config.figure}", name, config), sep="\n")
@@ -126,7 +126,7 @@ def save(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list
     note = f"Operands {first} to {last}, answer token: {config.answer_token}."
     page = render(
         PAGE,
-        title=f"{TITLES[config.figure]}, tokenizer {name}",
+        title=f"{FIGURE_TITLES[config.figure]}, tokenizer {name}",
         note=note,
         table=table.to_html(index=False, escape=True, border=0),
     )

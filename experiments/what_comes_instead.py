@@ -24,7 +24,7 @@ from arith_lens.templates import FIGURE_10
 from experiments.results import NEXT_TOKENS
 from experiments.settings import (
     Experiment,
-    PooledSample,
+    PooledSampleSettings,
     operation_maps,
     pooled,
     pooled_map,
@@ -37,7 +37,7 @@ Exercise: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """What does the model say without its key heads? Next tokens before and after."""
 
     heads: int = 10

@@ -22,7 +22,7 @@ from experiments.results import ANSWERS
 from experiments.selection import some_questions
 from experiments.settings import (
     Experiment,
-    PooledSample,
+    PooledSampleSettings,
     answer_without,
     control_sets,
     operation_maps,
@@ -36,7 +36,7 @@ MATH, GENERIC = ("gsm8k", "svamp"), "mmlu"
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """What else breaks without the key heads? Word problems and generic tasks."""
 
     data_dir: Path | None = None

@@ -17,11 +17,11 @@ from arith_lens.operations import FOUR
 from arith_lens.pairs.correctness import answer, keep_correct
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
-from experiments.results import LIKELIEST, RIGHT
+from experiments.results import ANSWER_PROBABILITY, LIKELIEST
 from experiments.settings import Experiment, Keep, ModelSettings
 
 SIDES = ("reference", "counterfactual")
-MEASURES = ("p(C)", "top-1 is C")
+ANSWER_MEASURES = ("p(C)", "top-1 is C")
 KINDS: Mapping[str, Mapping[str, Any]] = {
     **{operation: {"operation": operation} for operation in FOUR},
     "two_digits": {
@@ -32,7 +32,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     },
     "stories": {"operation": "addition", "templates": tuple(f"story/{i}" for i in range(9, 13))},
 }
-MANY = 200  # reference prompts of kinds that have thousands
+N_SAMPLED = 200  # reference prompts of kinds that have thousands
 BATCH = 128
 
 
@@ -54,7 +54,7 @@ class Config(ModelSettings):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """For each kind of prompt: the likeliest tokens of every prompt, and whether they are C."""
     for kind, prompts in KINDS.items():
-        n = MANY if config.n is None and kind == "two_digits" else config.n
+        n = N_SAMPLED if config.n is None and kind == "two_digits" else config.n
         with exit_on_user_error():
             pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **prompts)
         if config.keep == "correct" and answer(model, pairs, "reference", BATCH)[0].any():
@@ -62,7 +62,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         for side in SIDES:
             tokens = next_tokens(model, getattr(pairs, f"{side}_text"), k=config.k)
             LIKELIEST.save(run, tokens, kind, side, pairs=pairs, answers=pairs.answer.tolist())
-        RIGHT.save(run, right_of_both_sides(model, pairs), kind, pairs=pairs)
+        ANSWER_PROBABILITY.save(run, right_of_both_sides(model, pairs), kind, pairs=pairs)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
@@ -78,7 +78,7 @@ def right_of_both_sides(model: al.HookedModel, pairs: al.PromptPairs) -> al.Effe
         ("side", "measure"),
         "share",
         **pairs.units,
-        labels={"side": SIDES, "measure": MEASURES},
+        labels={"side": SIDES, "measure": ANSWER_MEASURES},
     )
 
 
@@ -86,9 +86,9 @@ def report(run: Run) -> None:
     """Print p(C) and how often C is likeliest, with and without the calculation."""
     print(run.config["model"])
     for kind in KINDS:
-        effects = RIGHT.load(run, kind)
+        effects = ANSWER_PROBABILITY.load(run, kind)
         (p, right), (p_c, right_c) = effects.mean().tolist()
-        chosen = RIGHT.facts(run, kind)["selection"]
+        chosen = ANSWER_PROBABILITY.facts(run, kind)["selection"]
         note = f" ({chosen['n_kept']} of {chosen['n_drawn']} answered right)" if chosen else ""
         print(
             f"  {kind:>14}: {effects.n_pairs} pairs{note}; with the calculation p(C) {p:.1%}, "

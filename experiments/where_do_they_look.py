@@ -24,7 +24,7 @@ from experiments.results import MAP, PATTERNS, RANDOM_ATTENTION, ROLE_ATTENTION
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
-    Sample,
+    SampleSettings,
     fitting_engine,
     operation_maps,
     samples,
@@ -32,12 +32,12 @@ from experiments.settings import (
 )
 from experiments.what_comes_instead import KINDS as FORMATS
 
-OPERANDS = (8, 2)
+PATTERN_OPERANDS = (8, 2)
 """One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Where do the key heads look?"""
 
     top: int = 10
@@ -98,7 +98,7 @@ def _show(run: Run, model: al.HookedModel, config: Config) -> None:
     formats = [draw(rng)[0] for draw in FORMATS.values()]
     operand_heads = _of_kind(run, "operand", config)
     PATTERNS.save(run, patterns_of(model, formats, operand_heads), "formats")
-    words = [TEMPLATES[name][1].render(*OPERANDS)[0] for name in config.operations]
+    words = [TEMPLATES[name][1].render(*PATTERN_OPERANDS)[0] for name in config.operations]
     operator_heads = _of_kind(run, "operator", config)
     PATTERNS.save(run, patterns_of(model, words, operator_heads), "words")
     every = every_head(model.n_layers, model.n_heads)

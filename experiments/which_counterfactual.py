@@ -16,7 +16,7 @@ from experiments.results import COUNTERFACTUAL_MAP
 from experiments.settings import (
     Experiment,
     Metric,
-    Sample,
+    SampleSettings,
     drawn_pairs,
     plan_maps,
     print_shared,
@@ -27,7 +27,7 @@ KINDS = ("word", "operator", "operands")
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Do the strongest heads depend on the counterfactual? Three kinds of it, side by side."""
 
     metric: Metric = "relative_logit"

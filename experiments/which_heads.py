@@ -21,13 +21,13 @@ from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.results import MAP
-from experiments.results import Sample as Facts
+from experiments.results import PairFacts as Facts
 from experiments.settings import (
     Engine,
     Experiment,
     Keep,
     Metric,
-    Sample,
+    SampleSettings,
     drawn_pairs,
     fitting_engine,
     plan_maps,
@@ -39,7 +39,7 @@ N_ROWS = 12
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Which heads does the answer depend on? Path patching from every head and MLP."""
 
     operands: tuple[int, int] = (1, 9)

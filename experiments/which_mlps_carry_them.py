@@ -20,14 +20,14 @@ from experiments.settings import (
     Experiment,
     Keep,
     Metric,
-    Sample,
+    SampleSettings,
     samples,
     strongest_heads,
 )
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Which MLPs carry the key heads' effects?"""
 
     top: int = 5

@@ -36,7 +36,7 @@ from experiments import (
 )
 from experiments.command import exit_cleanly
 from experiments.selection import LARGEST_OPERAND
-from experiments.settings import Experiment, PooledSample, loaded_model
+from experiments.settings import Experiment, PooledSampleSettings, loaded_model
 
 STUDY: tuple[Experiment[Any], ...] = (
     which_heads.main,
@@ -67,7 +67,7 @@ copied, with the settings that differ. The claims about these operations rest on
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """What do minutes of computing show of a model? Each experiment gets the settings it has."""
 
     data_dir: Path | None = None

@@ -7,7 +7,7 @@ and writes one page without loading a model. It needs no network. In a notebook,
 
 from pandas import concat
 
-from arith_lens.explorer import View
+from arith_lens.explorer import Explorer
 from experiments import results
 from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Interactive
@@ -39,6 +39,6 @@ def exhibits(options: TableOptions) -> list[Interactive]:
             ],
             runs=(run,),
             numbers=concat(tables, ignore_index=True),
-            view=View(sets, f"Explorer: {run.config['model']}"),
+            view=Explorer(sets, f"Explorer: {run.config['model']}"),
         )
     ]

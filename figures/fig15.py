@@ -18,9 +18,9 @@ from figures import common, maps
 from figures.exhibit import Chart
 
 ALL, MEAN = "all", "mean"
-NEAR = 0.01  # within a percent of zero
+NEAR_ZERO = 0.01  # within a percent of zero
 _MANY = 16  # the most layers or heads for which cells are large
-_LARGE, _BESIDE, _SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
+_LARGE, _MIDDLE, _SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def look(measured: Sequence[maps.Measured], reading: maps.Reading) -> str:
     if not reading.relative:
         return text
     shares = ", ".join(
-        f"{part.name} {np.mean(np.abs(part.heads.mean) < NEAR):.0%}" for part in measured
+        f"{part.name} {np.mean(np.abs(part.heads.mean) < NEAR_ZERO):.0%}" for part in measured
     )
     return f"{text} Here these shares of the heads are: {shares}."
 
@@ -128,7 +128,7 @@ def draw(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) -> 
         limit=limit,
         hover=hover,
         across=2 if small else 1,
-        cell=_SMALL if not small else _LARGE if len(parts) == 1 else _BESIDE,
+        cell=_SMALL if not small else _LARGE if len(parts) == 1 else _MIDDLE,
     )
 
 

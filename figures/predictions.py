@@ -24,13 +24,13 @@ from arith_lens.pairs import Role
 from arith_lens.probes import curve_of
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.are_they_specific import COMPUTED, LATE, STRONGEST
-from experiments.which_word_problems import LEAST, counts
+from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
+from experiments.which_word_problems import MIN_PAIRS, counts
 from figures import counterfactuals
 from figures.claims.effect_maps import mean_by_loss
 from figures.claims.probes import change_late, inflections_apart
 from figures.common import Options, chosen_run
-from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
+from figures.counterfactuals import N_STRONGEST, cell_means, in_common, resampled_cells
 from figures.exhibit import Table
 
 REQUIRED = ("which_counterfactual", "do_they_suffice", "where_do_they_look")
@@ -45,11 +45,11 @@ PRIMARY = "operands"
 """The counterfactual on which the predictions rest."""
 EARLY, MIDDLE = 1 / 3, (1 / 3, 2 / 3)
 """Shares of the layers: those before the middle, and the middle."""
-FEW = 0.05
+FEW_HEADS = 0.05
 """A share of the heads that is few."""
 LEAST_RIGHT, LEAST_PROBLEMS = 0.6, 20
 """What an operation needs to take part."""
-READ = (str(Role.OPERAND_A), str(Role.OPERAND_B), str(Role.OPERATOR))
+READ_ROLES = (str(Role.OPERAND_A), str(Role.OPERAND_B), str(Role.OPERATOR))
 
 
 Condition: TypeAlias = tuple[str, tuple[float, float]]
@@ -81,7 +81,7 @@ def exhibits(options: Options) -> list[Table]:
     maps_run, kept_run, looks_run = (chosen_run(options, name) for name in REQUIRED)
     accuracy = {name: accuracy_of(maps_run, name) for name in maps_run.config["operations"]}
     passing = [name for name in accuracy if passes(maps_run, name)]
-    maps = counterfactuals.loaded(maps_run, counterfactuals.ROWS, passing)
+    maps = counterfactuals.loaded(maps_run, counterfactuals.COUNTERFACTUAL_ROWS, passing)
 
     def operations_of(run: Run) -> list[str]:
         return [name for name in passing if name in run.config["operations"]]
@@ -147,8 +147,8 @@ def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     The curves are read at the sizes next to 5% of the heads, below and above.
     """
     for operation in operations:
-        curve = results.CIRCUIT.load(run, operation, "heads", "end", "keep_only", "effect")
-        most = FEW * len(curve.order)
+        curve = results.CIRCUIT_CURVE.load(run, operation, "heads", "end", "keep_only", "effect")
+        most = FEW_HEADS * len(curve.order)
         below = max(i for i, size in enumerate(curve.sizes) if size <= most)
         drawn = resampled_cells(curve.effects())[len(curve.sizes) :]
         for at in (below, below + 1):
@@ -167,7 +167,7 @@ def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outco
     for kind in (PRIMARY, "operator"):
         drawn = {name: resampled_cells(kinds[kind].heads) for name, kinds in maps.items()}
         means = {name: cell_means(kinds[kind].heads) for name, kinds in maps.items()}
-        for (a, b), top in product(combinations(maps, 2), (SEVEN, TOP)):
+        for (a, b), top in product(combinations(maps, 2), (SEVEN, N_STRONGEST)):
             both = zip(drawn[a].T, drawn[b].T, strict=True)
             yield _outcome(
                 "P2: operations share heads",
@@ -208,7 +208,7 @@ def readers(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     for operation in operations:
         looks = results.ROLE_ATTENTION.load(run, operation)
         labels = looks.labels or {}
-        read = np.isin(labels["role"], READ)
+        read = np.isin(labels["role"], READ_ROLES)
         free = np.array([role != str(Role.BOS) for role in labels["role"]])
         for top in sorted({SEVEN, len(labels["head"])}):
 
@@ -235,11 +235,11 @@ def late_mlps(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P5, first half: what is lost without the MLPs after the last of the strongest heads."""
     for operation, (label, problems) in product(
         operations,
-        ((COMPUTED, "computed problems of larger numbers"), (LATE, "problems of one half")),
+        ((COMPUTED_SET, "computed problems of larger numbers"), (LATE_SET, "problems of one half")),
     ):
         name = operation, "mlps", "all", "knock_out", label
-        if results.CIRCUIT.is_in(run, *name):
-            curve = results.CIRCUIT.load(run, *name)
+        if results.CIRCUIT_CURVE.is_in(run, *name):
+            curve = results.CIRCUIT_CURVE.load(run, *name)
             first = curve.order[0].layer
             n_problems = len(set(curve.problem or ()))
             of = f"{n_problems} {problems}, without MLPs from layer {first}"
@@ -250,8 +250,8 @@ def norm_parts(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[O
     """P5, second half: the part of the late MLPs' effects through the final norm's scale."""
     for operation, kinds in maps.items():
         effects = kinds[PRIMARY]
-        layers = [head.layer for head in effects.heads.top(TOP)]
-        for late in sorted({max(layers[:top]) for top in (SEVEN, TOP)}):
+        layers = [head.layer for head in effects.heads.top(N_STRONGEST)]
+        for late in sorted({max(layers[:top]) for top in (SEVEN, N_STRONGEST)}):
             by_scale = effects.mlps.by_norm_scale()
             whole, part = (resampled_cells(some)[late:].sum(0) for some in (effects.mlps, by_scale))
             value = float(by_scale.mean()[late:].sum())
@@ -269,9 +269,11 @@ def specific(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P6: what is lost without the strongest heads, and without others of the same layers."""
     says = "P6: the heads are needed, and specific"
     for operation in operations:
-        curve = results.CIRCUIT.load(run, operation, "heads", "all", "knock_out", STRONGEST)
+        curve = results.CIRCUIT_CURVE.load(
+            run, operation, "heads", "all", "knock_out", STRONGEST_SET
+        )
         yield from _losses(says, operation, f"without {curve.sizes[1]} heads", curve)
-        controls = [*results.CONTROLS.load(run, operation).values()]
+        controls = [*results.CONTROL_CURVES.load(run, operation).values()]
         lost = torch.stack([one.correct[0].float() - one.correct[-1].float() for one in controls])
         losses = Effects(lost, ("set",), "loss", **controls[0].units)
         yield _outcome(
@@ -369,7 +371,7 @@ def skipped(run: Run) -> str:
         f"{name} {n} pairs, {right} right, {usable} of these not after the counterfactual"
         for name, (n, right, usable) in numbers.items()
     ]
-    return f"P8 is skipped, since it needs {LEAST} pairs: {'; '.join(parts)}."
+    return f"P8 is skipped, since it needs {MIN_PAIRS} pairs: {'; '.join(parts)}."
 
 
 def _outcome(

@@ -34,7 +34,7 @@ SHARED_TOP = 10
 
 
 @dataclass(frozen=True)
-class Training:
+class RecipeTraining:
     """One training: its name, its seed, its runs, and its map of each operation."""
 
     name: str
@@ -47,7 +47,7 @@ class Training:
         return self.effects[operation].heads.mean().double().numpy()
 
 
-Statistic = Callable[[Training, str], float]
+Statistic = Callable[[RecipeTraining, str], float]
 
 
 def exhibits(options: Options) -> list[Exhibit]:
@@ -78,7 +78,7 @@ def exhibits(options: Options) -> list[Exhibit]:
     ]
 
 
-def _others(options: Options) -> list[Training]:
+def _others(options: Options) -> list[RecipeTraining]:
     """The other trainings of the model's recipe that have their runs."""
     trainings, missing = [], []
     for seed in SEEDS:
@@ -92,24 +92,24 @@ def _others(options: Options) -> list[Training]:
     return trainings
 
 
-def _training(name: str, seed: int, options: Options) -> Training:
+def _training(name: str, seed: int, options: Options) -> RecipeTraining:
     evidence = Evidence(name, (options.root, SHIPPED), options.settings)
     try:
         runs = evidence.runs(effect_maps.EXPERIMENT)
     except NotMeasured as error:
         raise NotComputed(str(error), error.command) from error
     maps = {operation: results.MAP.load(run, operation) for operation, run in runs.items()}
-    return Training(name, seed, runs, maps)
+    return RecipeTraining(name, seed, runs, maps)
 
 
-def mean_layer(training: Training, operation: str) -> float:
+def mean_layer(training: RecipeTraining, operation: str) -> float:
     """The mean layer, weighted by how much heads take away, as a share of the depth."""
     means = training.means(operation)
     depth = np.linspace(0, 1, len(means))[:, None]
     return effect_maps.mean_by_loss(means, depth)
 
 
-def early_share(training: Training, operation: str) -> float:
+def early_share(training: RecipeTraining, operation: str) -> float:
     """The share of what heads take away that is in the first quarter of the layers."""
     means = training.means(operation)
     early = np.arange(len(means)) < len(means) // 4
@@ -131,7 +131,7 @@ STATISTICS: Mapping[str, Statistic] = {
 IN_COMMON = f"{SHARED_TOP} strongest heads in common"
 
 
-def summary(trainings: Sequence[Training]) -> DataFrame:
+def summary(trainings: Sequence[RecipeTraining]) -> DataFrame:
     """One row per statistic and operation: each training's value, their mean and their range."""
     values = {
         (title, operation): [statistic(one, operation) for one in trainings]
@@ -160,7 +160,7 @@ def summary(trainings: Sequence[Training]) -> DataFrame:
     )
 
 
-def _cells(statistics: DataFrame, trainings: Sequence[Training]) -> DataFrame:
+def _cells(statistics: DataFrame, trainings: Sequence[RecipeTraining]) -> DataFrame:
     """The table as text."""
     seeds = [f"seed {one.seed}" for one in trainings]
 
@@ -174,7 +174,7 @@ def _cells(statistics: DataFrame, trainings: Sequence[Training]) -> DataFrame:
     return DataFrame(rows)
 
 
-def numbers(training: Training) -> DataFrame:
+def numbers(training: RecipeTraining) -> DataFrame:
     """The map of one training: the effect of every head and MLP, with its interval."""
     tables = [
         effects.to_dataframe().assign(operation=operation)
@@ -185,7 +185,7 @@ def numbers(training: Training) -> DataFrame:
     return table
 
 
-def draw(trainings: Sequence[Training]) -> plotting.Figure:
+def draw(trainings: Sequence[RecipeTraining]) -> plotting.Figure:
     """Per operation, the summed effect of each layer's heads: every training, and their mean."""
     parts = []
     for index, operation in enumerate(FOUR):
@@ -222,7 +222,7 @@ def _look(statistics: DataFrame) -> str:
     )
 
 
-def _notes(trainings: Sequence[Training]) -> list[str]:
+def _notes(trainings: Sequence[RecipeTraining]) -> list[str]:
     operations = " and ".join(LARGEST_OPERAND)
     return [
         f"{len(trainings)} trainings of one recipe with different seeds. Band: the lowest and the "

@@ -18,7 +18,7 @@ from experiments.do_they_suffice import KINDS, enough
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
-TITLES = {"keep_only": "only the first k kept", "knock_out": "the first k knocked out"}
+KIND_TITLES = {"keep_only": "only the first k kept", "knock_out": "the first k knocked out"}
 STYLES = {  # order: (name, colour, dash)
     "weights": ("by weight norm", plotting.NOTE, "dot"),
     "growing": ("growing", plotting.DARK, "dash"),
@@ -58,7 +58,7 @@ def table(run: Run) -> DataFrame:
                     keys = (operation, among, positions, kind)
                     names = ("operation", "among", "positions", "kind")
                     setting: dict[str, Any] = dict(zip(names, keys, strict=True))
-                    labels = results.CIRCUIT.labels(run, *keys, None)
+                    labels = results.CIRCUIT_CURVE.labels(run, *keys, None)
                     parts += [
                         _numbers(_curve(run, *keys, label)).assign(**setting, order=label)
                         for label in labels
@@ -94,7 +94,7 @@ def draw(run: Run) -> plotting.Figure:
     return plotting.curve_panels(
         [
             plotting.CurvePanel(
-                title=plotting.plain(f"{operation.capitalize()}: {TITLES[kind]}"),
+                title=plotting.plain(f"{operation.capitalize()}: {KIND_TITLES[kind]}"),
                 lines=_lines(run, operation, kind),
                 y_title="right" if kind == KINDS[0] else "",
                 y_range=(0, 104),
@@ -112,7 +112,7 @@ def draw(run: Run) -> plotting.Figure:
 
 def _lines(run: Run, operation: str, kind: str) -> tuple[plotting.Line, ...]:
     keys = (operation, "heads", "all", kind)
-    labels = results.CIRCUIT.labels(run, *keys, None)
+    labels = results.CIRCUIT_CURVE.labels(run, *keys, None)
     controls = [_curve(run, *keys, label) for label in labels if label.startswith(RANDOM)]
     lines = [_band(controls)] if controls else []
     for label, (name, colour, dash) in STYLES.items():
@@ -125,7 +125,7 @@ def _lines(run: Run, operation: str, kind: str) -> tuple[plotting.Line, ...]:
 
 
 def _curve(run: Run, *keys: str) -> CircuitCurve:
-    return results.CIRCUIT.load(run, *keys)
+    return results.CIRCUIT_CURVE.load(run, *keys)
 
 
 def _band(curves: list[CircuitCurve]) -> plotting.Line:

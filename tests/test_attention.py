@@ -12,8 +12,8 @@ from torch.testing import assert_close
 import arith_lens as al
 from arith_lens import activations
 from arith_lens.attention import (
+    ATTENTION_ROLES,
     BLANK,
-    ROLES,
     Patterns,
     attention_by_role,
     attention_to,
@@ -56,7 +56,9 @@ def test_weights_by_role_are_transformers_own(both: Any) -> None:
     heads = [al.Head(0, 1), al.Head(last, 0), al.Head(last, 1)]
     found = attention_by_role(model, pairs, heads)
     assert found.axes == ("head", "role") and found.labels is not None
-    assert found.labels["role"] == ROLES and found.labels["head"] == tuple(map(str, heads))
+    assert found.labels["role"] == ATTENTION_ROLES and found.labels["head"] == tuple(
+        map(str, heads)
+    )
     assert pairs.spans is not None
     atol = 2e-2 if model.dtype == torch.bfloat16 else 1e-5
     for pair in range(0, len(pairs), 7):
@@ -70,7 +72,7 @@ def test_weights_by_role_are_transformers_own(both: Any) -> None:
                 expected[role] = float(weights[start:stop].sum())
                 rest[start:stop] = 0
             expected[Role.OTHER] = float(rest.sum())
-            ordered = torch.tensor([expected[Role(name)] for name in ROLES])
+            ordered = torch.tensor([expected[Role(name)] for name in ATTENTION_ROLES])
             assert_close(found.per_pair[row, :, pair], ordered, atol=atol, rtol=0)
             assert not torch.allclose(found.per_pair[row, :, pair], ordered.flip(0), atol=3e-2)
     assert_close(found.per_pair.sum(1), torch.ones(3, len(pairs)), atol=atol, rtol=0)
@@ -86,9 +88,9 @@ def test_the_blank_before_b_is_taken_out_of_the_other_words(
     names = split.labels["role"]
     parts = dict(zip(names, split.per_pair[0], strict=True))
     assert names.index(BLANK) + 1 == names.index(Role.OPERAND_B)
-    assert_close(parts[BLANK] + parts[Role.OTHER], roles[ROLES.index(Role.OTHER)])
-    for name in {*ROLES} - {Role.OTHER}:
-        assert torch.equal(parts[name], roles[ROLES.index(name)])
+    assert_close(parts[BLANK] + parts[Role.OTHER], roles[ATTENTION_ROLES.index(Role.OTHER)])
+    for name in {*ATTENTION_ROLES} - {Role.OTHER}:
+        assert torch.equal(parts[name], roles[ATTENTION_ROLES.index(name)])
     assert pairs.spans is not None
     hf, seen = make_hf(), 0
     for pair in range(0, len(pairs), 7):
@@ -106,7 +108,7 @@ def test_nothing_is_seen_beyond_a_sliding_window(mistral: al.HookedModel) -> Non
     pairs = al.sample_pairs(mistral, **GIVEN)
     assert int(pairs.lengths.min()) > 6, "each prompt must be longer than the window"
     looks = attention_by_role(mistral, pairs, [al.Head(0, 0), al.Head(2, 3)]).per_pair
-    roles = [Role(name) for name in ROLES]
+    roles = [Role(name) for name in ATTENTION_ROLES]
     assert not looks[:, roles.index(Role.BOS)].any()
     near = torch.arange(pairs.reference.shape[1]) >= pairs.reference.shape[1] - 6
     for row, role in enumerate(roles):
@@ -123,7 +125,9 @@ def test_the_oracle_would_see_padding_that_is_looked_at(
     bos = float(raw_row(make_hf(), pairs.reference[row][mask], head.layer, head.index)[0])
     unmasked = replace(pairs, attention_mask=torch.ones_like(pairs.attention_mask))
     right, wrong = (
-        float(attention_by_role(llama, some, [head]).per_pair[0, ROLES.index(Role.BOS), row])
+        float(
+            attention_by_role(llama, some, [head]).per_pair[0, ATTENTION_ROLES.index(Role.BOS), row]
+        )
         for some in (pairs, unmasked)
     )
     assert right == pytest.approx(bos, abs=1e-5) and abs(wrong - bos) > 1e-3
@@ -166,8 +170,8 @@ def test_kinds_of_tokens_may_be_ones_own(llama: al.HookedModel) -> None:
 
 def looks(*rows: dict[str, float]) -> Effects:
     """Heads that look so at every one of three pairs."""
-    values = torch.tensor([[row.get(role, 0.0) for role in ROLES] for row in rows])
-    labels = {"head": tuple(f"{i}.0" for i in range(len(rows))), "role": ROLES}
+    values = torch.tensor([[row.get(role, 0.0) for role in ATTENTION_ROLES] for row in rows])
+    labels = {"head": tuple(f"{i}.0" for i in range(len(rows))), "role": ATTENTION_ROLES}
     return Effects(values[..., None].expand(-1, -1, 3), ("head", "role"), "x", labels=labels)
 
 
@@ -181,7 +185,12 @@ def test_heads_are_sorted_by_where_their_weight_goes() -> None:
     kinds = {"0.0": "operand", "1.0": "operator", "2.0": "other", "3.0": "other"}
     assert kinds_of(found) == kinds
     best = most_looked_at(found).mean()
-    assert [ROLES[int(row.argmax())] for row in best] == ["BOS", "operator", "other", "other"]
+    assert [ATTENTION_ROLES[int(row.argmax())] for row in best] == [
+        "BOS",
+        "operator",
+        "other",
+        "other",
+    ]
     assert torch.equal(best.sum(1), torch.ones(4))
     with pytest.raises(ValueError, match="the result of attention_by_role"):
         kinds_of(Effects(torch.rand(2, 3, 4), ("layer", "head"), "x"))

@@ -10,7 +10,7 @@ from transformers import LlamaTokenizer
 
 from arith_lens.operations import FOUR, IN_PAPER, OPERATIONS, Operation, Pattern, table
 from arith_lens.pairs import sample_pairs
-from arith_lens.paper import MODELS
+from arith_lens.paper import PAPER_MODELS
 from arith_lens.problems import Problem, all_problems
 from arith_lens.templates import TEMPLATES, other_operators
 from experiments.template_tables import tokenizer_of as shipped_tokenizer
@@ -113,7 +113,7 @@ def test_every_operation_has_problems_prompts_and_counterfactuals(operation: str
 
 
 def test_only_operations_of_the_paper_have_heads_of_the_paper() -> None:
-    for model in MODELS:
+    for model in PAPER_MODELS:
         for operation in OPERATIONS:
             source, heads = model.reported(operation)
             assert bool(source) == (operation in IN_PAPER)

@@ -212,7 +212,7 @@ def test_the_parts_that_fit_in_memory_do_not_change_the_interval(
 ) -> None:
     effects, _ = synthetic("normal", (6, 9), n_components=20)
     whole = effects.ci()
-    monkeypatch.setattr(statistics, "AT_ONCE", 7000)  # seven components at a time
+    monkeypatch.setattr(statistics, "MEANS_AT_ONCE", 7000)  # seven components at a time
     assert torch.equal(effects.ci(), whole)
 
 

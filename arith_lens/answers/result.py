@@ -80,7 +80,7 @@ class Answers:
             *(tuple(texts[i] for i in rows) for texts in (self.said, self.expected, self.task)),
         )
 
-    def change_to(self, after: "Answers") -> "Change":
+    def change_to(self, after: "Answers") -> "AccuracyChange":
         """Compare with other answers to the same questions, question by question.
 
         Raises:
@@ -92,7 +92,9 @@ class Answers:
                 f"{len(after)} whose expected answers differ; ask both the same list"
             )
         lost, gained = self.correct & ~after.correct, ~self.correct & after.correct
-        return Change(self.accuracy, after.accuracy, int(lost.sum()), int(gained.sum()), len(self))
+        return AccuracyChange(
+            self.accuracy, after.accuracy, int(lost.sum()), int(gained.sum()), len(self)
+        )
 
     def __str__(self) -> str:
         tasks = self.by_task().items()
@@ -130,7 +132,7 @@ _TEXTS = ("said", "expected", "task")
 
 
 @dataclass(frozen=True)
-class Change:
+class AccuracyChange:
     """The same questions answered twice. Values are shares: 0.1 is 10 points."""
 
     before: float

@@ -24,7 +24,7 @@ from arith_lens.model import HookedLike, accepted_options, require_finite, start
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings
 
-EMBEDDINGS = -1
+EMBEDDING_LAYER = -1
 """The number of the embeddings among the residual streams at the entries of layers."""
 
 
@@ -96,7 +96,7 @@ class _Gated(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class Batch:
+class GradientBatch:
     """Some pairs, with the forwards and backwards that the methods are made of."""
 
     model: HookedLike
@@ -139,7 +139,7 @@ class Batch:
         run = Forward({}, {}, Readout(torch.empty(0)), {})
 
         def stream(activation: Tensor, hook: Any = None, *, layer: int) -> Tensor:
-            if layer == EMBEDDINGS and embeddings is not None:
+            if layer == EMBEDDING_LAYER and embeddings is not None:
                 activation = embeddings.to(activation)
             run.streams[layer] = activation.detach()
             return activation
@@ -149,7 +149,7 @@ class Batch:
             end = run.with_leaf(name, end.detach() if self._frozen(name) else end)
             return _with_end(activation, gates[name](end) if gates else end)
 
-        hooks: list[NamedHook] = [("hook_embed", partial(stream, layer=EMBEDDINGS))]
+        hooks: list[NamedHook] = [("hook_embed", partial(stream, layer=EMBEDDING_LAYER))]
         for layer in self.layers:
             hooks.append((resid_pre_name(layer), partial(stream, layer=layer)))
             hooks += [(name, partial(leaf, name=name)) for name in names_of(layer)]
@@ -265,7 +265,7 @@ def _with_end(activation: Tensor, end: Tensor) -> Tensor:
     return torch.cat([activation[:, :-1], end[:, None]], dim=1)
 
 
-Method = Callable[[Batch], Scores]
+ScoreMethod = Callable[[GradientBatch], Scores]
 """A method of attribution: the scores of all components of a batch."""
 
 

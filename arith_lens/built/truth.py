@@ -20,7 +20,7 @@ from arith_lens.components import (
     every_head,
     every_mlp,
 )
-from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.metrics import Readout, get_metric, mean_of_others
 from arith_lens.pairs import PromptPairs
 
@@ -118,8 +118,8 @@ class Truth:
         mlps = torch.stack(values(every_mlp(self.n_layers)))
         answer = self.logits().gather(1, self.pairs.answer[:, None])[:, 0]
         return ComponentEffects(
-            Effects(heads.unflatten(0, (self.n_layers, self.n_heads)), HEADS, **units),
-            Effects(mlps, MLPS, **units),
+            Effects(heads.unflatten(0, (self.n_layers, self.n_heads)), HEAD_AXES, **units),
+            Effects(mlps, MLP_AXES, **units),
             answer,
             computation={"engine": "closed form", "paths": paths, "metric": metric},
         )

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Component, Head, every_head, every_mlp
-from arith_lens.effects.effects import HEADS, Effects
+from arith_lens.effects.effects import HEAD_AXES, Effects
 from arith_lens.statistics import bootstrap_interval, false_discovery_control
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from arith_lens.explorer import View
+    from arith_lens.explorer import Explorer
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ class ComponentEffects:
             table["head"] = table["head"].astype("Int64")
         return table
 
-    def explore(self) -> "View":
+    def explore(self) -> "Explorer":
         """The map to click on, with each component's effect for every wording and problem.
 
         It shows itself in a notebook; `.save(path)` writes an offline page. `al.explore(model,
         pairs)` also shows what the components read and write, and knocks them out.
         """
-        from arith_lens.explorer import View
+        from arith_lens.explorer import Explorer
 
-        return View({"effects": ({}, effect_tables(self))})
+        return Explorer({"effects": ({}, effect_tables(self))})
 
     def __repr__(self) -> str:
         return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"
@@ -243,8 +243,8 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
         ValueError: effects of another metric, and no threshold; a threshold of 0 or more.
     """
     heads = effects.heads if isinstance(effects, ComponentEffects) else effects
-    if heads.axes != HEADS:
-        raise TypeError(f"expected effects of heads {HEADS}, found the axes {heads.axes}")
+    if heads.axes != HEAD_AXES:
+        raise TypeError(f"expected effects of heads {HEAD_AXES}, found the axes {heads.axes}")
     if threshold is None and heads.metric not in KEY:
         raise ValueError(
             f"expected a threshold for effects of the metric {heads.metric!r}, found none; the "

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.answers import Answers, Change
+from arith_lens.answers import AccuracyChange, Answers
 from arith_lens.arrays import Arrays, joined
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class EvaluationResult:
 
     def change_to(
         self, after: "EvaluationResult", name: str | None = None, *, trusted: bool = False
-    ) -> Change:
+    ) -> AccuracyChange:
         """Compare with another result, question by question, with McNemar's test.
 
         Raises:

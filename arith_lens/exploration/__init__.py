@@ -2,7 +2,7 @@
 
 from arith_lens.exploration.baskets import baskets as baskets
 from arith_lens.exploration.baskets import finished as finished
-from arith_lens.exploration.exploring import SETTINGS as SETTINGS
+from arith_lens.exploration.exploring import MAP_SETTINGS as MAP_SETTINGS
 from arith_lens.exploration.exploring import Exploration as Exploration
 from arith_lens.exploration.exploring import Live as Live
 from arith_lens.exploration.exploring import explore as explore

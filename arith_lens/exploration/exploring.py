@@ -28,7 +28,7 @@ from arith_lens.exploration.parts import (
     prompt_tables,
     sample_rows,
 )
-from arith_lens.explorer import Facts, Tables, View
+from arith_lens.explorer import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import fitting_engine, path_patch
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 N_STRONGEST = 10
 """Heads whose joint knockouts a page knows."""
 BATCH = 64
-SETTINGS: Sequence[Mapping[str, Any]] = (
+MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
     {"paths": "via_mlps", "metric": "relative_logit"},
     {"paths": "direct", "metric": "relative_logit"},
     {"paths": "via_mlps", "metric": "digit_contrast"},
@@ -52,7 +52,7 @@ SETTINGS: Sequence[Mapping[str, Any]] = (
 class Exploration:
     """All tables of one set of prompts; `arith_lens.explorer.TABLES` says what each has."""
 
-    facts: Facts
+    facts: SetFacts
     tables: Tables
 
     def to_dataframe(self) -> "DataFrame":
@@ -94,7 +94,7 @@ class Exploration:
 
 def explore(
     model: HookedLike, pairs: PromptPairs | Mapping[str, PromptPairs], *, progress: bool = True
-) -> View:
+) -> Explorer:
     """The explorer of a model: a map of effects to click on, in a notebook.
 
     A click on a head or an MLP computes what it looks at, reads and writes. A basket of components
@@ -124,7 +124,7 @@ def explore(
         parts = {"attention": partial(attention_tables, model, some, strongest)}
         missing, more = finished(_each(parts))
         first[name] = {**facts, "missing": missing}, {**tables, **more}
-    return View(first, f"Explorer: {_name_of(model)}", live.respond)
+    return Explorer(first, f"Explorer: {_name_of(model)}", live.respond)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class Live:
     model: HookedLike
     sets: dict[str, PromptPairs]
 
-    def respond(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[Facts, Tables]]]:
+    def respond(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[SetFacts, Tables]]]:
         """The answer to a request: new facts and tables of one set, in steps.
 
         Requests have a `kind` and the name of a `set`: `map` (`paths`, `metric`), `component`
@@ -164,7 +164,7 @@ class Live:
         missing, tables = yield from _each(of(model, pairs, sample, [component], [component]))
         return {name: ({"missing": missing}, tables)}
 
-    def _own_prompt(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[Facts, Tables]]]:
+    def _own_prompt(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[SetFacts, Tables]]]:
         row = {name: request[name] for name in ("reference", "counterfactual", "answer")}
         pairs = PromptPairs.from_rows([row], self.model)
         name = f"own prompt {1 + sum(key.startswith('own prompt') for key in self.sets)}"
@@ -180,7 +180,7 @@ def explored(
     model: HookedLike,
     pairs: PromptPairs,
     *,
-    settings: Sequence[Mapping[str, Any]] = SETTINGS,
+    settings: Sequence[Mapping[str, Any]] = MAP_SETTINGS,
     setup: str = "",
     maps_only: bool = False,
     run: Run | None = None,

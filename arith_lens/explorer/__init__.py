@@ -6,8 +6,8 @@ file and one style sheet draw the widget, the page and the report's tab.
 
 from arith_lens.explorer.tables import CODE as CODE
 from arith_lens.explorer.tables import TABLES as TABLES
-from arith_lens.explorer.tables import Facts as Facts
+from arith_lens.explorer.tables import SetFacts as SetFacts
 from arith_lens.explorer.tables import Tables as Tables
 from arith_lens.explorer.tables import packed as packed
 from arith_lens.explorer.tables import unpacked as unpacked
-from arith_lens.explorer.view import View as View
+from arith_lens.explorer.view import Explorer as Explorer

@@ -11,7 +11,7 @@ from torch import nn
 ATTENTIONS = ("self_attn", "attn.attention", "attn", "attention", "self_attention")
 SEPARATE = ("q_proj", "k_proj", "v_proj")
 OUTPUTS = ("o_proj", "out_proj", "dense")
-MLPS = ("mlp", "ffn", "block_sparse_moe")
+MLP_ATTRIBUTES = ("mlp", "ffn", "block_sparse_moe")
 FUSED = {
     "phi3": ("qkv_proj", "by kind"),
     "mpt": ("Wqkv", "by kind"),
@@ -72,7 +72,7 @@ class Layout:
         Raises:
             ValueError: the MLP is not one module.
         """
-        for name in MLPS:
+        for name in MLP_ATTRIBUTES:
             if (module := getattr(self.layers[layer], name, None)) is not None:
                 return name, module
         raise ValueError(

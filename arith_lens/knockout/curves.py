@@ -14,7 +14,7 @@ from arith_lens.arrays import Arrays, joined
 from arith_lens.components import Component, Head, parse_component
 from arith_lens.effects import Effects
 from arith_lens.knockout.outcomes import (
-    MEASURES,
+    OUTCOME_MEASURES,
     SETTING,
     Drop,
     Outcomes,
@@ -67,7 +67,7 @@ class KnockoutCurve(HasUnits):
             axes=("measure", "k"),
             metric="after knockout",
             **self.units,
-            labels={"measure": MEASURES, "k": tuple(str(k) for k in self.ks)},
+            labels={"measure": OUTCOME_MEASURES, "k": tuple(str(k) for k in self.ks)},
         )
 
     def accuracy(self) -> Float[Tensor, "k"]:

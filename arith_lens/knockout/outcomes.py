@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-MEASURES = ("correct", "probability")
+OUTCOME_MEASURES = ("correct", "probability")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Outcomes(HasUnits):
             axes=("measure",),
             metric="after knockout",
             **self.units,
-            labels={"measure": MEASURES},
+            labels={"measure": OUTCOME_MEASURES},
         )
 
     def accuracy(self) -> float:
@@ -189,7 +189,7 @@ N_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Change:
+class OutcomeChange:
     """The change from `before` to `after`: the difference, and its share of `before`."""
 
     before: float
@@ -213,8 +213,8 @@ class Change:
 class Drop:
     """The change by a knockout. Negative numbers are losses."""
 
-    accuracy: Change
-    probability: Change
+    accuracy: OutcomeChange
+    probability: OutcomeChange
 
     def __str__(self) -> str:
         return f"accuracy {self.accuracy}; p(C) {self.probability}"
@@ -246,7 +246,7 @@ def drop(before: Outcomes, after: Outcomes, *, level: float = 0.95, seed: int = 
 
 def _change(
     mean: Float[Tensor, "run=2"], draws: Float[Tensor, "run=2 resample"], level: float
-) -> Change:
+) -> OutcomeChange:
     tail = (1 - level) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
     before, after = mean.tolist()
@@ -255,7 +255,7 @@ def _change(
         low, high = values.nanquantile(ends).tolist()
         return low, high
 
-    return Change(
+    return OutcomeChange(
         before=before,
         after=after,
         absolute=after - before,

@@ -273,7 +273,7 @@ LOGITS_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class StreamRows:
     """The rows of a residual stream: positions of prompts, and whether components are out there."""
 
     prompt: Int[Tensor, "row"]
@@ -308,8 +308,8 @@ class TreeWalk:
     layers: Sequence[PlainLayer]
     inputs: LayerInputs
     tree: PrefixTree
-    nodes: Rows
-    ends: Rows
+    nodes: StreamRows
+    ends: StreamRows
     tokens: Int[Tensor, "pair"]
     """Each prompt's token at END."""
 
@@ -414,7 +414,7 @@ class TreeWalk:
     def _embedded(self) -> Float[Tensor, "1 node d_model"]:
         return self.inputs.stream[self.tree.prompt, self.tree.pos][None]
 
-    def _inputs(self, layer: int, rows: Rows) -> dict[str, Any]:
+    def _inputs(self, layer: int, rows: StreamRows) -> dict[str, Any]:
         return self.inputs.at(layer, rows.prompt, rows.pos)
 
     def _in_order(self, stage: Stage) -> Iterator[int]:
@@ -452,8 +452,8 @@ def tree_walk(
         layers=layers,
         inputs=inputs,
         tree=tree,
-        nodes=Rows(tree.prompt, tree.pos, chosen[tree.prompt, tree.pos]),
-        ends=Rows(pair, last, chosen[:, -1]),
+        nodes=StreamRows(tree.prompt, tree.pos, chosen[tree.prompt, tree.pos]),
+        ends=StreamRows(pair, last, chosen[:, -1]),
         tokens=pairs.reference[:, -1],
     )
 
@@ -463,7 +463,7 @@ def _edits(
     layer: int,
     states: Int[Tensor, "state"],
     replacements: Activations,
-    rows: Rows,
+    rows: StreamRows,
 ) -> dict[str, Replacement]:
     """The edits in a layer of a stage. Components are out in its first layer only."""
     if layer != stage.start:

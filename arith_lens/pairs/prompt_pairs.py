@@ -273,7 +273,7 @@ class PromptPairs(HasUnits):
         Raises:
             ValueError: missing columns, or prompts of unequal length.
         """
-        missing = [column for column in files.COLUMNS if column not in dataset.column_names]
+        missing = [column for column in files.TOKEN_KEYS if column not in dataset.column_names]
         if missing:
             raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
         columns = _aligned_columns(dataset.to_dict())
@@ -315,7 +315,7 @@ class PromptPairs(HasUnits):
                 "these pairs have no text (they were made from bare tokens), which JSON lines and "
                 "CSV hold: use to_dataset, which keeps the tokens"
             )
-        columns: dict[str, Any] = dict(zip(files.COLUMNS, texts, strict=True))
+        columns: dict[str, Any] = dict(zip(files.TOKEN_KEYS, texts, strict=True))
         if self.template is not None and self.operands is not None:
             a, b = self.operands.T.tolist()
             columns |= {"template": self.template, "a": a, "b": b}

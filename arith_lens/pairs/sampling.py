@@ -249,7 +249,7 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -
     )
 
 
-WORDS = {"word": NULL_WORDS, "symbol": NULL_SYMBOLS}
+NULL_CHOICES = {"word": NULL_WORDS, "symbol": NULL_SYMBOLS}
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def _facts(
     try:
         part = supply(tokenizer, template, problems, answer_token, counts)
         (reference,) = tokenize(tokenizer, [next(part.mixed(rng))])
-        sources = Sources(WORDS, counts, {template.name: part.wordings})
+        sources = Sources(NULL_CHOICES, counts, {template.name: part.wordings})
         (pair,) = draw(tokenizer, [reference], "word", sources, 1, rng)
     except ValueError as error:
         return TemplateFacts(template.name, refused=str(error))

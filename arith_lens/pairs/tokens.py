@@ -29,7 +29,7 @@ class Role(StrEnum):
 
 
 Span = tuple[int, int]
-ENOUGH = 4  # with fewer candidates than this, phrases with one more word are tried too
+MIN_CANDIDATES = 4  # with fewer candidates than this, phrases with one more word are tried too
 MOST_WORDS = 4
 TRIES = 200  # the number of phrases that are drawn for each number of words
 
@@ -202,7 +202,7 @@ def null_phrases(
 ) -> list[str]:
     """The words, or phrases of up to MOST_WORDS words, that have the operator's number of tokens.
 
-    Phrases are tried only if fewer than ENOUGH single words have this number.
+    Phrases are tried only if fewer than MIN_CANDIDATES single words have this number.
 
     Raises:
         ValueError: the template does not align under this tokenizer. The message has the counts.
@@ -223,7 +223,7 @@ def null_phrases(
         if aligned(reference, other, operator)
     ]
     for n_words in range(2, MOST_WORDS + 1):
-        if len(fitting) >= ENOUGH or template.kind == "symbol":
+        if len(fitting) >= MIN_CANDIDATES or template.kind == "symbol":
             break
         phrases = _phrases(counts, n_words, _length(operator))
         texts = [template.render(a, b, phrase)[0] for phrase in phrases]

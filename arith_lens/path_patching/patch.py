@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.components import Components
-from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.memory import in_chunks
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
@@ -228,8 +228,8 @@ def component_effects(
         **pairs.units,
     }
     return (
-        Effects(heads, HEADS, **common, held_norm=held_heads),
-        Effects(mlps, MLPS, **common, held_norm=held_mlps),
+        Effects(heads, HEAD_AXES, **common, held_norm=held_heads),
+        Effects(mlps, MLP_AXES, **common, held_norm=held_mlps),
     )
 
 

@@ -24,13 +24,15 @@ from torch import Tensor
 from arith_lens.effects import KEY
 from arith_lens.statistics import mean_over_strata
 
-LEVEL = 0.999
+RACE_LEVEL = 0.999
 """The nominal probability that all intervals of a race are right."""
 FIRST_ROUND = 16
 """The number of pairs of the first round, if there are at most half as many templates."""
 
 Interval = Float[Tensor, "bound=2 component"]
-Measure = Callable[[Sequence[int], Int[Tensor, "chosen"], int], Float[Tensor, "component chosen"]]
+EffectMeasure = Callable[
+    [Sequence[int], Int[Tensor, "chosen"], int], Float[Tensor, "component chosen"]
+]
 """A function that computes the effects of some components on some pairs in a round."""
 
 
@@ -101,7 +103,7 @@ class Race:
         """For the record of a computation. `names` are those of the components."""
         n_components, n_pairs = self.values.shape
         return {
-            "level": LEVEL,
+            "level": RACE_LEVEL,
             "rounds": list(self.rounds),
             "evaluations": self.evaluations,
             "of": n_components * n_pairs,
@@ -111,7 +113,7 @@ class Race:
 
 
 def race(
-    measure: Measure,
+    measure: EffectMeasure,
     n_components: int,
     strata: Int[Tensor, "pair"],
     goal: Goal,
@@ -140,7 +142,7 @@ def race(
         values[racing[:, None], new] = measure(racing.tolist(), new, number).to(values)
         n_pairs[racing], done = size, size
         finished.append(size)
-        tail = (1 - LEVEL) / (2 * n_components * max(1, len(sizes) - 1))
+        tail = (1 - RACE_LEVEL) / (2 * n_components * max(1, len(sizes) - 1))
         interval[:, racing] = _interval(values[racing], order[:size], strata, tail)
         racing = (~goal.settled(interval) & (n_pairs == size)).nonzero()[:, 0]
         if not len(racing):

@@ -15,7 +15,7 @@ from arith_lens.components import Component, Head
 from arith_lens.effects import ComponentEffects
 
 CONFIDENCE = 0.95
-CHECKS = 20
+N_CHECKS = 20
 """The number of components that are checked."""
 
 
@@ -66,7 +66,7 @@ class Screening:
             )
         ranked = sorted(components, key=lambda one: -abs(means[one]))
         others = ranked[keep:]
-        checked = random.Random(seed).sample(others, min(CHECKS, len(others)))
+        checked = random.Random(seed).sample(others, min(N_CHECKS, len(others)))
         return cls(tuple(ranked[:keep]), tuple(checked), len(others))
 
     @property

@@ -51,7 +51,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _WordLine:
     """Words of a sentence that fit into one line: their indices and left edges in pixels."""
 
     sentence: int
@@ -103,22 +103,22 @@ def sentence_panels(
     return sheet.finished()
 
 
-def _blocks(index: int, part: Sentence) -> list[_Block]:
+def _blocks(index: int, part: Sentence) -> list[_WordLine]:
     """The lines of a sentence."""
     widths = [max(text_box(word, _WORD)[0] + 2, _NARROW) for word in part.words]
-    blocks: list[_Block] = []
+    blocks: list[_WordLine] = []
     words: list[int] = []
     edges = [0.0]
     for word, width in enumerate(widths):
         if words and edges[-1] + width > _WIDTH:
-            blocks.append(_Block(index, tuple(words), tuple(edges)))
+            blocks.append(_WordLine(index, tuple(words), tuple(edges)))
             words, edges = [], [0.0]
         words.append(word)
         edges.append(edges[-1] + width)
-    return [*blocks, _Block(index, tuple(words), tuple(edges))]
+    return [*blocks, _WordLine(index, tuple(words), tuple(edges))]
 
 
-def _page(parts: Sequence[Sentence], blocks: Sequence[_Block], notes: Sequence[str]) -> Page:
+def _page(parts: Sequence[Sentence], blocks: Sequence[_WordLine], notes: Sequence[str]) -> Page:
     boxes: list[Box] = []
     top: Number = 34
     for block in blocks:
@@ -131,7 +131,7 @@ def _page(parts: Sequence[Sentence], blocks: Sequence[_Block], notes: Sequence[s
     return Page((width, top + 30 + LINE * len(lines)), tuple(boxes), lines)
 
 
-def _set_axes(sheet: Sheet, index: int, block: _Block, part: Sentence) -> None:
+def _set_axes(sheet: Sheet, index: int, block: _WordLine, part: Sentence) -> None:
     x = {"range": [0, block.edges[-1]], "showticklabels": False, "ticks": ""}
     y = {
         "range": [len(part.rows) - 0.5, -0.5],
@@ -144,7 +144,7 @@ def _set_axes(sheet: Sheet, index: int, block: _Block, part: Sentence) -> None:
     sheet.set_axes(index, x, y)
 
 
-def _add_words(sheet: Sheet, part: Sentence, block: _Block, box: Box) -> None:
+def _add_words(sheet: Sheet, part: Sentence, block: _WordLine, box: Box) -> None:
     for place, word in enumerate(block.words):
         centre = box.left + (block.edges[place] + block.edges[place + 1]) / 2
         text, ink = plain(part.words[word]), TEXT
@@ -157,7 +157,7 @@ def _add_words(sheet: Sheet, part: Sentence, block: _Block, box: Box) -> None:
 def _add_cells(
     sheet: Sheet,
     part: Sentence,
-    block: _Block,
+    block: _WordLine,
     index: int,
     smallest: Number,
 ) -> None:

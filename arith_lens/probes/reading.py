@@ -129,7 +129,7 @@ def digit_tokens(model: HookedLike, pairs: PromptPairs) -> Int[Tensor, "pair dig
     return torch.tensor([digits_after[text] for text in pairs.reference_text])
 
 
-ROLES = ("A", "B", "C", "others without C", "others without A, B, C")
+PROBE_ROLES = ("A", "B", "C", "others without C", "others without A, B, C")
 """The operands, the answer, and means over the other digits."""
 
 
@@ -157,8 +157,8 @@ def mlp_probe(
             hook_mlp_out) or "mlp_out" (the stream after it, hook_resid_post).
         final_norm: whether to apply the final norm with its weight first, as in the logit lens. The
             paper's cosines are without it.
-        tokens: "roles" (`ROLES`: A, B, C, and two means over other digits) or "digits" (0 to 9, as
-            they are written after END).
+        tokens: "roles" (`PROBE_ROLES`: A, B, C, and two means over other digits) or "digits" (0
+            to 9, as they are written after END).
         unit: "cosine"; or "logit": the tokens' logits if the model ended here, as in `logit_lens`,
             always through the final norm.
 
@@ -188,7 +188,7 @@ def mlp_probe(
 
 def names_of(tokens: str) -> tuple[str, ...]:
     """The names of the tokens that a probe reads."""
-    return ROLES if tokens == "roles" else tuple(map(str, DIGITS))
+    return PROBE_ROLES if tokens == "roles" else tuple(map(str, DIGITS))
 
 
 def check_choice(tokens: str, unit: str) -> None:
@@ -266,7 +266,7 @@ def _by_role(
     return torch.cat(parts, dim=1)
 
 
-CLASSES = ("C", "A", "B", "C±1", "other")
+DIGIT_CLASSES = ("C", "A", "B", "C±1", "other")
 """A digit of several classes belongs to the first one: an operand that is the answer is C."""
 
 
@@ -295,7 +295,7 @@ def winners(probe: Effects, pairs: PromptPairs) -> Effects:
         ("layer", "class"),
         f"winner of {probe.metric}",
         **pairs.units,
-        labels={"class": CLASSES},
+        labels={"class": DIGIT_CLASSES},
     )
 
 
@@ -307,7 +307,7 @@ def chance(pairs: PromptPairs) -> Effects:
         ("class",),
         "share of the ten digits",
         **pairs.units,
-        labels={"class": CLASSES},
+        labels={"class": DIGIT_CLASSES},
     )
 
 
@@ -354,7 +354,7 @@ def case_study(probe: Effects, pair: int) -> tuple[Float[Tensor, "layer digit"],
     return cosines, cosines.argmax(1).tolist()
 
 
-MEASURES = ("rank", "probability")
+LENS_MEASURES = ("rank", "probability")
 
 
 @torch.no_grad()
@@ -398,7 +398,7 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
         ("layer", "measure"),
         f"logit lens of {read}: C",
         **pairs.units,
-        labels={"measure": MEASURES},
+        labels={"measure": LENS_MEASURES},
     )
 
 

@@ -16,7 +16,7 @@ from arith_lens.reference.passages import Passage, between, chance, pick, shuffl
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template, fill
 
 HELD_OUT_PERCENT = 15
-ALIASES = (
+NUMBER_ALIASES = (
     *("zim", "dak", "vop", "lun", "kef", "bri", "mog", "tas", "wex", "jub", "nid", "pax"),
     *("rud", "sil", "gan", "hob"),
 )
@@ -100,7 +100,7 @@ def _named_operands(rng: random.Random, problem: Problem, template: Template) ->
 
 def _named_operator(rng: random.Random, problem: Problem, template: Template) -> Passage:
     """Let zim mean plus. let dak mean minus. 3 zim 5 equals to 8."""
-    alias, other = shuffled(rng, ALIASES)[:2]
+    alias, other = shuffled(rng, NUMBER_ALIASES)[:2]
     meanings = [(alias, template.word)]
     if chance(rng, 0.5):
         meanings.append((other, pick(rng, ("plus", "minus", "times", "over", "nothing"))))

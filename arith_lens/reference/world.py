@@ -19,7 +19,7 @@ from itertools import accumulate
 from arith_lens.answers import Question
 from arith_lens.reference import arithmetic
 from arith_lens.reference.passages import Passage, between, chance, pick, with_answer
-from arith_lens.reference.word_problems import FAMILIES, pretraining_problems
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES, pretraining_problems
 from arith_lens.templates import SLOTS
 
 N_FACTS = 300
@@ -207,7 +207,7 @@ class Kind:
 def _fixed_word_problems() -> tuple[Passage, ...]:
     return tuple(
         with_answer(problem.question, problem.answer)
-        for family in FAMILIES
+        for family in PROBLEM_FAMILIES
         for problem in pretraining_problems(family)
     )
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from arith_lens.runs.files import RunError, check_name, digest, digests, make_folder, plain
 from arith_lens.runs.provenance import describe_model, software
-from arith_lens.runs.record import FILE, inputs_of, key_parts, new_record, read_record
+from arith_lens.runs.record import RUN_FILE, inputs_of, key_parts, new_record, read_record
 from arith_lens.runs.run import Run
-from arith_lens.runs.store import FOLDER as STORE
+from arith_lens.runs.store import STORE_FOLDER
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -48,15 +48,15 @@ def open_run(
             or contains another run. `with` raises it if another process has the folder open.
     """
     check_name(experiment, "an experiment's name")
-    if experiment == STORE:
+    if experiment == STORE_FOLDER:
         raise ValueError(
-            f"expected another name of an experiment than {STORE!r}, where results are"
+            f"expected another name of an experiment than {STORE_FOLDER!r}, where results are"
         )
     plain_config = plain(config)
     provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
     fresh = new_record(experiment, plain_config, provenance)
     path = Path(root) / experiment / run_key(fresh)
-    if (path / FILE).exists():
+    if (path / RUN_FILE).exists():
         record = read_record(path)
         _refuse_other(path, record, fresh)
         return Run(path, record, provenance, again=again)
@@ -70,7 +70,7 @@ def load_run(path: str | Path) -> Run:
     Raises:
         RunError: there is no run, or it is damaged or of another version.
     """
-    folder = Path(path).parent if Path(path).name == FILE else Path(path)
+    folder = Path(path).parent if Path(path).name == RUN_FILE else Path(path)
     return Run(folder, read_record(folder))
 
 
@@ -87,7 +87,7 @@ def find_runs(
         root: the folder of all runs.
     """
     runs = []
-    for file in (Path(root) / experiment).glob(f"*/{FILE}"):
+    for file in (Path(root) / experiment).glob(f"*/{RUN_FILE}"):
         try:
             run = load_run(file)
         except RunError as error:
@@ -125,7 +125,7 @@ def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-COLUMNS = ["experiment", "model", "status", "when", "results", "path"]
+RUN_TABLE_COLUMNS = ["experiment", "model", "status", "when", "results", "path"]
 
 
 def run_table(root: str | Path = "results") -> "DataFrame":
@@ -136,7 +136,7 @@ def run_table(root: str | Path = "results") -> "DataFrame":
     from pandas import DataFrame
 
     rows = []
-    for file in sorted(Path(root).glob(f"*/*/{FILE}")):
+    for file in sorted(Path(root).glob(f"*/*/{RUN_FILE}")):
         try:
             run = load_run(file)
         except RunError as error:
@@ -145,7 +145,7 @@ def run_table(root: str | Path = "results") -> "DataFrame":
         record, names = run.record, ", ".join(run.names)
         when = str(record.get("ended") or record.get("started") or "")
         rows.append([run.experiment, run.model, record["status"], when, names, str(run.path)])
-    table = DataFrame(rows, columns=COLUMNS)
+    table = DataFrame(rows, columns=RUN_TABLE_COLUMNS)
     return table.sort_values("when", ascending=False, ignore_index=True, kind="stable")
 
 

@@ -14,10 +14,10 @@ from arith_lens.arrays import Arrays
 from arith_lens.runs.files import RunError, listed, write
 from arith_lens.runs.provenance import now
 
-FORMAT = 3
+RUN_FORMAT = 3
 """The version of the layout of a run folder; folders of other versions are refused."""
 
-FILE = "run.json"
+RUN_FILE = "run.json"
 
 
 def new_record(
@@ -25,7 +25,7 @@ def new_record(
 ) -> dict[str, Any]:
     """The record of a run in which nothing has been computed."""
     return {
-        "arith_lens_run": FORMAT,
+        "arith_lens_run": RUN_FORMAT,
         "experiment": experiment,
         "config": config,
         "status": "new",
@@ -41,7 +41,7 @@ def key_parts(record: Mapping[str, Any]) -> list[Any]:
     """What must be the same for two runs to be the same: experiment, format, version,
     configuration, and the digests of the model's weights, its configuration and the input files."""
     version = record["provenance"]["versions"]["arith-lens"]
-    return [record["experiment"], FORMAT, version, record["config"], *inputs_of(record)]
+    return [record["experiment"], RUN_FORMAT, version, record["config"], *inputs_of(record)]
 
 
 def inputs_of(record: Mapping[str, Any]) -> list[Any]:
@@ -55,7 +55,7 @@ def inputs_of(record: Mapping[str, Any]) -> list[Any]:
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write run.json. Raises RunError if that fails; the earlier record then stays."""
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-    write(folder / FILE, text.encode())
+    write(folder / RUN_FILE, text.encode())
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         RunError: there is no run, or it is damaged or of another version.
     """
-    file = folder / FILE
+    file = folder / RUN_FILE
     if not file.is_file():
         raise RunError(
             f"expected a run folder with a run.json, found none at {folder}. "
@@ -76,10 +76,10 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise RunError(f"{file} is damaged ({error}). Delete the folder and run again.") from error
     if not isinstance(record, dict) or "arith_lens_run" not in record:
         raise RunError(f"{file} was not written by arith_lens. Give a folder of results/.")
-    if record["arith_lens_run"] != FORMAT:
+    if record["arith_lens_run"] != RUN_FORMAT:
         raise RunError(
-            f"{folder} has format {record['arith_lens_run']}, this version reads {FORMAT}. Delete "
-            "that folder and run the experiment again, or read it with the version in its "
+            f"{folder} has format {record['arith_lens_run']}, this version reads {RUN_FORMAT}. "
+            "Delete that folder and run the experiment again, or read it with the version in its "
             "provenance."
         )
     if lacking := _lacking(record):
@@ -176,7 +176,7 @@ def _myself() -> dict[str, str | int]:
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
 
 
-CLASSES = {
+RESULT_CLASSES = {
     "answers": ("answers", "Answers"),
     "attention_patterns": ("attention", "Patterns"),
     "before_after": ("effects", "BeforeAfter"),
@@ -202,10 +202,10 @@ def read_result(arrays: Arrays) -> Any:
         RunError: no class of this package has this kind.
     """
     kind = arrays.header["kind"]
-    if kind not in CLASSES:
+    if kind not in RESULT_CLASSES:
         raise RunError(
-            f"expected a result of a kind among {listed(CLASSES)}, found a result of kind "
+            f"expected a result of a kind among {listed(RESULT_CLASSES)}, found a result of kind "
             f"{kind!r}; read it with the from_arrays of its class, from load_arrays"
         )
-    module, name = CLASSES[kind]
+    module, name = RESULT_CLASSES[kind]
     return getattr(import_module(f"arith_lens.{module}"), name).from_arrays(arrays)

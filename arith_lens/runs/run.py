@@ -15,7 +15,7 @@ from arith_lens.arrays import Arrays, Storable
 from arith_lens.runs.files import RunError, check_name, listed, plain, remove_partials
 from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, identity_of, now
 from arith_lens.runs.record import (
-    FILE,
+    RUN_FILE,
     FolderLock,
     key_parts,
     read_record,
@@ -23,7 +23,7 @@ from arith_lens.runs.record import (
     write_record,
 )
 from arith_lens.runs.shards import PartDone, Processes, Shards, identity_digest, processes
-from arith_lens.runs.store import COMPUTED, Store, without_pairs
+from arith_lens.runs.store import COMPUTED_TENSOR, Store, without_pairs
 
 _MODEL_PARTS = ("weights", "configuration")
 
@@ -229,7 +229,7 @@ class Run:
 
     def computed(self, name: str) -> Bool[Tensor, "pair"] | None:
         """Which pairs of a result have an answer that is neither operand; None if unknown."""
-        return self.store.load(self._entry(name)["identity"]).tensors.get(COMPUTED)
+        return self.store.load(self._entry(name)["identity"]).tensors.get(COMPUTED_TENSOR)
 
     def identity(self, model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
         """Everything that decides the numbers of a computation. Equal identities give equal bits.
@@ -355,7 +355,7 @@ class Run:
         """Lock the folder and look at it again: another process may have written since."""
         self._lock.acquire()
         try:
-            if (self.path / FILE).exists():
+            if (self.path / RUN_FILE).exists():
                 self.record = read_record(self.path)
             remove_partials(self.path)
         except BaseException:

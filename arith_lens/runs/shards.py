@@ -26,7 +26,7 @@ from arith_lens.runs.files import (
     write,
 )
 
-PART = "ARITH_LENS_PART"
+PART_VARIABLE = "ARITH_LENS_PART"
 JOIN = timedelta(minutes=10)
 """How long the first process waits for the last one to start."""
 WORK = timedelta(days=30)
@@ -88,8 +88,8 @@ def processes() -> Processes:
     Raises:
         RunError: the part is not valid, or not all processes start.
     """
-    if PART in os.environ:
-        return _apart(os.environ[PART])
+    if PART_VARIABLE in os.environ:
+        return _apart(os.environ[PART_VARIABLE])
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         return Processes()
@@ -114,7 +114,9 @@ def claim_rank_zero() -> bool:
 def _apart(text: str) -> Processes:
     index, _, count = text.partition("/")
     if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
-        raise RunError(f"expected {PART} such as 2/3, the second of three parts, found {text!r}")
+        raise RunError(
+            f"expected {PART_VARIABLE} such as 2/3, the second of three parts, found {text!r}"
+        )
     return Processes(int(index) - 1, int(count), apart=True)
 
 
@@ -134,7 +136,7 @@ def _waiting_room() -> Any:
     return torch.distributed.new_group(backend="gloo", timeout=WORK)
 
 
-FOLDER = "shards"
+SHARDS_FOLDER = "shards"
 _QUESTION = "part.json"
 
 

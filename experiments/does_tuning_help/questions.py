@@ -8,11 +8,11 @@ from collections import Counter
 
 from arith_lens.answers import Answers
 from arith_lens.paper import BENCHMARKS
-from arith_lens.reference.word_problems import FAMILIES
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES
 
 VALIDATION = "validation/"
 """The prefix of the tasks that rates are chosen on."""
-MATHEMATICS = (*FAMILIES, *BENCHMARKS[:4])
+MATHEMATICS = (*PROBLEM_FAMILIES, *BENCHMARKS[:4])
 """The tasks that are word problems, in the closed world and in the benchmarks."""
 
 

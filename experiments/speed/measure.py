@@ -244,7 +244,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class SpeedTable:
     """Rows of text and numbers: stored in a run, and printed. A row may lack a column."""
 
     rows: Sequence[Mapping[str, Cell]]
@@ -254,7 +254,7 @@ class Table:
         return Arrays({}, {"kind": "table", "rows": [*map(dict, self.rows)]})
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays) -> "Table":
+    def from_arrays(cls, arrays: Arrays) -> "SpeedTable":
         """Read `to_arrays` back. Raises ValueError if the arrays are of another kind."""
         arrays.require("table")
         return cls(arrays.header["rows"])

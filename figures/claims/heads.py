@@ -30,7 +30,9 @@ def _direct_and_via_mlps(evidence: Evidence) -> Parts:
     """The effects of the heads that were measured on both kinds of paths."""
     parts: Parts = {}
     for name, run in evidence.runs("which_paths").items():
-        both = [results.PATHS.load(run, name, paths).heads for paths in ("direct", "via_mlps")]
+        both = [
+            results.PATH_EFFECTS.load(run, name, paths).heads for paths in ("direct", "via_mlps")
+        ]
         measured = ~both[0].per_pair.isnan().all(-1)
         parts[f"{name} ({int(measured.sum())} heads)"] = tuple(
             Effects(e.per_pair[measured], ("sender",), e.metric, **e.units) for e in both

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import arith_lens as al
-from arith_lens.attribution import METHODS, UnsupportedRule
+from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.attribution.rules import (
     act_over_input,
     halve_gated_products,
@@ -94,9 +94,9 @@ def _mean(parts: list[Values]) -> Values:
     return {key: torch.stack([part[key] for part in parts]).mean(0) for key in parts[0]}
 
 
-WITHOUT_ATTENTION = [method for method in METHODS if method not in ("gim", "attn_lrp")]
+WITHOUT_ATTENTION = [method for method in ATTRIBUTION_METHODS if method not in ("gim", "attn_lrp")]
 """The rules of the others in attention do nothing where all heads are frozen."""
-CASES = [*(("mistral", method, "total") for method in METHODS),
+CASES = [*(("mistral", method, "total") for method in ATTRIBUTION_METHODS),
          *(("mistral", method, "via_mlps") for method in WITHOUT_ATTENTION),
          ("mistral", "atp", "direct"), ("mistral", "ig_activations", "direct"),
          ("llama", "gim", "total"), ("llama", "relp", "via_mlps")]  # fmt: skip

@@ -14,7 +14,7 @@ from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
 from arith_lens.runs.provenance import installed
 from experiments.speed import measure, path_patching, rivals, shapes, tables
-from experiments.speed.measure import Cell, Column, Table, Timing, Usage, timed
+from experiments.speed.measure import Cell, Column, SpeedTable, Timing, Usage, timed
 from experiments.speed.shapes import SHAPES, Setting, Shape, setting_of
 from experiments.speed.tables import FULL, QUICK, exponents, floor_table
 
@@ -143,7 +143,7 @@ def test_the_exponent_of_a_power_law_is_found() -> None:
         for value in (2, 4, 8, 16)
     ]
     rows[1]["spent"] = float(rows[1]["spent"] or 0) * 1.1
-    first, second = exponents(Table(rows)).rows
+    first, second = exponents(SpeedTable(rows)).rows
     logs = np.log([2, 4, 8, 16])
     slope = np.polyfit(logs, np.log([float(row["spent"] or 0) for row in rows[:4]]), 1)[0]
     assert first["exponent"] == pytest.approx(slope) and float(first["stderr"] or 0) > 0.01
@@ -162,14 +162,14 @@ def test_growth_varies_one_factor_over_four_values_or_more() -> None:
 
 
 def test_a_table_is_read_back_as_it_was() -> None:
-    table = Table([{"a": "x", "b": 1.5, "c": None}, {"a": "", "b": None, "c": 2}])
-    again = Table.from_arrays(table.to_arrays())
+    table = SpeedTable([{"a": "x", "b": 1.5, "c": None}, {"a": "", "b": None, "c": 2}])
+    again = SpeedTable.from_arrays(table.to_arrays())
     assert again.rows == table.rows
     assert again.markdown({"A": Column("a"), "B": Column("b", ".1f", 10)}) == (
         "| A | B |\n|-----|------|\n| x | 15.0 |\n|  |  |"
     )
     with pytest.raises(ValueError, match="expected arrays of kind 'table', found 'effects'"):
-        Table.from_arrays(Arrays({}, {"kind": "effects"}))
+        SpeedTable.from_arrays(Arrays({}, {"kind": "effects"}))
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
@@ -220,7 +220,7 @@ def test_a_run_keeps_the_tables_and_the_report(
     printed = capsys.readouterr().out
     (run,) = find_runs("speed", root=tmp_path)
     assert run.names == ("rivals_tiny", "floor_tiny")
-    table = Table.from_arrays(run.load_arrays("rivals_tiny"))
+    table = SpeedTable.from_arrays(run.load_arrays("rivals_tiny"))
     assert [row["method"] for row in table.rows] == [rival.name for rival in rivals.RIVALS]
     assert all(row["remark"] in ("", "not installed") for row in table.rows)
     assert run.facts("rivals_tiny")["processor"]
@@ -242,7 +242,9 @@ def test_a_dry_run_prints_operations_and_leaves_nothing(
 
 
 def test_memory_is_measured_in_a_process_of_its_own() -> None:
-    job = tables.Job("sweep", "tiny", n_pairs=4, device="cpu", dtype="float32", threads=1)
+    job = tables.PatchingMemoryJob(
+        "sweep", "tiny", n_pairs=4, device="cpu", dtype="float32", threads=1
+    )
     found = measure.in_process(job)
     weights = sum(w.numel() for w in setting_of(SHAPES["tiny"], "meta").raw.parameters())
     assert found["model_bytes"] == 4 * weights

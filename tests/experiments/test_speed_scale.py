@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from arith_lens.path_patching import plan
 from arith_lens.runs import load_run
 from experiments.speed import scale, shapes, tables
-from experiments.speed.measure import Table
+from experiments.speed.measure import SpeedTable
 from experiments.speed.shapes import SHAPES, Shape, random_llama, random_pairs
 
 SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("place", ["made", "disk", "offload"])
 def test_it_measures_and_keeps_what_it_prints(
-    place: scale.Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: scale.WeightSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = scale.Config("tiny", n=1, tokens=8, dtype="float32", place=place, profile=True)
     scale.speed_scale(config, root=tmp_path)
@@ -35,8 +35,8 @@ def test_it_measures_and_keeps_what_it_prints(
     (report,) = tmp_path.glob("speed_scale/*/report.md")
     assert report.read_text("utf-8").strip() in printed
     run = load_run(report.parent)
-    parts = Table.from_arrays(run.load_arrays("parts")).rows
-    assert [row["part"] for row in parts] == [tables.RECORD, tables.PROPAGATE, tables.READ]
+    parts = SpeedTable.from_arrays(run.load_arrays("parts")).rows
+    assert [row["part"] for row in parts] == [tables.RECORD, tables.PROPAGATE, tables.READOUT]
     assert run.facts("parts")["weights_bytes"] == 4 * sum(
         weight.numel() for weight in random_llama(SMALL, "meta", torch.float32).parameters()
     )

@@ -13,7 +13,7 @@ from support.drawings import written
 
 from arith_lens.benchmarks import load_records
 from arith_lens.fine_tuning.results import load_base
-from experiments.does_tuning_help import Sizes, Tuned
+from experiments.does_tuning_help import Sizes, TuningRow
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
     Config,
@@ -205,8 +205,8 @@ def test_with_grouped_queries_a_plan_counts_the_most_that_heads_can_have(tmp_pat
     sizes: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2}
     LlamaConfig(**sizes, num_hidden_layers=1, intermediate_size=32).save_pretrained(tmp_path)
     empty = empty_model(str(tmp_path))
-    assert counted(empty, Tuned("precise", 2))[0] == 2 * 4 * 8 * 64
-    assert counted(empty, Tuned("precise", 3))[0] == 2 * 4 * 8 * 64 + 2 * 8 * 64
+    assert counted(empty, TuningRow("precise", 2))[0] == 2 * 4 * 8 * 64
+    assert counted(empty, TuningRow("precise", 3))[0] == 2 * 4 * 8 * 64 + 2 * 8 * 64
 
 
 SHORT: dict[str, Any] = {"form": "answer", "rates": (1e-3, 3e-2), "batch": 2, "heads": 1}
@@ -271,9 +271,9 @@ def test_a_plan_of_short_answers_refuses_what_does_not_fit(tmp_path: Path) -> No
             planned(Config(form="answer", **options), 12)
     named = Config(form="answer", data_dir=DATA, which_heads=("9.4",), heads=2)
     with pytest.raises(ValueError, match="--which-heads with at least 2"):
-        check_components(named, [Tuned("precise", 2)])
+        check_components(named, [TuningRow("precise", 2)])
     with pytest.raises(ValueError, match="--which-mlps with at least 1"):
-        check_components(named, [Tuned("precise", 1, 1)])
+        check_components(named, [TuningRow("precise", 1, 1)])
 
 
 def test_later_options_leave_the_identity_of_older_runs_as_it_is() -> None:

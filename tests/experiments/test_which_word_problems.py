@@ -37,7 +37,7 @@ def test_a_pair_whose_counterfactual_is_still_answered_is_not_used(tmp_path: Pat
         torch.stack([right, right], dim=1), ("side", "measure"), "share", problem=tuple("abcd")
     )
     with open_run("which_word_problems", {"datasets": ["svamp"]}, root=tmp_path) as run:
-        results.RIGHT.save(run, outcomes, "svamp")
+        results.ANSWER_PROBABILITY.save(run, outcomes, "svamp")
     assert which_word_problems.counts(run, "svamp") == (4, 3, 2)
 
 

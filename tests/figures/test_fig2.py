@@ -11,7 +11,7 @@ from support.made_runs import OPERATIONS, Pairs, make_effects, make_run
 
 from arith_lens.components import Head
 from arith_lens.effects import key_heads
-from arith_lens.paper import MODELS, paper_model
+from arith_lens.paper import PAPER_MODELS, paper_model
 from arith_lens.runs import Run, load_run, open_run
 from experiments import results
 from figures import fig2, maps
@@ -134,7 +134,7 @@ def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> No
     run = make_run(tmp_path, "meta-llama/Llama-2-7b-hf", 32, 32)
     figure = fig2.draw(run, [maps.measure(run, "addition")])
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
-    assert dots == {(head.layer, head.index) for head in MODELS[0].key_heads}
+    assert dots == {(head.layer, head.index) for head in PAPER_MODELS[0].key_heads}
     assert any("Table 4" in note.text for note in figure.layout.annotations)
     assert figure.layout.coloraxis.cmax == 15, "the paper's scale"
 

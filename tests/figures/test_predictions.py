@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from figures import counterfactuals, predictions
 
 
@@ -39,8 +39,8 @@ def effects_with(means: Tensor) -> ComponentEffects:
     }
     mlps = -0.5 * noise.repeat(len(means), 1)
     return ComponentEffects(
-        Effects(means[..., None] * noise, HEADS, **units, held_norm=means[..., None] * noise),
-        Effects(mlps, MLPS, **units, held_norm=0.8 * mlps),
+        Effects(means[..., None] * noise, HEAD_AXES, **units, held_norm=means[..., None] * noise),
+        Effects(mlps, MLP_AXES, **units, held_norm=0.8 * mlps),
         torch.ones(8),
     )
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import arith_lens as al
 from arith_lens.pairs import Role
-from arith_lens.probes import ROLES, digit_tokens
+from arith_lens.probes import PROBE_ROLES, digit_tokens
 
 GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 24}
 
@@ -224,5 +224,5 @@ def test_what_a_probe_cannot_read_is_refused(llama: al.HookedModel) -> None:
 
 def test_roles_name_what_they_are(llama: al.HookedModel) -> None:
     probe = al.mlp_probe(llama, al.sample_pairs(llama, **GIVEN))
-    assert probe.labels == {"token": ROLES}
-    assert {*probe.to_dataframe()["token"]} == {*ROLES}
+    assert probe.labels == {"token": PROBE_ROLES}
+    assert {*probe.to_dataframe()["token"]} == {*PROBE_ROLES}

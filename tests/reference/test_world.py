@@ -14,7 +14,11 @@ from arith_lens.reference import arithmetic, world
 from arith_lens.reference.models import MAX_PIECE, VOCABULARY, train_tokenizer
 from arith_lens.reference.passages import Passage, with_answer
 from arith_lens.reference.sets import load_set, make_sets
-from arith_lens.reference.word_problems import FAMILIES, pretraining_problems, tuning_problems
+from arith_lens.reference.word_problems import (
+    PROBLEM_FAMILIES,
+    pretraining_problems,
+    tuning_problems,
+)
 from arith_lens.reference.world import KINDS, documents
 from arith_lens.templates import TEMPLATES
 
@@ -78,7 +82,7 @@ def test_a_dressed_up_calculation_keeps_its_answer() -> None:
         assert passage.text[:start].endswith(" "), "the answer is a token of its own"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PROBLEM_FAMILIES)
 def test_word_problem_sets_share_no_question_with_pretraining(family: str) -> None:
     pretraining = {p.question for p in pretraining_problems(family)}
     splits = tuning_problems(family)

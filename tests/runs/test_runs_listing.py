@@ -17,7 +17,7 @@ from arith_lens.model import HookedModel
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import RunError, open_run
 from arith_lens.runs.files import plain
-from arith_lens.runs.record import CLASSES
+from arith_lens.runs.record import RESULT_CLASSES
 
 QUIET: dict[str, Any] = {"progress": False}
 
@@ -101,8 +101,8 @@ def test_every_kind_that_the_package_writes_is_known() -> None:
                     written.add(kind.value)  # pyright: ignore
                 elif kind.id in constants:  # else `read_back` passes its argument on
                     written.add(constants[kind.id])
-    assert written == set(CLASSES)
-    for module, name in CLASSES.values():
+    assert written == set(RESULT_CLASSES)
+    for module, name in RESULT_CLASSES.values():
         assert hasattr(
             getattr(importlib.import_module(f"arith_lens.{module}"), name), "from_arrays"
         )

@@ -118,7 +118,7 @@ class Disk:
         return counted
 
 
-class Prompts(Pairs):
+class TextPairs(Pairs):
     """Pairs with text, which a run keeps in a file of its own."""
 
     reference_text = ("1 + 2 = ",) * 18
@@ -135,7 +135,7 @@ def experiment(root: Path) -> Iterator[str]:
             if shards.load(index) is None:
                 shards.save(index, {"values": torch.full((3,), float(index))})
             yield f"shard {index}"
-        run.save("a", effects(2), pairs=Prompts(), identity={"seed": 1})
+        run.save("a", effects(2), pairs=TextPairs(), identity={"seed": 1})
         yield "result"
 
 

@@ -9,15 +9,15 @@ import torch
 from support.made_runs import Pairs
 
 from arith_lens.answers import Answers
-from arith_lens.attention import ROLES, Patterns, kinds_of
+from arith_lens.attention import ATTENTION_ROLES, Patterns, kinds_of
 from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.operations import FOUR
-from arith_lens.probes import CLASSES
+from arith_lens.probes import DIGIT_CLASSES
 from arith_lens.runs import Run, open_run
 from experiments import results
-from experiments.does_tuning_help import Chosen, Tuned
+from experiments.does_tuning_help import Chosen, TuningRow
 from experiments.selection import LARGEST_OPERAND
 from figures.claims import CLAIMS, Verdict
 from figures.claims.checking import verdict_on
@@ -106,7 +106,7 @@ def which_paths(root: Path, direct: float, via_mlps: float) -> Run:
                 measured = torch.zeros(N_LAYERS, N_HEADS, dtype=torch.bool)
                 measured[4, :5] = True
                 made.heads.per_pair[~measured] = float("nan")
-            results.PATHS.save(run, made, name, paths, pairs=Pairs())
+            results.PATH_EFFECTS.save(run, made, name, paths, pairs=Pairs())
 
     return both_runs(root, "which_paths", {}, fill)
 
@@ -138,7 +138,7 @@ def are_they_needed(
 
     def fill(run: Run, name: str) -> None:
         results.MAP.save(run, effects(heads), name, pairs=Pairs())
-        results.CURVES.save(run, KnockoutCurves(curves), name, pairs=Pairs())
+        results.KNOCKOUT_CURVES.save(run, KnockoutCurves(curves), name, pairs=Pairs())
 
     return both_runs(root, "are_they_needed", {"ablation": "mean"}, fill)
 
@@ -151,7 +151,7 @@ def powers(root: Path, own: Places, without: float) -> Run:
             results.MAP.save(run, effects(own, seed=1), name, pairs=Pairs())
             right = {0: 1.0, len(order): without} if order else {0: 1.0}
             curves = KnockoutCurves({"effect": curve(order, right)})
-            results.CURVES.save(run, curves, name, pairs=Pairs())
+            results.KNOCKOUT_CURVES.save(run, curves, name, pairs=Pairs())
     return run
 
 
@@ -203,14 +203,16 @@ def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.
 def where_do_they_look(root: Path, weights: Mapping[str, Mapping[str, float]]) -> Run:
     """Of each key head the weight on each role; the same in all operations."""
     heads = tuple(weights)
-    mean = torch.tensor([[weights[h].get(role, 0.0) for role in ROLES] for h in heads])
-    noise = 1e-3 * torch.randn(len(heads), len(ROLES), N_PAIRS, generator=torch.manual_seed(0))
-    labels = {"head": heads, "role": tuple(map(str, ROLES))}
+    mean = torch.tensor([[weights[h].get(role, 0.0) for role in ATTENTION_ROLES] for h in heads])
+    noise = 1e-3 * torch.randn(
+        len(heads), len(ATTENTION_ROLES), N_PAIRS, generator=torch.manual_seed(0)
+    )
+    labels = {"head": heads, "role": tuple(map(str, ATTENTION_ROLES))}
     looks = Effects(mean[..., None] + noise, ("head", "role"), "weight", labels=labels, **SHARED)
     tokens = [("<s>", "8", word, "2", "=") for word in ("plus", "minus", "times", "over")]
     pattern = torch.zeros(len(heads), 5, 5)
     for place, role in enumerate(("BOS", "operand a", "operator", "operand b", "END")):
-        pattern[:, -1, place] = mean[:, list(map(str, ROLES)).index(role)]
+        pattern[:, -1, place] = mean[:, list(map(str, ATTENTION_ROLES)).index(role)]
 
     def fill(run: Run, name: str) -> None:
         facts = {"key": list(heads), "kinds": kinds_of(looks)}
@@ -240,10 +242,10 @@ def what_do_mlps_add(
     operands, nothing = curves["operands"], [0.0] * len(curves["operands"])
     reads = probe([operands, operands, nothing], ("A", "B", "others without A, B, C"))
     writes = probe([curves["C"], curves["others"]], ("C", "others without C"))
-    shares = torch.zeros(len(won), len(CLASSES), N_PAIRS)
+    shares = torch.zeros(len(won), len(DIGIT_CLASSES), N_PAIRS)
     for layer, name in enumerate(won):
-        shares[layer, CLASSES.index(name)] = 1.0
-    told = {"labels": {"class": CLASSES}, **SHARED}
+        shares[layer, DIGIT_CLASSES.index(name)] = 1.0
+    told = {"labels": {"class": DIGIT_CLASSES}, **SHARED}
     by_chance = torch.tensor([0.1, 0.1, 0.1, 0.2, 0.5])[:, None].expand(-1, N_PAIRS)
     with open_run("what_do_mlps_add", {"model": model, "final_norm": False}, root=root) as run:
         for name in FOUR:
@@ -264,20 +266,24 @@ def does_tuning_help(
     seeds: int = 3,
 ) -> Run:
     """Word problems and generic questions right after each tuning; 40% and 95% before."""
-    rows = {"full": Tuned("full"), "precise": Tuned("precise", 3), "mlps": Tuned("precise", 3, 12)}
+    rows = {
+        "full": TuningRow("full"),
+        "precise": TuningRow("precise", 3),
+        "mlps": TuningRow("precise", 3, 12),
+    }
     rates = {"full": 1e-3, "precise": 1e-2, "mlps": 1e-3}
     with open_run("does_tuning_help", {"model": "made"}, root=root) as run:
-        results.BEFORE.save(run, answers(0.4, 0.95))
+        results.UNTUNED_ANSWERS.save(run, answers(0.4, 0.95))
         for name, row in rows.items():
             for seed in range(seeds):
                 words, generic = after[name]
                 made = answers(words + seed / 200, generic)
                 facts = {**asdict(row), "rate": rates[name], "seed": seed}
                 facts["samples_per_second"] = speeds[name] * (1 + seed / 100)
-                results.TRAINING.save(run, made, f"{name}-{seed}", **facts)
+                results.TUNED_ANSWERS.save(run, made, f"{name}-{seed}", **facts)
             other = {**facts, "rate": 0.5}
-            results.TRAINING.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
+            results.TUNED_ANSWERS.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
         for table, names in (("1", ("full", "precise")), ("5", ("precise", "mlps"))):
             chosen = Chosen({rows[name]: {rates[name]: 0.6, 0.5: 0.4} for name in names})
-            results.TABLE.save(run, chosen, table)
+            results.CHOSEN_RATES.save(run, chosen, table)
     return run
