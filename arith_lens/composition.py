@@ -123,11 +123,11 @@ def _shares(
             )
             w_o = model.blocks[layer].attn.W_O.float()
             of_layer = [(i, head.index) for i, head in enumerate(heads) if head.layer == layer]
-            whole = runs.change(z_name(layer))[:, -1]
+            change = runs.change(z_name(layer))[:, -1]
             for part in torch.arange(len(before)).split(SENDERS_AT_ONCE):
                 rows = [1 + before[i] for i in part]
                 for (i, index), z in receiver.z_changes(changes[part], of_layer):
-                    written, target = z @ w_o[index], whole[:, index] @ w_o[index]
+                    written, target = z @ w_o[index], change[:, index] @ w_o[index]
                     along = einsum(
                         written, target, "input sender pair d, pair d -> input sender pair"
                     )
@@ -137,9 +137,9 @@ def _shares(
     return shares
 
 
-def _check_additive(changes: Tensor, whole: Tensor) -> None:
-    error = float((changes - whole).norm())
-    if error > 1e-3 * float(whole.norm()) + 1e-6:
+def _check_additive(changes: Tensor, total: Tensor) -> None:
+    error = float((changes - total).norm())
+    if error > 1e-3 * float(total.norm()) + 1e-6:
         raise ValueError(
             "expected layers that add what heads and MLPs write to the residual stream, found a "
             f"stream that differs by {error:.3g}; norms after attention or MLP are not supported"
@@ -205,9 +205,9 @@ class _Receiver:
             k, v = key[:, name[1] // group], value[:, name[1] // group]
             plain = (q[:1], k[:1], v[:1])
             changed = [
-                self._attend(*(new if i == place else old for i, (new, old) in enumerate(
+                self._attend(*(new if i == index else old for i, (new, old) in enumerate(
                     zip((q[1:], k[1:], v[1:]), plain, strict=True))), **options)
-                for place in range(len(INPUTS))
+                for index in range(len(INPUTS))
             ]  # fmt: skip
             yield name, torch.stack(changed) - self._attend(*plain, **options)
 

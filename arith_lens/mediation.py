@@ -354,7 +354,7 @@ def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) ->
     n_rows = 1 + len(rows_of(senders))
     per_pair = flops_of_rows(model, patching, rows_through_mlps(senders), n_rows)
     shards = pairs.batches(shard_size(None))
-    recording = sum(shard_recording_flops(model, one, patching.own_tokens) for one in shards)
+    recording = sum(shard_recording_flops(model, shard, patching.own_tokens) for shard in shards)
     return recording + len(pairs) * per_pair
 
 

@@ -166,10 +166,10 @@ def race_on(run: Run, paper: ExamModel) -> None:
             outcomes = races(exact, line, REPEATS, paper.seed)
             RACES.save(run, outcomes, paper.built, "line", "all")
         means = RACES.load(run, paper.built, "line", "all").mean().tolist()
-        shown = ", ".join(
+        strongest_text = ", ".join(
             f"{name} {100 * mean:.1f}%" for name, mean in zip(RACE_MEASURES, means, strict=True)
         )
-        print(f"{paper.model}: races: {shown}")
+        print(f"{paper.model}: races: {strongest_text}")
 
 
 def knocked_out(

@@ -51,9 +51,9 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
             screen = SCREENING_EFFECTS.name(operation)
             rough = al.attribute(model, pairs, method=config.method, run=run, name=screen)
             for goal in GOALS:
-                for kept in (None, config.kept):
-                    outcomes = races(exact, goal, config.repeats, config.seed, rough, kept)
-                    RACES.save(run, outcomes, operation, goal, "screened" if kept else "all")
+                for n_screened in (None, config.kept):
+                    outcomes = races(exact, goal, config.repeats, config.seed, rough, n_screened)
+                    RACES.save(run, outcomes, operation, goal, "screened" if n_screened else "all")
 
 
 def races(
@@ -62,7 +62,7 @@ def races(
     repeats: int,
     seed: int = 0,
     rough: al.ComponentEffects | None = None,
-    kept: int | None = None,
+    n_screened: int | None = None,
 ) -> al.Effects:
     """Races on effects that are known, each with an order of the pairs of its own.
 
@@ -73,7 +73,7 @@ def races(
         seed: of the first race; the next ones have the next seeds.
         rough: approximate effects on the same pairs. Those on the pairs of a race's first round
             screen the components.
-        kept: how many components screening keeps; None: no screening.
+        n_screened: how many components screening keeps; None: no screening.
 
     Returns:
         `RACE_MEASURES` of each race: the share of the evaluations that it needed, and whether it
@@ -88,12 +88,12 @@ def races(
     rows = []
     for number in tqdm(range(seed, seed + repeats), desc=f"races until {until}", leave=False):
         among = list(range(len(values)))
-        if rough is not None and kept is not None:
+        if rough is not None and n_screened is not None:
             first = round_sizes(len(strata), int(strata.max()) + 1)[0]
             pairs = balanced_order(strata, number)[:first]
             heads, mlps = rough.heads.select(pairs), rough.mlps.select(pairs)
             some = replace(rough, heads=heads, mlps=mlps)
-            chosen = Screening.of(some, everything, kept, seed=number).components
+            chosen = Screening.of(some, everything, n_screened, seed=number).components
             among = [everything.index(one) for one in chosen]
         own = values[among]
 

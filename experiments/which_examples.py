@@ -104,10 +104,10 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         right = []
         for form in FORMS:
             prompts = [form.prompt(problem, problems, seed) for problem, seed in cells]
-            said = next_tokens(model, prompts, k=1, batch_size=len(problems)).pieces
+            pieces = next_tokens(model, prompts, k=1, batch_size=len(problems)).pieces
             right.append([
                 piece.strip() == str(problem.answer)
-                for (piece,), (problem, _) in zip(said, cells, strict=True)
+                for (piece,), (problem, _) in zip(pieces, cells, strict=True)
             ])  # fmt: skip
             print(f"{operation}, {form}: {sum(right[-1])} of {len(cells)} right", flush=True)
         effects = al.Effects(

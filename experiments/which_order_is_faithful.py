@@ -174,11 +174,11 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 def report(run: Run) -> None:
     """For each operation and order CPR and CMD, and CMD as a share of the rival's."""
     for operation in run.config["operations"]:
-        place = (operation, "all", "end", "keep_only")
-        rival = CIRCUIT_CURVE.load(run, *place, f"{RIVAL}-{BY_SIZE}")
+        parts = (operation, "all", "end", "keep_only")
+        rival = CIRCUIT_CURVE.load(run, *parts, f"{RIVAL}-{BY_SIZE}")
         print(f"\n{operation}: {rival.value.shape[1]} pairs")
-        for label in CIRCUIT_CURVE.labels(run, *place, None):
-            curve = CIRCUIT_CURVE.load(run, *place, label)
+        for label in CIRCUIT_CURVE.labels(run, *parts, None):
+            curve = CIRCUIT_CURVE.load(run, *parts, label)
             share, (low, high) = cmd_ratio(curve, rival)
             ratio = f"of {RIVAL}'s {share:.2f} [{low:.2f}, {high:.2f}]"
             print(f"  {label:<26} {areas(curve)}, {ratio}")
@@ -189,7 +189,7 @@ def cmd_ratio(curve: al.CircuitCurve, rival: al.CircuitCurve) -> tuple[float, tu
 
     Problems are drawn alike for both.
     """
-    ours, theirs = (one.drawn("cmd") for one in (curve, rival))
+    ours, theirs = (side.drawn("cmd") for side in (curve, rival))
     low, high = np.nanquantile(ours / theirs, [0.025, 0.975])
     return curve.cmd / rival.cmd, (float(low), float(high))
 

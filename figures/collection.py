@@ -218,14 +218,14 @@ class Collection:
 
 
 def collection_of(
-    model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None = None
+    model: str, root: Path, other_models: tuple[str, ...] = (), *, n: int | None = None
 ) -> Collection:
     """All exhibits of a model's newest checkpoint.
 
     Args:
         model: the model's name in the experiments.
         root: the folder of all runs.
-        beside: other models, for figures of several models.
+        other_models: those that figures of several models also show.
         n: use runs of so many reference prompts per operation; None: of all prompts.
     """
     settings = SharedSettings(n=n, weights=newest_weights(model, root))
@@ -235,7 +235,7 @@ def collection_of(
         parts: list[Exhibit | MissingExhibit] = []
         for function in section.exhibits:
             try:
-                exhibits = collected(function, model, root, beside, settings=settings)
+                exhibits = collected(function, model, root, other_models, settings=settings)
             except Exception as error:  # of any kind: the other figures are still drawn
                 traceback.print_exc()
                 exhibits = MissingExhibit(*_named(function), f"an error of the program: {error!r}")
@@ -258,7 +258,7 @@ def collected(
     function: MakesExhibits,
     model: str,
     root: Path,
-    beside: tuple[str, ...] = (),
+    other_models: tuple[str, ...] = (),
     *,
     settings: SharedSettings | None = None,
 ) -> list[Exhibit] | MissingExhibit:
@@ -268,12 +268,13 @@ def collected(
         function: one of those in `SECTIONS`.
         model: the model's name in the experiments.
         root: the folder of all runs.
-        beside: other models, for figures of several models; models without a run are left out.
+        other_models: those that figures of several models also show; a model without a run is left
+            out.
         settings: the settings of the runs; the paper's if not given.
     """
     settings = settings or SharedSettings()
     try:
-        return [*function(_options(function, model, root, beside, settings))]
+        return [*function(_options(function, model, root, other_models, settings))]
     except RunError as error:
         command = error.command if isinstance(error, NotComputed) else ""
         return MissingExhibit(*_named(function), str(error), command)
@@ -296,7 +297,7 @@ def _options(
     function: MakesExhibits,
     model: str,
     root: Path,
-    beside: tuple[str, ...],
+    other_models: tuple[str, ...],
     settings: SharedSettings,
 ) -> Any:
     """The options that a figure takes, as far as they are about runs."""
@@ -304,7 +305,9 @@ def _options(
     if function in COMPARISON_EXPERIMENTS:
         shared = replace(settings, weights=None)
         others = [
-            other for other in beside if other != model and _has_run(function, other, root, shared)
+            other
+            for other in other_models
+            if other != model and _has_run(function, other, root, shared)
         ]
         values |= {"models": (model, *others), "settings": shared}
     options = options_of(function)

@@ -20,10 +20,13 @@ def exhibits(options: TableOptions) -> list[Interactive]:
     names = sorted(names, key=lambda name: "-" in name)  # the operations first
     explorations = {name: results.EXPLORATION.load(run, name) for name in names}
     sizes = [f"{name}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names]
-    tables = [one.to_dataframe().assign(prompts=name) for name, one in explorations.items()]
+    tables = [
+        exploration.to_dataframe().assign(prompts=name)
+        for name, exploration in explorations.items()
+    ]
     sets = {
-        name.replace("-", ", ").replace("_", " "): (one.facts, one.tables)
-        for name, one in explorations.items()
+        name.replace("-", ", ").replace("_", " "): (exploration.facts, exploration.tables)
+        for name, exploration in explorations.items()
     }
     return [
         Interactive(

@@ -140,9 +140,9 @@ def _prompts() -> Parts:
     for row, (name, says) in enumerate(rows):
         top = 34 + 48 * row
         labels.append(plotting.Label(name, (LEFT, top + 19), 13, bold=True))
-        for place, word in enumerate(words[row]):
-            left = first + step * place
-            differs = word != words[1 - row][place]
+        for index, word in enumerate(words[row]):
+            left = first + step * index
+            differs = word != words[1 - row][index]
             fill = STATE_COLOURS[PATCHED] if differs and row else "#ffffff"
             box = plotting.Box(left, top, left + step - 6, top + ROW)
             nodes.append(plotting.Node(box, word, fill, 13, bold=differs))

@@ -104,8 +104,8 @@ def numbers(measured: Sequence[maps.Measured]) -> DataFrame:
 def draw(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) -> plotting.Figure:
     """The figure: one map per operation, or one of their mean."""
     reading = maps.Reading.of(run.config)
-    shown = [averaged(measured)] if mean else list(measured)
-    parts = [maps.panel(part, reading, n_labels=0, sized=mean) for part in shown]
+    columns = [averaged(measured)] if mean else list(measured)
+    parts = [maps.panel(part, reading, n_labels=0, sized=mean) for part in columns]
     everything = np.concatenate([np.append(part.values.ravel(), part.bar) for part in parts])
     limit = reading.limit or plotting.symmetric_limit(everything)
     digits = _digits(limit)

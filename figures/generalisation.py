@@ -90,12 +90,15 @@ def tunings_of(run: Run) -> list[Tuning]:
 def sets(answers: Answers) -> dict[str, list[bool]]:
     """The questions of each set, by name."""
     names = [task.split("/")[0] for task in answers.task]
-    return {name: [name == one for one in names] for name in dict.fromkeys(names)}
+    return {name: [name == set_name for set_name in names] for name in dict.fromkeys(names)}
 
 
 def records(before: Answers, tunings: Sequence[Tuning]) -> Iterator[dict[str, Any]]:
     """One line per set or task, purpose and method; changes are shares, not points."""
-    tasks = {task: [task == one for one in before.task] for task in dict.fromkeys(before.task)}
+    tasks = {
+        task: [task == task_name for task_name in before.task]
+        for task in dict.fromkeys(before.task)
+    }
     for name, mask in {**sets(before), **tasks}.items():
         if sum(mask) < MIN_QUESTIONS:
             continue

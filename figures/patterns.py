@@ -29,11 +29,11 @@ def fig7(options: Options) -> list[Chart]:
     Raises:
         RunError: there is no run.
     """
-    run, shown = _read(options, "formats")
-    shares = ", ".join(f"{head} {share:.0%}" for head, share in weight_on_digits(shown).items())
+    run, patterns = _read(options, "formats")
+    shares = ", ".join(f"{head} {share:.0%}" for head, share in weight_on_digits(patterns).items())
     return _chart(
         run,
-        shown,
+        patterns,
         name="fig7",
         title="Figure 7: operand heads on formats that they were not found with",
         look="Whether the heads found in single-digit calculations still look at the numbers of "
@@ -52,17 +52,17 @@ def fig16(options: Options) -> list[Chart]:
     Raises:
         RunError: there is no run.
     """
-    run, shown = _read(options, "words")
+    run, patterns = _read(options, "words")
     parts = []
-    for row, head in enumerate(shown.heads):
+    for row, head in enumerate(patterns.heads):
         words = [
             strongest_word(tokens, weights[row, -1].numpy())
-            for tokens, weights in zip(shown.tokens, shown.weights, strict=True)
+            for tokens, weights in zip(patterns.tokens, patterns.weights, strict=True)
         ]
         parts.append(f"{head} {', '.join(words)}")
     return _chart(
         run,
-        shown,
+        patterns,
         name="fig16",
         title="Figure 16: operator heads on the word of each operation",
         look="Whether one head looks at the operation in whichever words it comes. In the paper "
@@ -126,7 +126,7 @@ def weight_on_digits(patterns: Patterns) -> dict[str, float]:
 def strongest_word(tokens: Sequence[str], weights: Float[np.ndarray, " token"]) -> str:
     """The word with the largest weight, as the figure writes it."""
     words = joined(tokens)
-    best = max(range(len(words)), key=lambda place: float(weights[words[place]].sum()))
+    best = max(range(len(words)), key=lambda index: float(weights[words[index]].sum()))
     return _names(tokens, words)[best]
 
 

@@ -398,17 +398,18 @@ def verdict(low: float, high: float, least: float, most: float) -> str:
 def cells(outcome: Outcome) -> dict[str, str]:
     """A row for a reader."""
     signs = " ".join(OPERATIONS[name].sign for name in outcome.of.split(", "))
+    estimate, low, high = map(_value_text, (outcome.value, outcome.low, outcome.high))
     return {
         "prediction": outcome.prediction,
         "of": signs,
         "quantity": outcome.quantity,
-        "measured": f"{_shown(outcome.value)} [{_shown(outcome.low)}, {_shown(outcome.high)}]",
+        "measured": f"{estimate} [{low}, {high}]",
         "holds if": outcome.condition,
         "verdict": outcome.verdict,
     }
 
 
-def _shown(value: float) -> str:
+def _value_text(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}"  # no -0.00
 
 

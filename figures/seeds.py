@@ -53,7 +53,7 @@ Statistic = Callable[[RecipeTraining, str], float]
 def exhibits(options: Options) -> list[Exhibit]:
     """The effects by layer, and what repeats. Raises RunError if no other training has its runs."""
     trainings = [_training(options.model, 0, options), *_others(options)]
-    runs = tuple(run for one in trainings for run in dict.fromkeys(one.runs.values()))
+    runs = tuple(run for training in trainings for run in dict.fromkeys(training.runs.values()))
     statistics = summary(trainings)
     return [
         Chart(
@@ -62,7 +62,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             look=_look(statistics),
             notes=_notes(trainings),
             runs=runs,
-            numbers=concat([numbers(one) for one in trainings], ignore_index=True),
+            numbers=concat([numbers(training) for training in trainings], ignore_index=True),
             figure=draw(trainings),
         ),
         Table(
@@ -134,12 +134,13 @@ IN_COMMON = f"{SHARED_TOP} strongest heads in common"
 def summary(trainings: Sequence[RecipeTraining]) -> DataFrame:
     """One row per statistic and operation: each training's value, their mean and their range."""
     values = {
-        (title, operation): [statistic(one, operation) for one in trainings]
+        (title, operation): [statistic(training, operation) for training in trainings]
         for title, statistic in STATISTICS.items()
         for operation in FOUR
     } | {
         (IN_COMMON, f"{a} and {b}"): [
-            effect_maps.top_overlap(one.means(a), one.means(b), SHARED_TOP) for one in trainings
+            effect_maps.top_overlap(training.means(a), training.means(b), SHARED_TOP)
+            for training in trainings
         ]
         for a, b in combinations(FOUR, 2)
     }
@@ -148,8 +149,8 @@ def summary(trainings: Sequence[RecipeTraining]) -> DataFrame:
             "statistic": title,
             "operation": operation,
             **{
-                f"seed {one.seed}": value
-                for one, value in zip(trainings, of_trainings, strict=True)
+                f"seed {training.seed}": value
+                for training, value in zip(trainings, of_trainings, strict=True)
             },
             "mean": np.mean(of_trainings),
             "sd": np.std(of_trainings, ddof=1),
@@ -162,14 +163,14 @@ def summary(trainings: Sequence[RecipeTraining]) -> DataFrame:
 
 def _cells(statistics: DataFrame, trainings: Sequence[RecipeTraining]) -> DataFrame:
     """The table as text."""
-    seeds = [f"seed {one.seed}" for one in trainings]
+    seeds = [f"seed {training.seed}" for training in trainings]
 
-    def shown(title: str, value: float) -> str:
+    def value_text(title: str, value: float) -> str:
         return f"{value:.1f}".removesuffix(".0") if title == COUNT else f"{value:.0%}"
 
     rows = []
     for row in statistics.to_dict("records"):
-        texts = {name: shown(row["statistic"], row[name]) for name in (*seeds, "mean")}
+        texts = {name: value_text(row["statistic"], row[name]) for name in (*seeds, "mean")}
         rows.append({"statistic": row["statistic"], "operation": row["operation"], **texts})
     return DataFrame(rows)
 
@@ -189,11 +190,11 @@ def draw(trainings: Sequence[RecipeTraining]) -> plotting.Figure:
     """Per operation, the summed effect of each layer's heads: every training, and their mean."""
     parts = []
     for index, operation in enumerate(FOUR):
-        by_layer = np.stack([one.means(operation).sum(1) for one in trainings])
+        by_layer = np.stack([training.means(operation).sum(1) for training in trainings])
         layers = np.arange(by_layer.shape[1])
         lines = [
-            plotting.Line(layers, 100 * values, f"seed {one.seed}", ink)
-            for one, values, ink in zip(trainings, by_layer, INKS, strict=False)
+            plotting.Line(layers, 100 * values, f"seed {training.seed}", ink)
+            for training, values, ink in zip(trainings, by_layer, INKS, strict=False)
         ]
         mean = 100 * by_layer.mean(0)
         low, high = 100 * by_layer.min(0), 100 * by_layer.max(0)
@@ -228,7 +229,7 @@ def _notes(trainings: Sequence[RecipeTraining]) -> list[str]:
         f"{len(trainings)} trainings of one recipe with different seeds. Band: the lowest and the "
         "highest of them.",
         f"Problems of {operations}: larger numbers, whose answer cannot be copied.",
-        f"Models: {', '.join(one.name for one in trainings)}.",
+        f"Models: {', '.join(training.name for training in trainings)}.",
     ]
 
 

@@ -45,14 +45,14 @@ def exhibits(options: TableOptions) -> list[Table]:
     return [
         Table(
             name=name,
-            title=f"{title}: {what}, {model}",
+            title=f"{title}: {title_part}, {model}",
             look=look,
             notes=small,
             runs=(run,),
             numbers=DataFrame([numbers for _, numbers in rows]),
             cells=DataFrame([text for text, _ in rows]),
         )
-        for name, what, look, small, rows in (
+        for name, title_part, look, small, rows in (
             ("table4", "sets", SETS_LOOK, notes(run), set_rows(run)),
             ("table4_heads", "heads", HEADS_LOOK, HEAD_NOTES, head_rows(run)),
         )

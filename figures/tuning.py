@@ -70,8 +70,8 @@ class TableRow:
 def title_of(key: Key) -> str:
     """What a row tunes, in words."""
     method, heads, mlps = key
-    beside = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
-    count = f"{heads} head{'s' * (heads > 1)}{beside}"
+    mlps_text = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
+    count = f"{heads} head{'s' * (heads > 1)}{mlps_text}"
     return {
         "full": "full: all weights",
         "precise": f"precise: {count}",

@@ -137,8 +137,8 @@ def notes(run: Run, rows: Sequence[TableRow], table: int) -> list[str]:
 def task_notes(run: Run, rows: Sequence[TableRow], papers: Collection[Any]) -> list[str]:
     """How to read the table of tasks."""
     after = "the accuracy after tuning and its" if papers else "the accuracy's"
-    beside = ", and the paper's accuracy after it" * bool(papers)
-    return [f"A cell has {after} {_CHANGE}{beside}. {_INTERVAL}", *_column_notes(run, rows)]
+    paper_text = ", and the paper's accuracy after it" * bool(papers)
+    return [f"A cell has {after} {_CHANGE}{paper_text}. {_INTERVAL}", *_column_notes(run, rows)]
 
 
 _CHANGE = "change in percentage points: mean over the seeds [95% interval]"
@@ -181,11 +181,11 @@ def _row_notes(rows: Sequence[TableRow], table: int) -> Iterator[str]:
     if not precise:
         return
     facts = max(precise, key=lambda row: row.key).facts[0]
-    which = ", ".join([*facts["which_heads"], *facts["which_mlps"]])
+    names = ", ".join([*facts["which_heads"], *facts["which_mlps"]])
     most = "of the largest row: " if table != 1 else ""
     text = (
         "Precise: the weights of those heads (and MLPs) alone are trained that take most of the "
-        f"answer's logit away when their output is exchanged ({most}{which})"
+        f"answer's logit away when their output is exchanged ({most}{names})"
     )
     others = {row.key[0]: row for row in rows}
     if "random" in others:
@@ -199,8 +199,8 @@ def _row_notes(rows: Sequence[TableRow], table: int) -> Iterator[str]:
 def _rate_note(run: Run, rows: Sequence[TableRow], table: int) -> str:
     grid = rates_tried(run, table)
     if len(grid) == 1:
-        whose = ", the paper's" if grid[0] == PAPERS_RATE else ""
-        return f"Rate: {grid[0]:g}{whose}, for every row; no other was tried."
+        paper_text = ", the paper's" if grid[0] == PAPERS_RATE else ""
+        return f"Rate: {grid[0]:g}{paper_text}, for every row; no other was tried."
     text = (
         f"Rate: of {', '.join(f'{rate:g}' for rate in grid)}, the same for every row, the one "
         "with the best accuracy on validation word problems after one training (first seed)."

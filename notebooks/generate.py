@@ -43,9 +43,9 @@ def executed(source: Path, *, timeout: int = 600) -> Any:
     from nbclient import NotebookClient
 
     notebook = converted(source)
-    place = {"metadata": {"path": str(source.parent)}}
+    resources = {"metadata": {"path": str(source.parent)}}
     client = NotebookClient(
-        notebook, timeout=timeout, kernel_name="python3", resources=place, coalesce_streams=True
+        notebook, timeout=timeout, kernel_name="python3", resources=resources, coalesce_streams=True
     )
     with TemporaryDirectory() as folder, patch.dict(os.environ, environment(folder)):
         client.execute()

@@ -74,7 +74,7 @@ class Answers:
 
     def select(self, mask: list[bool]) -> "Answers":
         """The questions whose `mask` is True."""
-        rows = [i for i, keep in enumerate(mask) if keep]
+        rows = [i for i, is_chosen in enumerate(mask) if is_chosen]
         return Answers(
             self.correct[torch.tensor(rows, dtype=torch.long)],
             *(tuple(texts[i] for i in rows) for texts in (self.said, self.expected, self.task)),

@@ -208,19 +208,24 @@ class GradientBatch:
         return read_logits(logits[:, -1], *columns)
 
     def gradient(
-        self, run: Forward, reference: Forward, counterfactual: Forward, *, keep: bool = False
+        self,
+        run: Forward,
+        reference: Forward,
+        counterfactual: Forward,
+        *,
+        retain_graph: bool = False,
     ) -> dict[str, Tensor]:
         """The gradient of the effect with respect to each output, at the values of `run`.
 
         Args:
             run: the run, with a graph.
             reference, counterfactual: the runs that the metric relates the effect to.
-            keep: whether the graph is needed again.
+            retain_graph: whether the graph is needed again.
         """
         self.counts["backwards"] += 1
         effect = self._effect(run, reference, counterfactual)
         leaves = list(run.leaves.values())
-        gradients = torch.autograd.grad(effect.sum(), leaves, retain_graph=keep)
+        gradients = torch.autograd.grad(effect.sum(), leaves, retain_graph=retain_graph)
         return dict(zip(run.leaves, gradients, strict=True))
 
     def scores(self, gradient: ByName, reference: Forward, counterfactual: Forward) -> Scores:

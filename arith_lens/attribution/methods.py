@@ -112,7 +112,7 @@ def atp_star(batch: GradientBatch) -> Scores:
         for name in names_of(dropped):
             gates[name].value = 0.0
         last = dropped == batch.layers[-1]
-        gradient = batch.gradient(reference, reference, counterfactual, keep=not last)
+        gradient = batch.gradient(reference, reference, counterfactual, retain_graph=not last)
         parts.append(batch.scores(gradient, reference, counterfactual))
         for name in names_of(dropped):
             gates[name].value = 1.0

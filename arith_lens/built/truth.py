@@ -83,7 +83,7 @@ class Truth:
         if paths not in ("via_mlps", "direct", "total"):
             raise ValueError(f"expected paths via_mlps, direct or total, found {paths!r}")
         senders = self._checked(components)
-        frozen = [] if paths == "total" else [one.head for one in self.circuit.heads]
+        frozen = [] if paths == "total" else [copy_head.head for copy_head in self.circuit.heads]
         if mlps is not None:
             frozen += [mlp for mlp in every_mlp(self.n_layers) if mlp.layer not in {*mlps}]
         elif paths == "direct":
@@ -92,13 +92,15 @@ class Truth:
         everywhere = torch.ones_like(self.pairs.attention_mask)
         end = torch.zeros_like(everywhere)
         end[:, -1] = True
-        replaced: dict[Component, Any] = {one: (reference[one], everywhere) for one in frozen}
-        for one in senders:
-            if one in reference:
-                kept = counterfactual[one].clone()
-                if one in frozen:
-                    kept[:, :-1] = reference[one][:, :-1]
-                replaced[one] = (kept, everywhere if one in frozen else end)
+        replaced: dict[Component, Any] = {
+            component: (reference[component], everywhere) for component in frozen
+        }
+        for component in senders:
+            if component in reference:
+                stream = counterfactual[component].clone()
+                if component in frozen:
+                    stream[:, :-1] = reference[component][:, :-1]
+                replaced[component] = (stream, everywhere if component in frozen else end)
         return self._run(self.pairs.reference, replaced)[0]
 
     def effects(
@@ -112,7 +114,7 @@ class Truth:
         units: dict[str, Any] = {"metric": metric, "paths": paths, **self.pairs.units}
 
         def values(components: Iterable[Component]) -> list[Tensor]:
-            return [self.effect(one, paths=paths, metric=metric) for one in components]
+            return [self.effect(component, paths=paths, metric=metric) for component in components]
 
         heads = torch.stack(values(every_head(self.n_layers, self.n_heads)))
         mlps = torch.stack(values(every_mlp(self.n_layers)))
@@ -133,7 +135,10 @@ class Truth:
         mlps: Iterable[int] | None = None,
     ) -> Float[Tensor, "pair"]:
         """The effect of patching components together; arguments as in `patched`."""
-        runs = [self.patched(components, paths=paths, mlps=mlps), *(one[0] for one in self._runs)]
+        runs = [
+            self.patched(components, paths=paths, mlps=mlps),
+            *(run[0] for run in self._runs),
+        ]
         return get_metric(metric).effect(*map(self._read, runs))
 
     def _read(self, logits: Float[Tensor, "pair token"]) -> Readout:
@@ -166,12 +171,12 @@ class Truth:
             where[:, -1] = True
         outputs = self._runs[True][1]
         replaced = {}
-        for one in self._checked(components):
-            if one in outputs:
-                value = torch.zeros_like(outputs[one])
+        for component in self._checked(components):
+            if component in outputs:
+                value = torch.zeros_like(outputs[component])
                 if ablation == "mean":
-                    value = _mean_of_lengths(outputs[one], self.pairs.lengths)
-                replaced[one] = (value, where)
+                    value = _mean_of_lengths(outputs[component], self.pairs.lengths)
+                replaced[component] = (value, where)
         return self._run(self.pairs.reference, replaced)[0]
 
     def kept_only(

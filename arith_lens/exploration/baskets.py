@@ -83,8 +83,8 @@ def baskets(
         done.append(of_part(variants, progress=False, read=read))
     values = torch.cat(done, dim=-1)
     members = [",".join(map(str, sorted(one, key=_order))) for one in sets]
-    shown = torch.tensor([rows.tolist().index(row) for row in sample.tolist()])
-    answers = _answers(model, values[:, :, shown], members, kind)
+    sample_rows = torch.tensor([rows.tolist().index(row) for row in sample.tolist()])
+    answers = _answers(model, values[:, :, sample_rows], members, kind)
     return {"sets": _sets(pairs[rows], values[:2], members, kind), "answers": answers}
 
 

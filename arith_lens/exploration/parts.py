@@ -55,8 +55,10 @@ def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame
     names |= pieces(tokenizer, [pairs.answer.tolist()])
 
     def texts(rows: Int[Tensor, "pair pos"], known: Sequence[str] | None) -> list[str]:
-        kept = [row[mask].tolist() for row, mask in zip(rows, pairs.attention_mask, strict=True)]
-        return list(known or (" ".join(names[token] for token in row) for row in kept))
+        unpadded = [
+            row[mask].tolist() for row, mask in zip(rows, pairs.attention_mask, strict=True)
+        ]
+        return list(known or (" ".join(names[token] for token in row) for row in unpadded))
 
     prompts = {
         "prompt": range(len(pairs)),
@@ -69,9 +71,9 @@ def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame
     tokens = []
     masks = {} if pairs.spans is None else {str(role): pairs.role_mask(role) for role in Role}
     for number, (row, mask) in enumerate(zip(pairs.reference, pairs.attention_mask, strict=True)):
-        for place, column in enumerate(mask.nonzero().flatten().tolist()):
+        for position, column in enumerate(mask.nonzero().flatten().tolist()):
             role = next((name for name, where in masks.items() if where[number, column]), "")
-            tokens.append((number, place, names[int(row[column])], role))
+            tokens.append((number, position, names[int(row[column])], role))
     return {
         "prompts": DataFrame(prompts),
         "tokens": DataFrame(tokens, columns=["prompt", "position", "token", "role"]),
@@ -131,8 +133,8 @@ def mlp_parts(
         for read in ("mlp_in", "write"):
             roles = mlp_probe(model, pairs, read=read, unit="logit")
             digits = mlp_probe(model, few, read=read, tokens="digits", unit="logit")
-            kept = [_of_layers(part, layers) for part in (roles, digits)]
-            parts.append(_numbers(few, names, read, *kept))
+            parts_of_layers = [_of_layers(part, layers) for part in (roles, digits)]
+            parts.append(_numbers(few, names, read, *parts_of_layers))
         return merged(parts)
 
     return {

@@ -339,14 +339,17 @@ def components_among(model: HookedLike, among: str) -> list[Component]:
 
 def complement(model: HookedLike, components: Components, among: str) -> list[Component]:
     """The components of `among` that are not chosen."""
-    everything, kept = components_among(model, among), {*checked_components(model, components)}
-    strange = kept - {*everything}
+    everything, components_kept = (
+        components_among(model, among),
+        {*checked_components(model, components)},
+    )
+    strange = components_kept - {*everything}
     if strange:
         raise ValueError(
             f"expected components to keep among the {among}, found {', '.join(map(str, strange))}; "
             "choose among='all' to keep heads and MLPs"
         )
-    return [component for component in everything if component not in kept]
+    return [component for component in everything if component not in components_kept]
 
 
 def _sizes(fractions: Sequence[int | float], total: int) -> tuple[int, ...]:

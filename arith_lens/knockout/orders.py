@@ -303,12 +303,12 @@ def shrink_greedily(
     def mean(variants: list[frozenset[Component]]) -> Float[Tensor, "variant"]:
         return _means(engine(variants, progress=progress, read=read)[1], pairs)
 
-    whole, out = mean([frozenset()])[0], []
+    full_mean, out = mean([frozenset()])[0], []
     while left:
-        apart = (mean([frozenset([*out, one]) for one in left]) - whole).abs()
+        apart = (mean([frozenset([*out, component]) for component in left]) - full_mean).abs()
         leaving = apart.argsort(stable=True)[: max(1, math.floor(share * len(left)))].tolist()
         out += [left[i] for i in leaving]
-        left = [one for i, one in enumerate(left) if i not in leaving]
+        left = [component for i, component in enumerate(left) if i not in leaving]
     return out[::-1]
 
 

@@ -103,7 +103,8 @@ class PrefixTree:
     def to(self, device: torch.device) -> "PrefixTree":
         """The same tree, its tensors on `device`."""
         branches = tuple(
-            Branches(one.prompts.to(device), one.start, one.nodes) for one in self.branches
+            Branches(branch.prompts.to(device), branch.start, branch.nodes)
+            for branch in self.branches
         )
         node, prompt, pos = (part.to(device) for part in (self.node, self.prompt, self.pos))
         return PrefixTree(node, prompt, pos, branches)

@@ -52,25 +52,25 @@ class DigitChange:
     def others(self, problem: Problem) -> Iterator[Problem]:
         """The problems with this change. Some have no exact answer."""
         size, before = PLACE_VALUES[self.place], carries(problem)
-        wanted = dict(before, **{self.place: before[self.place] != self.carry})
+        carries_after = dict(before, **{self.place: before[self.place] != self.carry})
         for digits in product(range(10), repeat=len(self.operands)):
             changed = {"a": problem.a, "b": problem.b}
             for name, digit in zip(self.operands, digits, strict=True):
                 changed[name] += (digit - changed[name] // size % 10) * size
             other = Problem(problem.operation, **changed)
-            if other != problem and carries(other) == wanted:
+            if other != problem and carries(other) == carries_after:
                 yield other
 
 
 def carries(problem: Problem) -> dict[str, bool]:
     """Whether the ones and the tens of a sum or of a difference carry."""
     sign = -1 if problem.operation == "subtraction" else 1
-    carried, found = False, {}
-    for place, size in PLACE_VALUES.items():
+    carried, carry_by_place = False, {}
+    for decimal_place, size in PLACE_VALUES.items():
         digit = problem.a // size % 10 + sign * (problem.b // size % 10 + carried)
         carried = not 0 <= digit <= 9
-        found[place] = carried
-    return found
+        carry_by_place[decimal_place] = carried
+    return carry_by_place
 
 
 DIGIT_CHANGES: Mapping[str, DigitChange] = {

@@ -29,7 +29,7 @@ from arith_lens.pairs.tokens import (
     disjoint,
     encode,
     pieces,
-    said,
+    token_texts,
     tokenizer_name,
     tokenizer_of,
     tokens_after,
@@ -252,7 +252,7 @@ def _answer(
 def _advice(tokenizer: Any, text: str, prompt: Prompt, answered: Prompt) -> str:
     """What to do: use the answer's first token, if that would be accepted; else in general."""
     after = tokens_after(prompt.ids, answered.ids)
-    first = said(tokenizer, after)[after[0]] if after else ""
+    first = token_texts(tokenizer, after)[after[0]] if after else ""
     if first:
         (alone,) = encode(tokenizer, [continued(text, first)])
         if answer_token(tokenizer, prompt, alone, first) is not None:

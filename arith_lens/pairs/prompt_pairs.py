@@ -137,13 +137,13 @@ class PromptPairs(HasUnits):
 
     def filter(self, mask: Bool[Tensor, "pair"] | Sequence[bool]) -> "PromptPairs":
         """The pairs whose `mask` is True, for instance `pairs.filter(pairs.computed)`."""
-        keep = torch.as_tensor(mask)
-        if keep.dtype != torch.bool or keep.shape != (len(self),):
+        chosen = torch.as_tensor(mask)
+        if chosen.dtype != torch.bool or chosen.shape != (len(self),):
             raise ValueError(
                 f"filter needs one boolean per pair: expected {len(self)}, "
-                f"found {tuple(keep.shape)} of {keep.dtype}"
+                f"found {tuple(chosen.shape)} of {chosen.dtype}"
             )
-        return self[keep]
+        return self[chosen]
 
     def __add__(self, other: "PromptPairs") -> "PromptPairs":
         """Both sets after one another; what only one of them knows is dropped (None)."""
@@ -376,7 +376,7 @@ def _problems(pairs: PromptPairs) -> tuple[str, ...]:
 
 
 def _unpadded(tokens: Tensor, mask: Tensor) -> list[list[int]]:
-    return [row[keep].tolist() for row, keep in zip(tokens, mask, strict=True)]
+    return [row[row_mask].tolist() for row, row_mask in zip(tokens, mask, strict=True)]
 
 
 def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -116,7 +116,7 @@ def tokens_after(prompt: Sequence[int], answered: Sequence[int]) -> tuple[int, .
     return tuple(answered[n:]) if tuple(answered[:n]) == tuple(prompt) else ()
 
 
-def said(tokenizer: Any, tokens: Sequence[int]) -> dict[int, str]:
+def token_texts(tokenizer: Any, tokens: Sequence[int]) -> dict[int, str]:
     """The text of each token, without blanks around it."""
     return {token: tokenizer.decode([token]).strip() for token in set(tokens)}
 
@@ -129,7 +129,9 @@ def answer_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) 
         another token (such as LLaMA-2's blank token after "3 + 5 =").
     """
     after = tokens_after(prompt.ids, answered.ids)
-    return after[0] if len(after) == 1 and said(tokenizer, after)[after[0]] == answer else None
+    return (
+        after[0] if len(after) == 1 and token_texts(tokenizer, after)[after[0]] == answer else None
+    )
 
 
 def candidate_tokens(

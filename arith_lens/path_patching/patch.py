@@ -273,9 +273,9 @@ def _spot_checks(
     order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:count]
     largest = 0.0
     for row, pair in cells[order].tolist():
-        one = slice(pair, pair + 1)
+        pair_slice = slice(pair, pair + 1)
         sender = engine.patching.components[row]
-        again = engine.of(sender)(pairs[one], None if foil is None else foil[one])
+        again = engine.of(sender)(pairs[pair_slice], None if foil is None else foil[pair_slice])
         largest = max(largest, float((again[1, 0].cpu() - values[1 + row, pair]).abs()))
     return {"cells": len(order), "largest_difference": largest}
 
@@ -342,11 +342,11 @@ def by_shards(
     """
     starts = range(0, len(pairs), size)
 
-    def one(index: int) -> Arrays:
+    def effects_of_shard(index: int) -> Arrays:
         chosen = slice(starts[index], starts[index] + size)
         return _shard(compute, pairs[chosen], None if foil is None else foil[chosen])
 
-    shards = slot.shards(one, len(starts), title=title, progress=progress, **part)
+    shards = slot.shards(effects_of_shard, len(starts), title=title, progress=progress, **part)
     values = torch.cat([shard.tensors["values"] for shard in shards], dim=-1)
     return values, _together([dict(shard.header) for shard in shards])
 

@@ -153,13 +153,13 @@ def race(
 def balanced_order(strata: Int[Tensor, "pair"], seed: int) -> Int[Tensor, "pair"]:
     """All pairs at random, such that each beginning has the templates in their shares."""
     rng = torch.Generator().manual_seed(seed)
-    place = torch.rand(len(strata), generator=rng)
+    rank = torch.rand(len(strata), generator=rng)
     for stratum in strata.unique():
         inside = (strata == stratum).nonzero()[:, 0]
         ranks = torch.empty(len(inside))
         ranks[torch.randperm(len(inside), generator=rng)] = torch.arange(len(inside)).float()
-        place[inside] = (ranks + place[inside]) / len(inside)
-    return place.argsort()
+        rank[inside] = (ranks + rank[inside]) / len(inside)
+    return rank.argsort()
 
 
 def round_sizes(n_pairs: int, n_strata: int) -> list[int]:

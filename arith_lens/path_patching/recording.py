@@ -312,10 +312,10 @@ def _record_by_hook_points(
         for part, module in (("attn_out", block.attn), ("mlp_out", mlp_exit(block))):
             names[part, layer], factors[part, layer] = _exit_point(block, f"hook_{part}", module)
 
-    def keep(value: Tensor, hook: Any = None, *, part: tuple[str, int]) -> None:
+    def store(value: Tensor, hook: Any = None, *, part: tuple[str, int]) -> None:
         seen[part] = batch.at_end(value).flatten(1) / factors.get(part, 1)
 
-    with model.hooks(fwd_hooks=[(name, partial(keep, part=part)) for part, name in names.items()]):
+    with model.hooks(fwd_hooks=[(name, partial(store, part=part)) for part, name in names.items()]):
         returned = _run(model, batch, logits)
     return seen, returned
 

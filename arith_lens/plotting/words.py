@@ -145,8 +145,8 @@ def _set_axes(sheet: Sheet, index: int, block: _WordLine, part: Sentence) -> Non
 
 
 def _add_words(sheet: Sheet, part: Sentence, block: _WordLine, box: Box) -> None:
-    for place, word in enumerate(block.words):
-        centre = box.left + (block.edges[place] + block.edges[place + 1]) / 2
+    for index, word in enumerate(block.words):
+        centre = box.left + (block.edges[index] + block.edges[index + 1]) / 2
         text, ink = plain(part.words[word]), TEXT
         if part.marked[word]:
             text, ink = f"<b>{text}</b>", OCHRE
@@ -169,8 +169,8 @@ def _add_cells(
     flat = values.ravel().tolist()
     colours = [colour_at(value, _LIMIT) for value in flat]
     where = [
-        f"{plain(part.rows[row])}, {plain(part.words[block.words[place]])}"
-        for row, place in zip(rows, places, strict=True)
+        f"{plain(part.rows[row])}, {plain(part.words[block.words[position]])}"
+        for row, position in zip(rows, places, strict=True)
     ]
     sheet.add_bar(
         x=centres[places],
@@ -182,22 +182,22 @@ def _add_cells(
         hovertemplate="<b>%{customdata[0]}</b>: %{customdata[1]:.1f}%<extra></extra>",
         **panel_axes(index),
     )
-    shown = [i for i, value in enumerate(flat) if value >= smallest]
+    large = [i for i, value in enumerate(flat) if value >= smallest]
     sheet.add_scatter(
-        x=centres[places[shown]],
-        y=rows[shown],
-        text=[f"{flat[i]:.0f}" for i in shown],
+        x=centres[places[large]],
+        y=rows[large],
+        text=[f"{flat[i]:.0f}" for i in large],
         mode="text",
         textfont={
             "size": _NUMBER,
-            "color": ["white" if is_dark(colours[i]) else TEXT for i in shown],
+            "color": ["white" if is_dark(colours[i]) else TEXT for i in large],
         },
         hoverinfo="skip",
         **panel_axes(index),
     )
     frames = [(0.0, block.edges[-1], FRAME)] + [
-        (block.edges[place], block.edges[place + 1], OCHRE)
-        for place, word in enumerate(block.words)
+        (block.edges[position], block.edges[position + 1], OCHRE)
+        for position, word in enumerate(block.words)
         if part.marked[word]
     ]
     for x0, x1, ink in frames:

@@ -254,10 +254,10 @@ _WORDS: dict[str, tuple[str, Words]] = {
     "name": ("referents", SLOTS["NAME"]),
     "has": ("possession", _IDLE),
 }
-"""Of each group in `_TOLD`, less its number: its part and its candidates."""
+"""Of each group in `_STORY_VERBS`, less its number: its part and its candidates."""
 
 _VERB = r"[a-z]+(?: [a-z]+)?"
-_TOLD: dict[str, Words] = {
+_STORY_VERBS: dict[str, Words] = {
     "gain_lose": (
         rf"(?P<has>has) \d+ \w+\. \w+ (?P<verb>{_VERB}) \d+ (?P<things>\w+)\. "
         r"How many (?P<asked>\w+) does (?P<name>\w+)",
@@ -302,7 +302,7 @@ def world_edits(
     parts = {change} if isinstance(change, str) else set(change)
     if not parts or not parts <= set(REWORDED_PARTS):
         raise ValueError(f"change={change!r}: expected one or more of {', '.join(REWORDED_PARTS)}")
-    match = next(filter(None, (re.search(pattern, text) for pattern in _TOLD[family])), None)
+    match = next(filter(None, (re.search(pattern, text) for pattern in _STORY_VERBS[family])), None)
     if match is None:
         raise ValueError(f"expected a problem of the family {family}, found {text!r}")
     asking = question_edits(text) if "question" in parts else ()

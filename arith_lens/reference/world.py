@@ -156,16 +156,16 @@ def _zipf(n: int) -> tuple[float, ...]:
 def fact(rng: random.Random) -> Passage:
     """A fact, with frequencies by Zipf's law, in one of its three training wordings."""
     weights = _zipf(N_FACTS)
-    return _told(rng, facts()[bisect(weights, rng.random() * weights[-1])])
+    return told_passage(rng, facts()[bisect(weights, rng.random() * weights[-1])])
 
 
 def known(rng: random.Random) -> Passage:
     """A pair of opposites, a successor or a plural, in one of its three training wordings."""
     task = pick(rng, ("opposites", "successors", "plurals"))
-    return _told(rng, pick(rng, _known_items()[task]))
+    return told_passage(rng, pick(rng, _known_items()[task]))
 
 
-def _told(rng: random.Random, item: _Item) -> Passage:
+def told_passage(rng: random.Random, item: _Item) -> Passage:
     wordings = [wording for wording in range(len(item.prompts)) if wording != item.held_out]
     question = item.question(pick(rng, wordings))
     return with_answer(question.prompt, question.answer)

@@ -149,9 +149,9 @@ _THEIR = r"(?:the|a|an|his|her|their|its|your|my|our|this|that|[\w]+['\u2019]s|e
 _WHOLE = (
     r"(?:total|average|combined|overall)(?= (?!(?:of|in|for|from|at|on|per|is|was|if|that)\b)[a-z])"
 )
-_ONE = rf"(?!{_WHOLE}){_either(*CALCULATED)}"
-_MANY = _either(*(f"{noun}s" for noun in CALCULATED), "odds", "losses", "quantities")
-_NOUN = rf"(?:({_ONE})|({_MANY}))\b"
+_SINGULAR = rf"(?!{_WHOLE}){_either(*CALCULATED)}"
+_PLURAL = _either(*(f"{noun}s" for noun in CALCULATED), "odds", "losses", "quantities")
+_NOUN = rf"(?:({_SINGULAR})|({_PLURAL}))\b"
 _TAKE = r"(?:(take)|(takes)|(took|taken))\b"
 
 _ASKING = (
@@ -188,9 +188,9 @@ _ASKING = (
     _rule(r"(?:calculate|compute|determine)\b", TELL),
 )
 _ASKING_WHAT = (
-    _rule(rf"what ({_ONE})(?= of\b)", PART_NOUNS),
-    _rule(rf"(?:at|in|by) what ({_ONE})\b", OCCASION_NOUNS),
-    _rule(rf"what ({_ONE})\b", SONGS),
+    _rule(rf"what ({_SINGULAR})(?= of\b)", PART_NOUNS),
+    _rule(rf"(?:at|in|by) what ({_SINGULAR})\b", OCCASION_NOUNS),
+    _rule(rf"what ({_SINGULAR})\b", SONGS),
     _rule(
         rf"what(?:{_BE})?(?: be)?(?: {_THEIR})\b(?: [^.?!,]{{0,50}}?)? ?\b{_NOUN}",
         *(NOUNS, PLURALS),
@@ -217,23 +217,25 @@ def question_edits(text: str) -> tuple[PhraseEdit, ...]:
     """
     edits: list[PhraseEdit] = []
     for rule in _ASKING:
-        edits += _found(rule, text, (0, len(text)), edits)
+        edits += _edits_of_rule(rule, text, (0, len(text)), edits)
     asking = [span for span in _sentences(text) if _asks(text, span)]
     for span in asking:
         if not any(_overlap((edit.start, edit.stop), span) for edit in edits):
-            edits += next(filter(None, (_found(r, text, span, edits) for r in _ASKING_WHAT)), [])
+            edits += next(
+                filter(None, (_edits_of_rule(r, text, span, edits) for r in _ASKING_WHAT)), []
+            )
     hit = [s for s in _sentences(text) if any(_overlap((e.start, e.stop), s) for e in edits)]
     for rule in _REMINDERS:
         for span in hit:
-            edits += [replace(e, needed=False) for e in _found(rule, text, span, edits)]
+            edits += [replace(e, needed=False) for e in _edits_of_rule(rule, text, span, edits)]
     return tuple(sorted(edits, key=lambda edit: edit.start))
 
 
-def _found(
-    rule: _Rule, text: str, within: tuple[int, int], taken: list[PhraseEdit]
+def _edits_of_rule(
+    rule: _Rule, text: str, within: tuple[int, int], earlier: list[PhraseEdit]
 ) -> list[PhraseEdit]:
     """The edits of a rule in a part of the text, without those that overlap with earlier edits."""
-    busy = [(edit.start, edit.stop) for edit in taken]
+    busy = [(edit.start, edit.stop) for edit in earlier]
     edits: list[PhraseEdit] = []
     for match in rule.pattern.finditer(text, *within):
         groups = range(1, len(rule.candidates) + 1) if match.re.groups else (0,)

@@ -198,8 +198,8 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPl
         recipe, **{name: value for name, value in overrides.items() if value is not None}
     )
     sizes = Sizes(filled.heads, filled.several, filled.mlps, filled.more)
-    keep = room.keep_checkpoints or filled.data_dir is None
-    return TuningPlan(filled, study, recipe, sizes, keep)
+    keep_checkpoints = room.keep_checkpoints or filled.data_dir is None
+    return TuningPlan(filled, study, recipe, sizes, keep_checkpoints)
 
 
 def check_components(config: Config, tuned: Sequence[TuningRow]) -> None:

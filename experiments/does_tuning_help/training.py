@@ -92,7 +92,7 @@ class World:
         test = [q for listed in families.values() for q in listed[: self.questions or None]]
         return test + world_questions("generic_test")
 
-    def ask(self, model: Any, _keep: Path) -> tuple[Answers, AnswerFacts]:
+    def ask(self, model: Any, _root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's answers to all questions."""
         return al.answer_questions(model, self.all_questions(), whole_words=False), {}
 
@@ -137,12 +137,12 @@ class Benchmarks:
         """Questions with their solutions. None of them is in a test set."""
         return drawn(self._trained, seed, self.examples)
 
-    def ask(self, model: Any, keep: Path) -> tuple[Answers, AnswerFacts]:
+    def ask(self, model: Any, root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's answers to the benchmarks, and how the harness asked them.
 
-        Parts are saved in a run under `keep`, because asking takes longer than a training.
+        Parts are saved in a run under `root`, because asking takes longer than a training.
         """
-        with al.open_run("asked", {}, model=model, root=keep) as run:
+        with al.open_run("asked", {}, model=model, root=root) as run:
             result = al.evaluate(
                 model,
                 self.names,
@@ -218,9 +218,9 @@ class ShortAnswers:
         test = (load_questions(name, self.data_dir, split="test") for name in ANSWER_SETS)
         return validation + [q for listed in test for q in listed[: self.questions or None]]
 
-    def ask(self, model: Any, keep: Path) -> tuple[Answers, AnswerFacts]:
+    def ask(self, model: Any, root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's numbers, and the likeliest answers of CommonsenseQA by their texts."""
-        with al.open_run("questions", {}, model=model, root=keep) as run:
+        with al.open_run("questions", {}, model=model, root=root) as run:
             numbers = al.answer_questions(
                 model, self.all_questions(), batch_size=16, run=run, progress=True
             )

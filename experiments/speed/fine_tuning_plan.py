@@ -5,9 +5,9 @@ regardless of causality, as libraries compute them. The forward is the same for 
 backward, inputs' gradients flow from the loss down to the lowest trained matrix and no further, and
 weights have gradients only where they are trained. No implementation can do without these.
 
-Memory is planned without the memory: `kept_bytes` runs the forward on tensors without contents, and
-sums what autograd keeps for the backward. The rest is arithmetic. Of the twelve peaks that
-`make bench-finetune` measured (see docs/performance.md) this gives 97% to 114%.
+Memory is planned without the memory: `saved_tensor_bytes` runs the forward on tensors without
+contents, and sums what autograd keeps for the backward. The rest is arithmetic. Of the twelve peaks
+that `make bench-finetune` measured (see docs/performance.md) this gives 97% to 114%.
 """
 
 from collections.abc import Iterator, Sequence
@@ -196,35 +196,37 @@ def needed(method: str, shape: Shape, dtype: str, *, recompute: bool = False) ->
         parameters = [*model.parameters()]
         autocast = torch.autocast("cpu", torch.bfloat16, enabled=half and method == "full")
         with autocast:
-            kept = kept_bytes(model, shape, device)
+            saved_bytes = saved_tensor_bytes(model, shape, device)
     return Need(
         sum(weight.nbytes for weight in parameters),
         sum(weight.nbytes for weight in parameters if weight.requires_grad),
-        kept,
+        saved_bytes,
         4 * shape.n_pairs * shape.n_tokens * shape.d_vocab,
     )
 
 
-def kept_bytes(model: Any, shape: Shape, device: str) -> int:
+def saved_tensor_bytes(model: Any, shape: Shape, device: str) -> int:
     """What autograd keeps of a batch for the backward, the weights themselves left out."""
     own = {weight.untyped_storage()._cdata for weight in model.parameters()}
-    kept: dict[int, torch.UntypedStorage] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save_tensor(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
-            kept[storage._cdata] = storage  # held, so that no other takes its place
+            storages[storage._cdata] = storage  # held, so that no other takes its place
         return tensor
 
     ids = torch.zeros(shape.n_pairs, shape.n_tokens, dtype=torch.long, device=device)
     with ExitStack() as stack:
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
+        stack.enter_context(
+            torch.autograd.graph.saved_tensors_hooks(save_tensor, lambda tensor: tensor)
+        )
         # the mask depends on what the batch holds, which is nothing; rows of one length have none
         stack.enter_context(
             patch("transformers.models.llama.modeling_llama.create_causal_mask", _no_mask)
         )
         model(input_ids=ids, labels=ids, use_cache=False)
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for storage in storages.values())
 
 
 def _no_mask(**_: Any) -> None: ...

@@ -273,8 +273,8 @@ class SpeedTable:
             {title: column.written(row.get(column.name)) for title, column in columns.items()}
             for row in self.rows
         ]
-        shown = DataFrame(cells)
-        return shown.to_markdown(index=False, disable_numparse=True, stralign=None)
+        printed = DataFrame(cells)
+        return printed.to_markdown(index=False, disable_numparse=True, stralign=None)
 
 
 def print_and_save(experiment: str, config: Any, root: Path, lines: Callable[[Run], Iterable[str]]

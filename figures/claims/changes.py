@@ -64,7 +64,7 @@ def over_draws(of: str, change: OverSeeds, rule: Within | None = None) -> Number
 
 def change_over_draws(before: Outcomes, after: Sequence[Outcomes]) -> OverSeeds:
     """The change of accuracy, mean over the draws; its errors are of draws and of problems."""
-    changes = torch.stack([one.correct.float() - before.correct.float() for one in after])
+    changes = torch.stack([answers.correct.float() - before.correct.float() for answers in after])
     of_draws = Effects(changes, ("draw",), "change", **before.units)
     of_problems = Effects(changes.mean(0, keepdim=True), ("draw",), "change", **before.units)
     error = float(of_problems.stderr()[0])
@@ -73,10 +73,10 @@ def change_over_draws(before: Outcomes, after: Sequence[Outcomes]) -> OverSeeds:
 
 def answers_over_draws(before: Answers, after: Sequence[Answers]) -> OverSeeds:
     """The same of answers to questions; errors are of draws and of questions."""
-    for one in after:
-        before.change_to(one)  # refuses other questions
+    for answers in after:
+        before.change_to(answers)  # refuses other questions
     return over_seeds(
-        torch.stack([one.correct.double() - before.correct.double() for one in after])
+        torch.stack([answers.correct.double() - before.correct.double() for answers in after])
     )
 
 

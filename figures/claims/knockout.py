@@ -36,30 +36,30 @@ def _curves(run: Run, operation: str) -> tuple[int, KnockoutCurves]:
 def key_heads_needed(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss without the key heads; beside it, without as many as in Table 4."""
     losses: dict[str, Number | None] = {}
-    beside: list[Number] = []
+    other_numbers: list[Number] = []
     for name, run in evidence.runs(KNOCKOUT_EXPERIMENT).items():
         k, curves = _curves(run, name)
         losses[name] = _loss(name, curves["effect"], k, rule) if k else None
         if OF_TABLE_4 in curves["effect"].ks:
-            beside.append(_loss(name, curves["effect"], OF_TABLE_4))
-    return per_operation(losses, beside, missing=NO_KEY)
+            other_numbers.append(_loss(name, curves["effect"], OF_TABLE_4))
+    return per_operation(losses, other_numbers, missing=NO_KEY)
 
 
 def _loss(operation: str, curve: KnockoutCurve, k: int, rule: Within | None = None) -> Number:
     """The relative loss of accuracy without the strongest k heads."""
-    which = f"{k} {'key' if rule else 'strongest'} head{'s' * (k > 1)}"
-    return relative_loss(f"{operation} ({which})", curve.drop(k).accuracy, rule)
+    heads_text = f"{k} {'key' if rule else 'strongest'} head{'s' * (k > 1)}"
+    return relative_loss(f"{operation} ({heads_text})", curve.drop(k).accuracy, rule)
 
 
 def random_heads_not_needed(evidence: Evidence, rule: Within) -> Measurement:
     """The change without as many random heads; beside it, without other sets of this size."""
-    beside: list[Number] = []
+    other_numbers: list[Number] = []
     changes: dict[str, Number | None] = {}
     for name, run in evidence.runs(KNOCKOUT_EXPERIMENT).items():
         numbers = _controls(name, *_curves(run, name), rule)
         changes[name] = numbers[0] if numbers else None
-        beside += numbers[1:]
-    return per_operation(changes, beside, missing=NO_KEY)
+        other_numbers += numbers[1:]
+    return per_operation(changes, other_numbers, missing=NO_KEY)
 
 
 def _controls(operation: str, n_key: int, curves: KnockoutCurves, rule: Within) -> list[Number]:

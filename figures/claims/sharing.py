@@ -82,7 +82,7 @@ def powers_need_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss without the key heads of powers."""
     run = evidence.run(POWERS_EXPERIMENT)
     numbers: dict[str, Number | None] = {}
-    beside: list[Number] = []
+    other_numbers: list[Number] = []
     for name in results.KNOCKOUT_CURVES.labels(run):
         curves = results.KNOCKOUT_CURVES.load(run, name)
         curve = curves["effect"]
@@ -92,8 +92,8 @@ def powers_need_heads(evidence: Evidence, rule: Within) -> Measurement:
         numbers[title] = change and relative_loss(f"{title} ({k} heads)", change, rule)
         draws = results.controls_at(curves, k) if k else {}
         changes = {kind: change_over_draws(curve.at(0), after) for kind, after in draws.items()}
-        beside += control_numbers(f"{title}, without {k} heads", changes)
-    return per_operation(numbers, beside, missing=NO_KEY)
+        other_numbers += control_numbers(f"{title}, without {k} heads", changes)
+    return per_operation(numbers, other_numbers, missing=NO_KEY)
 
 
 def word_problems_share_heads(evidence: Evidence, rule: Within) -> Measurement:

@@ -65,12 +65,12 @@ def test_rare_effects_are_what_a_race_misses() -> None:
 def test_a_screen_that_drops_the_key_head_ends_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arith_lens.path_patching.screening.N_CHECKS", 0)
     exact = planted()
-    kept = races(exact, "threshold", 5, rough=exact, kept=1).mean()
+    kept = races(exact, "threshold", 5, rough=exact, n_screened=1).mean()
     assert float(kept[1]) == 1.0
     heads = exact.heads.per_pair.clone()
     heads[0, 0] = 0.0
     blind = replace(exact, heads=replace(exact.heads, per_pair=heads))
-    assert float(races(exact, "threshold", 5, rough=blind, kept=1).mean()[1]) == 0.0
+    assert float(races(exact, "threshold", 5, rough=blind, n_screened=1).mean()[1]) == 0.0
 
 
 def test_a_dry_run_says_what_it_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
