@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Activations, Component, Components, Head, as_components
 from arith_lens.effects import Effects
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
@@ -115,7 +115,7 @@ class Mediation:
             "n_left_out": self.n_left_out,
             "computation": dict(self.computation),
         }
-        return joined("mediation", parts, {"logit": self.logit}, header)
+        return joined_arrays("mediation", parts, {"logit": self.logit}, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Mediation":

@@ -127,7 +127,7 @@ class Operation:
         return (self.symbol,) if part == "symbol" else self.words.get(part, ())
 
 
-def table(*rows: Operation) -> Mapping[str, Operation]:
+def operations_by_name(*rows: Operation) -> Mapping[str, Operation]:
     """The rows by their names.
 
     Raises:
@@ -162,7 +162,7 @@ def _check_words(slot: str, rows: list[Operation]) -> None:
                 )
 
 
-OPERATIONS: Mapping[str, Operation] = table(
+OPERATIONS: Mapping[str, Operation] = operations_by_name(
     Operation(
         name="addition",
         symbol="+",

@@ -39,7 +39,7 @@ from experiments.settings import (
     Experiment,
     SampleSettings,
     operation_maps,
-    samples,
+    operation_pairs,
     strongest_heads,
 )
 
@@ -68,7 +68,7 @@ class Config(SampleSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The curves of each operation."""
-    for operation, pairs in samples(model, config):
+    for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             compute_curves(run, operation, model, pairs, config)
 

@@ -20,7 +20,7 @@ from experiments.settings import (
     Metric,
     SampleSettings,
     fitting_engine,
-    samples,
+    operation_pairs,
     some_pairs,
 )
 
@@ -49,7 +49,7 @@ def sizes(config: Config) -> dict[str, int]:
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The exact effects of each operation and kind of paths, and each method's."""
-    for operation, pairs in samples(model, config, keep=config.keep):
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
         for paths, count in sizes(config).items():
             some = some_pairs(pairs, count, config.seed)
             settings = {"paths": paths, "metric": config.metric, "run": run, "batch_size": SHARD}
@@ -69,7 +69,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     lines = []
-    for operation, pairs in samples(model, config, keep="all"):
+    for operation, pairs in operation_pairs(model, config, keep="all"):
         for paths, count in sizes(config).items():
             some = some_pairs(pairs, count, config.seed)
             engine = fitting_engine(model, paths)

@@ -29,7 +29,7 @@ from experiments.settings import (
     Metric,
     SampleSettings,
     fitting_engine,
-    samples,
+    operation_pairs,
     strongest_heads,
 )
 
@@ -58,7 +58,7 @@ class Config(SampleSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The curves of each operation."""
-    for operation, pairs in samples(model, config):
+    for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             chosen_on, drawn_on = halves(pairs, config.seed)
             name = SEARCH_MAP.name(operation)

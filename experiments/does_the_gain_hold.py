@@ -29,7 +29,7 @@ class Config(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> None:
     """The answers of the model before tuning and of each tuned one."""
-    unfamiliar = questions(question.settings)
+    unfamiliar = generalisation_questions(question.settings)
 
     def answer(model: al.HookedModel, name: str, **facts: object) -> None:
         settings = {"whole_words": False, "run": run, "name": GENERALISATION_ANSWERS.name(name)}
@@ -44,7 +44,7 @@ def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> N
         answer(tuned_model, training.name, **asdict(training.tuned), **facts)
 
 
-def questions(config: Config) -> list[Question]:
+def generalisation_questions(config: Config) -> list[Question]:
     """The questions of all sets; the task of each is its set and its family or operation."""
     return [
         replace(question, task=f"{name}/{question.task}")
@@ -54,7 +54,10 @@ def questions(config: Config) -> list[Question]:
 
 
 def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
-    n_questions, n_models = len(questions(question.settings)), 1 + len(question.models)
+    n_questions, n_models = (
+        len(generalisation_questions(question.settings)),
+        1 + len(question.models),
+    )
     return f"{n_questions} questions, each answered by {n_models} models"
 
 

@@ -24,7 +24,7 @@ from arith_lens.runs import Run
 from arith_lens.statistics import strata_of
 from experiments.command import continue_after_part
 from experiments.results import MAP, RACES, SCREENING_EFFECTS
-from experiments.settings import Experiment, SampleSettings, fitting_engine, samples
+from experiments.settings import Experiment, SampleSettings, fitting_engine, operation_pairs
 
 GOALS = ("threshold", "top10")
 RACE_MEASURES = ("evaluations", "same components", "all intervals hold")
@@ -44,7 +44,7 @@ class Config(SampleSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The effects of each operation, and the races on them."""
-    for operation, pairs in samples(model, config):
+    for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             name, engine = MAP.name(operation), fitting_engine(model)
             exact = al.path_patch(model, pairs, run=run, name=name, engine=engine)

@@ -21,7 +21,7 @@ from arith_lens.path_patching import CertificateError
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.results import DTYPE_MAP, PrecisionFacts
-from experiments.settings import BEFORE_FILTER, SampleSettings, loaded_model, samples
+from experiments.settings import BEFORE_FILTER, SampleSettings, loaded_model, operation_pairs
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def main(
         dry_run: print what it would cost, and stop.
     """
     wide = loaded_model(config, weights=not dry_run)
-    pairs = dict(samples(wide, config, keep="all" if dry_run else "correct"))
+    pairs = dict(operation_pairs(wide, config, keep="all" if dry_run else "correct"))
     if dry_run:
         for name, chosen in pairs.items():
             print(f"{name}, {1 + len(config.dtypes)} times: {al.plan(wide, chosen)}{BEFORE_FILTER}")

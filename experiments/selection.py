@@ -85,10 +85,10 @@ class SharedSettings:
 
 def weights_of(run: Run) -> str | None:
     """The digest of the model's weights; None if the run does not have it."""
-    return (run.record["provenance"].get("model") or {}).get("weights_sha256")
+    return (run.manifest["provenance"].get("model") or {}).get("weights_sha256")
 
 
-def described(differences: Mapping[str, Any]) -> str:
+def settings_text(differences: Mapping[str, Any]) -> str:
     """Settings in words: `n 9, operations addition division`."""
     return ", ".join(f"{name} {_text(value, ' ')}" for name, value in differences.items())
 

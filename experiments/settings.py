@@ -293,7 +293,7 @@ def random_pairs(pairs: al.PromptPairs, n: int | None, seed: int) -> al.PromptPa
     return pairs[torch.randperm(len(pairs), generator=generator)[:n]]
 
 
-def samples(
+def operation_pairs(
     model: al.HookedModel, config: SampleSettings, *, keep: str = "correct"
 ) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs."""

@@ -93,7 +93,7 @@ def _between(rng: random.Random, low: int, high: int) -> int:
     return low + int(rng.random() * (high - low + 1))
 
 
-def word_problem(rng: random.Random) -> Exercise:
+def world_word_problem(rng: random.Random) -> Exercise:
     """A word problem of the closed world that is not in its training data."""
     lines = _word_problems()
     line = lines[int(rng.random() * len(lines))]
@@ -122,7 +122,7 @@ def decimals(rng: random.Random) -> Exercise:
 
 
 KINDS: Mapping[str, Callable[[random.Random], Exercise]] = {
-    "word_problem": word_problem,
+    "word_problem": world_word_problem,
     "integers": integers,
     "time_span": time_span,
     "decimals": decimals,

@@ -19,7 +19,7 @@ from experiments.settings import (
     Keep,
     SampleSettings,
     fitting_engine,
-    samples,
+    operation_pairs,
 )
 
 OPERANDS_RESULT = "{}-other_operands"
@@ -36,7 +36,7 @@ class Config(SampleSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """For each operation: everything, then the map of another counterfactual."""
-    for operation, pairs in samples(model, config, keep=config.keep):
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
         with continue_after_part():
             name = EXPLORATION.name(operation)
             explored(model, pairs, setup=_setup(config, operation), run=run, name=name)
@@ -64,7 +64,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(
         f"{operation}, {setting['paths']}, {setting['metric']}: "
         f"{al.plan(model, pairs, engine=engine, **setting)}{BEFORE_FILTER}"
-        for operation, pairs in samples(model, config, keep="all")
+        for operation, pairs in operation_pairs(model, config, keep="all")
         for setting in MAP_SETTINGS
     )
 

@@ -27,7 +27,7 @@ from experiments.settings import (
     SampleSettings,
     fitting_engine,
     operation_maps,
-    samples,
+    operation_pairs,
     strongest_heads,
 )
 from experiments.what_comes_instead import KINDS as FORMATS
@@ -50,7 +50,7 @@ class Config(SampleSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Attention of the strongest heads and of random ones, then whole patterns."""
-    for name, pairs in samples(model, config):
+    for name, pairs in operation_pairs(model, config):
         _look(run, name, model, pairs, config)
     _show(run, model, config)
 
@@ -60,7 +60,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(
         f"{name}: {al.plan(model, pairs, engine=engine)}; then two forwards of the references"
         f"{BEFORE_FILTER}"
-        for name, pairs in samples(model, config, keep="all")
+        for name, pairs in operation_pairs(model, config, keep="all")
     )
 
 

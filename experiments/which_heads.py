@@ -66,11 +66,11 @@ class Config(SampleSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The effects of every head and MLP, for each operation."""
-    save_maps(run, model, MAP, samples(model, config), **_settings(model, config))
+    save_maps(run, model, MAP, sampled_pairs(model, config), **_settings(model, config))
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    drawn = samples(model, replace(config, keep="all"))
+    drawn = sampled_pairs(model, replace(config, keep="all"))
     return plan_maps(model, drawn, **_settings(model, config))
 
 
@@ -82,7 +82,7 @@ def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
     return {"paths": config.paths, "metric": config.metric, "engine": engine}
 
 
-def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.PromptPairs]]:
+def sampled_pairs(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs; the name is "pairs" if a file of prompts has none."""
     if config.pairs is None:
         for operation in config.operations:

@@ -23,7 +23,13 @@ from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.do_they_suffice import areas
 from experiments.results import CIRCUIT_CURVE, EXACT, FAITHFUL_SCORES
-from experiments.settings import Experiment, SampleSettings, fitting_engine, samples, some_pairs
+from experiments.settings import (
+    Experiment,
+    SampleSettings,
+    fitting_engine,
+    operation_pairs,
+    some_pairs,
+)
 
 SIGNED, BY_SIZE = "signed", "by_size"
 """Orders by score, and by the size of the score."""
@@ -59,7 +65,7 @@ class Config(SampleSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The curves of each operation."""
-    for operation, pairs in samples(model, config):
+    for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             chosen_on, other = halves(pairs, config.seed)
             drawn_on = some_pairs(other, config.drawn_on, config.seed)

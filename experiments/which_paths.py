@@ -20,7 +20,7 @@ from experiments.settings import (
     Metric,
     SampleSettings,
     fitting_engine,
-    samples,
+    operation_pairs,
 )
 
 PATHS_SETTINGS: tuple[dict[str, Any], ...] = (
@@ -45,7 +45,7 @@ class Config(SampleSettings):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The map of each operation, then its strongest heads on the other kinds of paths."""
     engine = fitting_engine(model)
-    for operation, pairs in samples(model, config, keep=config.keep):
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
         heads = None  # first every head, then the strongest ones
         with continue_after_part():
             for meaning in PATHS_SETTINGS:
@@ -58,7 +58,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 def _plan(model: al.HookedModel, config: Config) -> str:
     engine, lines = fitting_engine(model), []
     some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
-    for operation, pairs in samples(model, config, keep="all"):
+    for operation, pairs in operation_pairs(model, config, keep="all"):
         for meaning in PATHS_SETTINGS:
             settings = {"senders": some, "metric": config.metric, "engine": engine, **meaning}
             cost = al.plan(model, pairs, **settings)

@@ -15,7 +15,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.runs import find_runs
-from arith_lens.runs.files import plain
+from arith_lens.runs.files import plain_value
 from experiments import (
     are_they_needed,
     do_copies_decide,
@@ -91,7 +91,7 @@ def main(
     if dry_run:
         for experiment, settings in parts:
             runs = find_runs(experiment.name, model=config.model, root=root)
-            is_saved = any(run.config == plain(settings) and run.complete for run in runs)
+            is_saved = any(run.config == plain_value(settings) and run.complete for run in runs)
             print(f"{_title(experiment, settings)}: {'stored' if is_saved else 'to be computed'}")
         return
     model = loaded_model(config)

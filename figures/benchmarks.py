@@ -39,7 +39,7 @@ def exhibits(options: TableOptions) -> list[Table]:
             "without random heads.",
             notes=notes(before, run),
             runs=(run,),
-            numbers=DataFrame([numbers_of(task, evaluations) for task in before.tasks]),
+            numbers=DataFrame([task_numbers(task, evaluations) for task in before.tasks]),
             cells=DataFrame([row(task, evaluations, run) for task in listed_tasks(before)]),
         )
     ]
@@ -59,7 +59,7 @@ def row(task: str, evaluations: Mapping[str, EvaluationResult], run: Run) -> dic
     doubts = len(before) - len(trusted)
     cells = {
         "task": task,
-        "shots": str(numbers_of(task, evaluations)["shots"]),
+        "shots": str(task_numbers(task, evaluations)["shots"]),
         "questions": str(len(before)) + (f" ({doubts} doubtful)" if doubts else ""),
         "as it is": _share(before),
     }
@@ -99,7 +99,7 @@ def control_changes(
     return {kind: of_kind for kind, of_kind in changes.items() if of_kind}
 
 
-def numbers_of(task: str, evaluations: Mapping[str, EvaluationResult]) -> dict[str, Any]:
+def task_numbers(task: str, evaluations: Mapping[str, EvaluationResult]) -> dict[str, Any]:
     """One task under every knockout, with and without the questions whose answers are doubtful."""
     summary = evaluations[PLAIN].summary()
     line = summary[summary["task"] == task].iloc[0].to_dict()

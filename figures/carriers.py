@@ -50,7 +50,7 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=numbers(operations),
             figure=draw(run, operations),
-            small_table=agreement(operations),
+            small_table=rank_correlations(operations),
         )
     ]
 
@@ -147,7 +147,7 @@ def _interaction_note(operations: list[OperationResult], reading: Reading) -> st
     )
 
 
-def agreement(operations: list[OperationResult]) -> DataFrame:
+def rank_correlations(operations: list[OperationResult]) -> DataFrame:
     """Spearman's correlations of what the MLPs carry, one row per head.
 
     They are over the MLPs after the head, with three other numbers of these MLPs: the cosine of
@@ -178,7 +178,7 @@ def _rank_correlation(a: Series, b: Float[np.ndarray, " layer"]) -> float:
 
 
 def _agreement_note(operations: list[OperationResult]) -> str:
-    table = agreement(operations)
+    table = rank_correlations(operations)
     medians = table[table["MLPs"] >= MIN_MLPS].groupby("operation", sort=False)["C"].median()
     return ", ".join(f"{name} {value:.2f}" for name, value in medians.items()).replace("-", "−")
 

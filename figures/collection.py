@@ -250,7 +250,7 @@ def newest_weights(model: str, root: Path) -> str | None:
     """The digest of the weights of a model's newest run; None if there is no run."""
     experiments = [folder.name for folder in root.glob("*/")]
     runs = [run for name in experiments for run in find_runs(name, model=model, root=root)[:1]]
-    newest = max(runs, key=lambda run: run.record.get("ended", ""), default=None)
+    newest = max(runs, key=lambda run: run.manifest.get("ended", ""), default=None)
     return newest and weights_of(newest)
 
 

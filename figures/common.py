@@ -10,7 +10,7 @@ import tyro
 
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run, RunError, find_runs, load_run
-from experiments.selection import SharedSettings, described
+from experiments.selection import SharedSettings, settings_text
 
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 
@@ -100,7 +100,7 @@ def chosen_run(options: TableOptions, experiment: str) -> Run:
     if run.experiment != experiment or not run.names:
         raise NotComputed(
             f"expected a run of {experiment} with results, found one of {run.experiment} with "
-            f"{len(run.names)} ({run.record['status']}) in {run.path}",
+            f"{len(run.names)} ({run.manifest['status']}) in {run.path}",
             f"python -m experiments {experiment}",
         )
     return run
@@ -140,7 +140,7 @@ def newest_run(experiment: str, options: TableOptions) -> Run:
             differences = settings.differences(run)
             if not differences:
                 return run
-            others[run.path] = run, described(differences)
+            others[run.path] = run, settings_text(differences)
     if others and settings == SharedSettings() and options.settings is None:
         return next(iter(others.values()))[0]
     seen = "".join(f"; {path} has {text}" for path, (_, text) in others.items())
@@ -171,7 +171,7 @@ def shipped(run: Run) -> bool:
     return run.path.resolve().is_relative_to(SHIPPED)
 
 
-def folder_of(runs: Sequence[Run]) -> Path:
+def files_folder(runs: Sequence[Run]) -> Path:
     """The folder for the files of the first run's model, or of a drawing without a run."""
     return Path("figures") / (slug(runs[0].config["model"]) if runs else "drawings")
 

@@ -30,8 +30,8 @@ class ModelMaps:
 
 
 def exhibits(options: common.ModelOptions) -> list[Chart]:
-    """The maps of several models. Raises RunError like `chosen_rows`."""
-    rows = chosen_rows(options)
+    """The maps of several models. Raises RunError like `model_maps`."""
+    rows = model_maps(options)
     operations = list(dict.fromkeys(name for row in rows for name in row.measured))
     return [
         Chart(
@@ -63,7 +63,7 @@ def look(rows: Sequence[ModelMaps]) -> str:
     )
 
 
-def chosen_rows(options: common.ModelOptions) -> list[ModelMaps]:
+def model_maps(options: common.ModelOptions) -> list[ModelMaps]:
     """The runs to compare.
 
     Raises:

@@ -169,7 +169,7 @@ def _hover(
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, str]]:
     """The mean of each operation, for heads and for MLPs, and their hover templates."""
     rest = "".join(
-        f"<br>{plotting.plain(part.name)}: {maps.number(f'customdata[{i}]', reading)}"
+        f"<br>{plotting.plain(part.name)}: {maps.hover_number(f'customdata[{i}]', reading)}"
         for i, part in enumerate(measured)
     )
     heads = np.stack([part.heads.mean for part in measured], axis=-1)

@@ -41,7 +41,7 @@ def look(run: Run) -> str:
     """What to look for, and from which layer on this run's layers write the answer."""
     parts = []
     for name in results.SUM_COSINES.labels(run):
-        kinds = [kind for _, kind, _ in winners(run, name)]
+        kinds = [kind for _, kind, _ in layer_winners(run, name)]
         first = len(kinds)
         while first and kinds[first - 1] == "C":
             first -= 1
@@ -75,9 +75,11 @@ def draw(run: Run) -> plotting.Figure:
                     for base in (2, 10)
                 ),
                 cells=tuple(
-                    (str(digit), CLASS_COLOURS[kind]) for digit, kind, _ in winners(run, name)
+                    (str(digit), CLASS_COLOURS[kind]) for digit, kind, _ in layer_winners(run, name)
                 ),
-                feet=tuple(f"{margin:.2f}".lstrip("0") for _, _, margin in winners(run, name)),
+                feet=tuple(
+                    f"{margin:.2f}".lstrip("0") for _, _, margin in layer_winners(run, name)
+                ),
             )
         )
     return plotting.step_panels(
@@ -101,7 +103,7 @@ def notes(run: Run) -> list[str]:
     ]
 
 
-def winners(run: Run, name: str) -> list[tuple[int, str, float]]:
+def layer_winners(run: Run, name: str) -> list[tuple[int, str, float]]:
     """The digit that each layer writes most, its class, and its margin over the next digit."""
     facts = results.SUM_COSINES.facts(run, name)
     first, second = results.SUM_COSINES.load(run, name).per_pair[..., 0].topk(2, dim=1).values.T
@@ -135,6 +137,6 @@ def numbers(run: Run) -> DataFrame:
     for name in results.SUM_COSINES.labels(run):
         facts = results.SUM_COSINES.facts(run, name)
         keys = {key: facts[key] for key in ("text", "answer", "said", "probability")}
-        for layer, (digit, kind, margin) in enumerate(winners(run, name)):
+        for layer, (digit, kind, margin) in enumerate(layer_winners(run, name)):
             rows.append({**keys, "layer": layer, "winner": digit, "class": kind, "margin": margin})
     return DataFrame(rows)

@@ -48,7 +48,7 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=numbers(run, looks, control),
             figure=draw(run, looks, control),
-            views=(every_head(run),),
+            views=(head_patterns(run),),
             views_name="heads",
         )
     ]
@@ -79,7 +79,7 @@ def _weight_on(source: Effects, roles: tuple[str, ...]) -> float:
     return float(sum(means[names.index(role)] for role in roles))
 
 
-def every_head(run: Run) -> HeadMap:
+def head_patterns(run: Run) -> HeadMap:
     """A map of the first operation's effects; a click shows where that head looks."""
     operation = run.config["operations"][0]
     effects = results.MAP.load(run, operation).heads.mean()

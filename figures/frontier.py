@@ -24,10 +24,10 @@ from figures.tuning import (
     TableRow,
     answers_before,
     by_rate,
-    chosen_rows,
     criteria,
     groups,
     possible_ends,
+    rows_at_chosen_rates,
     title_of,
     without_rate,
 )
@@ -38,7 +38,7 @@ def exhibits(options: Options) -> list[Chart]:
     """Every rate of Table 1. Raises RunError if there is no run, or if it lacks the table."""
     run = chosen_run(options, EXPERIMENT)
     chosen: dict[Criterion, list[TableRow]] = {
-        criterion: chosen_rows(run, 1, criterion) for criterion in criteria(run, 1)
+        criterion: rows_at_chosen_rates(run, 1, criterion) for criterion in criteria(run, 1)
     }
     every = by_rate(run)
     methods = {row.key: every[row.key] for row in chosen["mathematics"]}

@@ -87,7 +87,7 @@ def tunings_of(run: Run) -> list[Tuning]:
     ]
 
 
-def sets(answers: Answers) -> dict[str, list[bool]]:
+def question_sets(answers: Answers) -> dict[str, list[bool]]:
     """The questions of each set, by name."""
     names = [task.split("/")[0] for task in answers.task]
     return {name: [name == set_name for set_name in names] for name in dict.fromkeys(names)}
@@ -99,7 +99,7 @@ def records(before: Answers, tunings: Sequence[Tuning]) -> Iterator[dict[str, An
         task: [task == task_name for task_name in before.task]
         for task in dict.fromkeys(before.task)
     }
-    for name, mask in {**sets(before), **tasks}.items():
+    for name, mask in {**question_sets(before), **tasks}.items():
         if sum(mask) < MIN_QUESTIONS:
             continue
         for tuning in tunings:
@@ -123,7 +123,7 @@ def records(before: Answers, tunings: Sequence[Tuning]) -> Iterator[dict[str, An
 def draw(before: Answers, tunings: Sequence[Tuning], small_print: Sequence[str]) -> plotting.Figure:
     """One panel per set; in each the two rates of every method."""
     panels = []
-    for name, mask in sets(before).items():
+    for name, mask in question_sets(before).items():
         share = before.select(mask).accuracy
         title = f"{plotting.plain(name)} ({share:.0%})"
         series = tuple(_bars(before, tunings, method, mask) for method in METHOD_NAMES)
@@ -158,12 +158,12 @@ def _bars(
 
 def notes(run: Run, before: Answers, tunings: Sequence[Tuning]) -> list[str]:
     """How to read the figure, and where little can change."""
-    shares = {name: before.select(mask).accuracy for name, mask in sets(before).items()}
+    shares = {name: before.select(mask).accuracy for name, mask in question_sets(before).items()}
     extremes = {
         "at the floor": [name for name, share in shares.items() if share < FLOOR],
         "at the ceiling": [name for name, share in shares.items() if share > CEILING],
     }
-    sizes = ", ".join(f"{name} {sum(mask)}" for name, mask in sets(before).items())
+    sizes = ", ".join(f"{name} {sum(mask)}" for name, mask in question_sets(before).items())
     rates = {
         criterion: ", ".join(
             f"{METHOD_NAMES[t.method]} {t.rate:g} ({len(t.answers)} seeds)"

@@ -292,16 +292,16 @@ def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str
 
 def hover(reading: Reading) -> tuple[str, str]:
     """Hover templates of a head and an MLP, with the statistics of `panel`."""
-    low, high, computed = (number(f"customdata[{i}]", reading) for i in (1, 2, 3))
+    low, high, computed = (hover_number(f"customdata[{i}]", reading) for i in (1, 2, 3))
     return templates(f"<br>95%: {low} to {high}<br>computed pairs: {computed}", reading)
 
 
 def templates(rest: str, reading: Reading) -> tuple[str, str]:
     """Hover templates of a head and an MLP: its name, its value, then `rest`."""
-    value = number("z", reading)
+    value = hover_number("z", reading)
     return f"head <b>%{{y}}.%{{x}}</b>: {value}{rest}", f"<b>MLP %{{y}}</b>: {value}{rest}"
 
 
-def number(name: str, reading: Reading) -> str:
+def hover_number(name: str, reading: Reading) -> str:
     """A number in a hover template."""
     return f"%{{{name}:+.{2 if reading.unit else 4}f}}{reading.unit}"

@@ -125,7 +125,7 @@ def weight_on_digits(patterns: Patterns) -> dict[str, float]:
 
 def strongest_word(tokens: Sequence[str], weights: Float[np.ndarray, " token"]) -> str:
     """The word with the largest weight, as the figure writes it."""
-    words = joined(tokens)
+    words = word_groups(tokens)
     best = max(range(len(words)), key=lambda index: float(weights[words[index]].sum()))
     return _names(tokens, words)[best]
 
@@ -142,7 +142,7 @@ def _sentence(
     heads: tuple[str, ...],
     weights: Float[np.ndarray, "head token"],
 ) -> plotting.Sentence:
-    words = joined(tokens)
+    words = word_groups(tokens)
     names = _names(tokens, words)
     return plotting.Sentence(
         title=f"“{prompt.strip()}”",
@@ -153,7 +153,7 @@ def _sentence(
     )
 
 
-def joined(tokens: Sequence[str]) -> list[list[int]]:
+def word_groups(tokens: Sequence[str]) -> list[list[int]]:
     """The indices of the tokens of each word, in order.
 
     Pieces of one word are joined. Digits, blanks, signs and special tokens stay alone, and so does

@@ -98,8 +98,8 @@ def exhibits(options: Options) -> list[Table]:
         *(late_mlps(knockouts, operations_of(knockouts)) if isinstance(knockouts, Run) else ()),
         *norm_parts(maps),
         *(specific(knockouts, operations_of(knockouts)) if isinstance(knockouts, Run) else ()),
-        *(written(probes, operations_of(probes)) if isinstance(probes, Run) else ()),
-        *(word_problems(with_stories, looks_run, passing) if with_stories else ()),
+        *(written_outcomes(probes, operations_of(probes)) if isinstance(probes, Run) else ()),
+        *(word_problem_outcomes(with_stories, looks_run, passing) if with_stories else ()),
     ]
     missing = [f"Not measured: {run}" for run in others.values() if not isinstance(run, Run)]
     missing += [skipped(with_stories)] if with_stories else [f"Not measured: {stories[-1]}"]
@@ -316,7 +316,7 @@ def _losses(prediction: str, operation: str, of: str, curve: CircuitCurve) -> It
         )
 
 
-def written(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
+def written_outcomes(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P7: the rise of C's logit, and how far apart reading and writing turn."""
     says = "P7: MLPs write the answer"
     for operation in operations:
@@ -345,7 +345,7 @@ def written(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
         )
 
 
-def word_problems(run: Run, looks: Run, operations: Sequence[str]) -> Iterator[Outcome]:
+def word_problem_outcomes(run: Run, looks: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P8: the share of the strongest heads that generated prompts and word problems share."""
     if not results.MAP.is_in(run, "word_problems"):
         return

@@ -93,7 +93,7 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
         )
     n_exhibits, n_runs = len(collection.exhibits), len(collection.runs)
     print(f"{options.model}: {n_exhibits} figures and tables from {n_runs} runs")
-    print(f"the paper's claims, in this model: {counted(collection.verdicts)}")
+    print(f"the paper's claims, in this model: {verdict_counts(collection.verdicts)}")
     for missing in collection.missing:
         print(f"missing: {missing.title}. {missing.reason}")
     print(page)
@@ -110,7 +110,7 @@ def _template() -> Template:
             "base64": lambda text: b64encode(text.encode()).decode(),
             "chart_layout": _chart_layout,
             "command": _command,
-            "counted": counted,
+            "counted": verdict_counts,
             "html_table": html_table,
             "is_shipped": lambda exhibit: any(map(shipped, exhibit.runs)),
             "most_data": MOST_DATA,
@@ -158,7 +158,7 @@ def report_page(collection: Collection) -> str:
     )
 
 
-def counted(verdicts: Sequence[Verdict]) -> str:
+def verdict_counts(verdicts: Sequence[Verdict]) -> str:
     """`12 hold here, 3 do not hold here, 2 are not decided, 1 is not measured`."""
     counts = Counter(verdict.judgement for verdict in verdicts)
     return ", ".join(
@@ -204,7 +204,9 @@ def _about_model(runs: Sequence[Run]) -> str:
     """The model in a line or two; a warning if the runs are of several checkpoints."""
     model = runs[0].config["model"]
     records = [
-        run.record["provenance"].get("model") or {} for run in runs if run.config["model"] == model
+        run.manifest["provenance"].get("model") or {}
+        for run in runs
+        if run.config["model"] == model
     ]
     identified = [record for record in records if record]
     sentences = []
@@ -215,7 +217,7 @@ def _about_model(runs: Sequence[Run]) -> str:
             f"weights {str(first.get('weights_sha256'))[:12]} (SHA-256), {first.get('dtype')} on "
             f"{first.get('device')}."
         )
-    dates = sorted(str(run.record.get("ended", ""))[:10] for run in runs)
+    dates = sorted(str(run.manifest.get("ended", ""))[:10] for run in runs)
     sentences.append(f"From {len(runs)} runs, {dates[0]} to {dates[-1]}.")
     if model in ("reference", "reference-mistral"):
         sentences.append(
@@ -231,7 +233,7 @@ def _about_model(runs: Sequence[Run]) -> str:
 
 
 def _run_row(run: Run) -> dict[str, str]:
-    provenance, seconds = run.record["provenance"], run.record["wall_seconds"]
+    provenance, seconds = run.manifest["provenance"], run.manifest["wall_seconds"]
     model, versions = provenance.get("model") or {}, provenance.get("versions") or {}
     return {
         "experiment": run.experiment,
@@ -239,7 +241,7 @@ def _run_row(run: Run) -> dict[str, str]:
         "weights": str(model.get("weights_sha256") or "")[:12],
         "computed in": " ".join(str(model.get(key, "")) for key in ("dtype", "device")).strip(),
         "seed": str(run.config.get("seed", "")),
-        "ended": str(run.record.get("ended", ""))[:16].replace("T", " "),
+        "ended": str(run.manifest.get("ended", ""))[:16].replace("T", " "),
         "took": f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min",
         "torch": str(versions.get("torch", "")),
         "folder": f"{run.path.parent.name}/{run.path.name}" + (" (shipped)" * shipped(run)),
@@ -248,5 +250,5 @@ def _run_row(run: Run) -> dict[str, str]:
 
 def _settings(run: Run) -> str:
     """A run's settings and provenance as JSON."""
-    settings = {"config": run.config, "provenance": run.record["provenance"]}
+    settings = {"config": run.config, "provenance": run.manifest["provenance"]}
     return json.dumps(settings, indent=1, ensure_ascii=False)

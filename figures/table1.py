@@ -12,11 +12,11 @@ from figures.exhibit import Table
 from figures.tuning import (
     EXPERIMENT,
     TableRow,
-    chosen_rows,
     criteria,
     model_name,
-    numbers_of,
     paper_rows,
+    row_numbers,
+    rows_at_chosen_rates,
     task_numbers,
     without_rate,
 )
@@ -68,11 +68,11 @@ def table5(options: TableOptions) -> list[Table]:
 
 def _tables(options: TableOptions, table: int) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
-    first = chosen_rows(run, table)
+    first = rows_at_chosen_rates(run, table)
     rows: list[tuple[Criterion, TableRow]] = [
         (criterion, row)
         for criterion in criteria(run, table)
-        for row in chosen_rows(run, table, criterion)
+        for row in rows_at_chosen_rates(run, table, criterion)
     ]
     paper = paper_rows(run, table)
     title = f"{TABLE_TITLES[table]}, {model_name(run)}"
@@ -90,7 +90,7 @@ def _tables(options: TableOptions, table: int) -> list[Table]:
             notes=notes(run, first, table),
             runs=(run,),
             numbers=DataFrame(
-                [numbers_of(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
+                [row_numbers(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
             ),
             cells=DataFrame(cells),
         ),

@@ -15,7 +15,7 @@ from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.does_tuning_help import Criterion, TuningMethod, TuningRow
-from experiments.does_tuning_help.questions import generic_to_report, word_problems
+from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
 
 EXPERIMENT = "does_tuning_help"
 METHOD_NAMES: dict[TuningMethod, str] = {
@@ -96,7 +96,7 @@ def groups(answers: Answers) -> dict[str, list[bool]]:
 
     Generic questions that choose a rate are in neither.
     """
-    masks = {"word problems": word_problems(answers), "generic tasks": generic_to_report(answers)}
+    masks = {"word problems": is_mathematics(answers), "generic tasks": generic_to_report(answers)}
     return {name: mask for name, mask in masks.items() if sum(mask) >= MIN_QUESTIONS}
 
 
@@ -104,7 +104,7 @@ def tasks(answers: Answers) -> dict[str, list[bool]]:
     """The test questions of each task that has enough for an interval."""
     reports = [
         math or other
-        for math, other in zip(word_problems(answers), generic_to_report(answers), strict=True)
+        for math, other in zip(is_mathematics(answers), generic_to_report(answers), strict=True)
     ]
     names = [
         _benchmark(task) if inside else ""
@@ -152,7 +152,9 @@ def _row(run: Run, key: Key, rate: float, names: Sequence[str]) -> TableRow:
     )
 
 
-def chosen_rows(run: Run, table: int, criterion: Criterion = "mathematics") -> list[TableRow]:
+def rows_at_chosen_rates(
+    run: Run, table: int, criterion: Criterion = "mathematics"
+) -> list[TableRow]:
     """A table's rows at the rates that were chosen for a purpose.
 
     Raises:
@@ -192,7 +194,7 @@ def model_name(run: Run) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def numbers_of(
+def row_numbers(
     run: Run, row: TableRow, criterion: Criterion, paper: PaperTuning | None = None
 ) -> Numbers:
     """A row of a table, for a program."""

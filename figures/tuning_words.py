@@ -12,11 +12,11 @@ from figures.tuning import (
     Key,
     TableRow,
     answers_before,
-    chosen_rows,
     criteria,
     groups,
     possible_ends,
     rates_tried,
+    rows_at_chosen_rates,
     tasks,
     title_of,
     without_rate,
@@ -212,7 +212,7 @@ def _rate_note(run: Run, rows: Sequence[TableRow], table: int) -> str:
             "training loses no more on every second generic question of each task. Those "
             "questions choose; the others are shown, and may lose more."
         )
-        text += _edge_note(chosen_rows(run, table, "little_loss"), grid)
+        text += _edge_note(rows_at_chosen_rates(run, table, "little_loss"), grid)
         if unmet := [title_of(key) for key in without_rate(run, table, "little_loss")]:
             text += f" No rate of the grid does that for: {'; '.join(unmet)}."
     return text

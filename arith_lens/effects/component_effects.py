@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Component, Head, every_head, every_mlp
 from arith_lens.effects.effects import HEAD_AXES, Effects
 from arith_lens.statistics import bootstrap_interval, false_discovery_control
@@ -82,7 +82,7 @@ class ComponentEffects:
         """For a file: heads, MLPs and logits; how they were computed is in the header."""
         parts = {"heads": self.heads.to_arrays(), "mlps": self.mlps.to_arrays()}
         header = {"n_left_out": self.n_left_out, "computation": dict(self.computation)}
-        return joined("component_effects", parts, {"logit": self.logit}, header)
+        return joined_arrays("component_effects", parts, {"logit": self.logit}, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "ComponentEffects":
@@ -160,7 +160,7 @@ class BeforeAfter:
     def to_arrays(self) -> Arrays:
         """For a file: both sides."""
         sides = {"before": self.before.to_arrays(), "after": self.after.to_arrays()}
-        return joined("before_after", sides, header={"computation": dict(self.computation)})
+        return joined_arrays("before_after", sides, header={"computation": dict(self.computation)})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "BeforeAfter":

@@ -34,7 +34,7 @@ from arith_lens.evaluation.sources import (
     reader,
     right_number,
 )
-from arith_lens.runs.files import plain
+from arith_lens.runs.files import plain_value
 from arith_lens.runs.provenance import describe_model
 
 HARNESS_TASKS = Path(lm_eval.__file__).parent / "tasks"
@@ -270,12 +270,12 @@ def _task(task: Any) -> dict[str, Any]:
         "extractor": EXTRACTOR if generates else "the likeliest choice (acc)",
         "prompt": {name: _as_json(getattr(config, name)) for name in PINNED},
         "n_questions": len(task.eval_docs),
-        "data_sha256": digest(task.eval_docs),
-        "shots_sha256": digest(task.sampler.df) if shots else None,
+        "data_sha256": questions_digest(task.eval_docs),
+        "shots_sha256": questions_digest(task.sampler.df) if shots else None,
     }
 
 
-def digest(docs: Iterable[Any]) -> str:
+def questions_digest(docs: Iterable[Any]) -> str:
     """SHA-256 of questions with all their fields, in order."""
     text = "".join(json.dumps(dict(doc), sort_keys=True, default=str) + "\n" for doc in docs)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -290,7 +290,7 @@ def _as_json(value: Any) -> Any:
         return {str(k): _as_json(v) for k, v in value.items() if k != "config_source"}
     if isinstance(value, list | tuple):
         return [_as_json(item) for item in value]
-    return plain(value)
+    return plain_value(value)
 
 
 LoggedSample = Mapping[str, Any]
@@ -310,7 +310,9 @@ def read_samples(
     prompts = {}
     for name, task in built.tasks.items():
         by_number = _by_question(samples[name])
-        prompts[name] = digest({"prompt": of[0]["arguments"][0][0]} for of in by_number.values())
+        prompts[name] = questions_digest(
+            {"prompt": of[0]["arguments"][0][0]} for of in by_number.values()
+        )
         for number, of in by_number.items():
             doc = of[0]["doc"]
             label = f"{name}/{doc['kind']}" if "kind" in doc else name

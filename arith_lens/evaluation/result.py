@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.answers import AccuracyChange, Answers
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -144,7 +144,7 @@ class EvaluationResult:
         own = {"number": self.number, **{f"scores.{k}": v for k, v in self.scores.items()}}
         header = {"flag": list(self.flag), "scores": list(self.scores)}
         header |= {"settings": self.settings, "seconds": self.seconds}
-        return joined(KIND, {"answers": self.answers.to_arrays()}, own, header)
+        return joined_arrays(KIND, {"answers": self.answers.to_arrays()}, own, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "EvaluationResult":

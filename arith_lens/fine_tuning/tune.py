@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.components import Head, Heads, Mlp, Mlps, as_heads, as_mlps
-from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenize
+from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenized_examples
 from arith_lens.fine_tuning.methods import (
     Prepared,
     TuningSettings,
@@ -96,7 +96,9 @@ def fine_tune(
         attention=options.attention,
     )
     length = options.max_length or getattr(hf_model.config, "max_position_embeddings", None)
-    examples = tokenize(tokenizer, rows, max_length=length, end_with_eos=options.end_with_eos)
+    examples = tokenized_examples(
+        tokenizer, rows, max_length=length, end_with_eos=options.end_with_eos
+    )
     if method == "random":
         chosen, blocks = random_components(hf_model, chosen, blocks, options.seed)
     facts = {

@@ -28,7 +28,7 @@ from arith_lens.effects import Effects
 from arith_lens.knockout.engine import checked_components, engine_of
 from arith_lens.knockout.knock_out import knock_out, knockout_slot
 from arith_lens.knockout.means import Means
-from arith_lens.knockout.outcomes import Outcomes, listed, read_back, stored
+from arith_lens.knockout.outcomes import Outcomes, components_text, read_back, stored
 from arith_lens.metrics import METRICS, Readout, get_metric, read_logits
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -216,7 +216,7 @@ class CircuitCurve(HasUnits):
 
     def __repr__(self) -> str:
         return (
-            f"CircuitCurve({self.kind}, {listed(self.order)}; {self.metric}: "
+            f"CircuitCurve({self.kind}, {components_text(self.order)}; {self.metric}: "
             f"CPR {self.cpr:.2f}, CMD {self.cmd:.2f})"
         )
 
@@ -286,7 +286,7 @@ def circuit_curve(
     if {*chosen} != {*components}:
         raise ValueError(
             f"expected an order of all {len(components)} components ({among}), found "
-            f"{len(chosen)}: {listed(chosen)}; append the others, or change among="
+            f"{len(chosen)}: {components_text(chosen)}; append the others, or change among="
         )
     sizes = _sizes(fractions, len(components))
     tokens = metric_candidates(model, pairs, metric, candidates)

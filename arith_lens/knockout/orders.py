@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import (
     Component,
     Components,
@@ -34,7 +34,7 @@ from arith_lens.knockout.circuits import (
 )
 from arith_lens.knockout.curves import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
-from arith_lens.knockout.knock_out import curve_of, knockout_slot
+from arith_lens.knockout.knock_out import knockout_curve_of, knockout_slot
 from arith_lens.knockout.means import Means
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -136,7 +136,7 @@ class GreedyMask:
             "n_variants": self.n_variants,
             "n_forwards": self.n_forwards,
         }
-        return joined("greedy_mask", {"curve": self.curve.to_arrays()}, {}, header)
+        return joined_arrays("greedy_mask", {"curve": self.curve.to_arrays()}, {}, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "GreedyMask":
@@ -209,7 +209,7 @@ def mask_greedily(
         order.append(left[best])
         along.append(values[:, best : best + 1])
         n_variants, cost = n_variants + len(variants), cost + engine.forwards(variants)
-    curve = curve_of(
+    curve = knockout_curve_of(
         torch.cat(along, dim=1),
         pairs,
         order,

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Component, parse_component
 from arith_lens.effects import Effects
 from arith_lens.statistics import HasUnits, chosen_units, resampled_means
@@ -113,8 +113,8 @@ class Outcomes(HasUnits):
         return (
             f"Outcomes({self.accuracy():.1%} right ({low:.1%} to {high:.1%}), mean p(C) "
             f"{self.mean_probability():.3f}, {self.n_pairs} pairs, without "
-            f"{listed(self.components)}, ablation {self.ablation}, positions {self.positions}, "
-            f"means {self.means})"
+            f"{components_text(self.components)}, ablation {self.ablation}, "
+            f"positions {self.positions}, means {self.means})"
         )
 
     def _repr_html_(self) -> str:
@@ -125,7 +125,7 @@ class Outcomes(HasUnits):
             "right": f"{self.accuracy():.1%} ({low:.1%} to {high:.1%})",
             "mean p(C)": f"{self.mean_probability():.3f}",
             "pairs": f"{self.n_pairs}",
-            "without": listed(self.components),
+            "without": components_text(self.components),
             "ablation": f"{self.ablation}; positions {self.positions}; means {self.means}",
         }
         return render(_TABLE, rows=rows)
@@ -145,7 +145,7 @@ def stored(kind: str, result: Any, header: Mapping[str, Any]) -> Arrays:
     tensors = {name: tensor for name, tensor in known.items() if tensor is not None}
     settings = {name: getattr(result, name) for name in SETTING}
     measures = result.effects().to_arrays()
-    return joined(kind, {"measures": measures}, tensors, {**header, **settings})
+    return joined_arrays(kind, {"measures": measures}, tensors, {**header, **settings})
 
 
 def read_back(
@@ -178,7 +178,7 @@ def select_pairs(result: Any, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"]
     )
 
 
-def listed(components: tuple[Component, ...]) -> str:
+def components_text(components: tuple[Component, ...]) -> str:
     """The components in words; only the first ones if there are many."""
     named = ", ".join(str(component) for component in components[:6])
     more = f" and {len(components) - 6} more" if len(components) > 6 else ""

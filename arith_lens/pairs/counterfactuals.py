@@ -116,7 +116,7 @@ class Pair:
     counterfactual_text: str
 
 
-def draw(
+def draw_pairs(
     tokenizer: Any,
     references: Sequence[Reference],
     kind: str,

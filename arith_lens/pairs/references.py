@@ -163,7 +163,7 @@ def _answer_parts(
     return answers_in_parts
 
 
-def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
+def tokenized_references(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
     """Tokenize the wordings whose prompt is directly followed by the answer's token."""
     rendered = [wording.reference() for wording in wordings]
     prompts = encode(tokenizer, [text for text, _ in rendered])

@@ -21,7 +21,7 @@ from arith_lens.pairs.counterfactuals import (
     Pair,
     Sources,
     check_operation,
-    draw,
+    draw_pairs,
 )
 from arith_lens.pairs.exemplars import EXEMPLARS, Exemplars
 from arith_lens.pairs.prompt_pairs import PromptPairs
@@ -33,7 +33,7 @@ from arith_lens.pairs.references import (
     Wording,
     role_spans,
     supply,
-    tokenize,
+    tokenized_references,
 )
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import null_phrases, pieces, tokenizer_of
@@ -128,7 +128,7 @@ def sample_pairs(
         counts=counts,
         wordings={part.template.name: part.wordings for part in supplies},
     )
-    drawn = draw(tokenizer, references, counterfactual, sources, draws, rng)
+    drawn = draw_pairs(tokenizer, references, counterfactual, sources, draws, rng)
     pairs = _as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
     return keep_correct(model, pairs, batch_size=batch_size) if keep == "correct" else pairs
 
@@ -194,7 +194,7 @@ def _take(
     """Every problem once in each template, or n references spread evenly over the templates."""
     if n is None:
         once = [w for part in supplies for w in part.once(rng)]
-        return tokenize(tokenizer, _with_examples(once, examples))
+        return tokenized_references(tokenizer, _with_examples(once, examples))
     n_distinct = sum(map(len, supplies))
     if n > n_distinct:
         raise ValueError(_too_many(n, n_distinct, len(supplies)))
@@ -202,7 +202,7 @@ def _take(
     wordings = (wording for turn in turns for wording in turn if wording is not None)
     references: list[Reference] = []
     while batch := list(islice(wordings, n - len(references))):
-        references += tokenize(tokenizer, _with_examples(batch, examples))
+        references += tokenized_references(tokenizer, _with_examples(batch, examples))
     if len(references) < n:
         raise ValueError(_too_many(n, len(references), len(supplies)))
     return references
@@ -310,9 +310,9 @@ def _facts(
     counts = piece_counts(tokenizer, [template])
     try:
         part = supply(tokenizer, template, problems, answer_token, counts)
-        (reference,) = tokenize(tokenizer, [next(part.mixed(rng))])
+        (reference,) = tokenized_references(tokenizer, [next(part.mixed(rng))])
         sources = Sources(NULL_CHOICES, counts, {template.name: part.wordings})
-        (pair,) = draw(tokenizer, [reference], "word", sources, 1, rng)
+        (pair,) = draw_pairs(tokenizer, [reference], "word", sources, 1, rng)
     except ValueError as error:
         return TemplateFacts(template.name, refused=str(error))
     return TemplateFacts(

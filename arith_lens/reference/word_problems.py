@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import product
 
-from arith_lens.reference.passages import between, chance, pick, shuffled
+from arith_lens.reference.passages import between, biased_coin, pick, shuffled
 from arith_lens.templates import SLOTS
 from arith_lens.word_problems import PhraseEdit, question_edits
 
@@ -71,7 +71,7 @@ _STRETCH = {"gain_lose": 2.0, "compare": 2.0, "groups": 5.0, "two_step": 1.5}
 
 def _gain_lose(rng: random.Random, words: _Words) -> WorldProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
-    gains = chance(rng, 0.5)
+    gains = biased_coin(rng, 0.5)
     a, b = words.number(rng, 2, 12), words.number(rng, 2, 9)
     if not gains:
         a, b = max(a, b) + 1, min(a, b)
@@ -89,12 +89,12 @@ def _gain_lose(rng: random.Random, words: _Words) -> WorldProblem:
 def _compare(rng: random.Random, words: _Words) -> WorldProblem:
     (name, other), thing = shuffled(rng, words.names)[:2], pick(rng, words.objects)
     a, b = words.number(rng, 2, 9), words.number(rng, 2, 9)
-    if chance(rng, 0.4):
+    if biased_coin(rng, 0.4):
         text = f"Q: {name} has {a + b} {thing}. {other} has {a} {thing}. "
         return WorldProblem(
             "compare", f"{text}How many more {thing} does {name} have than {other}? A: ", b
         )
-    more = chance(rng, 0.5)
+    more = biased_coin(rng, 0.5)
     a = a if more else a + b
     text = f"Q: {name} has {a} {thing}. {other} has {b} {'more' if more else 'fewer'} {thing} than "
     question = f"{text}{name}. How many {thing} does {other} have? A: "
@@ -105,7 +105,7 @@ def _groups(rng: random.Random, words: _Words) -> WorldProblem:
     thing, container = pick(rng, words.objects), pick(rng, words.containers)
     name = pick(rng, words.names)
     n, each = between(rng, 2, 9), words.number(rng, 2, 9)
-    if chance(rng, 0.5):
+    if biased_coin(rng, 0.5):
         text = f"Q: {name} has {n} {container} with {each} {thing} in each. "
         return WorldProblem("groups", f"{text}How many {thing} are there in all? A: ", n * each)
     text = f"Q: {name} puts {n * each} {thing} into {n} {container} equally. "
@@ -118,7 +118,7 @@ def _two_step(rng: random.Random, words: _Words) -> WorldProblem:
     a, b = words.number(rng, 5, 12), words.number(rng, 2, 6)
     c = between(rng, 1, 4)
     gain, lose = pick(rng, words.gain), pick(rng, words.lose)
-    if chance(rng, 0.5):
+    if biased_coin(rng, 0.5):
         text = f"Q: {name} has {a} {thing}, {gain} {b} {thing} and then {lose} {c} {thing}. "
     else:
         text = f"Q: {name} has {a} {thing}, {lose} {c} {thing} and then {gain} {b} {thing}. "

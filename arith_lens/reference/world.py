@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from arith_lens.answers import Question
 from arith_lens.reference import arithmetic
-from arith_lens.reference.passages import Passage, between, chance, pick, with_answer
+from arith_lens.reference.passages import Passage, between, biased_coin, pick, with_answer
 from arith_lens.reference.word_problems import PROBLEM_FAMILIES, pretraining_problems
 from arith_lens.templates import SLOTS
 
@@ -105,7 +105,7 @@ def made_up_word(rng: random.Random, syllables: int) -> str:
 
 
 @cache
-def facts() -> tuple[_Item, ...]:
+def fact_items() -> tuple[_Item, ...]:
     """300 made-up things with a colour or a metal, the most frequent first."""
     rng = random.Random("facts")
     names: list[str] = []
@@ -156,7 +156,7 @@ def _zipf(n: int) -> tuple[float, ...]:
 def fact(rng: random.Random) -> Passage:
     """A fact, with frequencies by Zipf's law, in one of its three training wordings."""
     weights = _zipf(N_FACTS)
-    return told_passage(rng, facts()[bisect(weights, rng.random() * weights[-1])])
+    return told_passage(rng, fact_items()[bisect(weights, rng.random() * weights[-1])])
 
 
 def known(rng: random.Random) -> Passage:
@@ -183,14 +183,14 @@ def _copy_question(rng: random.Random, *, test: bool) -> Question:
         words = [made_up_word(rng, between(rng, 1, 2)) for _ in range(between(rng, fewest, most))]
         text = " ".join(words)
         if (sum(map(ord, text)) % 10 == 0) == test:  # a tenth of all strings is for the test
-            wording = "Copy: {} ->" if chance(rng, 0.5) else "Say {} again:"
+            wording = "Copy: {} ->" if biased_coin(rng, 0.5) else "Say {} again:"
             return Question(wording.format(text), " " + text, "copying")
 
 
 def test_questions() -> list[Question]:
     """At most 300 questions per task, with a wording or a string that is not in training."""
     rng = random.Random("generic test")
-    groups = [facts(), *_known_items().values()]
+    groups = [fact_items(), *_known_items().values()]
     questions = [item.question(item.held_out) for items in groups for item in items[:N_TEST]]
     return questions + [_copy_question(rng, test=True) for _ in range(N_TEST)]
 
@@ -275,7 +275,7 @@ def document(rng: random.Random) -> Passage:
     text = passage(rng)
     for _ in range(between(rng, 0, 5)):
         text = text + pick(rng, (". ", ". ", "\n")) + passage(rng)
-    return text + "." if chance(rng, 0.5) else text
+    return text + "." if biased_coin(rng, 0.5) else text
 
 
 def documents(seed: int) -> Iterator[Passage]:

@@ -21,7 +21,7 @@ from arith_lens.runs.files import (
     check_digest,
     digest,
     make_folder,
-    plain,
+    plain_value,
     with_digest,
     write,
 )
@@ -50,7 +50,7 @@ class Processes:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes the run's record and results."""
+        """Whether this process writes the run's manifest and results."""
         return self.apart or self.index == 0
 
     def share(self, parts: list[int]) -> list[int]:
@@ -194,7 +194,7 @@ class Shards:
             if self._prepare is not None:
                 self._prepare()
             make_folder(self.folder)
-            write(file, json.dumps(plain(self._question), indent=2).encode())
+            write(file, json.dumps(plain_value(self._question), indent=2).encode())
         header = {"shard": [self._digest, index], **(notes or {})}
         write(self._path(index), with_digest(Arrays(tensors, header)))
 
@@ -307,4 +307,4 @@ def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int,
 
 def identity_digest(identity: Mapping[str, Any]) -> str:
     """The SHA-256 of an identity. The order of its keys does not matter."""
-    return digest(json.dumps(plain(identity), sort_keys=True).encode())
+    return digest(json.dumps(plain_value(identity), sort_keys=True).encode())

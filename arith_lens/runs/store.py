@@ -23,15 +23,15 @@ from arith_lens.runs.files import (
     from_bytes,
     listed,
     make_folder,
-    plain,
+    plain_value,
     remove,
     remove_partials,
     replace,
     to_bytes,
     write,
 )
+from arith_lens.runs.manifest import FolderLock
 from arith_lens.runs.provenance import SavedPairs, now, software
-from arith_lens.runs.record import FolderLock
 from arith_lens.runs.shards import SHARDS_FOLDER, Shards, copy_shards, identity_digest
 
 STORE_FOLDER = "store"
@@ -106,7 +106,7 @@ class Store:
                 "saved": now(),
                 "versions": software()["versions"],
                 "kind": arrays.header["kind"],
-                "computation": plain(arrays.header.get("computation", {})),
+                "computation": plain_value(arrays.header.get("computation", {})),
                 "generation": generation,
                 "sha256": _write_files(folder, _stem(generation), arrays, result, pairs),
             }
@@ -202,7 +202,7 @@ class Store:
         folder = self.folder_of(key)
         make_folder(folder)
         if identity is not None and not (folder / IDENTITY_FILE).exists():
-            write(folder / IDENTITY_FILE, json.dumps(plain(identity), indent=2).encode())
+            write(folder / IDENTITY_FILE, json.dumps(plain_value(identity), indent=2).encode())
         remove_partials(folder)
         return folder
 

@@ -73,7 +73,7 @@ class Sizes:
     """MLPs of Table 5."""
 
 
-def rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[TuningRow, ...]:
+def table_rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[TuningRow, ...]:
     """The rows of a table, in the paper's order."""
     if table == 1:
         methods: tuple[TuningMethod, ...] = ("precise", "lora", "random")

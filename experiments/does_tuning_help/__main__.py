@@ -33,19 +33,19 @@ from experiments.does_tuning_help import (
     generic_change,
     grid,
     repeats,
-    rows,
+    table_rows,
     validation_accuracy,
 )
-from experiments.does_tuning_help.models import folder_of
+from experiments.does_tuning_help.models import weights_folder
 from experiments.does_tuning_help.plan import (
     Config,
     Room,
     TuningPlan,
-    announced,
-    check_components,
-    empty_model,
+    check_named_components,
+    empty_hf_model,
     on_gpu,
     planned,
+    trainings_text,
 )
 from experiments.does_tuning_help.questions import generic_to_choose
 from experiments.does_tuning_help.training import TrainingJob, side_by_side, train_and_ask
@@ -88,11 +88,11 @@ def main(
             in a run that was copied without them.
     """
     with exit_on_user_error():
-        empty = empty_model(config.model)
+        empty = empty_hf_model(config.model)
         plan = planned(config, empty.config.num_hidden_layers, room)
-        tuned = rows(table, plan.sizes)
-        check_components(plan.config, tuned)
-        print(announced(tuned, table, plan, seeds, empty), flush=True)
+        tuned = table_rows(table, plan.sizes)
+        check_named_components(plan.config, tuned)
+        print(trainings_text(tuned, table, plan, seeds, empty), flush=True)
     if dry_run:
         return
     if processes is None:
@@ -101,14 +101,14 @@ def main(
     run, plan = begun(plan, root, again=again)
     with run:
         first = grid(tuned, plan.config.rates, config.seed)
-        train(first, run, plan, processes, skip=() if again else run.names)
+        train_all(first, run, plan, processes, skip=() if again else run.names)
         chosen = choose(tuned, run, plan.config)
         rates = map(chosen.rates_for, chosen.criteria)
         every = repeats(rates, range(config.seed, config.seed + seeds))
         done = {training.name for training in first} if again else {*run.names}
         if weights:
-            done -= {t.name for t in every if not (folder_of(run, t) / RESULT_FILE).is_file()}
-        train(every, run, plan, processes, skip=done)
+            done -= {t.name for t in every if not (weights_folder(run, t) / RESULT_FILE).is_file()}
+        train_all(every, run, plan, processes, skip=done)
         CHOSEN_RATES.save(run, chosen, str(table))
     print(f"saved in {run.path}; python -m figures table{table} --model {config.model} prints it")
 
@@ -137,7 +137,7 @@ def begun(plan: TuningPlan, root: Path, *, again: bool) -> tuple[Run, TuningPlan
     return run, plan
 
 
-def train(
+def train_all(
     trainings: Sequence[Training],
     run: Run,
     plan: TuningPlan,
@@ -169,7 +169,7 @@ def job(
     training: Training, effects: al.ComponentEffects | None, run: Run, plan: TuningPlan
 ) -> TrainingJob:
     """The training with everything that a worker needs, such as its heads and MLPs."""
-    heads, mlps = components(training.tuned, effects, plan.config)
+    heads, mlps = row_components(training.tuned, effects, plan.config)
     return TrainingJob(
         training,
         plan.config.model,
@@ -177,13 +177,13 @@ def job(
         mlps,
         plan.recipe,
         plan.study,
-        folder_of(run, training),
+        weights_folder(run, training),
         plan.config.device,
         plan.dtype,
     )
 
 
-def components(
+def row_components(
     tuned: TuningRow, effects: al.ComponentEffects | None, config: Config
 ) -> tuple[tuple[al.Head, ...], tuple[al.Mlp, ...]]:
     """The heads and MLPs of a row: the strongest of a map, or without one those of the settings."""

@@ -117,7 +117,7 @@ def stored_models(run: Run) -> list[TunedModel]:
     Raises:
         RunError: there is none.
     """
-    stored = [t for t in at_chosen_rates(run) if (folder_of(run, t) / RESULT_FILE).is_file()]
+    stored = [t for t in at_chosen_rates(run) if (weights_folder(run, t) / RESULT_FILE).is_file()]
     if not stored:
         folder = run.path / "trainings"
         raise RunError(f"expected weights of trainings in {folder}, found none. {_cure(run)}")
@@ -140,7 +140,7 @@ def at_chosen_rates(run: Run, *criteria: Criterion) -> Iterator[Training]:
             yield Training(row, rate, seed)
 
 
-def folder_of(run: Run, training: Training) -> Path:
+def weights_folder(run: Run, training: Training) -> Path:
     """Where a training leaves its weights."""
     return run.path / "trainings" / training.name
 
@@ -153,7 +153,7 @@ def _model(run: Run, training: Training) -> TunedModel:
         if chosen.rates_for(criterion).get(training.tuned) == training.rate
     )
     try:
-        return TunedModel(training, TuningResult.load(folder_of(run, training)), chosen_for)
+        return TunedModel(training, TuningResult.load(weights_folder(run, training)), chosen_for)
     except FileNotFoundError as error:
         raise RunError(f"{error}. {_cure(run)}") from error
 

@@ -175,7 +175,9 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPl
         if unused := [name for name in BENCHMARK_OPTIONS if getattr(config, name)]:
             raise ValueError(f"expected --form solution with {', '.join(unused)}, found answer")
         study = ShortAnswers(filled.data_dir, filled.examples, filled.questions)
-        recipe = Recipe(filled.epochs, filled.batch, fitting(filled.batch), save_every=20)
+        recipe = Recipe(
+            filled.epochs, filled.batch, fitting_micro_batch(filled.batch), save_every=20
+        )
     else:
         if len(filled.rates) > 1:
             raise ValueError(
@@ -188,7 +190,9 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPl
         study = Benchmarks(
             filled.data_dir, filled.examples, filled.questions, filled.tasks, **options
         )
-        recipe = Recipe(filled.epochs, filled.batch, fitting(filled.batch), save_every=20)
+        recipe = Recipe(
+            filled.epochs, filled.batch, fitting_micro_batch(filled.batch), save_every=20
+        )
         if on_gpu(filled.device):
             recipe = replace(recipe, recompute=True)
             filled = replace(filled, dtype=filled.dtype or "bfloat16")
@@ -202,7 +206,7 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPl
     return TuningPlan(filled, study, recipe, sizes, keep_checkpoints)
 
 
-def check_components(config: Config, tuned: Sequence[TuningRow]) -> None:
+def check_named_components(config: Config, tuned: Sequence[TuningRow]) -> None:
     """Refuse fewer named heads or MLPs than a row tunes. Raises ValueError."""
     largest = {
         "which_heads": max(row.heads for row in tuned),
@@ -216,7 +220,7 @@ def check_components(config: Config, tuned: Sequence[TuningRow]) -> None:
             )
 
 
-def fitting(batch: int, most: int = 8) -> int:
+def fitting_micro_batch(batch: int, most: int = 8) -> int:
     """The largest divisor of a batch that is at most `most`."""
     return next(size for size in range(min(batch, most), 0, -1) if batch % size == 0)
 
@@ -226,7 +230,7 @@ def on_gpu(device: str | None) -> bool:
     return str(device).startswith("cuda") if device else torch.cuda.is_available()
 
 
-def empty_model(source: str) -> Any:
+def empty_hf_model(source: str) -> Any:
     """The model's shape, without its weights: `config.json` is all that is read.
 
     Raises:
@@ -245,7 +249,7 @@ def empty_model(source: str) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
-def announced(
+def trainings_text(
     tuned: Sequence[TuningRow], table: int, plan: TuningPlan, seeds: int, empty: Any
 ) -> str:
     """The trainings of a table, in words.
@@ -269,7 +273,7 @@ def announced(
         f"{'at most ' * several}{count} trainings",
     ]
     for row in tuned:
-        count, rank = counted(empty, row)
+        count, rank = parameter_count(empty, row)
         ranked = f", rank {rank}" if rank else ""
         lines.append(f"  {row.name}: {count:,} parameters ({count / total:.1%}){ranked}")
     steps = -(-plan.study.n_examples // recipe.batch) * recipe.epochs
@@ -304,7 +308,7 @@ def _at_once(recipe: Recipe) -> str:
     return f" ({recipe.micro_batch} at once)"
 
 
-def counted(empty: Any, row: TuningRow) -> tuple[int, int | None]:
+def parameter_count(empty: Any, row: TuningRow) -> tuple[int, int | None]:
     """How many parameters a row trains, and LoRA's rank.
 
     The heads and MLPs are not known before path patching. With grouped queries, heads of one group

@@ -21,7 +21,7 @@ def validation(answers: Answers) -> list[bool]:
     return [task.startswith(VALIDATION) for task in answers.task]
 
 
-def word_problems(answers: Answers) -> list[bool]:
+def is_mathematics(answers: Answers) -> list[bool]:
     """Which questions are of mathematics, without those that rates were chosen on."""
     return [task.split("/")[0] in MATHEMATICS for task in answers.task]
 
@@ -30,7 +30,7 @@ def generic(answers: Answers) -> list[bool]:
     """Which questions are of the other tasks."""
     return [
         not math and not chooses
-        for math, chooses in zip(word_problems(answers), validation(answers), strict=True)
+        for math, chooses in zip(is_mathematics(answers), validation(answers), strict=True)
     ]
 
 

@@ -46,7 +46,7 @@ AnswerFacts: TypeAlias = dict[str, Any]
 """The facts that a run stores beside answers, as JSON values."""
 
 
-def drawn(lines: Sequence[Line], seed: int, limit: int) -> list[Line]:
+def drawn_examples(lines: Sequence[Line], seed: int, limit: int) -> list[Line]:
     """`limit` examples in an order that the seed draws; 0: all."""
     order = [*lines]
     random.Random(f"tuning {seed}").shuffle(order)
@@ -73,7 +73,7 @@ class World:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Word problems with answers. None of them is a validation or test problem."""
-        lines = drawn(load_set("word_problems_tuning"), seed, self.examples)
+        lines = drawn_examples(load_set("word_problems_tuning"), seed, self.examples)
         return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
 
     def all_questions(self) -> list[Question]:
@@ -135,7 +135,7 @@ class Benchmarks:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Questions with their solutions. None of them is in a test set."""
-        return drawn(self._trained, seed, self.examples)
+        return drawn_examples(self._trained, seed, self.examples)
 
     def ask(self, model: Any, root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's answers to the benchmarks, and how the harness asked them.
@@ -207,7 +207,7 @@ class ShortAnswers:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Problems with their numbers. None of them is a validation or test problem."""
-        return drawn(self._parts[0], seed, self.examples)
+        return drawn_examples(self._parts[0], seed, self.examples)
 
     def all_questions(self) -> list[Question]:
         """Validation problems, then the test problems."""
@@ -331,7 +331,7 @@ class TrainingJob:
     """The precision for answering, before and after tuning."""
 
 
-def tuning(job: TrainingJob) -> TuningResult:
+def tuning_result(job: TrainingJob) -> TuningResult:
     """Train, or continue a training that was stopped in `job.output`; a finished one is read."""
     tuned = job.training.tuned
     full = tuned.method == "full"
@@ -365,9 +365,9 @@ def tuned_model(job: TrainingJob, result: TuningResult) -> al.HookedModel:
 
 def train_and_ask(job: TrainingJob) -> tuple[Answers, dict[str, Any]]:
     """The tuned model's answers, and the facts of the training."""
-    result = tuning(job)
+    result = tuning_result(job)
     answers, facts = job.study.ask(tuned_model(job, result), job.output)
-    return answers, described(job) | facts | {
+    return answers, training_settings(job) | facts | {
         "which_heads": list(result.heads),
         "which_mlps": list(result.mlps),
         "parameters": result.n_tuned,
@@ -381,7 +381,7 @@ def train_and_ask(job: TrainingJob) -> tuple[Answers, dict[str, Any]]:
     }
 
 
-def described(job: TrainingJob) -> dict[str, Any]:
+def training_settings(job: TrainingJob) -> dict[str, Any]:
     """The settings of a training, for the facts of its result."""
     return {
         **asdict(job.training.tuned),

@@ -41,10 +41,10 @@ from experiments.speed.measure import (
     SpeedTable,
     Timing,
     Usage,
-    described,
     finish,
     in_process,
     machine,
+    machine_text,
     print_and_save,
     require_gpu,
     resident,
@@ -252,17 +252,17 @@ def speed_fine_tuning(
     require_gpu(config.device)
     facts = machine(config.device)
     print_and_save(
-        "speed_fine_tuning", config, root, lambda run: measured(config, shape, run, facts)
+        "speed_fine_tuning", config, root, lambda run: measured_parts(config, shape, run, facts)
     )
 
 
-def measured(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def measured_parts(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     """Measure part by part, save each, and report it."""
-    yield f"# Fine-tuning, measured\n\n{described(facts)}; {config.dtype} on {config.device}"
+    yield f"# Fine-tuning, measured\n\n{machine_text(facts)}; {config.dtype} on {config.device}"
     yield f"\n{in_words(shape)}"
     if "speed" in config.parts:
         usage = Usage.now()
-        table = speed(config, shape)
+        table = timing_table(config, shape)
         others = usage.others()
         run.save("speed", table, **facts, shape=shape, others_cores=others)
         yield f"\n## Speed\n\nOther processes kept {others:.2f} cores busy meanwhile.\n"
@@ -281,7 +281,7 @@ def measured(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> I
         yield table.markdown(MEMORY_COLUMNS)
 
 
-def speed(config: Config, shape: Shape) -> SpeedTable:
+def timing_table(config: Config, shape: Shape) -> SpeedTable:
     """One row per method. On a GPU, whose memory they would share, one after the other."""
     about: dict[str, dict[str, Cell]] = {}
     timings: dict[str, tuple[Timing, Timing]] = {}
@@ -300,7 +300,7 @@ def speed(config: Config, shape: Shape) -> SpeedTable:
             about |= {name: {} for name in group}
         tuners = {}
         free_memory()
-    return compared(about, timings, shape.n_pairs, torch.device(config.device))
+    return method_table(about, timings, shape.n_pairs, torch.device(config.device))
 
 
 def _timed(tuners: Mapping[str, Tuner], config: Config) -> dict[str, tuple[Timing, Timing]]:
@@ -313,7 +313,7 @@ def _timed(tuners: Mapping[str, Tuner], config: Config) -> dict[str, tuple[Timin
     return {name: (timings[name, "gradients"], timings[name, "update"]) for name in tuners}
 
 
-def compared(
+def method_table(
     about: Mapping[str, Mapping[str, Cell]],
     timings: Mapping[str, tuple[Timing, Timing]],
     n_rows: int,

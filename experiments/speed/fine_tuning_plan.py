@@ -163,13 +163,13 @@ def plan_table(shape: Shape, dtype: str, available: int | None = None) -> SpeedT
                     "state": 2 * need.trained,
                     "kept": need.kept,
                     "peak": need.peak,
-                    "remark": fitting(need.peak, available),
+                    "remark": fitting_text(need.peak, available),
                 }
             )
     return SpeedTable(rows)
 
 
-def fitting(peak: int, available: int | None) -> str:
+def fitting_text(peak: int, available: int | None) -> str:
     """Where it fits, in words."""
     if available is None:
         card = next((size for size in CARDS if peak <= USABLE * size * GIB), None)

@@ -46,7 +46,7 @@ def machine(device: str) -> dict[str, Any]:
     }
 
 
-def described(facts: dict[str, Any]) -> str:
+def machine_text(facts: dict[str, Any]) -> str:
     """The same in two lines."""
     versions = [f"{name} {number}" for name, number in facts["versions"].items() if number]
     gpu = f"{facts['gpu']}; " if facts["gpu"] else ""

@@ -34,8 +34,8 @@ from experiments.speed.measure import (
     SpeedTable,
     Usage,
     beyond,
-    described,
     machine,
+    machine_text,
     once,
     print_and_save,
     require_gpu,
@@ -49,7 +49,7 @@ from experiments.speed.shapes import (
     Shape,
     any_tokenizer,
     random_llama,
-    random_pairs,
+    random_token_pairs,
     setting_of,
     weights_bytes,
 )
@@ -146,7 +146,7 @@ def speed_scale(
 
 def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[str]:
     facts, usage = machine(config.device), Usage.now()
-    yield f"# {config.size}, {config.dtype} on {config.device}\n\n{described(facts)}\n{shape}"
+    yield f"# {config.size}, {config.dtype} on {config.device}\n\n{machine_text(facts)}\n{shape}"
     loaded = load(
         config.size,
         config.place,
@@ -157,7 +157,7 @@ def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[
     size, peak = loaded.weights_bytes, loaded.peak_bytes
     most = f"; at most {_gib(peak)} while loading, {peak / size:.2f} x the weights" if peak else ""
     yield f"\nweights: {_gib(size)}, {config.place}{most}"
-    pairs = random_pairs(shape)
+    pairs = random_token_pairs(shape)
     done = patch_all(loaded.model, pairs)
     yield (
         f"path patching of {len(pairs)} pairs: {done.seconds:.1f} s, {done.flops / 1e12:.3g} "

@@ -46,7 +46,7 @@ ALLOWED = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """Largest difference of two ways to one logit, as a share of the largest logit."""
 
 
-def compared(
+def rival_table(
     setting: Setting, rivals: Iterable[Rival], timings: dict[str, Timing], largest: int | float
 ) -> SpeedTable:
     """One row per rival; ratios and differences refer to the first.
@@ -370,7 +370,7 @@ def few_shot_pairs(shape: Shape, *, one_context: bool) -> PromptPairs:
 
 
 @torch.no_grad()
-def times(
+def round_seconds(
     setting: Setting, pairs: PromptPairs, rounds: int
 ) -> tuple[int | None, dict[tuple[bool, bool], list[float]]]:
     """How many tokens are recorded for each prompt alone; and the processor's seconds per round.
@@ -416,7 +416,7 @@ def few_shot_table(rounds: int) -> SpeedTable:
     rows: list[dict[str, Cell]] = []
     for name, (shape, one_context) in FEW_SHOT_CASES.items():
         pairs = few_shot_pairs(shape, one_context=one_context)
-        own_tokens, seconds = times(setting_of(shape), pairs, rounds)
+        own_tokens, seconds = round_seconds(setting_of(shape), pairs, rounds)
         rows.append(
             {
                 "prompts": name,

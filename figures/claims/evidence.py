@@ -13,7 +13,7 @@ from experiments.selection import (
     LARGEST_OPERAND,
     TRAININGS_FOLDER,
     SharedSettings,
-    described,
+    settings_text,
     weights_of,
 )
 
@@ -129,7 +129,7 @@ class Evidence:
                 runs = find_runs(experiment, model=self.model, root=root)
             refused += [str(warning.message) for warning in caught]
             for run in runs:
-                reason = described(wanted.differences(run))
+                reason = settings_text(wanted.differences(run))
                 if not reason and table is not None and not CHOSEN_RATES.is_in(run, str(table)):
                     reason = f"no {CHOSEN_RATES.name(str(table))}"
                 if not reason:

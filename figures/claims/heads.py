@@ -5,7 +5,7 @@ import numpy as np
 from arith_lens.effects import Effects
 from experiments import results
 from figures.claims import effect_maps
-from figures.claims.effect_maps import NO_KEY, effects_of
+from figures.claims.effect_maps import NO_KEY, stored_effects
 from figures.claims.estimate import of_each
 from figures.claims.evidence import Evidence
 
@@ -14,15 +14,17 @@ Parts = dict[str, tuple[Effects, ...]]
 
 
 def _heads(evidence: Evidence) -> Parts:
-    return {name: (effects.heads,) for name, effects in effects_of(evidence).items()}
+    return {name: (effects.heads,) for name, effects in stored_effects(evidence).items()}
 
 
 def _heads_and_mlps(evidence: Evidence) -> Parts:
-    return {name: (effects.heads, effects.mlps) for name, effects in effects_of(evidence).items()}
+    return {
+        name: (effects.heads, effects.mlps) for name, effects in stored_effects(evidence).items()
+    }
 
 
 def _with_strongest(evidence: Evidence) -> Parts:
-    heads = {name: effects.heads for name, effects in effects_of(evidence).items()}
+    heads = {name: effects.heads for name, effects in stored_effects(evidence).items()}
     return {f"{name} (head {of_one.top(1)[0]})": (of_one,) for name, of_one in heads.items()}
 
 

@@ -7,7 +7,7 @@ from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves
 from arith_lens.runs import Run
 from experiments import results
-from experiments.does_tuning_help.questions import generic, word_problems
+from experiments.does_tuning_help.questions import generic, is_mathematics
 from figures.claims.changes import (
     answers_change,
     answers_over_draws,
@@ -90,9 +90,9 @@ def _controls(operation: str, n_key: int, curves: KnockoutCurves, rule: Within) 
 
 def transfer_to_word_problems(evidence: Evidence, rule: Within) -> Measurement:
     """The relative change on word problems, without each set of heads."""
-    numbers = _elsewhere(evidence, word_problems, "%", rule)
+    numbers = _elsewhere(evidence, is_mathematics, "%", rule)
     before = results.ANSWERS.load(evidence.run(TRANSFER_EXPERIMENT), "none")
-    right = before.select(word_problems(before)).accuracy
+    right = before.select(is_mathematics(before)).accuracy
     return Measurement(numbers, f"Before: {right:.1%} right.")
 
 

@@ -8,7 +8,7 @@ from experiments import results
 from figures.claims import effect_maps
 from figures.claims.changes import change_over_draws, control_numbers, relative_loss
 from figures.claims.claim import Measurement, Number, Within
-from figures.claims.effect_maps import NO_KEY, effects_of
+from figures.claims.effect_maps import NO_KEY, stored_effects
 from figures.claims.estimate import estimate, measured, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 
@@ -17,7 +17,7 @@ WORD_PROBLEMS_EXPERIMENT = "do_word_problems_use_them"
 
 
 def _heads(evidence: Evidence, names: tuple[str, ...] = FOUR) -> list[Effects]:
-    effects = effects_of(evidence)
+    effects = stored_effects(evidence)
     return [effects[name].heads for name in names]
 
 

@@ -11,7 +11,7 @@ from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import TuningMethod
-from experiments.does_tuning_help.questions import generic_to_report, word_problems
+from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
 from figures.claims.changes import over_draws
 from figures.claims.claim import Measure, Measurement, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
@@ -95,7 +95,7 @@ def _gain_of(method: TuningMethod, title: str, tasks: Chosen) -> Measure:
     return measure
 
 
-tuning_few_heads_gains = _gain_of("precise", "word problems", word_problems)
+tuning_few_heads_gains = _gain_of("precise", "word problems", is_mathematics)
 no_generic_loss = _gain_of("precise", "generic tasks", generic_to_report)
 full_tuning_loses = _gain_of("full", "generic tasks", generic_to_report)
 
@@ -104,12 +104,12 @@ def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
     """The gain less that of full tuning; beside it, both gains."""
     run, before = _table(evidence, 1)
     precise, full = (RowTrainings.of(run, 1, method).answers for method in ("precise", "full"))
-    less = gain(full, precise, word_problems)
+    less = gain(full, precise, is_mathematics)
     return Measurement(
         (
             over_draws("precise less full, word problems", less, rule),
-            over_draws("precise", gain(before, precise, word_problems)),
-            over_draws("full", gain(before, full, word_problems)),
+            over_draws("precise", gain(before, precise, is_mathematics)),
+            over_draws("full", gain(before, full, is_mathematics)),
         ),
         _seeds(less),
     )
@@ -164,7 +164,7 @@ def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
     numbers = []
     for n in more:
         beside, title = RowTrainings.of(run, 5, "precise", mlps=n).answers, f"{n} MLPs less {few}"
-        groups = (word_problems, generic_to_report)
+        groups = (is_mathematics, generic_to_report)
         gained, lost = (gain(without, beside, tasks) for tasks in groups)
         numbers.append(over_draws(f"{title}, word problems", gained, rule))
         numbers.append(over_draws(f"{title}, generic tasks", lost, Within(below=0)))

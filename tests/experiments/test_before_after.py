@@ -147,8 +147,8 @@ def test_lora_tunes_other_than_the_heads_that_it_is_set_against(
     tuned: TuningResult, tmp_path: Path
 ) -> None:
     replace(tuned, method="lora", untouched=None, output=str(tmp_path)).save()
-    assert what_tuning_changes.TunedModel("lora", tmp_path).components() == []
-    assert what_tuning_changes.TunedModel("precise", Path(tuned.output)).components() == ["7.3"]
+    assert what_tuning_changes.TunedSource("lora", tmp_path).components() == []
+    assert what_tuning_changes.TunedSource("precise", Path(tuned.output)).components() == ["7.3"]
 
 
 def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: BeforeAfter) -> None:

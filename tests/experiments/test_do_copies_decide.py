@@ -11,7 +11,7 @@ from arith_lens.runs import find_runs
 from experiments import do_copies_decide, results
 from experiments.do_copies_decide import PROBLEM_SETS
 from experiments.selection import LARGEST_OPERAND
-from experiments.settings import SampleSettings, samples
+from experiments.settings import SampleSettings, operation_pairs
 from figures import counterfactuals
 from figures.common import Options
 from figures.exhibit import show
@@ -45,10 +45,10 @@ def test_maps_of_both_sets_and_their_agreement(
 def test_computed_problems_of_one_digit_and_a_number_of_them() -> None:
     model = empty_model("reference")
     config = SampleSettings(n=20, problems="computed", operations=("subtraction",))
-    ((_, pairs),) = samples(model, config, keep="all")
+    ((_, pairs),) = operation_pairs(model, config, keep="all")
     assert len(pairs) == 20 and pairs.computed is not None and bool(pairs.computed.all())
     assert pairs.operands is not None
     a, b = pairs.operands.unbind(-1)
     assert not bool(((a - b == b) | (a == b)).any()) and int(pairs.operands.max()) <= 9
-    ((_, again),) = samples(model, config, keep="all")
+    ((_, again),) = operation_pairs(model, config, keep="all")
     assert again.reference_text == pairs.reference_text

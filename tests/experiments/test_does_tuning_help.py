@@ -35,14 +35,18 @@ def answers(right: dict[str, list[bool]]) -> Answers:
 
 
 def test_the_tables_have_the_papers_rows() -> None:
-    names = {table: [row.name for row in tables.rows(table, SIZES)] for table in (1, 2, 5)}
+    names = {table: [row.name for row in tables.table_rows(table, SIZES)] for table in (1, 2, 5)}
     assert names[1] == ["full", "precise-3-0", "lora-3-0", "random-3-0"]
     assert names[2] == ["precise-1-0", "precise-2-0", "precise-3-0", "precise-3-3"]
     assert names[5] == ["precise-3-0", "precise-3-1", "precise-3-12"]
 
 
 def test_a_setting_that_two_tables_share_is_one_training() -> None:
-    shared = {*tables.rows(1, SIZES)} & {*tables.rows(2, SIZES)} & {*tables.rows(5, SIZES)}
+    shared = (
+        {*tables.table_rows(1, SIZES)}
+        & {*tables.table_rows(2, SIZES)}
+        & {*tables.table_rows(5, SIZES)}
+    )
     assert shared == {TuningRow("precise", 3)}
     assert Training(TuningRow("precise", 3), 0.003, 1).name == "precise-3-0-rate-0p003-seed-1"
     assert len(tables.grid([TuningRow("full"), TuningRow("full")], (1e-3, 1e-2), 0)) == 2
@@ -153,7 +157,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.TrainingJob]:
         expected = tuple(question.answer.strip() for question in QUESTIONS)
         answers = Answers(correct, ("",) * len(tasks), expected, tasks)
         job.output.mkdir(parents=True, exist_ok=True)
-        return answers, {**training.described(job), **told, "samples_per_second": 40.0}
+        return answers, {**training.training_settings(job), **told, "samples_per_second": 40.0}
 
     monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
     monkeypatch.setattr(command, "train_and_ask", train_and_ask)

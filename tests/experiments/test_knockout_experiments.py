@@ -30,10 +30,10 @@ from experiments import (
 from experiments.settings import (
     PooledSampleSettings,
     operation_maps,
+    operation_pairs,
     pooled,
     pooled_map,
     pooled_samples,
-    samples,
 )
 from figures import fig3, next_tokens, table3, table4, transfer
 from figures.common import Options, TableOptions
@@ -100,7 +100,7 @@ def test_figure_3_from_its_experiment(
     means = results.MAP.load(run, "addition").mlps.mean()
     assert [mlp.layer for mlp in curves["MLPs"].order] == means.argsort().tolist()
     assert sorted(curves["MLPs random 1"].order) == sorted(curves["MLPs"].order)
-    ((_, pairs),) = samples(reference_model, NEEDED)
+    ((_, pairs),) = operation_pairs(reference_model, NEEDED)
     one = al.knock_out(reference_model, pairs, curves["MLPs"].order[:2])
     assert torch.equal(one.correct, curves["MLPs"].at(2).correct)
     effect = curves["effect"]

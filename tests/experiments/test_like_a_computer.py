@@ -64,7 +64,7 @@ def test_figure_17_is_computed_saved_and_drawn(
     for name, rows in zip(
         results.SUM_COSINES.labels(run), table.groupby("text", sort=False), strict=True
     ):
-        shown = [digit for digit, _, _ in fig17.winners(run, name)]
+        shown = [digit for digit, _, _ in fig17.layer_winners(run, name)]
         assert rows[1]["winner"].tolist() == shown
         cosines = (
             results.SUM_COSINES.load(run, name).per_pair[..., 0].sort(dim=1, descending=True).values

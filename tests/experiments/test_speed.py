@@ -86,7 +86,7 @@ def test_bfloat16_agrees_within_what_is_allowed() -> None:
         for rival in INSTALLED
     }
     timings = timed(methods, repeats=1, budget=0, device=CPU)
-    table = tables.compared(setting, INSTALLED, timings, path_patching.largest_logit(setting))
+    table = tables.rival_table(setting, INSTALLED, timings, path_patching.largest_logit(setting))
     assert [row["remark"] for row in table.rows] == [""] * len(INSTALLED)
 
 
@@ -100,7 +100,7 @@ def test_a_rival_that_disagrees_or_is_missing_is_reported_as_such(setting: Setti
             ways[0].name: Timing(8.0, 6.0, 1, effects),
             ways[1].name: Timing(1.0, 0.5, 9, effects + apart),
         }
-        first, second, third = tables.compared(setting, ways, timings, largest=1.0).rows
+        first, second, third = tables.rival_table(setting, ways, timings, largest=1.0).rows
         assert first["remark"] == ""
         assert str(second["remark"]).startswith(remark) and bool(second["remark"]) == bool(remark)
         assert second["ratio"] == 12.0
@@ -187,7 +187,7 @@ def test_the_peak_sees_what_was_freed_since() -> None:
 def test_the_machine_is_described_with_versions() -> None:
     facts = measure.machine("cpu")
     assert facts["versions"]["torch"] and facts["cores"] >= 1 and facts["processor"]
-    assert torch.__version__ in measure.described(facts)
+    assert torch.__version__ in measure.machine_text(facts)
     assert installed("no_such_package_at_all") is None
 
 

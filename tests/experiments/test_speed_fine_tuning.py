@@ -203,10 +203,10 @@ def test_the_plan_says_which_of_a_7b_fits_in_how_much() -> None:
     assert 0.5e9 < need.kept < 3e9
     full = plan.Need(4 * 6_738_415_616, 4 * 6_738_415_616, 17 * 10**9, 0)
     assert full.peak == 5 * 4 * 6_738_415_616, "AdamW takes more than what is kept"
-    assert plan.fitting(full.peak, None) == "wants a GPU of 141 GB"
-    assert plan.fitting(full.peak, 80 * GIB) == "does not fit in 80 GiB: 49.5 short"
-    assert plan.fitting(need.peak, 80 * GIB) == "fits in 80 GiB"
-    assert plan.fitting(2 * full.peak, None) == "does not fit a GPU of 141 GB"
+    assert plan.fitting_text(full.peak, None) == "wants a GPU of 141 GB"
+    assert plan.fitting_text(full.peak, 80 * GIB) == "does not fit in 80 GiB: 49.5 short"
+    assert plan.fitting_text(need.peak, 80 * GIB) == "fits in 80 GiB"
+    assert plan.fitting_text(2 * full.peak, None) == "does not fit a GPU of 141 GB"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from arith_lens.path_patching import plan
 from arith_lens.runs import load_run
 from experiments.speed import scale, shapes, tables
 from experiments.speed.measure import SpeedTable
-from experiments.speed.shapes import SHAPES, Shape, random_llama, random_pairs
+from experiments.speed.shapes import SHAPES, Shape, random_llama, random_token_pairs
 
 SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
 
@@ -47,7 +47,7 @@ def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
     folder = tmp_path / "weights"
     where = {"device": "cpu", "dtype": "bfloat16", "folder": folder}
     (tmp_path / "weights.partial").mkdir()  # of one that was killed
-    tokens = random_pairs(SMALL).reference
+    tokens = random_token_pairs(SMALL).reference
     logits = []
     for place in ("disk", "offload"):
         model = scale.load("tiny", place, **where).model
@@ -67,7 +67,7 @@ def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
 
 def test_the_work_is_what_the_plan_says() -> None:
     model = scale.load("tiny", "made", device="cpu", dtype="float32", folder=Path()).model
-    pairs = random_pairs(SMALL)
+    pairs = random_token_pairs(SMALL)
     done = scale.patch_all(model, pairs, progress=False)
     assert done.flops == plan(model, pairs).flops and done.chunk_sizes == [4]
     assert done.share == pytest.approx(done.flops / done.seconds / done.rate)

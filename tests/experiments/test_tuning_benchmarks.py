@@ -18,10 +18,10 @@ from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
     Config,
     Room,
-    check_components,
-    counted,
-    empty_model,
-    fitting,
+    check_named_components,
+    empty_hf_model,
+    fitting_micro_batch,
+    parameter_count,
     planned,
 )
 from experiments.does_tuning_help.training import Benchmarks, ShortAnswers
@@ -166,7 +166,7 @@ def test_the_benchmarks_have_the_papers_settings_and_one_rate() -> None:
 
 
 def test_a_batch_is_cut_into_equal_parts() -> None:
-    assert [fitting(batch) for batch in (128, 12, 7, 11, 1)] == [8, 6, 7, 1, 1]
+    assert [fitting_micro_batch(batch) for batch in (128, 12, 7, 11, 1)] == [8, 6, 7, 1, 1]
 
 
 @pytest.fixture
@@ -204,9 +204,9 @@ def test_with_grouped_queries_a_plan_counts_the_most_that_heads_can_have(tmp_pat
 
     sizes: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2}
     LlamaConfig(**sizes, num_hidden_layers=1, intermediate_size=32).save_pretrained(tmp_path)
-    empty = empty_model(str(tmp_path))
-    assert counted(empty, TuningRow("precise", 2))[0] == 2 * 4 * 8 * 64
-    assert counted(empty, TuningRow("precise", 3))[0] == 2 * 4 * 8 * 64 + 2 * 8 * 64
+    empty = empty_hf_model(str(tmp_path))
+    assert parameter_count(empty, TuningRow("precise", 2))[0] == 2 * 4 * 8 * 64
+    assert parameter_count(empty, TuningRow("precise", 3))[0] == 2 * 4 * 8 * 64 + 2 * 8 * 64
 
 
 SHORT: dict[str, Any] = {"form": "answer", "rates": (1e-3, 3e-2), "batch": 2, "heads": 1}
@@ -271,9 +271,9 @@ def test_a_plan_of_short_answers_refuses_what_does_not_fit(tmp_path: Path) -> No
             planned(Config(form="answer", **options), 12)
     named = Config(form="answer", data_dir=DATA, which_heads=("9.4",), heads=2)
     with pytest.raises(ValueError, match="--which-heads with at least 2"):
-        check_components(named, [TuningRow("precise", 2)])
+        check_named_components(named, [TuningRow("precise", 2)])
     with pytest.raises(ValueError, match="--which-mlps with at least 1"):
-        check_components(named, [TuningRow("precise", 1, 1)])
+        check_named_components(named, [TuningRow("precise", 1, 1)])
 
 
 def test_later_options_leave_the_identity_of_older_runs_as_it_is() -> None:

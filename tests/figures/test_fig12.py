@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 @pytest.fixture(scope="module")
 def rows(runs: list[Run]) -> list[fig12.ModelMaps]:
-    return fig12.chosen_rows(ModelOptions(runs=tuple(run.path for run in runs)))
+    return fig12.model_maps(ModelOptions(runs=tuple(run.path for run in runs)))
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
     config = dict(rows[0].run.config) | {"model": "one"}
     with open_run("which_heads", config, root=tmp_path) as run:
         results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=Pairs())
-    lacking = fig12.chosen_rows(ModelOptions(runs=(rows[0].run.path, run.path)))
+    lacking = fig12.model_maps(ModelOptions(runs=(rows[0].run.path, run.path)))
     figure = fig12.draw(lacking)
     assert len(maps_of(figure)) == len(OPERATIONS) + 1
     assert maps_of(figure)[-1].xaxis == "x6", "below the other model's subtraction"

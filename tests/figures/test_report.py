@@ -24,7 +24,7 @@ from figures.__main__ import exhibit_functions
 from figures.claims import CLAIMS
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import NotComputed, Options, newest_run
-from figures.exhibit import Chart, Table, named_by_settings, show, write
+from figures.exhibit import Chart, Table, named_by_settings, show, write_exhibit
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -269,7 +269,7 @@ def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
     words = {"title": "T", "look": "L", "notes": ["<b>small</b>"], "runs": ()}
     shown = DataFrame({"token": ["<s>"]})
     table = Table(name="t", numbers=shown, cells=shown, **words)
-    files = write(table, tmp_path)
+    files = write_exhibit(table, tmp_path)
     assert [file.name for file in files] == ["t.csv", "t.html"]
     text = files[1].read_text(encoding="utf-8")
     assert "&lt;s&gt;" in text and "&lt;b&gt;small" in text and "<b>" not in text

@@ -258,7 +258,7 @@ def test_an_experiment_that_is_killed_and_started_again_ends_with_the_same_bits(
     process.join(240)
     assert process.exitcode == -signal.SIGKILL
     (killed,) = (tmp_path / "killed" / name).glob("*/")
-    assert load_run(killed).record["status"] == "running"
+    assert load_run(killed).manifest["status"] == "running"
     n_saved_again = run_experiment(name, tmp_path / "killed", threads)
     assert n_saved_again <= n_saved - kill_at + 1, "what was saved is not computed again"
     (expected,), (found,) = (

@@ -16,8 +16,8 @@ from arith_lens.effects.component_effects import BeforeAfter
 from arith_lens.model import HookedModel
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import RunError, open_run
-from arith_lens.runs.files import plain
-from arith_lens.runs.record import RESULT_CLASSES
+from arith_lens.runs.files import plain_value
+from arith_lens.runs.manifest import RESULT_CLASSES
 
 QUIET: dict[str, Any] = {"progress": False}
 
@@ -55,7 +55,7 @@ def results(llama: HookedModel) -> dict[str, Storable]:
 
 
 def same(one: Arrays, other: Arrays) -> bool:
-    return plain(one.header) == plain(other.header) and all(
+    return plain_value(one.header) == plain_value(other.header) and all(
         torch.equal(one.tensors[name].nan_to_num(9), other.tensors[name].nan_to_num(9))
         for name in {*one.tensors, *other.tensors}
     )
@@ -125,8 +125,8 @@ def test_runs_are_listed_newest_first(llama: HookedModel, tmp_path: Path) -> Non
         _ = 1 / 0
     for name, ended in (("first", "2026-01-01T00:00:00"), ("second", "2026-01-02T00:00:00")):
         (path,) = (tmp_path / name).glob("*/run.json")
-        record = al.load_run(path).record | {"ended": ended}
-        path.write_text(json.dumps(record), encoding="utf-8")
+        manifest = al.load_run(path).manifest | {"ended": ended}
+        path.write_text(json.dumps(manifest), encoding="utf-8")
     table = al.run_table(tmp_path)
     assert list(table.columns) == ["experiment", "model", "status", "when", "results", "path"]
     assert table["experiment"].tolist() == ["second", "first"]

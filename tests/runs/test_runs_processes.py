@@ -115,7 +115,7 @@ def test_a_killed_worker_is_resumed(
     checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path, kill: str
 ) -> None:
     fill(checkpoint, tmp_path, n=2, fails=True, KILL=kill)
-    assert the_run(tmp_path).record["status"] in ("running", "stopped by RunError")
+    assert the_run(tmp_path).manifest["status"] in ("running", "stopped by RunError")
     kept = {int(path.stem) for path in shard_files(the_run(tmp_path), "effects")}
     assert int(kill[-1]) in kept and len(kept) < N_PAIRS // SHARD
     said = fill(checkpoint, tmp_path)  # goes on in another number of processes
@@ -155,7 +155,7 @@ def test_parts_of_several_machines_are_merged(
         said = fill(checkpoint, tmp_path / str(part), ARITH_LENS_PART=f"{part}/2")
         assert f"PART part {part} of 2 is done" in said
     runs = [the_run(tmp_path / str(part)) for part in (1, 2)]
-    assert [run.record["status"] for run in runs] == ["part 1 of 2", "part 2 of 2"]
+    assert [run.manifest["status"] for run in runs] == ["part 1 of 2", "part 2 of 2"]
     counts = [len(shard_files(run, "effects")) for run in runs]
     assert counts == [4, 3]
     merged = merge_runs(runs[0].path, runs[1].path)

@@ -52,7 +52,7 @@ class Pairs:
 
 def shard_files(run: Run, name: str) -> list[Path]:
     """The finished shards of a result that is not whole."""
-    folder = run.store.folder_of(run.record["unfinished"][name])
+    folder = run.store.folder_of(run.manifest["unfinished"][name])
     return sorted(folder.glob("shards/*/0*.safetensors"))
 
 
