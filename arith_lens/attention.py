@@ -139,7 +139,7 @@ def _roles_and_blank(tokenizer: Any, pairs: PromptPairs) -> Masks:
     return parts
 
 
-KINDS = ("operand", "operator", "other")
+HEAD_KINDS = ("operand", "operator", "other")
 MAJORITY = 0.5
 
 

@@ -82,7 +82,7 @@ class Viewed(Protocol):
         ...
 
     def script(self, element: str) -> str:
-        """JavaScript that draws it into the element with the id `place`."""
+        """JavaScript that draws it into the element with the id `element`."""
         ...
 
     def to_html(self) -> str:
@@ -167,7 +167,7 @@ class View:
     bundle: str = "circuitsvis"
 
     def script(self, element: str) -> str:
-        """JavaScript that draws it into the element with the id `place`."""
+        """JavaScript that draws it into the element with the id `element`."""
         return (
             f"CircuitsVis.render({script_json(element)}, CircuitsVis.{self.component}, "
             f"{script_json(self.props)});"
@@ -289,7 +289,7 @@ class HeadMap:
     bundle: str = "plotly"
 
     def script(self, element: str) -> str:
-        """JavaScript that draws it into the element with the id `place`."""
+        """JavaScript that draws it into the element with the id `element`."""
         return _SCRIPT % (script_json(self.data), script_json(element))
 
     def to_html(self) -> str:

@@ -33,7 +33,7 @@ from experiments.settings import (
     strongest_heads,
 )
 
-KINDS = ("keep_only", "knock_out")
+CURVE_KINDS = ("keep_only", "knock_out")
 FINE = tuple(sorted({*FRACTIONS, 0.03, 0.075, 0.15, 0.3, 0.4, 0.75}))
 """The shares of components at which the curves are read."""
 
@@ -66,7 +66,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                 model, chosen_on, run=run, name=name, engine=fitting_engine(model)
             )
             for among, label, order in orders(model, chosen_on, effects, config):
-                for kind in KINDS:
+                for kind in CURVE_KINDS:
                     for positions in ("all", "end") if label == "effect" else ("all",):
                         al.circuit_curve(
                             model,

@@ -28,7 +28,9 @@ from arith_lens.runs.provenance import SavedPairs
 from experiments.does_tuning_help import Chosen, Criterion, TuningMethod, TuningRow
 from experiments.selection import some_questions
 
-KINDS = {name: kind for kind, (_, name) in RESULT_CLASSES.items()} | {"Chosen": "chosen_rates"}
+KIND_BY_CLASS = {name: kind for kind, (_, name) in RESULT_CLASSES.items()} | {
+    "Chosen": "chosen_rates"
+}
 """The kind of result in a run, by the name of its class."""
 
 
@@ -245,7 +247,9 @@ class Stored(Generic[R, F]):
         known = parts or (None,)
         filled = (r"(.+)" if part is None else re.escape(part.replace("/", "-")) for part in known)
         pattern = re.compile(re.escape(self.pattern).replace(r"\{\}", "{}").format(*filled))
-        matches = (pattern.fullmatch(name) for name in run.names_of(KINDS[self.kind.__name__]))
+        matches = (
+            pattern.fullmatch(name) for name in run.names_of(KIND_BY_CLASS[self.kind.__name__])
+        )
         return tuple(match[1] for match in matches if match)
 
 

@@ -52,7 +52,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
     heads = strongest_heads(effects, config.heads)
     hooks = knockout_hooks(model, heads, counterfactual_means(model, pooled(pairs), heads))
-    for kind, draw in KINDS.items():
+    for kind, draw in EXERCISES.items():
         rng = random.Random(f"{kind} {config.seed}")
         questions = [draw(rng) for _ in range(config.prompts)]
         answers = first_tokens(model, questions)
@@ -65,7 +65,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     return (
-        f"a path patching of every head on four operations, then {len(KINDS)} kinds of "
+        f"a path patching of every head on four operations, then {len(EXERCISES)} kinds of "
         f"{config.prompts} prompts, each run twice"
     )
 
@@ -121,7 +121,7 @@ def decimals(rng: random.Random) -> Exercise:
     return f"{texts[0]} plus {texts[1]} equals to ", texts[2]
 
 
-KINDS: Mapping[str, Callable[[random.Random], Exercise]] = {
+EXERCISES: Mapping[str, Callable[[random.Random], Exercise]] = {
     "word_problem": world_word_problem,
     "integers": integers,
     "time_span": time_span,
@@ -136,9 +136,9 @@ def _word_problems() -> list[dict[str, str]]:
 
 def report(run: Run) -> None:
     """Print how often the first token is right before and after, kind by kind."""
-    heads = NEXT_TOKENS.facts(run, next(iter(KINDS)), "before")["heads"]
+    heads = NEXT_TOKENS.facts(run, next(iter(EXERCISES)), "before")["heads"]
     print(f"{run.config['model']}: next token without {', '.join(heads)}")
-    for kind in KINDS:
+    for kind in EXERCISES:
         before, after = (right_share(run, kind, when) for when in ("before", "after"))
         print(f"  {kind:>13}: right {before:.1%} before, {after:.1%} after")
 

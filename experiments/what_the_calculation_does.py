@@ -22,7 +22,7 @@ from experiments.settings import Experiment, Keep, ModelSettings
 
 SIDES = ("reference", "counterfactual")
 ANSWER_MEASURES = ("p(C)", "top-1 is C")
-KINDS: Mapping[str, Mapping[str, Any]] = {
+PAIR_KINDS: Mapping[str, Mapping[str, Any]] = {
     **{operation: {"operation": operation} for operation in FOUR},
     "two_digits": {
         "operation": "addition",
@@ -53,7 +53,7 @@ class Config(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """For each kind of prompt: the likeliest tokens of every prompt, and whether they are C."""
-    for kind, prompts in KINDS.items():
+    for kind, prompts in PAIR_KINDS.items():
         n = N_SAMPLED if config.n is None and kind == "two_digits" else config.n
         with exit_on_user_error():
             pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **prompts)
@@ -66,7 +66,8 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    return f"{len(KINDS)} kinds of prompts ({', '.join(KINDS)}), two forwards per prompt and side"
+    names = ", ".join(PAIR_KINDS)
+    return f"{len(PAIR_KINDS)} kinds of prompts ({names}), two forwards per prompt and side"
 
 
 def right_of_both_sides(model: al.HookedModel, pairs: al.PromptPairs) -> al.Effects:
@@ -85,7 +86,7 @@ def right_of_both_sides(model: al.HookedModel, pairs: al.PromptPairs) -> al.Effe
 def report(run: Run) -> None:
     """Print p(C) and how often C is likeliest, with and without the calculation."""
     print(run.config["model"])
-    for kind in KINDS:
+    for kind in PAIR_KINDS:
         effects = ANSWER_PROBABILITY.load(run, kind)
         (p, right), (p_c, right_c) = effects.mean().tolist()
         chosen = ANSWER_PROBABILITY.facts(run, kind)["selection"]

@@ -30,7 +30,7 @@ from experiments.settings import (
     operation_pairs,
     strongest_heads,
 )
-from experiments.what_comes_instead import KINDS as FORMATS
+from experiments.what_comes_instead import EXERCISES as FORMATS
 
 PATTERN_OPERANDS = (8, 2)
 """One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""

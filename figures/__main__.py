@@ -12,7 +12,7 @@ from experiments.command import commands, imported, named_command, robust_output
 from figures.exhibit import command_for
 
 FOLDER = Path(__file__).parent
-KINDS = {f"list[{kind}]" for kind in ("Chart", "Table", "Interactive", "Exhibit")}
+EXHIBIT_TYPES = {f"list[{kind}]" for kind in ("Chart", "Table", "Interactive", "Exhibit")}
 
 
 def _order(name: str) -> tuple[str, int]:
@@ -39,7 +39,7 @@ def exhibit_functions() -> dict[str, tuple[str, str, str]]:
 
 
 def _makes_exhibits(function: ast.FunctionDef) -> bool:
-    return function.returns is not None and ast.unparse(function.returns) in KINDS
+    return function.returns is not None and ast.unparse(function.returns) in EXHIBIT_TYPES
 
 
 def main() -> None:

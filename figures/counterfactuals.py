@@ -22,7 +22,7 @@ from arith_lens.statistics import resampled_means
 from experiments import results
 from experiments.do_copies_decide import PROBLEM_SETS
 from experiments.selection import LARGEST_OPERAND
-from experiments.which_counterfactual import KINDS
+from experiments.which_counterfactual import COMPARED_KINDS
 from figures import maps
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
@@ -187,7 +187,7 @@ def draw(run: Run, operations: Collection[str], rows: MapRows) -> plotting.Figur
 def _look(numbers: DataFrame) -> str:
     """What the run's own numbers say."""
     ends = []
-    for a, b in combinations(KINDS, 2):
+    for a, b in combinations(COMPARED_KINDS, 2):
         part = numbers[(numbers["a"] == a) & (numbers["b"] == b)]["rank_correlation"]
         ends.append(f"{a} and {b} {part.min():.2f} to {part.max():.2f}")
     return (

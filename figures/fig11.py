@@ -43,7 +43,7 @@ class PathsSetting:
     mlps: str
 
 
-PATHS_SETTINGS = (
+PATHS_COLUMNS = (
     PathsSetting("direct", "Algorithm 1", HELD, HELD),
     PathsSetting("via_mlps", "the default: Appendix B", HELD, RECOMPUTED),
     PathsSetting("total", "activation patching", RECOMPUTED, RECOMPUTED),
@@ -90,7 +90,7 @@ def state(setting: PathsSetting, layer: int, head: int | None) -> str:
 def numbers() -> DataFrame:
     """The state of every component, one row per setting and component."""
     rows = []
-    for setting in PATHS_SETTINGS:
+    for setting in PATHS_COLUMNS:
         for layer in range(N_LAYERS):
             for head in (*range(N_HEADS), None):
                 component = f"MLP {layer}" if head is None else f"{layer}.{head}"
@@ -108,7 +108,7 @@ def numbers() -> DataFrame:
 def draw() -> plotting.Figure:
     """The two prompts above, and one column per setting."""
     nodes, arrows, labels = _prompts()
-    for index, setting in enumerate(PATHS_SETTINGS):
+    for index, setting in enumerate(PATHS_COLUMNS):
         left = LEFT + index * (PANEL + 24)
         column = _column(setting, left)
         nodes += column[0]

@@ -17,7 +17,7 @@ from experiments import results
 from figures import common, maps
 from figures.exhibit import Chart
 
-ALL, MEAN = "all", "mean"
+ALL_OPERATIONS, MEAN_MAP = "all", "mean"
 NEAR_ZERO = 0.01  # within a percent of zero
 _MANY = 16  # the most layers or heads for which cells are large
 _LARGE, _MIDDLE, _SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
@@ -27,7 +27,7 @@ _LARGE, _MIDDLE, _SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
 class Options(common.Options):
     """Which run to draw, and where to."""
 
-    operation: str = ALL
+    operation: str = ALL_OPERATIONS
     """The operation to draw; "all" of the run, or their "mean"."""
 
 
@@ -35,10 +35,10 @@ def exhibits(options: Options) -> list[Chart]:
     """One large map. Raises RunError if there is no run, or if it lacks the operation."""
     run = common.chosen_run(options, "which_heads")
     measured = chosen_operations(run, options.operation)
-    mean = options.operation == MEAN
+    mean = options.operation == MEAN_MAP
     return [
         Chart(
-            name="fig15" + ("" if options.operation == ALL else f"_{options.operation}"),
+            name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             title="Figure 15: the large maps, every number in its cell",
             look=look(measured, maps.Reading.of(run.config)),
             notes=notes(run, measured, mean=mean),
@@ -66,13 +66,17 @@ def look(measured: Sequence[maps.Measured], reading: maps.Reading) -> str:
 def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:
     """The operation, or all for their mean. Raises RunError if the run lacks the operation."""
     operations = results.MAP.labels(run)
-    if operation not in (ALL, MEAN, *operations):
+    if operation not in (ALL_OPERATIONS, MEAN_MAP, *operations):
         raise RunError(
-            f"expected an operation of the run, {', '.join(operations)}, {ALL} or {MEAN}, found "
-            f"{operation}. Compute it: python -m experiments which_heads --model "
+            f"expected an operation of the run, {', '.join(operations)}, {ALL_OPERATIONS} or "
+            f"{MEAN_MAP}, found {operation}. Compute it: python -m experiments which_heads --model "
             f"{run.config['model']} --operations {operation}"
         )
-    return [maps.measure(run, name) for name in operations if operation in (ALL, MEAN, name)]
+    return [
+        maps.measure(run, name)
+        for name in operations
+        if operation in (ALL_OPERATIONS, MEAN_MAP, name)
+    ]
 
 
 def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
@@ -84,7 +88,7 @@ def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
         return maps.Statistics(values, np.any([part.different for part in parts], axis=0))
 
     return maps.Measured(
-        name=MEAN,
+        name=MEAN_MAP,
         size="",
         heads=mean([part.heads for part in measured]),
         mlps=mean([part.mlps for part in measured]),

@@ -17,7 +17,7 @@ from experiments import results
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
 
-HEAD_KINDS = {
+HEAD_GROUPS = {
     "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
     "operator": ("Operator heads", plotting.TEAL, ("operator",)),
     "other": ("Other strong heads", plotting.NOTE, ()),
@@ -98,7 +98,7 @@ def head_patterns(run: Run) -> HeadMap:
 def draw(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> plotting.Figure:
     """One row per kind of heads, one column per operation."""
     panels = []
-    for kind in HEAD_KINDS:
+    for kind in HEAD_GROUPS:
         for operation in looks:
             source = control[operation] if kind == "random" else looks[operation]
             chosen = heads_of(run, operation, source, kind)
@@ -141,7 +141,7 @@ def _panel(
 ) -> plotting.BarPanel:
     assert source.labels is not None
     roles = source.labels["role"]
-    title, colour, known_by = HEAD_KINDS[kind]
+    title, colour, known_by = HEAD_GROUPS[kind]
     values = low = high = np.full(len(roles), np.nan)
     if heads:
         mean = over_heads(source, heads)
@@ -175,7 +175,7 @@ def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
     text = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])) or "none"
     heads_text = f"<span style='font-size:11px'>{text}</span>"
     name = plotting.plain(operation.capitalize())
-    return f"{name}<br>{heads_text}" if kind == next(iter(HEAD_KINDS)) else heads_text
+    return f"{name}<br>{heads_text}" if kind == next(iter(HEAD_GROUPS)) else heads_text
 
 
 def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> DataFrame:

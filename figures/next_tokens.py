@@ -17,7 +17,7 @@ from experiments import results
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
-KINDS = {
+EXERCISE_TITLES = {
     "word_problem": "Word problems",
     "integers": "Three-digit sums",
     "time_span": "Time spans",
@@ -50,14 +50,15 @@ def fig4(options: Options) -> list[Chart]:
     """
     run = chosen_run(options, "what_comes_instead")
     tokens: TokenLists = {
-        kind: [results.NEXT_TOKENS.load(run, kind, when) for when in TIMES] for kind in KINDS
+        kind: [results.NEXT_TOKENS.load(run, kind, when) for when in TIMES]
+        for kind in EXERCISE_TITLES
     }
     answers = {
         kind: torch.tensor(results.NEXT_TOKENS.facts(run, kind, TIMES[0])["answers"])
-        for kind in KINDS
+        for kind in EXERCISE_TITLES
     }
     right: Right = {
-        kind: [side.ids[:, 0] == answers[kind] for side in tokens[kind]] for kind in KINDS
+        kind: [side.ids[:, 0] == answers[kind] for side in tokens[kind]] for kind in EXERCISE_TITLES
     }
     heads = results.NEXT_TOKENS.facts(run, "word_problem", TIMES[0])["heads"]
     small_print = _knockout_notes(run, heads, right)
@@ -145,7 +146,7 @@ def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
 def _knockout_look(tokens: TokenLists, right: Right) -> str:
     """What to look for, and how often this run's model says a number at all."""
     parts = []
-    for kind, title in KINDS.items():
+    for kind, title in EXERCISE_TITLES.items():
         numbers = [pieces[0].strip(" ▁Ġ").isdecimal() for pieces in tokens[kind][1].pieces]
         share = f"{sum(numbers) / len(numbers):.0%} a number"
         parts.append(f"{title} {share}, {_share(right[kind][1])} the right one")
@@ -159,7 +160,7 @@ def _knockout_look(tokens: TokenLists, right: Right) -> str:
 def _knockout_notes(run: Run, heads: list[str], right: Right) -> list[str]:
     """How to read Figure 4, what it was made from, and how often the answer is right."""
     shares = [
-        f"{KINDS[kind]}: {_share(before)} right before, {_share(after)} after"
+        f"{EXERCISE_TITLES[kind]}: {_share(before)} right before, {_share(after)} after"
         for kind, (before, after) in right.items()
     ]
     return [

@@ -14,7 +14,7 @@ from arith_lens import plotting
 from arith_lens.knockout import CircuitCurve
 from arith_lens.runs import Run
 from experiments import results
-from experiments.do_they_suffice import KINDS, enough
+from experiments.do_they_suffice import CURVE_KINDS, enough
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
@@ -54,7 +54,7 @@ def table(run: Run) -> DataFrame:
     for operation in run.config["operations"]:
         for among in ("heads", "mlps"):
             for positions in ("all", "end"):
-                for kind in KINDS:
+                for kind in CURVE_KINDS:
                     keys = (operation, among, positions, kind)
                     names = ("operation", "among", "positions", "kind")
                     setting: dict[str, Any] = dict(zip(names, keys, strict=True))
@@ -96,16 +96,16 @@ def draw(run: Run) -> plotting.Figure:
             plotting.CurvePanel(
                 title=plotting.plain(f"{operation.capitalize()}: {KIND_TITLES[kind]}"),
                 lines=_lines(run, operation, kind),
-                y_title="right" if kind == KINDS[0] else "",
+                y_title="right" if kind == CURVE_KINDS[0] else "",
                 y_range=(0, 104),
             )
             for operation in run.config["operations"]
-            for kind in KINDS
+            for kind in CURVE_KINDS
         ],
         x_title="k heads",
         unit="%",
         notes=notes(run),
-        across=len(KINDS),
+        across=len(CURVE_KINDS),
         panel=(300, 170),
     )
 

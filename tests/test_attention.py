@@ -25,7 +25,7 @@ from arith_lens.effects import Effects
 from arith_lens.model import forwards
 from arith_lens.pairs import Role
 
-GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 40}
+SAMPLE_OPTIONS: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 40}
 
 
 @torch.no_grad()
@@ -50,7 +50,7 @@ def both(request: pytest.FixtureRequest, make_hf: Callable[..., Any], tokenizer:
 
 def test_weights_by_role_are_transformers_own(both: Any) -> None:
     hf, model = both
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     assert len({*pairs.lengths.tolist()}) > 1, "padding on the left must matter"
     last = model.n_layers - 1
     heads = [al.Head(0, 1), al.Head(last, 0), al.Head(last, 1)]
@@ -81,7 +81,7 @@ def test_weights_by_role_are_transformers_own(both: Any) -> None:
 def test_the_blank_before_b_is_taken_out_of_the_other_words(
     llama: al.HookedModel, make_hf: Callable[..., Any]
 ) -> None:
-    pairs, head = al.sample_pairs(llama, **GIVEN), al.Head(2, 1)
+    pairs, head = al.sample_pairs(llama, **SAMPLE_OPTIONS), al.Head(2, 1)
     roles = attention_by_role(llama, pairs, [head]).per_pair[0]
     split = attention_by_role(llama, pairs, [head], blank=True)
     assert split.labels is not None
@@ -105,7 +105,7 @@ def test_the_blank_before_b_is_taken_out_of_the_other_words(
 
 
 def test_nothing_is_seen_beyond_a_sliding_window(mistral: al.HookedModel) -> None:
-    pairs = al.sample_pairs(mistral, **GIVEN)
+    pairs = al.sample_pairs(mistral, **SAMPLE_OPTIONS)
     assert int(pairs.lengths.min()) > 6, "each prompt must be longer than the window"
     looks = attention_by_role(mistral, pairs, [al.Head(0, 0), al.Head(2, 3)]).per_pair
     roles = [Role(name) for name in ATTENTION_ROLES]
@@ -119,7 +119,7 @@ def test_nothing_is_seen_beyond_a_sliding_window(mistral: al.HookedModel) -> Non
 def test_the_oracle_would_see_padding_that_is_looked_at(
     llama: al.HookedModel, make_hf: Callable[..., Any]
 ) -> None:
-    pairs, head = al.sample_pairs(llama, **GIVEN), al.Head(2, 1)
+    pairs, head = al.sample_pairs(llama, **SAMPLE_OPTIONS), al.Head(2, 1)
     row = int(pairs.lengths.argmin())
     mask = pairs.attention_mask[row]
     bos = float(raw_row(make_hf(), pairs.reference[row][mask], head.layer, head.index)[0])
@@ -134,28 +134,28 @@ def test_the_oracle_would_see_padding_that_is_looked_at(
 
 
 def test_one_pair_alone_looks_the_same(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     whole = attention_by_role(llama, pairs, [al.Head(1, 1)])
     one = attention_by_role(llama, pairs[5], [al.Head(1, 1)])
     assert_close(one.per_pair[..., 0], whole.per_pair[..., 5], atol=1e-6, rtol=0)
 
 
 def test_only_ends_rows_are_kept(llama: al.HookedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs, kept = al.sample_pairs(llama, **GIVEN), []
+    pairs, kept = al.sample_pairs(llama, **SAMPLE_OPTIONS), []
 
     def watched(*given: Any, into: dict[str, Tensor], name: str, **options: Any) -> Any:
-        result = keep(*given, into=into, name=name, **options)
+        result = keep_activation(*given, into=into, name=name, **options)
         kept.append(tuple(into[name].shape))
         return result
 
-    keep = activations.keep_activation
+    keep_activation = activations.keep_activation
     monkeypatch.setattr(forwards, "keep_activation", watched)
     attention_by_role(llama, pairs, [al.Head(0, 1), al.Head(2, 2)])
     assert kept and all(shape[2] == 1 for shape in kept)  # [batch head query key]
 
 
 def test_kinds_of_tokens_may_be_ones_own(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     found = attention_to(
         llama,
         pairs,
@@ -214,7 +214,7 @@ def test_patterns_of_a_prompt_are_transformers_own(both: Any) -> None:
 
 
 def test_mistakes_are_named(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     with pytest.raises(ValueError, match="expected heads to look at, found none"):
         attention_by_role(llama, pairs, [])
     with pytest.raises(IndexError, match="9"):

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["wrong gold", "ill-posed", "damaged choices", "wrong equation", "duplicate"]
-DOUBTFUL: tuple[Kind, ...] = ("wrong gold", "ill-posed", "damaged choices")
+FlagKind = Literal["wrong gold", "ill-posed", "damaged choices", "wrong equation", "duplicate"]
+DOUBTFUL: tuple[FlagKind, ...] = ("wrong gold", "ill-posed", "damaged choices")
 """The kinds of flags for which right and wrong answers cannot be distinguished."""
 
 ANSWER_AT_ONCE = "{question} The answer is "
@@ -26,7 +26,7 @@ ANSWER_AT_ONCE = "{question} The answer is "
 class Flag:
     """A fault of a published record. The record itself is not changed."""
 
-    kind: Kind
+    kind: FlagKind
     reason: str
 
 
@@ -62,7 +62,7 @@ def normalised(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.lower())
 
 
-def without_flags(records: Iterable[Record], kinds: Sequence[Kind] = DOUBTFUL) -> list[Record]:
+def without_flags(records: Iterable[Record], kinds: Sequence[FlagKind] = DOUBTFUL) -> list[Record]:
     """The records without a flag of these kinds."""
     return [r for r in records if not any(flag.kind in kinds for flag in r.flags)]
 

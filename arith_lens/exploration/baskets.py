@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 N_NEXT = 3
 """Next tokens of a prompt."""
 BATCH = 64
-KINDS = {"knock_out": "all", "keep_only": "end"}
+KNOCKOUT_POSITIONS = {"knock_out": "all", "keep_only": "end"}
 """Where components are replaced: knocked out at every token; others than those kept at END."""
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def baskets(
         rows: the pairs that are answered.
         sample: those of them whose answers are shown.
         sets: the sets of components.
-        kind: a key of `KINDS`.
+        kind: a key of `KNOCKOUT_POSITIONS`.
     """
     everything: list[Component] = list({member for members in sets for member in members})
     variants = [frozenset(members) for members in sets]
@@ -71,7 +71,7 @@ def baskets(
     with warnings.catch_warnings():  # of own prompts, whose mean is of one
         warnings.simplefilter("ignore", UserWarning)
         settings: dict[str, Any] = {"ablation": "mean", "means": None, "seed": 0}
-        engine = engine_of(model, pairs, everything, positions=KINDS[kind], **settings)
+        engine = engine_of(model, pairs, everything, positions=KNOCKOUT_POSITIONS[kind], **settings)
     done = []
     for part in rows.split(BATCH):
         yield sum(len(one[0, 0]) for one in done) / len(rows)

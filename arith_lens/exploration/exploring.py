@@ -19,7 +19,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, every_head, every_mlp, parse_component
 from arith_lens.effects import ComponentEffects, effect_tables
-from arith_lens.exploration.baskets import KINDS, Steps, baskets, finished
+from arith_lens.exploration.baskets import KNOCKOUT_POSITIONS, Steps, baskets, finished
 from arith_lens.exploration.parts import (
     attention_tables,
     head_parts,
@@ -246,7 +246,8 @@ def _all_parts(
     mlps = mlp_parts(model, pairs, sample, every_mlp(n_layers))
     sets = [*chain(*(combinations(top, k) for k in range(1 + len(top))))]
     joint = {
-        kind: partial(_finished_baskets, model, pairs, sample, sample, sets, kind) for kind in KINDS
+        kind: partial(_finished_baskets, model, pairs, sample, sample, sets, kind)
+        for kind in KNOCKOUT_POSITIONS
     }
     return heads | {f"mlp_{name}": part for name, part in mlps.items()} | joint
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from arith_lens.explorer.view import Explorer
 
 
-HERE = Path(__file__).parent
+WIDGET_FOLDER = Path(__file__).parent
 
 
 def style_sheet() -> str:
     """The style of the explorer."""
-    return (HERE / "explorer.css").read_text(encoding="utf-8")
+    return (WIDGET_FOLDER / "explorer.css").read_text(encoding="utf-8")
 
 
 def explorer_widget(view: "Explorer") -> Any:
@@ -44,7 +44,7 @@ def _widget_class() -> type:
     class ExplorerWidget(anywidget.AnyWidget):
         """Shows a view, and answers its requests."""
 
-        _esm = (HERE / "explorer.js").read_text(encoding="utf-8")
+        _esm = (WIDGET_FOLDER / "explorer.js").read_text(encoding="utf-8")
         _css = style_sheet()
         state = traitlets.Unicode().tag(sync=True)
         options = traitlets.Dict().tag(sync=True)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from arith_lens.plotting import Line
 
 Among = Literal["heads", "mlps", "all"]
-Kind = Literal["keep_only", "knock_out"]
+CurveKind = Literal["keep_only", "knock_out"]
 
 FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """The shares of all components at which the MIB benchmark reads a curve."""
@@ -279,8 +279,8 @@ def circuit_curve(
         ValueError: the order is not of exactly the components of `among`; a fraction outside 0 to
             1; a metric that is a share or needs a foil; else as `knock_out`.
     """
-    if kind not in get_args(Kind):
-        raise ValueError(f"expected kind among {', '.join(get_args(Kind))}, found {kind!r}")
+    if kind not in get_args(CurveKind):
+        raise ValueError(f"expected kind among {', '.join(get_args(CurveKind))}, found {kind!r}")
     components = components_among(model, among)
     chosen = checked_components(model, order)
     if {*chosen} != {*components}:

@@ -91,7 +91,7 @@ def check_operation(kind: str, operation: str) -> None:
 
 SWAPS: Mapping[str, DigitChange | None] = {"operands": None, **DIGIT_CHANGES}
 """The kinds with other operands, and which digits of them differ; None: any."""
-KINDS = ("word", "operands", "operator", *DIGIT_CHANGES)
+COUNTERFACTUAL_KINDS = ("word", "operands", "operator", *DIGIT_CHANGES)
 Rendered = tuple[str, CharSpans]
 
 

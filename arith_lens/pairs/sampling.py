@@ -16,7 +16,7 @@ from arith_lens.operations import operation_of
 from arith_lens.pairs.choices import counterfactual_choices, piece_counts, shuffled
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import (
-    KINDS,
+    COUNTERFACTUAL_KINDS,
     NARROWED,
     Pair,
     Sources,
@@ -85,7 +85,8 @@ def sample_pairs(
             lengths; "operator": another operation's word or symbol; "ones_a", "ones_b", "tens_a",
             "tens_b", "ones_carry" or "tens_carry": operands that differ in these digits or carries
             alone (`pairs.counterfactuals`). All but "word" have another answer than C.
-        keep: "correct": only pairs whose reference the model answers right; "all": every pair.
+        keep: the filter of the pairs. "correct": only pairs whose reference the model answers
+            right; "all": every pair. (The `keep` of `path_patch` is a number of senders.)
         draws: the number of different counterfactuals for each reference prompt.
         shots: the number of solved examples before each prompt. Both prompts of a pair have the
             same. No example has the problem's operands or its answer.
@@ -135,7 +136,7 @@ def sample_pairs(
 
 _CHOICES = {
     "answer_token": ANSWER_TOKENS,
-    "counterfactual": KINDS,
+    "counterfactual": COUNTERFACTUAL_KINDS,
     "keep": ("correct", "all"),
     "exemplars": EXEMPLARS,
 }

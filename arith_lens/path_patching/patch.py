@@ -78,7 +78,8 @@ def path_patch(
         screen: approximate effects, such as those of `attribute`. Only the `keep` senders that it
             ranks highest are computed, and some of the others, drawn at random, to check it.
             `computation["screen"]` says how many stronger ones it may have missed.
-        keep: the number of senders that screening keeps.
+        keep: the number of senders that screening keeps. (The `keep` of `sample_pairs` is a
+            filter of pairs.)
         until: stop with a sender when its place is clear (`path_patching.racing`): `"threshold"`
             (key or not), a number (beyond this effect or not), or `"top10"` (among the 10 most
             negative or not; any number). Its effects on the other pairs are NaN.

@@ -16,7 +16,7 @@ from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name,
 from arith_lens.effects import Effects
 from arith_lens.memory import free_bytes
 from arith_lens.model import HookedLike, LogitScale, in_float32, record, weights_loaded
-from arith_lens.model.loading import HALF_TOLERANCE, TOLERANCE
+from arith_lens.model.loading import HALF_TOLERANCE, LOGIT_TOLERANCE
 from arith_lens.pairs import PromptPairs, Role, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
 
@@ -452,7 +452,7 @@ def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:
     with weights_loaded(model.ln_final, model.unembed):
         logits = LogitHead.of(model).logits(recorded[name][:, -1].float()).to(expected.device)
     difference = float((logits - expected).norm() / (expected - expected.mean()).norm())
-    if not difference <= TOLERANCE.get(model.W_U.dtype, HALF_TOLERANCE):
+    if not difference <= LOGIT_TOLERANCE.get(model.W_U.dtype, HALF_TOLERANCE):
         architecture = getattr(model.cfg, "architecture", "this model")
         raise ValueError(
             "expected logits that are W_U after the final norm, with a factor or a cap that the "

@@ -196,7 +196,7 @@ def test_questions() -> list[Question]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PassageKind:
     """One kind of passage, and its share of the world's characters."""
 
     share: float
@@ -241,18 +241,18 @@ def other_senses(rng: random.Random) -> Passage:
     return Passage(pattern.format(name=name, other=other, thing=thing, a=a, b=b))
 
 
-KINDS: dict[str, Kind] = {
-    "calculation": Kind(0.50, arithmetic.calculation),
-    "story": Kind(0.05, arithmetic.story),
-    "power": Kind(0.02, arithmetic.power),
-    "long sum": Kind(0.02, arithmetic.long_sum),
-    "null sentence": Kind(0.10, arithmetic.null_sentence),
-    "selection": Kind(0.04, arithmetic.selection),
-    "other senses": Kind(0.03, other_senses),
-    "fact": Kind(0.06, fact),
-    "known": Kind(0.07, known),
-    "copying": Kind(0.04, copying),
-    "word problem": Kind(0.07, word_problem),
+PASSAGE_KINDS: dict[str, PassageKind] = {
+    "calculation": PassageKind(0.50, arithmetic.calculation),
+    "story": PassageKind(0.05, arithmetic.story),
+    "power": PassageKind(0.02, arithmetic.power),
+    "long sum": PassageKind(0.02, arithmetic.long_sum),
+    "null sentence": PassageKind(0.10, arithmetic.null_sentence),
+    "selection": PassageKind(0.04, arithmetic.selection),
+    "other senses": PassageKind(0.03, other_senses),
+    "fact": PassageKind(0.06, fact),
+    "known": PassageKind(0.07, known),
+    "copying": PassageKind(0.04, copying),
+    "word problem": PassageKind(0.07, word_problem),
 }
 
 
@@ -260,13 +260,17 @@ KINDS: dict[str, Kind] = {
 def _frequencies() -> tuple[float, ...]:
     """The frequency of each kind that gives its share of the characters."""
     rng = random.Random("frequencies")
-    means = [sum(len(kind.draw(rng).text) for _ in range(500)) / 500 for kind in KINDS.values()]
-    return tuple(kind.share / mean for kind, mean in zip(KINDS.values(), means, strict=True))
+    means = [
+        sum(len(kind.draw(rng).text) for _ in range(500)) / 500 for kind in PASSAGE_KINDS.values()
+    ]
+    return tuple(
+        kind.share / mean for kind, mean in zip(PASSAGE_KINDS.values(), means, strict=True)
+    )
 
 
 def passage(rng: random.Random) -> Passage:
     """One passage of a random kind."""
-    (kind,) = rng.choices(tuple(KINDS.values()), _frequencies())
+    (kind,) = rng.choices(tuple(PASSAGE_KINDS.values()), _frequencies())
     return kind.draw(rng)
 
 

@@ -195,7 +195,7 @@ def test_rules_compose_and_leave_the_model_as_it_was(mistral: HookedModel) -> No
     before, weights = mistral(pairs.reference, **options), list(mistral.bridge.parameters())
     modules = [module for block in mistral.blocks for module in block.modules()]
     hooks = [[*module._forward_hooks] for module in modules]  # other tests share the model
-    asked = [weight.requires_grad for weight in weights]
+    requires_grad = [weight.requires_grad for weight in weights]
     plain = al.attribute(mistral, pairs, method="atp", paths="total", **QUIET)
     with ExitStack() as stack:
         for rule in RULES_OF.values():
@@ -207,7 +207,7 @@ def test_rules_compose_and_leave_the_model_as_it_was(mistral: HookedModel) -> No
         raise RuntimeError("an error inside")
     again = al.attribute(mistral, pairs, method="atp", paths="total", **QUIET)
     assert torch.equal(again.heads.per_pair, plain.heads.per_pair)
-    assert [weight.requires_grad for weight in weights] == asked
+    assert [weight.requires_grad for weight in weights] == requires_grad
     assert all(weight.grad is None for weight in weights)
     assert [[*module._forward_hooks] for module in modules] == hooks
 

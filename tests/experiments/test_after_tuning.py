@@ -36,9 +36,9 @@ def leave_as_it_was(folder: Path) -> None:
     delta.save(folder / DELTA_FILE)
     named = tuple(map(str, HEADS))
     counts = {"n_examples": 1, "n_tuned": 1, "n_parameters": 1, "lora_rank": None, "seconds": 1}
-    told = {"heads": named, "mlps": (), "settings": {}, "losses": (), "untouched": None}
-    told |= {"base": base, "base_hash": delta.base_hash, "dataset_hash": "", "method": "precise"}
-    TuningResult(**told, **counts, samples_per_second=1, output=str(folder)).save()
+    fields = {"heads": named, "mlps": (), "settings": {}, "losses": (), "untouched": None}
+    fields |= {"base": base, "base_hash": delta.base_hash, "dataset_hash": "", "method": "precise"}
+    TuningResult(**fields, **counts, samples_per_second=1, output=str(folder)).save()
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def tuning(tmp_path: Path) -> Path:
     """A finished run of Table 1 whose precise trainings left the model as it was."""
     row = TuningRow("precise", 3)
     answers = Answers(torch.ones(3, dtype=torch.bool), ("",) * 3, ("8",) * 3, ("groups",) * 3)
-    told = {"method": "precise", "heads": 3, "mlps": 0}
+    facts = {"method": "precise", "heads": 3, "mlps": 0}
     with open_run("does_tuning_help", {"model": "reference"}, root=tmp_path) as run:
         for rate, seed in ((0.01, 0), (0.03, 0), (0.01, 1)):
             name = Training(row, rate, seed).name
-            results.TUNED_ANSWERS.save(run, answers, name, **told, rate=rate, seed=seed)
+            results.TUNED_ANSWERS.save(run, answers, name, **facts, rate=rate, seed=seed)
             leave_as_it_was(run.path / "trainings" / name)
         losses = {row: {0.01: -0.5, 0.03: 0.0}}
         results.CHOSEN_RATES.save(run, Chosen({row: {0.01: 0.5, 0.03: 0.4}}, losses), "1")

@@ -151,13 +151,13 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.TrainingJob]:
         jobs.append(job)
         high = job.training.rate > 5e-3
         correct = torch.tensor([high, high, high, not high, True, True, not high])
-        told = {"parameters": 8192 * len(job.heads), "of": 2_500_000, "seconds": 3.0}
-        told |= {"which_heads": list(map(str, job.heads)), "which_mlps": list(map(str, job.mlps))}
+        facts = {"parameters": 8192 * len(job.heads), "of": 2_500_000, "seconds": 3.0}
+        facts |= {"which_heads": list(map(str, job.heads)), "which_mlps": list(map(str, job.mlps))}
         tasks = tuple(question.task for question in QUESTIONS)
         expected = tuple(question.answer.strip() for question in QUESTIONS)
         answers = Answers(correct, ("",) * len(tasks), expected, tasks)
         job.output.mkdir(parents=True, exist_ok=True)
-        return answers, {**training.training_settings(job), **told, "samples_per_second": 40.0}
+        return answers, {**training.training_settings(job), **facts, "samples_per_second": 40.0}
 
     monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
     monkeypatch.setattr(command, "train_and_ask", train_and_ask)
@@ -255,8 +255,8 @@ def test_a_training_says_what_it_trained_and_is_not_repeated(
     assert facts["untouched"].startswith("2,559,104 untouched weights bit-identical")
     assert (facts["method"], facts["rate"], facts["seed"]) == ("precise", 3e-3, 1)
     assert answers.task == tuple(question.task for question in QUESTIONS)
-    again, told = training.train_and_ask(job)
-    assert told["seconds"] == facts["seconds"], "trained a second time"
+    again, facts_again = training.train_and_ask(job)
+    assert facts_again["seconds"] == facts["seconds"], "trained a second time"
     assert again.said == answers.said
 
 

@@ -74,7 +74,7 @@ def rows(path: Path, key: str) -> dict[str, dict[str, str]]:
         return {row[key]: row for row in csv.DictReader(file)}
 
 
-NEEDED = are_they_needed.Config(
+NEEDED_CONFIG = are_they_needed.Config(
     operations=("addition",), n=18, most=6, controls=2, candidates=4, masked=2
 )
 
@@ -85,7 +85,7 @@ def test_figure_3_from_its_experiment(
     capsys: pytest.CaptureFixture[str],
     reference_model: al.HookedModel,
 ) -> None:
-    are_they_needed.main(NEEDED, root=study.root)
+    are_they_needed.main(NEEDED_CONFIG, root=study.root)
     report = capsys.readouterr().out
     assert "2 heads out (the key heads): 100.0% to" in report
     assert "iterative masking takes" in report and "2 MLPs out: 100.0% to" in report
@@ -100,7 +100,7 @@ def test_figure_3_from_its_experiment(
     means = results.MAP.load(run, "addition").mlps.mean()
     assert [mlp.layer for mlp in curves["MLPs"].order] == means.argsort().tolist()
     assert sorted(curves["MLPs random 1"].order) == sorted(curves["MLPs"].order)
-    ((_, pairs),) = operation_pairs(reference_model, NEEDED)
+    ((_, pairs),) = operation_pairs(reference_model, NEEDED_CONFIG)
     one = al.knock_out(reference_model, pairs, curves["MLPs"].order[:2])
     assert torch.equal(one.correct, curves["MLPs"].at(2).correct)
     effect = curves["effect"]
@@ -124,11 +124,11 @@ def test_figure_3_from_its_experiment(
 
 
 def test_a_saved_operation_is_not_computed_twice(study: SharedStudy) -> None:
-    are_they_needed.main(NEEDED, root=study.root)
+    are_they_needed.main(NEEDED_CONFIG, root=study.root)
     (run,) = find_runs("are_they_needed", root=study.root)
     file = run.folder(results.KNOCKOUT_CURVES.name("addition")) / "result.safetensors"
     saved = file.stat().st_mtime_ns
-    are_they_needed.main(NEEDED, root=study.root)
+    are_they_needed.main(NEEDED_CONFIG, root=study.root)
     assert file.stat().st_mtime_ns == saved
 
 
@@ -150,8 +150,8 @@ def test_figure_4_from_its_experiment(
 
 def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel) -> None:
     tokenizer = reference_model.tokenizer
-    asked = [("281 + 135 = ", "416"), ("4.2 plus 2.5 equals to ", "6.7")]
-    found = what_comes_instead.first_tokens(reference_model, asked)
+    questions = [("281 + 135 = ", "416"), ("4.2 plus 2.5 equals to ", "6.7")]
+    found = what_comes_instead.first_tokens(reference_model, questions)
     assert tokenizer.convert_ids_to_tokens(found) == ["4", "6"]
     with pytest.raises(ValueError, match="to begin with a token of its own"):
         what_comes_instead.first_tokens(reference_model, [("281 + 135 = ", "")])

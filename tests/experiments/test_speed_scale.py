@@ -58,8 +58,8 @@ def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
     assert {f"part-{layer}.safetensors" for layer in range(SMALL.n_layers)} < files
     made = random_llama(SMALL, "cpu", torch.bfloat16)
     loaded: Any = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    stored, told = loaded
-    assert not told["missing_keys"] and not told["unexpected_keys"]
+    stored, drawn_weights = loaded
+    assert not drawn_weights["missing_keys"] and not drawn_weights["unexpected_keys"]
     for (name, a), (_, b) in zip(made.named_parameters(), stored.named_parameters(), strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape, name
         assert a.float().std().item() == pytest.approx(b.float().std().item(), rel=0.1), name

@@ -34,8 +34,8 @@ pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install
 DATA = Path(__file__).parents[1] / "data"
 MATHEMATICS = ("gsm8k", "addsub", "singleeq", "svamp")
 TASKS = (*MATHEMATICS, "mmlu_philosophy", "csqa")
-ASKED: dict[str, Any] = {"tasks": TASKS, "shots": dict.fromkeys(TASKS, 0), "max_new_tokens": 3}
-TUNED: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {"tasks": TASKS, "shots": dict.fromkeys(TASKS, 0), "max_new_tokens": 3}
+TUNING_OPTIONS: dict[str, Any] = {
     "rates": (3e-3,),
     "examples": 8,
     "epochs": 1,
@@ -59,7 +59,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Table 1 of that model, on the samples."""
     root = tmp_path_factory.mktemp("results")
-    config = Config(str(foreign), DATA, device="cpu", **TUNED, **ASKED)
+    config = Config(str(foreign), DATA, device="cpu", **TUNING_OPTIONS, **OPTIONS)
     command.main(config, root=root, seeds=1)
     (folder,) = (root / "does_tuning_help").iterdir()
     return folder
@@ -124,21 +124,21 @@ def test_an_answer_counts_by_its_number(run: Path) -> None:
 
 
 def test_only_test_parts_are_asked_and_nothing_of_them_is_trained_on(run: Path) -> None:
-    asked = [a["task"] for a in answers_in(run, "before")]
+    tasks = [a["task"] for a in answers_in(run, "before")]
     keys = {"addsub": "instruction", "singleeq": "instruction"}
     trained = [line["prompt"] for line in Benchmarks(DATA, 0, 0).tuning_set(0)]
     trained = {squeezed(p.removeprefix("Question:").removesuffix("Answer:")) for p in trained}
     offered, tests = set(), set()
     for name, key in keys.items():
         test = published(name, "test.json", key)
-        assert asked.count(name) == len(test) < len(published(name, WHOLE[name], "sQuestion"))
+        assert tasks.count(name) == len(test) < len(published(name, FULL_FILES[name], "sQuestion"))
         offered |= {*published(name, "train.json", key)}
         tests |= {*test}
     assert offered & tests, "the samples have train problems that are another set's test problems"
     assert trained & offered and not trained & tests
 
 
-WHOLE = {"addsub": "AddSub.json", "singleeq": "questions.json"}
+FULL_FILES = {"addsub": "AddSub.json", "singleeq": "questions.json"}
 
 
 def test_whole_models_are_gone_when_their_answers_are_saved(run: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_table_that_is_asked_for_again_asks_and_trains_nothing(
 ) -> None:
     monkeypatch.setattr(command, "train_and_ask", None)
     monkeypatch.setattr(Benchmarks, "ask", None)
-    config = Config(str(foreign), DATA, device="cpu", **TUNED, **ASKED)
+    config = Config(str(foreign), DATA, device="cpu", **TUNING_OPTIONS, **OPTIONS)
     command.main(config, root=run.parents[1], seeds=1)
 
 
@@ -187,14 +187,14 @@ def test_a_dry_run_of_llama2_7b_prints_the_papers_settings_and_counts(
     for table in (1, 5):
         command.main(config, table=table, root=tmp_path / "results", dry_run=True)
     printed = capsys.readouterr().out
-    for told in (
+    for text in (
         *("32 layers of 32 heads, 6,738,415,616 parameters", "full: 6,738,415,616"),
         *("precise-32-0: 67,108,864 parameters (1.0%)", "lora-32-0: 67,108,864 parameters (1.0%)"),
         *("precise-32-3: 472,907,776", "precise-32-6: 878,706,688", "precise-32-32: 4,395,630,592"),
         *("rate 2e-05, warm-up 2%", "weight decay 0.1", "2 epochs, 128 a step (8 at once)"),
         *("4 rows, each at 5 seeds: 20 trainings", "commonsense_qa: 4 questions, 1 shot"),
     ):
-        assert told in printed
+        assert text in printed
     assert not (tmp_path / "results").exists()
 
 

@@ -143,11 +143,11 @@ def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None
 
 
 def test_the_prompts_are_those_asked_for(llama: Any) -> None:
-    asked = Config(
+    config = Config(
         operations=("addition",), operands=(10, 12), answer_token="last", n=6, keep="all",
         templates=("addition/1",), counterfactual="operands",
     )  # fmt: skip
-    ((name, pairs),) = sampled_pairs(llama, asked)
+    ((name, pairs),) = sampled_pairs(llama, config)
     assert name == "addition" and set(pairs.template or ()) == {"addition/1"}
     assert pairs.operands is not None and {10, 11, 12} >= set(pairs.operands.flatten().tolist())
     assert all(text.endswith("equals to 2") for text in pairs.reference_text or ())

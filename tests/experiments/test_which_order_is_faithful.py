@@ -22,7 +22,7 @@ SMALL = which_order_is_faithful.Config(
     drawn_on=6,
     controls=1,
 )
-PLACE = ("addition", "all", "end", "keep_only")
+CURVE_PARTS = ("addition", "all", "end", "keep_only")
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_orders_are_of_scores_on_the_other_half(run: Run) -> None:
     exact = results.FAITHFUL_SCORES.load(run, "addition", results.EXACT)
-    curves = {label: results.CIRCUIT_CURVE.load(run, *PLACE, label)
-              for label in results.CIRCUIT_CURVE.labels(run, *PLACE, None)}  # fmt: skip
+    curves = {label: results.CIRCUIT_CURVE.load(run, *CURVE_PARTS, label)
+              for label in results.CIRCUIT_CURVE.labels(run, *CURVE_PARTS, None)}  # fmt: skip
     assert curves.keys() == {
         *(f"{name}-{kind}" for name in (results.EXACT, f"{results.EXACT}_total", "relp", RIVAL)
           for kind in ("signed", "by_size")),
@@ -63,7 +63,7 @@ def test_orders_are_of_scores_on_the_other_half(run: Run) -> None:
 
 def test_ratios_are_of_the_same_draws(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     rival, ours = (
-        results.CIRCUIT_CURVE.load(run, *PLACE, f"{name}-by_size") for name in (RIVAL, "relp")
+        results.CIRCUIT_CURVE.load(run, *CURVE_PARTS, f"{name}-by_size") for name in (RIVAL, "relp")
     )
     assert cmd_ratio(rival, rival) == (1.0, (1.0, 1.0))
     share, (low, high) = cmd_ratio(ours, rival)

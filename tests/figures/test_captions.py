@@ -8,7 +8,7 @@ import pytest
 import torch
 from pandas import DataFrame
 from support.made_claims import curve
-from support.made_runs import Pairs
+from support.made_runs import MadePairs
 
 from arith_lens.components import Head, Mlp
 from arith_lens.effects import Effects
@@ -54,7 +54,7 @@ def next_tokens(root: Path, p_without: float) -> Run:
             values = torch.ones(2, 2, 18)
             values[1] = p_without
             right = Effects(values, ("side", "measure"), "p(C)")
-            results.ANSWER_PROBABILITY.save(run, right, kind, pairs=Pairs())
+            results.ANSWER_PROBABILITY.save(run, right, kind, pairs=MadePairs())
     return run
 
 

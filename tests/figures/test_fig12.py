@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.made_runs import OPERATIONS, Pairs, make_effects, make_run
+from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
 from arith_lens.runs import Run, open_run
 from experiments import results
@@ -118,7 +118,7 @@ def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
 ) -> None:
     config = dict(rows[0].run.config) | {"model": "one"}
     with open_run("which_heads", config, root=tmp_path) as run:
-        results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=Pairs())
+        results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=MadePairs())
     lacking = fig12.model_maps(ModelOptions(runs=(rows[0].run.path, run.path)))
     figure = fig12.draw(lacking)
     assert len(maps_of(figure)) == len(OPERATIONS) + 1

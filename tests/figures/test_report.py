@@ -69,13 +69,13 @@ def page(root: Path) -> str:
 
 
 def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> None:
-    there = ["fig1", "fig11", "fig2", "fig15", "fig12", "templates", "stability"]
-    assert re.findall(r'class="chart" id="(\w+)-chart"', page) == there
+    drawn_exhibits = ["fig1", "fig11", "fig2", "fig15", "fig12", "templates", "stability"]
+    assert re.findall(r'class="chart" id="(\w+)-chart"', page) == drawn_exhibits
     missing = re.findall(r'class="missing" id="(\w+)"', page)
     assert {"fig3", "fig5", "transfer", "paths"} <= {*missing}
     assert "python -m experiments are_they_needed --model made" in page
     links = re.findall(r'href="#([\w-]+)"', page)
-    assert {*there, *missing, "runs", "what"} <= {*links}
+    assert {*drawn_exhibits, *missing, "runs", "what"} <= {*links}
     assert all(f'id="{link}"' in page for link in links)
 
 

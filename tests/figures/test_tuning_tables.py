@@ -22,14 +22,14 @@ TASKS = (
     + ("mmlu_law",) * 3
     + ("mmlu_art", "commonsense_qa", "commonsense_qa", "alone")
 )
-BEFORE = (1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0)
+CORRECT_BEFORE = (1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0)
 AFTER = {
     ("full", 0): (1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1, 0),
     ("full", 1): (1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0),
     ("precise", 0): (1, 1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0),
     ("precise", 1): (0, 1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0),
 }
-ASKED = {
+BENCHMARK_FACTS = {
     "shots": {"gsm8k": "8", "addsub": "8", "mmlu": "5", "commonsense_qa": "7"},
     "cut": {"mmlu": 2},
     "doubtful": 1,
@@ -50,7 +50,7 @@ def drawn(tmp_path: Path) -> tuple[Table, Table]:
     with open_run(
         "does_tuning_help", config | {"questions": 0, "examples": 0}, root=tmp_path
     ) as run:
-        results.UNTUNED_ANSWERS.save(run, answers(BEFORE), **ASKED)
+        results.UNTUNED_ANSWERS.save(run, answers(CORRECT_BEFORE), **BENCHMARK_FACTS)
         for (method, seed), right in AFTER.items():
             row = rows[method]
             facts: dict[str, Any] = vars(row) | {"seed": seed, "rate": 2e-5, "n_examples": 8695}

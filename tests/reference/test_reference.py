@@ -79,9 +79,9 @@ def test_the_card_counts_every_question(
 ) -> None:
     assert tuple(recorded) == measure.FIGURES
     for name, parts in recorded.items():
-        asked = measure.figure_questions(name)
+        by_part = measure.figure_questions(name)
         assert {part: len(right) for part, right in parts.items()} == {
-            part: len(questions) for part, questions in asked.items()
+            part: len(questions) for part, questions in by_part.items()
         }
     for name, figures in measure.figures(recorded).items():
         assert figures == pytest.approx(card[name])

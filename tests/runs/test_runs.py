@@ -26,7 +26,7 @@ class Config:
     pairs: Path | None = None
 
 
-class Pairs:
+class MadePairs:
     """The least that a run asks of pairs."""
 
     reference = torch.arange(24).reshape(6, 4)
@@ -66,7 +66,7 @@ def effects() -> ComponentEffects:
 @pytest.fixture
 def run(tmp_path: Path, effects: ComponentEffects) -> Run:
     with open_run("which_heads", Config(), root=tmp_path) as run:
-        run.save("addition", effects, pairs=Pairs(), kept_share=0.9)
+        run.save("addition", effects, pairs=MadePairs(), kept_share=0.9)
     return run
 
 
@@ -111,7 +111,7 @@ def test_a_run_says_what_it_is_and_where_it_comes_from(run: Run) -> None:
     assert len(facts["data_sha256"]) == 64
     computed = run.computed("addition")
     assert computed is not None
-    assert torch.equal(computed, Pairs.computed)
+    assert torch.equal(computed, MadePairs.computed)
     assert (run.folder("addition") / "result.pairs.jsonl").read_text().startswith('{"reference"')
 
 
@@ -364,7 +364,7 @@ def test_effects_alone_come_back_with_their_labels(
         effects.heads, axes=("role", "head"), labels=labels, metric="attention", paths=None
     )
     with open_run("attention", {}, root=tmp_path) as run:
-        run.save("addition", attention, pairs=Pairs())
+        run.save("addition", attention, pairs=MadePairs())
     again = Effects.from_arrays(load_run(run.path).load_arrays("addition"))
     assert torch.equal(again.per_pair.nan_to_num(9), attention.per_pair.nan_to_num(9))
     assert again.labels == labels
@@ -398,7 +398,7 @@ class Curve:
 def test_a_result_of_any_kind_is_kept(tmp_path: Path, effects: ComponentEffects) -> None:
     curve = Curve(torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64), effects.mlps)
     with open_run("curves", {}, root=tmp_path) as run:
-        run.save("addition", curve, pairs=Pairs(), seeds=[0, 1])
+        run.save("addition", curve, pairs=MadePairs(), seeds=[0, 1])
     arrays = load_run(run.path).load_arrays("addition")
     assert "pairs.computed" not in arrays.tensors
     again = Curve.from_arrays(arrays)
@@ -407,4 +407,4 @@ def test_a_result_of_any_kind_is_kept(tmp_path: Path, effects: ComponentEffects)
     assert (run.folder("addition") / "result.csv").read_text() == "accuracy\n1.0\n0.5\n0.25\n"
     computed = run.computed("addition")
     assert computed is not None
-    assert torch.equal(computed, Pairs.computed)
+    assert torch.equal(computed, MadePairs.computed)

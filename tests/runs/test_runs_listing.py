@@ -77,7 +77,7 @@ READERS = ("require", "read_back")
 """Functions whose first argument is the kind of what they read."""
 
 
-def _called(node: ast.Call) -> str:
+def called_name(node: ast.Call) -> str:
     return ast.unparse(node.func).rpartition(".")[2]
 
 
@@ -95,7 +95,7 @@ def test_every_kind_that_the_package_writes_is_known() -> None:
             and isinstance(node.value, ast.Constant)
         }
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Call) and node.args and _called(node) in READERS:
+            if isinstance(node, ast.Call) and node.args and called_name(node) in READERS:
                 kind = node.args[0]
                 if not isinstance(kind, ast.Name):
                     written.add(kind.value)  # pyright: ignore

@@ -14,7 +14,7 @@ import pytest
 import torch
 from support.children import Script
 from support.fresh import MODEL_LIBRARIES, FreshPython
-from support.made_runs import Pairs
+from support.made_runs import MadePairs
 
 from arith_lens.effects import Effects
 from arith_lens.runs import Run, RunError, find_runs, load_run, open_run
@@ -118,7 +118,7 @@ class Disk:
         return counted
 
 
-class TextPairs(Pairs):
+class TextPairs(MadePairs):
     """Pairs with text, which a run keeps in a file of its own."""
 
     reference_text = ("1 + 2 = ",) * 18
