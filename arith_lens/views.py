@@ -134,7 +134,9 @@ def bundle(name: str = "circuitsvis") -> str:
     if name == "plotly":
         text = plotly().offline.get_plotlyjs()
     elif name == "explorer-code":
-        module = (Path(__file__).parent / "explorer" / "explorer.js").read_text(encoding="utf-8")
+        module = (Path(__file__).parent / "explorer_page" / "explorer.js").read_text(
+            encoding="utf-8"
+        )
         text = module.partition("export default")[0]
     else:
         try:

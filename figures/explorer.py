@@ -7,7 +7,7 @@ and writes one page without loading a model. It needs no network. In a notebook,
 
 from pandas import concat
 
-from arith_lens.explorer import Explorer
+from arith_lens.explorer_page import Explorer
 from experiments import results
 from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Interactive

@@ -16,7 +16,7 @@ from arith_lens.statistics import bootstrap_interval, false_discovery_control
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from arith_lens.explorer import Explorer
+    from arith_lens.explorer_page import Explorer
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class ComponentEffects:
         It shows itself in a notebook; `.save(path)` writes an offline page. `al.explore(model,
         pairs)` also shows what the components read and write, and knocks them out.
         """
-        from arith_lens.explorer import Explorer
+        from arith_lens.explorer_page import Explorer
 
         return Explorer({"effects": ({}, effect_tables(self))})
 

@@ -1,4 +1,7 @@
-"""What the explorer shows of a model, as tables: computed at once for a page, or click by click."""
+"""What the explorer shows of a model, as tables: computed at once for a page, or click by click.
+
+This package computes tables from a model. `arith_lens.explorer_page` shows them.
+"""
 
 from arith_lens.exploration.baskets import baskets as baskets
 from arith_lens.exploration.baskets import finished as finished

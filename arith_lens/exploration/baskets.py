@@ -12,7 +12,7 @@ from torch import Tensor
 from arith_lens.components import Component, Head, Mlp, every_head, every_mlp
 from arith_lens.effects import Effects
 from arith_lens.exploration.parts import spaced
-from arith_lens.explorer import Tables
+from arith_lens.explorer_page import Tables
 from arith_lens.knockout.engine import engine_of
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs

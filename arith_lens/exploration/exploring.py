@@ -28,7 +28,7 @@ from arith_lens.exploration.parts import (
     prompt_tables,
     sample_rows,
 )
-from arith_lens.explorer import Explorer, SetFacts, Tables
+from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import fitting_engine, path_patch
@@ -50,7 +50,7 @@ MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """All tables of one set of prompts; `arith_lens.explorer.TABLES` says what each has."""
+    """All tables of one set of prompts; `arith_lens.explorer_page.TABLES` says what each has."""
 
     facts: SetFacts
     tables: Tables

@@ -12,7 +12,7 @@ from arith_lens.attention import attention_by_role, kinds_of, patterns_of
 from arith_lens.components import Component, Head, Mlp
 from arith_lens.composition import composition
 from arith_lens.effects import Effects
-from arith_lens.explorer import Tables
+from arith_lens.explorer_page import Tables
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects

@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arith_lens.explorer.tables import SetFacts, Tables, packed
+from arith_lens.explorer_page.tables import SetFacts, Tables, packed
 
 if TYPE_CHECKING:
-    from arith_lens.explorer.view import Explorer
+    from arith_lens.explorer_page.view import Explorer
 
 
 WIDGET_FOLDER = Path(__file__).parent

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arith_lens.explorer.tables import SetFacts, Tables, packed
-from arith_lens.explorer.widget import explorer_widget, style_sheet
+from arith_lens.explorer_page.tables import SetFacts, Tables, packed
+from arith_lens.explorer_page.widget import explorer_widget, style_sheet
 from arith_lens.plotting.markup import render
 from arith_lens.views import POLICY, bundle, script_json
 

@@ -16,7 +16,7 @@ from pandas import DataFrame
 
 import arith_lens as al
 from arith_lens.exploration import explored
-from arith_lens.explorer import Explorer
+from arith_lens.explorer_page import Explorer
 from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 
