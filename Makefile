@@ -194,7 +194,8 @@ gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; a
 	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
 	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
 	$(if $(DATA),$(BIN)/python -m experiments does_tuning_help --model gemma-3-270m $(DATA_DIR) $(TUNED_GEMMA))
-	for name in counterfactuals fig2 sufficiency fig5 predictions; do $(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
+	for name in counterfactuals fig2 sufficiency fig5 predictions $(if $(DATA),table1); do \
+		$(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time
 	@test -x $(BIN)/jupyter-lab || $(BIN)/python -m pip install --quiet \

@@ -25,16 +25,19 @@ from arith_lens.probes import curve_of
 from arith_lens.runs import Run, RunError
 from experiments import results
 from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
+from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
 from experiments.which_word_problems import MIN_PAIRS, counts
 from figures import counterfactuals
 from figures.claims.effect_maps import mean_by_loss
 from figures.claims.probes import change_late, inflections_apart
+from figures.claims.tuning import gain
 from figures.common import Options, chosen_run
 from figures.counterfactuals import N_STRONGEST, cell_means, in_common, resampled_cells
 from figures.exhibit import Table
+from figures.tuning import rows_at_chosen_rates
 
 REQUIRED = ("which_counterfactual", "do_they_suffice", "where_do_they_look")
-OPTIONAL = ("are_they_specific", "what_do_mlps_add")
+OPTIONAL = ("are_they_specific", "what_do_mlps_add", "does_tuning_help")
 """Without a run of these, the outcomes that need it are left out, and the table says so."""
 WORD_PROBLEMS = ("do_word_problems_use_them", "which_word_problems")
 """Experiments with word problems: the closed world's, and published ones. The first is used that
@@ -65,7 +68,7 @@ class Outcome:
     prediction: str
     """Its number and what it says."""
     of: str
-    """The operation, or two of them."""
+    """The operation, or two of them, or the kind of task."""
     quantity: str
     value: float
     low: float
@@ -87,7 +90,7 @@ def exhibits(options: Options) -> list[Table]:
         return [name for name in passing if name in run.config["operations"]]
 
     others = {name: _run_or_reason(options, name) for name in OPTIONAL}
-    knockouts, probes = others.values()
+    knockouts, probes, trainings = others.values()
     stories = [_run_or_reason(options, name) for name in WORD_PROBLEMS]
     with_stories = next((run for run in stories if isinstance(run, Run)), None)
     outcomes = [
@@ -100,6 +103,7 @@ def exhibits(options: Options) -> list[Table]:
         *(specific(knockouts, operations_of(knockouts)) if isinstance(knockouts, Run) else ()),
         *(written_outcomes(probes, operations_of(probes)) if isinstance(probes, Run) else ()),
         *(word_problem_outcomes(with_stories, looks_run, passing) if with_stories else ()),
+        *(tuning_outcomes(trainings) if isinstance(trainings, Run) and has_rows(trainings) else ()),
     ]
     missing = [f"Not measured: {run}" for run in others.values() if not isinstance(run, Run)]
     missing += [skipped(with_stories)] if with_stories else [f"Not measured: {stories[-1]}"]
@@ -362,6 +366,40 @@ def word_problem_outcomes(run: Run, looks: Run, operations: Sequence[str]) -> It
     )
 
 
+def has_rows(run: Run) -> bool:
+    """Whether a run has Table 1."""
+    return results.CHOSEN_RATES.is_in(run, "1")
+
+
+def tuning_outcomes(run: Run) -> Iterator[Outcome]:
+    """P9: what tuning the strongest heads gains, beside full tuning and random heads.
+
+    Every row of Table 1 counts at the rate that was chosen on word problems.
+    """
+    before = results.UNTUNED_ANSWERS.load(run)
+    trained = {row.key[0]: row.answers for row in rows_at_chosen_rates(run, 1)}
+    precise = trained["precise"]
+    for base_name, base, questions, condition in (
+        ("full tuning", trained["full"], is_mathematics, ("at least -0.031", (-0.031, np.inf))),
+        (
+            *("random heads", trained["random"], is_mathematics),
+            ("above 0", (np.nextafter(0, 1), np.inf)),
+        ),
+        ("untuned model", before, generic_to_report, ("between -0.02 and 0.02", (-0.02, 0.02))),
+    ):
+        tasks = "word problems" if questions is is_mathematics else "other tasks"
+        change = gain(base, precise, questions)
+        seeds = f"{len(change.per_seed)} seed{'s' * (len(change.per_seed) > 1)}"
+        yield _judged(
+            "P9: precise tuning works",
+            tasks,
+            f"accuracy, tuned heads less {base_name}, {change.n_questions} questions, {seeds}",
+            change.mean,
+            *change.ci(),
+            condition,
+        )
+
+
 def skipped(run: Run) -> str:
     """Why there is no outcome for word problems; "" if there is one."""
     if results.MAP.is_in(run, "word_problems"):
@@ -384,6 +422,18 @@ def _outcome(
 ) -> Outcome:
     draws = draws[~np.isnan(draws)]  # of a curve that does not turn
     low, high = map(float, np.quantile(draws, [0.025, 0.975])) if len(draws) else (np.nan, np.nan)
+    return _judged(prediction, of, quantity, value, low, high, condition)
+
+
+def _judged(
+    prediction: str,
+    of: str,
+    quantity: str,
+    value: float,
+    low: float,
+    high: float,
+    condition: Condition,
+) -> Outcome:
     words, bounds = condition
     return Outcome(prediction, of, quantity, value, low, high, words, verdict(low, high, *bounds))
 
@@ -397,11 +447,11 @@ def verdict(low: float, high: float, least: float, most: float) -> str:
 
 def cells(outcome: Outcome) -> dict[str, str]:
     """A row for a reader."""
-    signs = " ".join(OPERATIONS[name].sign for name in outcome.of.split(", "))
+    of = [OPERATIONS[name].sign if name in OPERATIONS else name for name in outcome.of.split(", ")]
     estimate, low, high = map(_value_text, (outcome.value, outcome.low, outcome.high))
     return {
         "prediction": outcome.prediction,
-        "of": signs,
+        "of": " ".join(of),
         "quantity": outcome.quantity,
         "measured": f"{estimate} [{low}, {high}]",
         "holds if": outcome.condition,

@@ -1,5 +1,6 @@
 """Outcomes of predictions: numbers by hand, and verdicts that can be all three."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from arith_lens.answers import Answers
 from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
-from figures import counterfactuals, predictions
+from arith_lens.runs import load_run
+from figures import counterfactuals, predictions, tuning
+
+SHIPPED_TUNING = Path(predictions.__file__).parent / "gallery" / "runs" / tuning.EXPERIMENT
+WORD_PROBLEMS = ("gain_lose", "compare", "groups", "two_step")
 
 
 @pytest.mark.parametrize(
@@ -92,3 +98,28 @@ def test_resampling_keeps_the_order_of_cells() -> None:
     )
     drawn = counterfactuals.resampled_cells(effects)
     assert np.allclose(drawn, np.arange(6.0)[:, None])
+
+
+def test_the_gain_of_tuned_heads_is_a_difference_of_accuracies() -> None:
+    for folder in SHIPPED_TUNING.iterdir():
+        run = load_run(folder)
+        full, random, before = predictions.tuning_outcomes(run)
+        accuracy = {
+            row.key[0]: _accuracy(row.answers) for row in tuning.rows_at_chosen_rates(run, 1)
+        }
+        assert full.value == pytest.approx(accuracy["precise"] - accuracy["full"])
+        assert random.value == pytest.approx(accuracy["precise"] - accuracy["random"])
+        assert full.verdict == "does not hold" and full.high < -0.031
+        assert before.verdict in ("holds", "does not hold")
+        assert (before.verdict == "holds") == (before.low >= -0.02 and before.high <= 0.02)
+
+
+def _accuracy(trained: tuple[Answers, ...]) -> float:
+    """The share of right answers to word problems of the test parts, over all trainings."""
+    right = [
+        float(correct)
+        for answers in trained
+        for task, correct in zip(answers.task, answers.correct, strict=True)
+        if task.split("/")[0] in WORD_PROBLEMS
+    ]
+    return sum(right) / len(right)
