@@ -165,7 +165,7 @@ class _Runs:
         """Counterfactual less reference."""
         return self.counterfactual[name].float() - self.reference[name].float()
 
-    def written(self, layer: int, head: int, w_o: Tensor) -> Float[Tensor, "pair"]:
+    def written(self, layer: int, head: int, w_o: Tensor) -> Float[Tensor, " pair"]:
         """The length of what a head writes at END in the reference run."""
         return (self.reference[z_name(layer)][:, -1, head].float() @ w_o[head]).norm(dim=-1)
 

@@ -59,7 +59,7 @@ class Mediation:
     """The MLP of one layer is frozen, [head, layer, pair]."""
     only: Effects
     """Only the MLP of one layer is computed again, [head, layer, pair]."""
-    logit: Float[Tensor, "pair"]
+    logit: Float[Tensor, " pair"]
     """The answer's logit in the unpatched run, [pair]."""
     n_left_out: int = 0
     """The number of pairs without effects, because their logit is not positive."""
@@ -284,7 +284,7 @@ def mediators(
     heads: Components,
     *,
     metric: str = "relative_logit",
-    foil: Int[Tensor, "pair"] | None = None,
+    foil: Int[Tensor, " pair"] | None = None,
     engine: str = "sweep",
     certify: bool = True,
     batch_size: int | None = None,
@@ -376,7 +376,7 @@ def _patching(
     pairs: PromptPairs,
     heads: Sequence[Component],
     metric: str,
-    foil: Int[Tensor, "pair"] | None,
+    foil: Int[Tensor, " pair"] | None,
 ) -> PatchSettings:
     return patch_settings(model, heads, paths="via_mlps", metric=metric, foil=foil, pairs=pairs)
 

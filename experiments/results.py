@@ -232,7 +232,7 @@ class Stored(Generic[R, F]):
         """Whether the run has this result."""
         return self.name(*parts) in run.names
 
-    def computed(self, run: Run, *parts: str) -> Bool[Tensor, "pair"] | None:
+    def computed(self, run: Run, *parts: str) -> Bool[Tensor, " pair"] | None:
         """Which of its pairs have an answer that is neither operand; None if not known."""
         return run.computed(self.name(*parts))
 

@@ -85,7 +85,7 @@ def counts(run: Run, name: str) -> tuple[int, int, int]:
     return len(right), int(right.sum()), int(usable.sum())
 
 
-def _right_and_usable(run: Run, name: str) -> tuple[Bool[Tensor, "pair"], Bool[Tensor, "pair"]]:
+def _right_and_usable(run: Run, name: str) -> tuple[Bool[Tensor, " pair"], Bool[Tensor, " pair"]]:
     """Which pairs are answered right, and which of them not after the counterfactual question."""
     reference, counterfactual = ANSWER_PROBABILITY.load(run, name).per_pair[:, 1].bool()
     return reference, reference & ~counterfactual

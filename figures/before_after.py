@@ -32,7 +32,7 @@ class TunedComparison:
     name: str
     both: BeforeAfter
     facts: results.TunedFacts
-    computed: Bool[torch.Tensor, "pair"] | None
+    computed: Bool[torch.Tensor, " pair"] | None
 
     @property
     def heads(self) -> list[Head]:

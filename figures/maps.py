@@ -117,7 +117,7 @@ def measure(run: Run, name: str, *label: str, stored: StoredMap = results.MAP) -
     return Measured(name, size, heads, mlps)
 
 
-def statistics(effects: Effects, computed: Bool[torch.Tensor, "pair"] | None) -> Statistics:
+def statistics(effects: Effects, computed: Bool[torch.Tensor, " pair"] | None) -> Statistics:
     """Mean, interval, and mean over computed pairs of each component."""
     mean = effects.mean()
     of_computed = torch.full_like(mean, torch.nan)

@@ -26,7 +26,7 @@ N_RESAMPLES = 10_000
 class Answers:
     """The answers to some questions. Each field has one entry per question, in order."""
 
-    correct: Bool[Tensor, "question"]
+    correct: Bool[Tensor, " question"]
     """Whether the answer is right."""
     said: tuple[str, ...]
     """The beginning of the text that the model wrote, or the letter that it chose."""

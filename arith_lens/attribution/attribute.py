@@ -34,7 +34,7 @@ def attribute(
     method: str = "relp",
     paths: str = "via_mlps",
     metric: str = "relative_logit",
-    foil: Int[Tensor, "pair"] | None = None,
+    foil: Int[Tensor, " pair"] | None = None,
     candidates: Sequence[int] | None = None,
     steps: int = 5,
     batch_size: int | None = None,
@@ -120,7 +120,7 @@ class GradientEngine:
     """Forwards and backwards of the last batch."""
 
     def __call__(
-        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+        self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "row pair"]:
         batch = GradientBatch(self.model, pairs, self.patching, foil, self.steps)
         with torch.enable_grad(), weights_without_gradient(self.model):

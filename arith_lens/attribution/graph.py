@@ -64,7 +64,7 @@ class Forward:
 class Scores:
     """One score per component and pair."""
 
-    logit: Float[Tensor, "pair"]
+    logit: Float[Tensor, " pair"]
     """The answer's logit in the reference run."""
     heads: Float[Tensor, "layer head pair"]
     mlps: Float[Tensor, "layer pair"]
@@ -103,7 +103,7 @@ class GradientBatch:
     pairs: PromptPairs
     patching: PatchSettings
     """Paths and metric."""
-    foil: Int[Tensor, "pair"] | None = None
+    foil: Int[Tensor, " pair"] | None = None
     steps: int = 5
     """The number of points of methods that integrate."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -256,7 +256,7 @@ class GradientBatch:
 
     def _effect(
         self, run: Forward, reference: Forward, counterfactual: Forward
-    ) -> Float[Tensor, "pair"]:
+    ) -> Float[Tensor, " pair"]:
         metric, others = METRICS[self.patching.metric], (reference, counterfactual)
         return metric.effect(run.readout, *(other.readout.detached() for other in others))
 

@@ -133,7 +133,7 @@ class Truth:
         paths: str = "via_mlps",
         metric: str = "relative_logit",
         mlps: Iterable[int] | None = None,
-    ) -> Float[Tensor, "pair"]:
+    ) -> Float[Tensor, " pair"]:
         """The effect of patching components together; arguments as in `patched`."""
         runs = [
             self.patched(components, paths=paths, mlps=mlps),
@@ -189,7 +189,7 @@ class Truth:
         pool += [] if among == "heads" else every_mlp(self.n_layers)
         return self.knocked_out([one for one in pool if one not in chosen], ablation=ablation)
 
-    def probability(self, logits: Float[Tensor, "pair token"]) -> Float[Tensor, "pair"]:
+    def probability(self, logits: Float[Tensor, "pair token"]) -> Float[Tensor, " pair"]:
         """p(C) of each pair, between 0 and 1."""
         return logits.softmax(-1).gather(1, self.pairs.answer[:, None])[:, 0]
 
@@ -210,7 +210,7 @@ class Truth:
 
 
 def _mean_of_lengths(
-    output: Float[Tensor, "pair pos channel"], lengths: Int[Tensor, "pair"]
+    output: Float[Tensor, "pair pos channel"], lengths: Int[Tensor, " pair"]
 ) -> Float[Tensor, "pair pos channel"]:
     """For each pair, the mean over the pairs of its length."""
     same = (lengths[:, None] == lengths).double()

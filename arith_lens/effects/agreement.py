@@ -105,6 +105,6 @@ def _measures(approximate: DrawnMeans, exact: DrawnMeans, *, signed: bool) -> Ma
     return measures
 
 
-def _correlation(a: DrawnMeans, b: DrawnMeans) -> Float[Tensor, "draw"]:
+def _correlation(a: DrawnMeans, b: DrawnMeans) -> Float[Tensor, " draw"]:
     a, b = (part - part.mean(0) for part in (a, b))
     return (a * b).sum(0) / (a.square().sum(0) * b.square().sum(0)).sqrt()

@@ -30,7 +30,7 @@ class ComponentEffects:
 
     heads: Effects
     mlps: Effects
-    logit: Float[Tensor, "pair"]
+    logit: Float[Tensor, " pair"]
     n_left_out: int = 0
     computation: Mapping[str, Any] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class ComponentEffects:
 
     def q_values(
         self, *, over: str = "problem"
-    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer"]]:
+    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, " layer"]]:
         """Of heads and of MLPs: sign tests, false discoveries controlled over both together.
 
         Benjamini and Hochberg's control, over all components of the experiment: calling all with
@@ -325,7 +325,7 @@ def compare(a: Effects, b: Effects) -> "DataFrame":
 
 def contrast(
     effects: Effects,
-    mask: Bool[Tensor, "pair"],
+    mask: Bool[Tensor, " pair"],
     *,
     level: float = 0.95,
     over: str = "problem",

@@ -57,7 +57,7 @@ class Effects(HasUnits):
     paths: str | None = None
     template: tuple[str, ...] | None = None
     """The wording of each pair; None where pairs have none."""
-    cluster: Int[Tensor, "pair"] | None = None
+    cluster: Int[Tensor, " pair"] | None = None
     """The reference prompt of each pair: the same number for the same prompt."""
     labels: Mapping[str, tuple[str, ...]] | None = None
     """Names along an axis that is not simply counted, such as the roles of attention."""
@@ -168,7 +168,7 @@ class Effects(HasUnits):
             f"{self.axes}; rank those with .mean() instead"
         )
 
-    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Effects":
+    def select(self, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> "Effects":
         """The same effects on some of the pairs."""
         rows = torch.arange(self.n_pairs)[mask]
         held = None if self.held_norm is None else self.held_norm[..., rows]

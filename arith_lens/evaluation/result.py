@@ -24,11 +24,11 @@ class EvaluationResult:
     answers: Answers
     """The model's answer, the expected answer, and whether it is right. Numbers are compared by
     their value; of choices the most likely is the answer, as in the harness."""
-    number: Int[Tensor, "question"]
+    number: Int[Tensor, " question"]
     """The number of the question in its task's data, from 0."""
     flag: tuple[str, ...]
     """Why the gold answer is not reliable; "" if it is."""
-    scores: Mapping[str, Float[Tensor, "question"]]
+    scores: Mapping[str, Float[Tensor, " question"]]
     """The harness's own metrics by `<metric>,<filter>`; NaN for tasks without them."""
     settings: Mapping[str, Any]
     """What decided the numbers: for each task the prompt, shots, extractor, and digests of data and

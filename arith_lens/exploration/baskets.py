@@ -44,8 +44,8 @@ def finished(steps: Steps[T]) -> T:
 def baskets(
     model: HookedLike,
     pairs: PromptPairs,
-    rows: Int[Tensor, "row"],
-    sample: Int[Tensor, "shown"],
+    rows: Int[Tensor, " row"],
+    sample: Int[Tensor, " shown"],
     sets: Sequence[Sequence[Component]],
     kind: str,
 ) -> Steps[Tables]:
@@ -89,7 +89,7 @@ def baskets(
 
 
 def _next_tokens(
-    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, "pair"]
+    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, " pair"]
 ) -> Float[Tensor, "what state pair"]:
     """Whether the answer is first, p(C), the most likely tokens, and their probabilities."""
     target = answer.to(logits.device).expand(logits.shape[:2])[..., None]

@@ -237,7 +237,7 @@ def explored(
 
 
 def _all_parts(
-    model: HookedLike, pairs: PromptPairs, sample: Int[Tensor, "row"], strongest: Sequence[str]
+    model: HookedLike, pairs: PromptPairs, sample: Int[Tensor, " row"], strongest: Sequence[str]
 ) -> dict[str, Callable[[], Tables]]:
     """All heads, all MLPs, and all sets of the strongest heads."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)

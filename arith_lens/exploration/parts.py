@@ -30,7 +30,7 @@ N_SENDERS, N_NEURONS = 6, 8
 """Rows of a table that are kept: the strongest senders of each input, neurons of each MLP."""
 
 
-def sample_rows(pairs: PromptPairs) -> Int[Tensor, "row"]:
+def sample_rows(pairs: PromptPairs) -> Int[Tensor, " row"]:
     """The pairs whose prompts are shown: a few problems in a few wordings."""
     template = pairs.template or ("",) * len(pairs)
     wordings = list(dict.fromkeys(template))[:N_TEMPLATES]
@@ -88,7 +88,7 @@ def spaced(piece: str) -> str:
 def head_parts(
     model: HookedLike,
     pairs: PromptPairs,
-    sample: Int[Tensor, "row"],
+    sample: Int[Tensor, " row"],
     heads: Sequence[Component],
     in_full: Sequence[Component],
 ) -> dict[str, Callable[[], Tables]]:
@@ -120,7 +120,7 @@ def head_parts(
 def mlp_parts(
     model: HookedLike,
     pairs: PromptPairs,
-    sample: Int[Tensor, "row"],
+    sample: Int[Tensor, " row"],
     mlps: Sequence[Component],
     in_full: Sequence[Component] = (),
 ) -> dict[str, Callable[[], Tables]]:

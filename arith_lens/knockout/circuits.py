@@ -101,7 +101,7 @@ class CircuitCurve(HasUnits):
     positions: str
     means: str
     template: tuple[str, ...] | None = None
-    cluster: Int[Tensor, "pair"] | None = None
+    cluster: Int[Tensor, " pair"] | None = None
     problem: tuple[str, ...] | None = None
     n_forwards: float = field(default=float("nan"))
     """The cost, in whole forwards of the pairs."""
@@ -112,7 +112,7 @@ class CircuitCurve(HasUnits):
         values = torch.stack([self.correct.float(), self.value])
         return Effects(values, ("measure", "size"), "circuit", **self.units, labels=labels)
 
-    def accuracy(self) -> Float[Tensor, "size"]:
+    def accuracy(self) -> Float[Tensor, " size"]:
         """The share of pairs answered with C at each size. Templates have equal weight."""
         return self.effects().mean()[0]
 
@@ -376,10 +376,10 @@ def metric_candidates(
 
 def read_metric(
     logits: Float[Tensor, "state pair d_vocab"],
-    rows: Int[Tensor, "pair"],
+    rows: Int[Tensor, " pair"],
     *,
     metric: str,
-    answer: Int[Tensor, "all_pairs"],
+    answer: Int[Tensor, " all_pairs"],
     candidates: tuple[int, ...] | None,
 ) -> Float[Tensor, "what=2 state pair"]:
     """Whether the answer is right, and the metric, on the CPU."""

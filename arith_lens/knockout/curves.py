@@ -49,9 +49,9 @@ class KnockoutCurve(HasUnits):
     positions: str
     means: str
     template: tuple[str, ...] | None = None
-    cluster: Int[Tensor, "pair"] | None = None
+    cluster: Int[Tensor, " pair"] | None = None
     problem: tuple[str, ...] | None = None
-    computed: Bool[Tensor, "pair"] | None = None
+    computed: Bool[Tensor, " pair"] | None = None
     n_forwards: float = field(default=float("nan"))
     """The cost, in whole forwards of the pairs."""
 
@@ -70,11 +70,11 @@ class KnockoutCurve(HasUnits):
             labels={"measure": OUTCOME_MEASURES, "k": tuple(str(k) for k in self.ks)},
         )
 
-    def accuracy(self) -> Float[Tensor, "k"]:
+    def accuracy(self) -> Float[Tensor, " k"]:
         """The share of pairs answered with C at each k. Templates have equal weight."""
         return self.effects().mean()[0]
 
-    def mean_probability(self) -> Float[Tensor, "k"]:
+    def mean_probability(self) -> Float[Tensor, " k"]:
         """The mean of p(C) at each k."""
         return self.effects().mean()[1]
 
@@ -104,7 +104,9 @@ class KnockoutCurve(HasUnits):
         """
         return drop(self.at(0), self.at(k), level=level)
 
-    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "KnockoutCurve":
+    def select(
+        self, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice
+    ) -> "KnockoutCurve":
         """The curve of some of the pairs, such as those whose answer is computed, not copied."""
         return select_pairs(self, mask)
 

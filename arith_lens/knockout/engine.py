@@ -133,7 +133,7 @@ def _float_logits(
 
 
 def reading(
-    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, "pair"]
+    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, " pair"]
 ) -> Float[Tensor, "what state pair"]:
     """Whether the most likely token is C, p(C) over the vocabulary, and the most likely tokens.
 
@@ -246,7 +246,7 @@ class KnockoutEngine:
         """The cost of the variants, in whole forwards of the pairs."""
         return n_forwards(variants, int(self.model.cfg.n_layers), int(self.model.cfg.n_heads))
 
-    def select(self, rows: Int[Tensor, "row"]) -> "KnockoutEngine":
+    def select(self, rows: Int[Tensor, " row"]) -> "KnockoutEngine":
         """The engine of some of the pairs, with the replacements that are made of all pairs.
 
         Raises:
@@ -292,7 +292,7 @@ class KnockoutEngine:
 
         return compute
 
-    def shard(self, rows: Int[Tensor, "row"]) -> "Shard":
+    def shard(self, rows: Int[Tensor, " row"]) -> "Shard":
         """Some of the pairs, as a shard."""
         pairs = narrowed(self.pairs[rows])
         chosen = self.chosen[rows][:, -pairs.reference.shape[1] :]

@@ -300,7 +300,7 @@ def shrink_greedily(
     read = partial(read_metric, metric=metric, answer=pairs.answer, candidates=tokens)
     engine = engine_of(model, pairs, left, seed=seed, **settings)
 
-    def mean(variants: list[frozenset[Component]]) -> Float[Tensor, "variant"]:
+    def mean(variants: list[frozenset[Component]]) -> Float[Tensor, " variant"]:
         return _means(engine(variants, progress=progress, read=read)[1], pairs)
 
     full_mean, out = mean([frozenset()])[0], []

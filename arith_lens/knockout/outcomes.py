@@ -24,9 +24,9 @@ OUTCOME_MEASURES = ("correct", "probability")
 class Outcomes(HasUnits):
     """Whether each pair's reference prompt is answered with C, and the probability of C."""
 
-    correct: Bool[Tensor, "pair"]
+    correct: Bool[Tensor, " pair"]
     """Whether the most likely token of the vocabulary is C."""
-    probability: Float[Tensor, "pair"]
+    probability: Float[Tensor, " pair"]
     """p(C), over the vocabulary."""
     top: Int[Tensor, "pair rank"]
     """The most likely tokens, best first."""
@@ -40,11 +40,11 @@ class Outcomes(HasUnits):
     """The kind of mean: `template`, `vector`, `given`; else the ablation, or `none`."""
     template: tuple[str, ...] | None = None
     """The template of each pair. Means give all templates the same weight."""
-    cluster: Int[Tensor, "pair"] | None = None
+    cluster: Int[Tensor, " pair"] | None = None
     """The reference prompt of each pair, by number."""
     problem: tuple[str, ...] | None = None
     """The problem of each pair. Errors and intervals count problems."""
-    computed: Bool[Tensor, "pair"] | None = None
+    computed: Bool[Tensor, " pair"] | None = None
     """Whether C needs a calculation (`Problem.computed`); None if unknown."""
 
     @property
@@ -75,7 +75,7 @@ class Outcomes(HasUnits):
         low, high = self.effects().ci(level, seed=seed)[:, 0].tolist()
         return low, high
 
-    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Outcomes":
+    def select(self, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> "Outcomes":
         """The outcomes of some of the pairs, such as `outcomes.select(outcomes.computed)`."""
         return select_pairs(self, mask)
 
@@ -165,7 +165,7 @@ def read_back(
     return fields, arrays.header
 
 
-def select_pairs(result: Any, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> Any:
+def select_pairs(result: Any, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> Any:
     """The same outcomes or curve on some of the pairs."""
     rows = torch.arange(result.n_pairs)[mask]
     return replace(
@@ -251,7 +251,7 @@ def _change(
     ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
     before, after = mean.tolist()
 
-    def interval(values: Float[Tensor, "resample"]) -> tuple[float, float]:
+    def interval(values: Float[Tensor, " resample"]) -> tuple[float, float]:
         low, high = values.nanquantile(ends).tolist()
         return low, high
 

@@ -36,7 +36,7 @@ class Stage:
 
     start: int
     stop: int
-    parent: Int[Tensor, "state"]
+    parent: Int[Tensor, " state"]
     """For each state, the state of the stage below that it continues."""
     out: Bool[Tensor, "state slot"]
     """Which heads of layer `start` are out and, in the last slot, whether its MLP is."""
@@ -50,7 +50,7 @@ class Stage:
 
 def stages_of(
     variants: Sequence[Variant], n_layers: int, n_heads: int
-) -> tuple[list[Stage], Int[Tensor, "variant"]]:
+) -> tuple[list[Stage], Int[Tensor, " variant"]]:
     """The stages, and for each variant its state in the last stage."""
     out = torch.zeros(len(variants), n_layers, n_heads + 1, dtype=torch.bool)
     for row, variant in enumerate(variants):
@@ -77,7 +77,7 @@ def n_forwards(variants: Sequence[Variant], n_layers: int, n_heads: int) -> floa
 class Branches:
     """The prompts whose own nodes begin at one column. Earlier nodes are those of other prompts."""
 
-    prompts: Int[Tensor, "branch"]
+    prompts: Int[Tensor, " branch"]
     start: int
     nodes: slice
     """The nodes of these prompts, prompt after prompt, from column `start` to the last."""
@@ -89,14 +89,14 @@ class PrefixTree:
 
     node: Int[Tensor, "pair pos"]
     """The node of each token; arbitrary at padding."""
-    prompt: Int[Tensor, "node"]
+    prompt: Int[Tensor, " node"]
     """For each node, a prompt that it belongs to."""
-    pos: Int[Tensor, "node"]
+    pos: Int[Tensor, " node"]
     """For each node, its column."""
     branches: tuple[Branches, ...]
 
     @property
-    def ends(self) -> Int[Tensor, "pair"]:
+    def ends(self) -> Int[Tensor, " pair"]:
         """The node of each prompt's END."""
         return self.node[:, -1]
 
@@ -111,7 +111,7 @@ class PrefixTree:
 
 
 def prefix_tree(
-    tokens: Int[Tensor, "pair pos"], mask: Bool[Tensor, "pair pos"], group: Int[Tensor, "pair"]
+    tokens: Int[Tensor, "pair pos"], mask: Bool[Tensor, "pair pos"], group: Int[Tensor, " pair"]
 ) -> PrefixTree:
     """The tree of the prompts. Only prompts of one group and one length share nodes.
 
@@ -277,9 +277,9 @@ LOGITS_AT_ONCE = 2**22
 class StreamRows:
     """The rows of a residual stream: positions of prompts, and whether components are out there."""
 
-    prompt: Int[Tensor, "row"]
-    pos: Int[Tensor, "row"]
-    chosen: Bool[Tensor, "row"]
+    prompt: Int[Tensor, " row"]
+    pos: Int[Tensor, " row"]
+    chosen: Bool[Tensor, " row"]
 
     def values(self, replacement: Float[Tensor, "pair_or_1 pos_or_1 *rest"]) -> Tensor:
         """The replacement at each row, [row ...]."""
@@ -311,7 +311,7 @@ class TreeWalk:
     tree: PrefixTree
     nodes: StreamRows
     ends: StreamRows
-    tokens: Int[Tensor, "pair"]
+    tokens: Int[Tensor, " pair"]
     """Each prompt's token at END."""
 
     @property
@@ -429,7 +429,7 @@ def tree_walk(
     layers: Sequence[PlainLayer],
     pairs: PromptPairs,
     chosen: Bool[Tensor, "pair pos"],
-    group: Int[Tensor, "pair"],
+    group: Int[Tensor, " pair"],
 ) -> TreeWalk | None:
     """The walk over some pairs; None if the model's layers need more than rows of prompts.
 
@@ -462,7 +462,7 @@ def tree_walk(
 def _edits(
     stage: Stage,
     layer: int,
-    states: Int[Tensor, "state"],
+    states: Int[Tensor, " state"],
     replacements: Activations,
     rows: StreamRows,
 ) -> dict[str, Replacement]:

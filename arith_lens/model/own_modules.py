@@ -241,7 +241,9 @@ class LayerInputs:
     others: tuple[dict[str, Any], ...]
     """Per layer, its other arguments by name, such as the rotary angles of every position."""
 
-    def at(self, layer: int, prompt: Int[Tensor, "row"], pos: Int[Tensor, "row"]) -> dict[str, Any]:
+    def at(
+        self, layer: int, prompt: Int[Tensor, " row"], pos: Int[Tensor, " row"]
+    ) -> dict[str, Any]:
         """The arguments for a batch whose rows are these positions of these prompts."""
 
         def chosen(value: Any) -> Any:
@@ -309,7 +311,7 @@ def layer_inputs(
 
 @torch.no_grad()
 def end_logits(
-    model: HookedLike, tokens: Int[Tensor, "row"], stream: Float[Tensor, "row d_model"]
+    model: HookedLike, tokens: Int[Tensor, " row"], stream: Float[Tensor, "row d_model"]
 ) -> Float[Tensor, "row d_vocab"]:
     """The logits that the model computes from the residual stream at the last layer's exit.
 

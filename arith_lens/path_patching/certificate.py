@@ -149,7 +149,7 @@ def _norm_error(
         return _error(held(rows + others), held(rows) + held(others) - scale.bias)
 
 
-def checked_pairs(lengths: Int[Tensor, "pair"]) -> list[int]:
+def checked_pairs(lengths: Int[Tensor, " pair"]) -> list[int]:
     """The first two pairs of each length."""
     of_length: dict[int, list[int]] = {}
     for pair, length in enumerate(lengths.tolist()):

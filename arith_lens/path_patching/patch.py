@@ -55,7 +55,7 @@ def path_patch(
     until: str | float | None = None,
     paths: str = "via_mlps",
     metric: str = "relative_logit",
-    foil: Int[Tensor, "pair"] | None = None,
+    foil: Int[Tensor, " pair"] | None = None,
     candidates: Sequence[int] | None = None,
     engine: str = "sweep",
     certify: bool = True,
@@ -202,7 +202,7 @@ def shard_size(batch_size: int | None, engine: str = "sweep") -> int:
     return batch_size or (HOOKS_SHARD if engine == "hooks" else SHARD)
 
 
-def patching_details(patching: PatchSettings, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:
+def patching_details(patching: PatchSettings, foil: Int[Tensor, " pair"] | None) -> dict[str, Any]:
     """The method, senders and foils, for the identity of a computation."""
     foils = None if foil is None else foil.cpu().long().numpy().tobytes()
     return {
@@ -244,7 +244,7 @@ def n_left_out(values: Float[Tensor, "row pair"]) -> int:
     return int(values[1:].isnan().all(0).sum())
 
 
-def warn_of_ratios(logit: Float[Tensor, "pair"], metric: str) -> None:
+def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
     """Warn if logits are too small for a stable ratio."""
     if metric != "relative_logit":
         return
@@ -262,7 +262,7 @@ def _spot_checks(
     engine: HookEngine,
     values: Float[Tensor, "row pair"],
     pairs: PromptPairs,
-    foil: Int[Tensor, "pair"] | None,
+    foil: Int[Tensor, " pair"] | None,
     count: int,
 ) -> dict[str, Any]:
     """Compute random cells again by hooks.
@@ -285,7 +285,7 @@ def _raced(
     engine_of: Callable[..., Engine],
     patching: PatchSettings,
     pairs: PromptPairs,
-    foil: Int[Tensor, "pair"] | None,
+    foil: Int[Tensor, " pair"] | None,
     goal: Goal,
     size: int,
     *,
@@ -301,7 +301,7 @@ def _raced(
     held = torch.full((n, len(pairs)), float("nan"))
 
     def measure(
-        chosen: Sequence[int], rows: Int[Tensor, "chosen_pair"], number: int
+        chosen: Sequence[int], rows: Int[Tensor, " chosen_pair"], number: int
     ) -> Float[Tensor, "chosen chosen_pair"]:
         racing = patching.only([components[i] for i in chosen])
         compute = engine_of(racing) if number == 0 else engine_of(racing, certify=False)
@@ -325,7 +325,7 @@ def _raced(
 def by_shards(
     compute: Engine,
     pairs: PromptPairs,
-    foil: Int[Tensor, "pair"] | None,
+    foil: Int[Tensor, " pair"] | None,
     size: int,
     *,
     slot: ResultSlot,
@@ -352,7 +352,7 @@ def by_shards(
     return values, _together([dict(shard.header) for shard in shards])
 
 
-def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None) -> Arrays:
+def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None) -> Arrays:
     """One shard's values, and its engine's notes. It is halved if it does not fit in memory."""
     started, worked = time.perf_counter(), time.process_time()
 

@@ -31,7 +31,7 @@ FIRST_ROUND = 16
 
 Interval = Float[Tensor, "bound=2 component"]
 EffectMeasure = Callable[
-    [Sequence[int], Int[Tensor, "chosen"], int], Float[Tensor, "component chosen"]
+    [Sequence[int], Int[Tensor, " chosen"], int], Float[Tensor, "component chosen"]
 ]
 """A function that computes the effects of some components on some pairs in a round."""
 
@@ -70,7 +70,7 @@ class Goal:
             )
         return cls(k=int(match[1]))
 
-    def settled(self, interval: Interval) -> Bool[Tensor, "component"]:
+    def settled(self, interval: Interval) -> Bool[Tensor, " component"]:
         """The components whose place is clear: beyond the line or not, among the top k or not."""
         low, high = interval
         if self.line is not None:
@@ -87,7 +87,7 @@ class Race:
 
     values: Float[Tensor, "component pair"]
     """The effects; NaN for pairs that a component did not need."""
-    n_pairs: Int[Tensor, "component"]
+    n_pairs: Int[Tensor, " component"]
     """The number of pairs that each component needed."""
     interval: Interval
     """Of the mean over all pairs, when the component stopped."""
@@ -115,7 +115,7 @@ class Race:
 def race(
     measure: EffectMeasure,
     n_components: int,
-    strata: Int[Tensor, "pair"],
+    strata: Int[Tensor, " pair"],
     goal: Goal,
     *,
     seed: int = 0,
@@ -150,7 +150,7 @@ def race(
     return Race(values, n_pairs, interval, tuple(finished))
 
 
-def balanced_order(strata: Int[Tensor, "pair"], seed: int) -> Int[Tensor, "pair"]:
+def balanced_order(strata: Int[Tensor, " pair"], seed: int) -> Int[Tensor, " pair"]:
     """All pairs at random, such that each beginning has the templates in their shares."""
     rng = torch.Generator().manual_seed(seed)
     rank = torch.rand(len(strata), generator=rng)
@@ -172,8 +172,8 @@ def round_sizes(n_pairs: int, n_strata: int) -> list[int]:
 
 def _interval(
     values: Float[Tensor, "component pair"],
-    seen: Int[Tensor, "seen"],
-    strata: Int[Tensor, "pair"],
+    seen: Int[Tensor, " seen"],
+    strata: Int[Tensor, " pair"],
     tail: float,
 ) -> Interval:
     """The interval of the mean over all pairs, from those that were seen.

@@ -71,13 +71,13 @@ class PromptBatch:
     """The tokens that run."""
     mask: Bool[Tensor, "prompt mask_pos"]
     """The attention mask of the tokens, and of earlier tokens whose keys and values are known."""
-    end: Int[Tensor, "prompt"]
+    end: Int[Tensor, " prompt"]
     """The column of each prompt's END."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def at_end(self, value: Float[Tensor, "prompt pos *rest"]) -> Float[Tensor, "prompt *rest"]:
+    def at_end(self, value: Float[Tensor, "prompt pos *rest"]) -> Float[Tensor, " prompt *rest"]:
         """A copy of each prompt's value at END."""
         return value[torch.arange(len(self), device=value.device), self.end.to(value.device)]
 
@@ -104,7 +104,7 @@ class PromptBatch:
             tokens, torch.ones_like(tokens).bool(), torch.tensor([tokens.shape[1] - 1])
         )
 
-    def in_two(self, n_own: int) -> tuple["PromptBatch", "PromptBatch", Int[Tensor, "prompt"]]:
+    def in_two(self, n_own: int) -> tuple["PromptBatch", "PromptBatch", Int[Tensor, " prompt"]]:
         """Split the prompts into common beginnings and their own last columns.
 
         Returns:
@@ -122,7 +122,7 @@ class PromptBatch:
             of_prompt,
         )
 
-    def rows(self, chosen: Int[Tensor, "chosen"]) -> "PromptBatch":
+    def rows(self, chosen: Int[Tensor, " chosen"]) -> "PromptBatch":
         """Some of the prompts."""
         return PromptBatch(self.tokens[chosen], self.mask[chosen], self.end[chosen])
 
@@ -190,7 +190,7 @@ def record_batch(
     model: HookedLike,
     batch: PromptBatch,
     *,
-    logits: Int[Tensor, "row"] | None = None,
+    logits: Int[Tensor, " row"] | None = None,
     hooked: bool = False,
     own_tokens: int | None = None,
 ) -> Recording:
@@ -230,7 +230,10 @@ PartOutputs = dict[tuple[str, int], Tensor]
 
 
 def _record_by_own_modules(
-    model: HookedLike, batch: PromptBatch, logits: Int[Tensor, "row"] | None, own_tokens: int | None
+    model: HookedLike,
+    batch: PromptBatch,
+    logits: Int[Tensor, " row"] | None,
+    own_tokens: int | None,
 ) -> tuple[PartOutputs, Tensor | None]:
     """Record with PyTorch's own hooks on the model's own modules.
 
@@ -300,7 +303,7 @@ def _keys_and_values(model: HookedLike, last: Any, batch: PromptBatch) -> Any:
 
 
 def _record_by_hook_points(
-    model: HookedLike, batch: PromptBatch, logits: Int[Tensor, "row"] | None
+    model: HookedLike, batch: PromptBatch, logits: Int[Tensor, " row"] | None
 ) -> tuple[PartOutputs, Tensor | None]:
     """Record with the bridge's hook points, after the active hooks."""
     seen: PartOutputs = {}
@@ -332,7 +335,7 @@ def _exit_point(block: Any, name: str, part: Any) -> tuple[str, float]:
 
 
 def _run(
-    model: HookedLike, batch: PromptBatch, logits: Int[Tensor, "row"] | None, past: Any = None
+    model: HookedLike, batch: PromptBatch, logits: Int[Tensor, " row"] | None, past: Any = None
 ) -> Tensor | None:
     """Run the model and return the logits at END of some rows [row d_vocab].
 
@@ -355,7 +358,7 @@ def _run(
 
 
 def _ends_of(
-    batch: PromptBatch, rows: Int[Tensor, "row"], value: Float[Tensor, "prompt kept_pos *rest"]
+    batch: PromptBatch, rows: Int[Tensor, " row"], value: Float[Tensor, "prompt kept_pos *rest"]
 ) -> Float[Tensor, "row 1 *rest"]:
     """The values of some rows at END.
 
@@ -392,7 +395,7 @@ def _keep_output(
 
 
 def _rows_alone(
-    batch: PromptBatch, rows: Int[Tensor, "row"], module: Any, args: Any, kwargs: Any
+    batch: PromptBatch, rows: Int[Tensor, " row"], module: Any, args: Any, kwargs: Any
 ) -> tuple[Any, Any]:
     return (_ends_of(batch, rows, args[0]), *args[1:]), kwargs
 

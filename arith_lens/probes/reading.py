@@ -311,7 +311,7 @@ def chance(pairs: PromptPairs) -> Effects:
     )
 
 
-def distinct(pairs: PromptPairs) -> Bool[Tensor, "pair"]:
+def distinct(pairs: PromptPairs) -> Bool[Tensor, " pair"]:
     """Which pairs have different digits as A, B, C and C±1, so that no digit has two classes."""
     a, b, c = _numbers(pairs)
     return (a != b) & ((a - c).abs() > 1) & ((b - c).abs() > 1)
@@ -408,7 +408,7 @@ class LogitHead:
 
     norm: Callable[[Tensor], Tensor]
     w_u: Float[Tensor, "d_model d_vocab"]
-    b_u: Float[Tensor, "d_vocab"] | None
+    b_u: Float[Tensor, " d_vocab"] | None
     scale: LogitScale
 
     @classmethod

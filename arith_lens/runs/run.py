@@ -227,7 +227,7 @@ class Run:
         """
         return without_pairs(self.store.load(self._entry(name)["identity"]))
 
-    def computed(self, name: str) -> Bool[Tensor, "pair"] | None:
+    def computed(self, name: str) -> Bool[Tensor, " pair"] | None:
         """Which pairs of a result have an answer that is neither operand; None if unknown."""
         return self.store.load(self._entry(name)["identity"]).tensors.get(COMPUTED_TENSOR)
 

@@ -58,7 +58,7 @@ class Setting:
     pairs: PromptPairs
     reference: Int[Tensor, "pair pos"]
     counterfactual: Int[Tensor, "pair pos"]
-    answer: Int[Tensor, "pair"]
+    answer: Int[Tensor, " pair"]
 
     @property
     def device(self) -> torch.device:
