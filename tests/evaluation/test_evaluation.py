@@ -9,7 +9,7 @@ import functools
 import importlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks
-from arith_lens.model import HookedModel
+from arith_lens.model import Beginning, HookedModel
 from arith_lens.reference import models as measure
 
 lm_eval: Any = pytest.importorskip(
@@ -318,3 +318,100 @@ def test_texts_end_at_the_first_stop_as_those_of_plain_transformers(
         lm = HookedLM(model, batch_size=size, progress=False)
         assert lm.generate_until(generation_requests(stops)) == expected
         assert lm.generate_until(generation_requests([])) == whole
+
+
+EXAMPLE = "Q: What is the sum of 3 and 5? A: 8\n\nQ: John has 4 cups. How many are left? A: 6\n\n"
+SHARED = 4 * EXAMPLE
+QUESTIONS = (
+    "Q: What is 3 plus 5? A:",
+    "Q: What is 9 plus 5? A:",
+    "3 and",
+    "Q: Why? A: John has ",
+)
+
+
+@pytest.fixture
+def beginnings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of tokens that were computed once for several prompts."""
+    counts = []
+    compute = Beginning.of
+
+    def counted(model: Any, tokens: Any) -> Beginning:
+        counts.append(len(tokens))
+        return compute(model, tokens)
+
+    monkeypatch.setattr(Beginning, "of", counted)
+    return counts
+
+
+def test_examples_that_prompts_begin_with_are_computed_once(
+    both: Any, means: Any, tokenizer: Any, beginnings: list[int]
+) -> None:
+    """Texts and likelihoods, with hooks and without, of one length together and of others."""
+    from arith_lens.evaluation.hooked_lm import HookedLM
+
+    hf, model = both
+    plain = plain_lm(hf, tokenizer)
+    contexts = [SHARED + question for question in QUESTIONS]
+    settings = {"until": ["\n"], "max_gen_toks": 6, "do_sample": False}
+    written = requests("generate_until", [(context, settings) for context in contexts])
+    scored = [(context, said) for context in contexts for said in CONTINUATIONS]
+    likelihoods = requests("loglikelihood", scored)
+    texts = []
+    for hooks in ([], knockout_hooks(model, KNOCKED_OUT, means)):
+        knockout = knocked_out(hf, means) if hooks else nullcontext()
+        with knockout:
+            expected_text = plain.generate_until(written)
+        with knocked_out(hf, means, writes=False) if hooks else nullcontext():
+            expected = torch.tensor(plain.loglikelihood(likelihoods, disable_tqdm=True))
+        lm = HookedLM(model, hooks, progress=False)
+        texts.append(lm.generate_until(written))
+        assert texts[-1] == expected_text
+        torch.testing.assert_close(torch.tensor(lm.loglikelihood(likelihoods)), expected)
+    assert texts[0] != texts[1], "it must be able to fail"
+    n_shared = len(tokenizer(SHARED).input_ids)
+    shares = model.bridge.original_model.config.model_type == "llama"  # the other has a window
+    assert len(beginnings) == 4 * shares and all(count > 0.9 * n_shared for count in beginnings)
+
+
+@pytest.fixture(scope="module")
+def llama(make_model: Any) -> HookedModel:
+    return make_model("llama", max_position_embeddings=4096)
+
+
+def test_a_beginning_with_other_tokens_is_seen(
+    llama: HookedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from arith_lens.evaluation.hooked_lm import HookedLM
+
+    likelihoods = requests("loglikelihood", [(SHARED + question, " 8") for question in QUESTIONS])
+    right = torch.tensor(HookedLM(llama, progress=False).loglikelihood(likelihoods))
+    compute = Beginning.of
+    monkeypatch.setattr(
+        Beginning, "of", lambda model, tokens: compute(model, [tokens[0], *tokens[:0:-1]])
+    )
+    wrong = torch.tensor(HookedLM(llama, progress=False).loglikelihood(likelihoods))
+    assert ((right - wrong).abs()[:, 0] > 1e-4).all()
+
+
+@pytest.mark.parametrize("case", ["positions", "prompt", "function", "short", "alone"])
+def test_prompts_run_whole_where_that_is_needed(
+    llama: HookedModel, beginnings: list[int], case: str
+) -> None:
+    """Hooks that may depend on the place in the prompt; beginnings that are too short to pay."""
+    from arith_lens.evaluation.hooked_lm import HookedLM
+
+    hooks: Any = {
+        "positions": al.ablate_heads([al.Head(0, 1)], ablation="zero", positions=slice(-3, None)),
+        "prompt": knockout_hooks(llama, [al.Head(0, 1)], ablation="zero"),
+        "function": [("blocks.0.attn.hook_z", lambda z, hook: z)],
+    }.get(case, [])
+    steps: Any = "prompt" if case in ("prompt", "positions") else "all"
+    questions = QUESTIONS[:1] if case == "alone" else QUESTIONS
+    begins = "" if case == "short" else SHARED
+    settings = {"until": ["\n"], "max_gen_toks": 2, "do_sample": False}
+    lm = HookedLM(llama, hooks, hook_steps=steps, progress=False)
+    lm.generate_until(
+        requests("generate_until", [(begins + question, settings) for question in questions])
+    )
+    assert not beginnings
