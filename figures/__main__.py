@@ -8,11 +8,17 @@ from typing import Any
 
 import tyro
 
-from experiments.command import commands, imported, named_command, robust_output
+from experiments.command import (
+    commands,
+    experiment_of,
+    imported,
+    named_command,
+    robust_output,
+)
 from figures.exhibit import command_for
 
 FOLDER = Path(__file__).parent
-KINDS = {f"list[{kind}]" for kind in ("Chart", "Table", "Interactive", "Exhibit")}
+EXHIBIT_TYPES = {f"list[{kind}]" for kind in ("Chart", "Table", "Interactive", "Exhibit")}
 
 
 def _order(name: str) -> tuple[str, int]:
@@ -24,7 +30,8 @@ def _order(name: str) -> tuple[str, int]:
 def exhibit_functions() -> dict[str, tuple[str, str, str]]:
     """The functions that make exhibits: module, name and first sentence, by their command.
 
-    The command of `exhibits` is its module's name. Another function is a command of its own.
+    The command of `exhibits` is its module's name. Another function is a command of its own. The
+    experiment whose run it shows follows the sentence in brackets.
     """
     functions: dict[str, tuple[str, str, str]] = {}
     for file in FOLDER.glob("*.py"):
@@ -32,14 +39,17 @@ def exhibit_functions() -> dict[str, tuple[str, str, str]]:
         for part in source.body:
             if isinstance(part, ast.FunctionDef) and part.name[0] != "_" and _makes_exhibits(part):
                 of_module = part.name == "exhibits"
-                about = ast.get_docstring(source if of_module else part) or ""
+                of_source, of_part = (ast.get_docstring(node) or "" for node in (source, part))
+                sentence = (of_source if of_module else of_part).partition("\n")[0]
+                if experiment := experiment_of(of_part) or experiment_of(of_source):
+                    sentence += f" [experiments {experiment}]"
                 name = file.stem if of_module else part.name
-                functions[name] = file.stem, part.name, about.partition("\n")[0]
+                functions[name] = file.stem, part.name, sentence
     return functions
 
 
 def _makes_exhibits(function: ast.FunctionDef) -> bool:
-    return function.returns is not None and ast.unparse(function.returns) in KINDS
+    return function.returns is not None and ast.unparse(function.returns) in EXHIBIT_TYPES
 
 
 def main() -> None:
@@ -47,7 +57,10 @@ def main() -> None:
     functions, pages = exhibit_functions(), commands(FOLDER)
     by_name = pages | {name: sentence for name, (_, _, sentence) in functions.items()}
     sentences = {name: by_name[name] for name in sorted(by_name, key=_order)}
-    usage = "python -m figures <exhibit> [options]; each has --help"
+    usage = (
+        "python -m figures <exhibit> [options]; each has --help\n"
+        "In brackets: the experiment whose run it shows."
+    )
     if (name := named_command(sentences, "an exhibit", usage)) is None:
         return
     if name not in functions:

@@ -18,27 +18,27 @@ from experiments.does_tuning_help import Criterion
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 from figures.tuning import (
-    COLOURS,
     EXPERIMENT,
-    METHODS,
-    Row,
+    METHOD_COLOURS,
+    METHOD_NAMES,
+    TableRow,
     answers_before,
     by_rate,
-    chosen_rows,
     criteria,
     groups,
     possible_ends,
+    rows_at_chosen_rates,
     title_of,
     without_rate,
 )
-from figures.tuning_words import LITTLE
+from figures.tuning_words import MOST_LOST_TEXT
 
 
 def exhibits(options: Options) -> list[Chart]:
     """Every rate of Table 1. Raises RunError if there is no run, or if it lacks the table."""
     run = chosen_run(options, EXPERIMENT)
-    chosen: dict[Criterion, list[Row]] = {
-        criterion: chosen_rows(run, 1, criterion) for criterion in criteria(run, 1)
+    chosen: dict[Criterion, list[TableRow]] = {
+        criterion: rows_at_chosen_rates(run, 1, criterion) for criterion in criteria(run, 1)
     }
     every = by_rate(run)
     methods = {row.key: every[row.key] for row in chosen["mathematics"]}
@@ -65,12 +65,12 @@ def exhibits(options: Options) -> list[Chart]:
     ]
 
 
-def changes(before: Answers, row: Row) -> dict[str, OverSeeds]:
+def changes(before: Answers, row: TableRow) -> dict[str, OverSeeds]:
     """The changes of word problems and of generic tasks."""
     return {name: row.change(before, chosen) for name, chosen in groups(before).items()}
 
 
-def chosen_for(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> list[Criterion]:
+def chosen_for(row: TableRow, chosen: Mapping[Criterion, Sequence[TableRow]]) -> list[Criterion]:
     """What the rate of a row was chosen for."""
     return [
         criterion
@@ -80,7 +80,7 @@ def chosen_for(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> list[Crit
 
 
 def records(
-    before: Answers, rates: Mapping[float, Row], chosen: Mapping[Criterion, Sequence[Row]]
+    before: Answers, rates: Mapping[float, TableRow], chosen: Mapping[Criterion, Sequence[TableRow]]
 ) -> Iterator[dict[str, Any]]:
     """One line per rate: the mean of both changes in points, their intervals, and each seed's."""
     for rate, row in rates.items():
@@ -95,7 +95,7 @@ def records(
 
 
 def trail(
-    before: Answers, rates: Mapping[float, Row], chosen: Mapping[Criterion, Sequence[Row]]
+    before: Answers, rates: Mapping[float, TableRow], chosen: Mapping[Criterion, Sequence[TableRow]]
 ) -> plotting.Trail:
     """A method's rates: the means, with intervals where a rate has several trainings."""
     rows = [*rates.values()]
@@ -104,8 +104,8 @@ def trail(
         x,
         y,
         tuple(f"{rate:.0e}".replace("e-0", "e-") for rate in rates),
-        METHODS[rows[0].key[0]],
-        COLOURS[rows[0].key[0]],
+        METHOD_NAMES[rows[0].key[0]],
+        METHOD_COLOURS[rows[0].key[0]],
         tuple(_mark(row, chosen) for row in rows),
         x_ends,
         y_ends,
@@ -113,7 +113,7 @@ def trail(
 
 
 def _points(
-    before: Answers, rows: Sequence[Row], mask: list[bool]
+    before: Answers, rows: Sequence[TableRow], mask: list[bool]
 ) -> tuple[Float[np.ndarray, " rate"], Float[np.ndarray, "rate end=2"]]:
     """The mean change at each rate in points, and its interval, cut where none or all are right.
 
@@ -128,7 +128,7 @@ def _points(
     return 100 * np.array([change.mean for change in changes]), 100 * np.array(ends)
 
 
-def _mark(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> plotting.TrailMark:
+def _mark(row: TableRow, chosen: Mapping[Criterion, Sequence[TableRow]]) -> plotting.TrailMark:
     purposes = chosen_for(row, chosen)
     if "mathematics" in purposes:
         return "ring"
@@ -137,7 +137,7 @@ def _mark(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> plotting.Trail
     return "point" if len(row.trainings) > 1 else "pale"
 
 
-def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]]) -> list[str]:
+def notes(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config, rows = run.config, chosen["mathematics"]
     before = answers_before(run)
@@ -154,11 +154,11 @@ def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]]) -> list[str]:
         "parameters.",
         f"Large marks: means of {' or '.join(map(str, seeds))} seeds with 95% intervals over "
         "questions and seeds (broad lines). Ring: the best rate for mathematics. "
-        + f"Square: the best that loses {LITTLE} on other generic questions. "
+        + f"Square: the best that loses {MOST_LOST_TEXT} on other generic questions. "
         * ("little_loss" in chosen)
         + "Small points: one training.",
     ]
     unmet = [key for criterion in chosen for key in without_rate(run, 1, criterion)]
     if unmet:
-        lines.append(f"No rate loses {LITTLE}: {'; '.join(map(title_of, unmet))}.")
+        lines.append(f"No rate loses {MOST_LOST_TEXT}: {'; '.join(map(title_of, unmet))}.")
     return lines

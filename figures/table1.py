@@ -11,18 +11,18 @@ from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table
 from figures.tuning import (
     EXPERIMENT,
-    Row,
-    chosen_rows,
+    TableRow,
     criteria,
     model_name,
-    numbers_of,
     paper_rows,
+    row_numbers,
+    rows_at_chosen_rates,
     task_numbers,
     without_rate,
 )
 from figures.tuning_words import no_rate, notes, summary, task_notes, task_texts
 
-TITLES = {
+TABLE_TITLES = {
     1: "Table 1: what tuning gains in mathematics and loses elsewhere",
     2: "Table 2: how many heads to tune",
     5: "Table 5: MLPs tuned beside the heads",
@@ -68,14 +68,14 @@ def table5(options: TableOptions) -> list[Table]:
 
 def _tables(options: TableOptions, table: int) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
-    first = chosen_rows(run, table)
-    rows: list[tuple[Criterion, Row]] = [
+    first = rows_at_chosen_rates(run, table)
+    rows: list[tuple[Criterion, TableRow]] = [
         (criterion, row)
         for criterion in criteria(run, table)
-        for row in chosen_rows(run, table, criterion)
+        for row in rows_at_chosen_rates(run, table, criterion)
     ]
     paper = paper_rows(run, table)
-    title = f"{TITLES[table]}, {model_name(run)}"
+    title = f"{TABLE_TITLES[table]}, {model_name(run)}"
     cells = [summary(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
     cells += [
         no_rate(cells[0], key, criterion)
@@ -90,7 +90,7 @@ def _tables(options: TableOptions, table: int) -> list[Table]:
             notes=notes(run, first, table),
             runs=(run,),
             numbers=DataFrame(
-                [numbers_of(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
+                [row_numbers(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
             ),
             cells=DataFrame(cells),
         ),

@@ -14,31 +14,31 @@ from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.does_tuning_help import Criterion, Method, Tuned
-from experiments.does_tuning_help.questions import generic_to_report, word_problems
+from experiments.does_tuning_help import Criterion, TuningMethod, TuningRow
+from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
 
 EXPERIMENT = "does_tuning_help"
-METHODS: dict[Method, str] = {
+METHOD_NAMES: dict[TuningMethod, str] = {
     "full": "full",
     "precise": "precise",
     "lora": "LoRA",
     "random": "random heads",
 }
-COLOURS = {
+METHOD_COLOURS = {
     "full": plotting.DARK,
     "precise": plotting.RED,
     "lora": plotting.BLUE,
     "random": plotting.OCHRE,
 }
-LEAST = 2
+MIN_QUESTIONS = 2
 """Questions of a task or group; one question has no standard error."""
-Key = tuple[Method, int, int]
+Key = tuple[TuningMethod, int, int]
 """Method, number of heads, number of MLPs."""
 Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One setting at one rate: its trainings, one per seed."""
 
     key: Key
@@ -70,8 +70,8 @@ class Row:
 def title_of(key: Key) -> str:
     """What a row tunes, in words."""
     method, heads, mlps = key
-    beside = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
-    count = f"{heads} head{'s' * (heads > 1)}{beside}"
+    mlps_text = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
+    count = f"{heads} head{'s' * (heads > 1)}{mlps_text}"
     return {
         "full": "full: all weights",
         "precise": f"precise: {count}",
@@ -88,7 +88,7 @@ def possible_ends(change: OverSeeds, before: float) -> tuple[float, float]:
 
 def answers_before(run: Run) -> Answers:
     """The answers before tuning. Raises RunError if the run has none."""
-    return results.BEFORE.load(run)
+    return results.UNTUNED_ANSWERS.load(run)
 
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
@@ -96,15 +96,15 @@ def groups(answers: Answers) -> dict[str, list[bool]]:
 
     Generic questions that choose a rate are in neither.
     """
-    masks = {"word problems": word_problems(answers), "generic tasks": generic_to_report(answers)}
-    return {name: mask for name, mask in masks.items() if sum(mask) >= LEAST}
+    masks = {"word problems": is_mathematics(answers), "generic tasks": generic_to_report(answers)}
+    return {name: mask for name, mask in masks.items() if sum(mask) >= MIN_QUESTIONS}
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
     """The test questions of each task that has enough for an interval."""
     reports = [
         math or other
-        for math, other in zip(word_problems(answers), generic_to_report(answers), strict=True)
+        for math, other in zip(is_mathematics(answers), generic_to_report(answers), strict=True)
     ]
     names = [
         _benchmark(task) if inside else ""
@@ -113,7 +113,7 @@ def tasks(answers: Answers) -> dict[str, list[bool]]:
     return {
         name: [name_of_question == name for name_of_question in names]
         for name, count in Counter(names).items()
-        if name and count >= LEAST
+        if name and count >= MIN_QUESTIONS
     }
 
 
@@ -122,11 +122,11 @@ def _benchmark(task: str) -> str:
     return "mmlu" if task.startswith("mmlu") else task.split("/")[0]
 
 
-def by_rate(run: Run) -> dict[Key, dict[float, Row]]:
+def by_rate(run: Run) -> dict[Key, dict[float, TableRow]]:
     """Every setting of a run at each of its rates, the smallest first."""
     names: dict[Key, dict[float, list[str]]] = {}
     for name in results.trainings(run):
-        facts = results.TRAINING.facts(run, name)
+        facts = results.TUNED_ANSWERS.facts(run, name)
         names.setdefault(key_of(results.tuned_by(facts)), {}).setdefault(facts["rate"], []).append(
             name
         )
@@ -136,54 +136,56 @@ def by_rate(run: Run) -> dict[Key, dict[float, Row]]:
     }
 
 
-def key_of(tuned: Tuned) -> Key:
+def key_of(tuned: TuningRow) -> Key:
     """What is tuned, as a key of rows."""
     return tuned.method, tuned.heads, tuned.mlps
 
 
-def _row(run: Run, key: Key, rate: float, names: Sequence[str]) -> Row:
-    ordered = tuple(sorted(names, key=lambda name: results.TRAINING.facts(run, name)["seed"]))
-    return Row(
+def _row(run: Run, key: Key, rate: float, names: Sequence[str]) -> TableRow:
+    ordered = tuple(sorted(names, key=lambda name: results.TUNED_ANSWERS.facts(run, name)["seed"]))
+    return TableRow(
         key,
         rate,
         ordered,
-        tuple(results.TRAINING.facts(run, name) for name in ordered),
-        tuple(results.TRAINING.load(run, name) for name in ordered),
+        tuple(results.TUNED_ANSWERS.facts(run, name) for name in ordered),
+        tuple(results.TUNED_ANSWERS.load(run, name) for name in ordered),
     )
 
 
-def chosen_rows(run: Run, table: int, criterion: Criterion = "mathematics") -> list[Row]:
+def rows_at_chosen_rates(
+    run: Run, table: int, criterion: Criterion = "mathematics"
+) -> list[TableRow]:
     """A table's rows at the rates that were chosen for a purpose.
 
     Raises:
         RunError: the run does not have this table.
     """
-    if not results.TABLE.is_in(run, str(table)):
-        tables = ", ".join(map(results.TABLE.name, results.TABLE.labels(run)))
+    if not results.CHOSEN_RATES.is_in(run, str(table)):
+        tables = ", ".join(map(results.CHOSEN_RATES.name, results.CHOSEN_RATES.labels(run)))
         raise RunError(
             f"expected table {table} in {run.path}, found {tables or 'none'}. Make it: python -m "
             f"experiments.{EXPERIMENT} --table {table} --model {run.config['model']}"
         )
     rows = by_rate(run)
-    chosen = results.TABLE.load(run, str(table)).rates_for(criterion)
+    chosen = results.CHOSEN_RATES.load(run, str(table)).rates_for(criterion)
     return [rows[key_of(tuned)][rate] for tuned, rate in chosen.items()]
 
 
 def criteria(run: Run, table: int) -> tuple[Criterion, ...]:
     """The purposes that the rates of a table were chosen for."""
-    return results.TABLE.load(run, str(table)).criteria
+    return results.CHOSEN_RATES.load(run, str(table)).criteria
 
 
 def without_rate(run: Run, table: int, criterion: Criterion) -> list[Key]:
     """The rows of a table for which no rate of the grid serves a purpose."""
-    chosen = results.TABLE.load(run, str(table))
+    chosen = results.CHOSEN_RATES.load(run, str(table))
     rates = chosen.rates_for(criterion)
     return [key_of(tuned) for tuned in chosen.validation if tuned not in rates]
 
 
 def rates_tried(run: Run, table: int) -> list[float]:
     """The rates that every row of a table was trained at."""
-    return [*next(iter(results.TABLE.load(run, str(table)).validation.values()))]
+    return [*next(iter(results.CHOSEN_RATES.load(run, str(table)).validation.values()))]
 
 
 def model_name(run: Run) -> str:
@@ -192,8 +194,8 @@ def model_name(run: Run) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def numbers_of(
-    run: Run, row: Row, criterion: Criterion, paper: PaperTuning | None = None
+def row_numbers(
+    run: Run, row: TableRow, criterion: Criterion, paper: PaperTuning | None = None
 ) -> Numbers:
     """A row of a table, for a program."""
     before = answers_before(run)
@@ -211,7 +213,7 @@ def numbers_of(
     return numbers
 
 
-def task_numbers(run: Run, row: Row, criterion: Criterion) -> list[Numbers]:
+def task_numbers(run: Run, row: TableRow, criterion: Criterion) -> list[Numbers]:
     """One line per task: its questions, accuracy before, change and interval."""
     before = answers_before(run)
     method, heads, mlps = row.key
@@ -239,4 +241,4 @@ def paper_rows(run: Run, table: int) -> dict[Key, PaperTuning]:
     """The paper's rows of this table by key; empty if the model is not the paper's."""
     paper = paper_model(run.config["model"])
     of_table = [] if paper is None else [row for row in paper.tunings if row.table == table]
-    return {(cast(Method, row.method), row.heads, row.mlps): row for row in of_table}
+    return {(cast(TuningMethod, row.method), row.heads, row.mlps): row for row in of_table}

@@ -151,17 +151,17 @@ def bytes_of_row(model: Any, length: int) -> int:
 
 
 MAX_NEW = 256  # the harness's default
-AT_ONCE = 64  # the largest number of rows in a forward
-PART = 64  # the number of rows that a run stores together
+ROWS_PER_FORWARD = 64  # the largest number of rows in a forward
+ROWS_PER_PART = 64  # the number of rows that a run stores together
 LEAST_SHARED, LEAST_SHARE = 64, 0.5
 """The fewest tokens that are computed once for all prompts of a part, and the smallest share of all
 tokens that this saves. Below, prompts of several lengths in one batch cost less."""
-Answer = Callable[[Sequence["Row"], Beginning | None], Tensor]
+Answer = Callable[[Sequence["SharedPrompt"], Beginning | None], Tensor]
 """A function that returns one line of numbers per row."""
 
 
 @dataclass(frozen=True)
-class Row:
+class SharedPrompt:
     """A prompt, with the requests that share it."""
 
     ids: tuple[int, ...]
@@ -192,7 +192,7 @@ class HookedLM(TemplateLM):
         self.model = model
         self.hooks = list(hooks)
         self.hook_steps = hook_steps
-        self.at_most = batch_size or AT_ONCE
+        self.at_most = batch_size or ROWS_PER_FORWARD
         self.too_long = too_long
         self.slot = slot or ResultSlot(None, "", {}, None)
         self.progress = progress
@@ -238,12 +238,12 @@ class HookedLM(TemplateLM):
         for i, (_texts, context, continuation) in enumerate(requests):
             full = self._fitting([*context, *continuation], self.max_length + 1, self._tasks[i])
             shared[tuple(full[:-1])].append(i)
-        rows = [Row(ids, tuple(at), self._tasks[at[0]]) for ids, at in shared.items()]
+        rows = [SharedPrompt(ids, tuple(at), self._tasks[at[0]]) for ids, at in shared.items()]
         scored = [continuation for _, _, continuation in requests]
         self._check_positions(max(map(len, scored)))
         width = max(len(row.requests) for row in rows)
 
-        def score(batch: Sequence[Row], beginning: Beginning | None) -> Tensor:
+        def score(batch: Sequence[SharedPrompt], beginning: Beginning | None) -> Tensor:
             return score_continuations(
                 self.model,
                 [row.ids for row in batch],
@@ -291,9 +291,9 @@ class HookedLM(TemplateLM):
         for i, request in requests.items():
             task = str(request.task_name)
             ids = self._fitting(self.tok_encode(request.args[0]), self.max_length - n_new, task)
-            rows.append(Row(tuple(ids), (i,), task))
+            rows.append(SharedPrompt(tuple(ids), (i,), task))
 
-        def write(batch: Sequence[Row], beginning: Beginning | None) -> Tensor:
+        def write(batch: Sequence[SharedPrompt], beginning: Beginning | None) -> Tensor:
             return write_on(
                 self.model,
                 [row.ids for row in batch],
@@ -317,13 +317,13 @@ class HookedLM(TemplateLM):
     def _answered(
         self,
         what: str,
-        rows: list[Row],
+        rows: list[SharedPrompt],
         answer: Answer,
         own: int | None,
         *,
         n_new: int = 0,
         **settings: Any,
-    ) -> list[tuple[Row, Tensor]]:
+    ) -> list[tuple[SharedPrompt, Tensor]]:
         """Each row with its answer. Rows that a run has stored are not computed again.
 
         Args:
@@ -333,7 +333,9 @@ class HookedLM(TemplateLM):
         """
         # longest first: if memory is too small, this shows at once
         rows = sorted(rows, key=lambda row: (-len(row.ids), row.ids))
-        parts = [rows[start : start + PART] for start in range(0, len(rows), PART)]
+        parts = [
+            rows[start : start + ROWS_PER_PART] for start in range(0, len(rows), ROWS_PER_PART)
+        ]
         prompts = json.dumps([[row.ids, row.requests] for row in rows] + [n_new, settings]).encode()
         shards = self.slot.shards(
             lambda index: self._computed(parts[index], answer, own, n_new),
@@ -342,7 +344,7 @@ class HookedLM(TemplateLM):
             unit="prompt",
             sizes=[len(part) for part in parts],
             progress=self.progress,
-            requests={what: hashlib.sha256(prompts).hexdigest(), "part": PART},
+            requests={what: hashlib.sha256(prompts).hexdigest(), "part": ROWS_PER_PART},
         )
         for shard in shards:
             for task, seconds in shard.header["seconds"].items():
@@ -350,7 +352,9 @@ class HookedLM(TemplateLM):
         answers = [line for shard in shards for line in shard.tensors["answers"]]
         return list(zip(rows, answers, strict=True))
 
-    def _computed(self, rows: list[Row], answer: Answer, own: int | None, n_new: int) -> Arrays:
+    def _computed(
+        self, rows: list[SharedPrompt], answer: Answer, own: int | None, n_new: int
+    ) -> Arrays:
         """The answers of one part, in batches that fit in memory, and each task's seconds."""
         seconds: dict[str, float] = defaultdict(float)
         beginning = None if own is None else self._beginning(rows, own, n_new)
@@ -373,7 +377,7 @@ class HookedLM(TemplateLM):
         answers, _ = in_chunks(batch, len(rows), min(room, self.at_most))
         return Arrays({"answers": answers.movedim(-1, 0).contiguous()}, {"seconds": dict(seconds)})
 
-    def _beginning(self, rows: list[Row], own: int, n_new: int) -> Beginning | None:
+    def _beginning(self, rows: list[SharedPrompt], own: int, n_new: int) -> Beginning | None:
         """The tokens that all rows begin with, if computing them once saves enough."""
         lengths = [len(row.ids) for row in rows]
         shared = n_common([row.ids for row in rows], own)
