@@ -1,8 +1,8 @@
 """Attributions against autograd by hand, on plain Transformers models and on their weights."""
 
 import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -297,6 +297,49 @@ def test_families_have_the_gradient_of_plain_transformers_or_are_refused(
             continue
         ruled = al.attribute(model, pairs, method=method, paths="total", **QUIET).heads.per_pair
         assert (ruled - result.heads.per_pair).abs().max() > 1e-3
+
+
+@contextmanager
+def relp_rules(hf: Any) -> Iterator[None]:
+    """RelP's rules in plain Transformers: norms and activation functions are factors that no
+    gradient passes through, and each factor of a gated product gets half of the gradient."""
+
+    def as_factor(_: Any, inputs: Any, out: Tensor) -> Tensor:
+        return inputs[0] * torch.where(inputs[0] == 0, 0, out / inputs[0]).detach()
+
+    def halved(_: Any, inputs: Any) -> Any:
+        return (inputs[0] / 2 + inputs[0].detach() / 2, *inputs[1:])
+
+    with ExitStack() as stack:
+        for name, module in hf.named_modules():
+            if type(module).__name__.endswith("RMSNorm") or name.endswith("act_fn"):
+                stack.callback(module.register_forward_hook(as_factor).remove)
+            elif name.endswith("mlp"):
+                stack.callback(module.register_forward_pre_hook(halved).remove)
+        yield
+
+
+@pytest.mark.parametrize("name", ["Gemma 2", "Gemma 3", "Qwen3"])
+def test_rules_hold_with_norms_after_the_parts_and_norms_of_queries(
+    name: str, tokenizer: Any
+) -> None:
+    family = (ADDITIVE | OWN_LAYERS)[name]
+    hf = family.make(len(tokenizer))
+    pairs = make_pairs(hf, (7, 5))
+    after = {"mlp": "post_feedforward_layernorm"} if name.startswith("Gemma") else {}
+    places = replace(family.places, **after)
+    plain = atp_on_transformers(hf, pairs, places)
+    with relp_rules(hf):
+        expected = atp_on_transformers(hf, pairs, places)
+    model = al.load_model((hf, tokenizer))
+    result = al.attribute(model, pairs, method="relp", paths="total", **QUIET)
+    for layer in range(model.n_layers):
+        by_head = expected["z"][layer].unflatten(-1, (model.n_heads, -1)).sum(-1).T
+        assert_close(result.heads.per_pair[layer], by_head, atol=1e-5, rtol=1e-3)
+        mlp = expected["mlp"][layer].sum(-1)
+        assert_close(result.mlps.per_pair[layer], mlp, atol=1e-5, rtol=1e-3)
+    others = zip(plain["z"], expected["z"], strict=True)
+    assert max(float((one - other).abs().max()) for one, other in others) > 1e-3
 
 
 def test_half_precision_gives_nearly_the_same(make_hf: Any, tokenizer: Any) -> None:
