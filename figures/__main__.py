@@ -1,6 +1,6 @@
 """Draw one exhibit: `python -m figures <exhibit> [options]`."""
 
-import ast
+import re
 from collections.abc import Callable
 from inspect import cleandoc
 from pathlib import Path
@@ -8,11 +8,20 @@ from typing import Any
 
 import tyro
 
-from experiments.command import commands, imported, named_command, robust_output
+from experiments.command import (
+    commands,
+    first_sentence,
+    imported,
+    named_command,
+    robust_output,
+)
 from figures.exhibit import command_for
 
 FOLDER = Path(__file__).parent
-KINDS = {f"list[{kind}]" for kind in ("Chart", "Table", "Interactive", "Exhibit")}
+MAKES_EXHIBITS = re.compile(
+    r"^def ([a-z]\w*)\([^)]*\) -> list\[(?:Chart|Table|Interactive|Exhibit)\]:", re.MULTILINE
+)
+"""A public function that makes exhibits."""
 
 
 def _order(name: str) -> tuple[str, int]:
@@ -28,18 +37,12 @@ def exhibit_functions() -> dict[str, tuple[str, str, str]]:
     """
     functions: dict[str, tuple[str, str, str]] = {}
     for file in FOLDER.glob("*.py"):
-        source = ast.parse(file.read_text(encoding="utf-8"))
-        for part in source.body:
-            if isinstance(part, ast.FunctionDef) and part.name[0] != "_" and _makes_exhibits(part):
-                of_module = part.name == "exhibits"
-                about = ast.get_docstring(source if of_module else part) or ""
-                name = file.stem if of_module else part.name
-                functions[name] = file.stem, part.name, about.partition("\n")[0]
+        source = file.read_text(encoding="utf-8")
+        for part in MAKES_EXHIBITS.finditer(source):
+            of_module = part[1] == "exhibits"
+            about = first_sentence(source if of_module else source[part.end() :])
+            functions[file.stem if of_module else part[1]] = file.stem, part[1], about
     return functions
-
-
-def _makes_exhibits(function: ast.FunctionDef) -> bool:
-    return function.returns is not None and ast.unparse(function.returns) in KINDS
 
 
 def main() -> None:
