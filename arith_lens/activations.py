@@ -41,8 +41,8 @@ def position_mask(
 
 
 def take_positions(
-    value: Float[Tensor, "batch *rest"], positions: Positions, axis: int = 1
-) -> Float[Tensor, "batch *kept"]:
+    value: Float[Tensor, " batch *rest"], positions: Positions, axis: int = 1
+) -> Float[Tensor, " batch *kept"]:
     """A copy of `value` at some positions. The axis stays: one position gives length 1.
 
     It is a copy because a view would keep the whole activation in memory. A Bool mask is an error,

@@ -26,7 +26,7 @@ class Arrays:
             )
 
     def part(self, name: str) -> "Arrays":
-        """One of the parts of `joined`."""
+        """One of the parts of `joined_arrays`."""
         prefix = f"{name}."
         tensors = {
             key.removeprefix(prefix): tensor
@@ -36,7 +36,7 @@ class Arrays:
         return Arrays(tensors, self.header[name])
 
 
-def joined(
+def joined_arrays(
     kind: str,
     parts: Mapping[str, Arrays],
     tensors: Mapping[str, Tensor] | None = None,

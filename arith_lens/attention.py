@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-ROLES = tuple(
+ATTENTION_ROLES = tuple(
     str(role)
     for role in (Role.BOS, Role.OPERAND_A, Role.OPERATOR, Role.OPERAND_B, Role.OTHER, Role.END)
 )
@@ -113,7 +113,11 @@ def attention_to(
 
 
 def _roles(pairs: PromptPairs) -> Masks:
-    names = [*ROLES[:1], str(Role.EXAMPLES), *ROLES[1:]] if pairs.examples is not None else ROLES
+    names = (
+        [*ATTENTION_ROLES[:1], str(Role.EXAMPLES), *ATTENTION_ROLES[1:]]
+        if pairs.examples is not None
+        else ATTENTION_ROLES
+    )
     return {name: pairs.role_mask(Role(name)) for name in names}
 
 
@@ -135,8 +139,8 @@ def _roles_and_blank(tokenizer: Any, pairs: PromptPairs) -> Masks:
     return parts
 
 
-KINDS = ("operand", "operator", "other")
-HALF = 0.5
+HEAD_KINDS = ("operand", "operator", "other")
+MAJORITY = 0.5
 
 
 def kinds_of(looks: Effects) -> dict[str, str]:
@@ -162,7 +166,7 @@ def kinds_of(looks: Effects) -> dict[str, str]:
         "operator": weight[Role.OPERATOR] / free,
     }
     return {
-        head: next((kind for kind in shares if float(shares[kind][i]) >= HALF), "other")
+        head: next((kind for kind in shares if float(shares[kind][i]) >= MAJORITY), "other")
         for i, head in enumerate(heads)
     }
 

@@ -44,7 +44,7 @@ EMBEDDINGS = "embeddings"
 """The first sender: what the token embeddings write."""
 BATCH = 16
 SENDERS_AT_ONCE = 64
-SMALL = 1e-5
+MIN_CHANGE = 1e-5
 """A head whose output changes by less than this share of itself has no shares."""
 
 
@@ -123,23 +123,23 @@ def _shares(
             )
             w_o = model.blocks[layer].attn.W_O.float()
             of_layer = [(i, head.index) for i, head in enumerate(heads) if head.layer == layer]
-            whole = runs.change(z_name(layer))[:, -1]
+            change = runs.change(z_name(layer))[:, -1]
             for part in torch.arange(len(before)).split(SENDERS_AT_ONCE):
                 rows = [1 + before[i] for i in part]
                 for (i, index), z in receiver.z_changes(changes[part], of_layer):
-                    written, target = z @ w_o[index], whole[:, index] @ w_o[index]
+                    written, target = z @ w_o[index], change[:, index] @ w_o[index]
                     along = einsum(
                         written, target, "input sender pair d, pair d -> input sender pair"
                     )
                     length = target.square().sum(-1)
-                    small = length.sqrt() <= SMALL * runs.written(layer, index, w_o)
+                    small = length.sqrt() <= MIN_CHANGE * runs.written(layer, index, w_o)
                     shares[i][:, rows] = (along / length).masked_fill(small, float("nan")).cpu()
     return shares
 
 
-def _check_additive(changes: Tensor, whole: Tensor) -> None:
-    error = float((changes - whole).norm())
-    if error > 1e-3 * float(whole.norm()) + 1e-6:
+def _check_additive(changes: Tensor, total: Tensor) -> None:
+    error = float((changes - total).norm())
+    if error > 1e-3 * float(total.norm()) + 1e-6:
         raise ValueError(
             "expected layers that add what heads and MLPs write to the residual stream, found a "
             f"stream that differs by {error:.3g}; norms after attention or MLP are not supported"
@@ -165,7 +165,7 @@ class _Runs:
         """Counterfactual less reference."""
         return self.counterfactual[name].float() - self.reference[name].float()
 
-    def written(self, layer: int, head: int, w_o: Tensor) -> Float[Tensor, "pair"]:
+    def written(self, layer: int, head: int, w_o: Tensor) -> Float[Tensor, " pair"]:
         """The length of what a head writes at END in the reference run."""
         return (self.reference[z_name(layer)][:, -1, head].float() @ w_o[head]).norm(dim=-1)
 
@@ -205,9 +205,9 @@ class _Receiver:
             k, v = key[:, name[1] // group], value[:, name[1] // group]
             plain = (q[:1], k[:1], v[:1])
             changed = [
-                self._attend(*(new if i == place else old for i, (new, old) in enumerate(
+                self._attend(*(new if i == index else old for i, (new, old) in enumerate(
                     zip((q[1:], k[1:], v[1:]), plain, strict=True))), **options)
-                for place in range(len(INPUTS))
+                for index in range(len(INPUTS))
             ]  # fmt: skip
             yield name, torch.stack(changed) - self._attend(*plain, **options)
 

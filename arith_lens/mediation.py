@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Activations, Component, Components, Head, as_components
 from arith_lens.effects import Effects
 from arith_lens.hooks import freeze, patch_heads, patch_mlps
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-PARTS = ("via_mlps", "direct", "but", "only")
+MEDIATION_PARTS = ("via_mlps", "direct", "but", "only")
 VIEWS = ("carried", "conveyed")
 
 
@@ -59,7 +59,7 @@ class Mediation:
     """The MLP of one layer is frozen, [head, layer, pair]."""
     only: Effects
     """Only the MLP of one layer is computed again, [head, layer, pair]."""
-    logit: Float[Tensor, "pair"]
+    logit: Float[Tensor, " pair"]
     """The answer's logit in the unpatched run, [pair]."""
     n_left_out: int = 0
     """The number of pairs without effects, because their logit is not positive."""
@@ -109,13 +109,13 @@ class Mediation:
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file: the four effects and the logits."""
-        parts = {name: getattr(self, name).to_arrays() for name in PARTS}
+        parts = {name: getattr(self, name).to_arrays() for name in MEDIATION_PARTS}
         header = {
             "heads": [str(head) for head in self.heads],
             "n_left_out": self.n_left_out,
             "computation": dict(self.computation),
         }
-        return joined("mediation", parts, {"logit": self.logit}, header)
+        return joined_arrays("mediation", parts, {"logit": self.logit}, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Mediation":
@@ -123,7 +123,7 @@ class Mediation:
         arrays.require("mediation")
         return cls(
             heads=tuple(Head.parse(name) for name in arrays.header["heads"]),
-            **{name: Effects.from_arrays(arrays.part(name)) for name in PARTS},
+            **{name: Effects.from_arrays(arrays.part(name)) for name in MEDIATION_PARTS},
             logit=arrays.tensors["logit"],
             n_left_out=arrays.header["n_left_out"],
             computation=arrays.header["computation"],
@@ -142,7 +142,7 @@ Free: TypeAlias = Literal["all", "none", "but", "only"]
 
 
 @dataclass(frozen=True)
-class Row:
+class MediationRow:
     """A head that is patched, and the MLPs that may react."""
 
     head: Head
@@ -161,19 +161,19 @@ class Row:
         return f"with {self.head} patched and MLPs recomputed: {which}"
 
 
-def rows_of(senders: Senders) -> list[Row]:
+def rows_of(senders: Senders) -> list[MediationRow]:
     """The meaning of the rows after the unpatched one, in the order of `mediated_rows`."""
-    carried: list[Row] = []
+    carried: list[MediationRow] = []
     heads: list[Head] = []
     after: list[tuple[Head, int]] = []
     for layer, indices in enumerate(senders.heads):
         new = [Head(layer, index) for index in indices]
         heads += new
-        carried += [Row(head, "all") for head in new]
-        carried += [Row(head, "but", layer) for head in heads]
+        carried += [MediationRow(head, "all") for head in new]
+        carried += [MediationRow(head, "but", layer) for head in heads]
         after += [(head, layer) for head in heads]
-    direct = [Row(head, "none") for head in heads]
-    return [*carried, *direct, *(Row(head, "only", layer) for head, layer in after)]
+    direct = [MediationRow(head, "none") for head in heads]
+    return [*carried, *direct, *(MediationRow(head, "only", layer) for head, layer in after)]
 
 
 def rows_through_mlps(senders: Senders) -> list[int]:
@@ -284,7 +284,7 @@ def mediators(
     heads: Components,
     *,
     metric: str = "relative_logit",
-    foil: Int[Tensor, "pair"] | None = None,
+    foil: Int[Tensor, " pair"] | None = None,
     engine: str = "sweep",
     certify: bool = True,
     batch_size: int | None = None,
@@ -354,7 +354,7 @@ def mediation_flops(model: HookedLike, pairs: PromptPairs, heads: Components) ->
     n_rows = 1 + len(rows_of(senders))
     per_pair = flops_of_rows(model, patching, rows_through_mlps(senders), n_rows)
     shards = pairs.batches(shard_size(None))
-    recording = sum(shard_recording_flops(model, one, patching.own_tokens) for one in shards)
+    recording = sum(shard_recording_flops(model, shard, patching.own_tokens) for shard in shards)
     return recording + len(pairs) * per_pair
 
 
@@ -376,7 +376,7 @@ def _patching(
     pairs: PromptPairs,
     heads: Sequence[Component],
     metric: str,
-    foil: Int[Tensor, "pair"] | None,
+    foil: Int[Tensor, " pair"] | None,
 ) -> PatchSettings:
     return patch_settings(model, heads, paths="via_mlps", metric=metric, foil=foil, pairs=pairs)
 

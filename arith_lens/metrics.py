@@ -54,9 +54,9 @@ class Readout:
 
 def read_logits(
     logits: Float[Tensor, "pair d_vocab"],
-    answer: Int[Tensor, "pair"],
-    foil: Int[Tensor, "pair"] | None = None,
-    candidates: Int[Tensor, "candidate"] | None = None,
+    answer: Int[Tensor, " pair"],
+    foil: Int[Tensor, " pair"] | None = None,
+    candidates: Int[Tensor, " candidate"] | None = None,
 ) -> Readout:
     """Everything a metric may read, in float32, from whole rows of logits at END."""
     logits = logits.float()
@@ -76,8 +76,8 @@ def read_logits(
 
 def mean_of_others(
     logits: Float[Tensor, "*row pair candidate"],
-    candidates: Int[Tensor, "candidate"],
-    answer: Int[Tensor, "pair"],
+    candidates: Int[Tensor, " candidate"],
+    answer: Int[Tensor, " pair"],
 ) -> Float[Tensor, "*row pair"]:
     """The mean logit of the candidates that are not the pair's answer."""
     other = candidates.to(logits.device) != answer.to(logits.device)[:, None]
@@ -156,7 +156,7 @@ changes, NaN where that is less than `SMALL_TOTAL`."""
 
 
 def get_metric(
-    name: str, foil: Int[Tensor, "pair"] | None = None, candidates: Sequence[int] | None = None
+    name: str, foil: Int[Tensor, " pair"] | None = None, candidates: Sequence[int] | None = None
 ) -> Metric:
     """The metric called `name`.
 

@@ -67,7 +67,7 @@ def _effects(
     model: HookedLike, trunk: Trunk, pairs: PromptPairs, mlps: Sequence[Mlp]
 ) -> Float[Tensor, "mlp neuron pair"]:
     last = resid_post_name(int(model.cfg.n_layers) - 1)
-    names = [last, *(name(one.layer) for one in mlps for name in (neurons_name, mlp_out_name))]
+    names = [last, *(name(mlp.layer) for mlp in mlps for name in (neurons_name, mlp_out_name))]
     runs = [
         record(model, tokens, names, attention_mask=pairs.attention_mask, positions=-1)
         for tokens in (pairs.reference, pairs.counterfactual)
@@ -75,12 +75,12 @@ def _effects(
     end = runs[0][last][:, -1].float()
     reference = trunk.read(end[None], pairs.answer).unpatched()
     effects = []
-    for one in mlps:
-        before, after = (run[neurons_name(one.layer)][:, -1].float() for run in runs)
-        with weights_loaded(model.blocks[one.layer]):
-            w_out = model.blocks[one.layer].mlp.W_out.float()
-        change = [run[mlp_out_name(one.layer)][:, -1].float() for run in runs]
-        _check_neurons((after - before) @ w_out, change[1] - change[0], one)
+    for mlp in mlps:
+        before, after = (run[neurons_name(mlp.layer)][:, -1].float() for run in runs)
+        with weights_loaded(model.blocks[mlp.layer]):
+            w_out = model.blocks[mlp.layer].mlp.W_out.float()
+        change = [run[mlp_out_name(mlp.layer)][:, -1].float() for run in runs]
+        _check_neurons((after - before) @ w_out, change[1] - change[0], mlp)
         rows = []
         for part in torch.arange(len(w_out)).split(NEURONS_AT_ONCE):
             written = (after - before)[:, part].T[..., None] * w_out[part][:, None]
@@ -95,9 +95,9 @@ def neurons_name(layer: int) -> str:
     return f"blocks.{layer}.mlp.hook_post"
 
 
-def _check_neurons(by_neurons: Tensor, whole: Tensor, mlp: Mlp) -> None:
-    error = float((by_neurons - whole).norm())
-    if error > 1e-3 * float(whole.norm()) + 1e-6:
+def _check_neurons(by_neurons: Tensor, mlp_change: Tensor, mlp: Mlp) -> None:
+    error = float((by_neurons - mlp_change).norm())
+    if error > 1e-3 * float(mlp_change.norm()) + 1e-6:
         raise ValueError(
             f"expected an MLP that writes its neurons times W_out, found that {mlp} differs from "
             f"that by {error:.3g}; use path_patch, which patches whole MLPs"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 Value: TypeAlias = int | Fraction | None
 
-PARTS: Mapping[str, str] = {
+WORD_KINDS: Mapping[str, str] = {
     "symbol": "symbol",
     "infix": "infix",
     "noun": "noun",
@@ -31,7 +31,7 @@ class Pattern:
     text: str
     """The sentence, with the fields {A}, {op} and {B}. A trailing space belongs to it."""
     slot: str
-    """Which of the operation's words {op} is: a key of `PARTS`."""
+    """Which of the operation's words {op} is: a key of `WORD_KINDS`."""
 
 
 # Figure 8 prints "equals to" twice; the second is read "is equal to", after the paper's Figure 9.
@@ -87,15 +87,19 @@ class Operation:
         for pattern in self.patterns:
             self._check_pattern(pattern)
         for slot, words in self.words.items():
-            if slot not in PARTS or not words:
-                raise self._error(f"words for some of {', '.join(PARTS)}", f"{slot}: {words!r}")
+            if slot not in WORD_KINDS or not words:
+                raise self._error(
+                    f"words for some of {', '.join(WORD_KINDS)}", f"{slot}: {words!r}"
+                )
         self._check_results()
 
     def _check_pattern(self, pattern: Pattern) -> None:
         names = sorted(name for _, name, _, _ in Formatter().parse(pattern.text) if name)
         if names != ["A", "B", "op"]:
             raise self._error("the fields {A}, {op} and {B}, once each", repr(pattern.text))
-        if not (pattern.slot in PARTS and self.requests(pattern.slot) and self.word(pattern.slot)):
+        if not (
+            pattern.slot in WORD_KINDS and self.requests(pattern.slot) and self.word(pattern.slot)
+        ):
             raise self._error(f"a word for the slot {pattern.slot!r}", f"none in {pattern.text!r}")
 
     def _check_results(self) -> None:
@@ -119,11 +123,11 @@ class Operation:
 
     def requests(self, slot: str) -> tuple[str, ...]:
         """What asks for this operation in a slot of any operation's prompt; may be empty."""
-        part = PARTS[slot]
+        part = WORD_KINDS[slot]
         return (self.symbol,) if part == "symbol" else self.words.get(part, ())
 
 
-def table(*rows: Operation) -> Mapping[str, Operation]:
+def operations_by_name(*rows: Operation) -> Mapping[str, Operation]:
     """The rows by their names.
 
     Raises:
@@ -158,7 +162,7 @@ def _check_words(slot: str, rows: list[Operation]) -> None:
                 )
 
 
-OPERATIONS: Mapping[str, Operation] = table(
+OPERATIONS: Mapping[str, Operation] = operations_by_name(
     Operation(
         name="addition",
         symbol="+",

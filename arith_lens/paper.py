@@ -74,7 +74,7 @@ class PaperModel:
         return source, getattr(self, field)
 
 
-MODELS = (
+PAPER_MODELS = (
     PaperModel(
         name="LLaMA2-7B",
         marks=("llama2", "7b"),
@@ -127,4 +127,6 @@ def paper_model(name: str) -> PaperModel | None:
     plain = PurePosixPath(name.replace("\\", "/")).name.lower().replace("-", "").replace("_", "")
     if any(word in plain for word in _OTHER_MODELS):
         return None
-    return next((model for model in MODELS if all(mark in plain for mark in model.marks)), None)
+    return next(
+        (model for model in PAPER_MODELS if all(mark in plain for mark in model.marks)), None
+    )

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-AT_ONCE = 2**22
+MEANS_AT_ONCE = 2**22
 """Resampled means held at a time: 32 MB, and below what torch's quantile takes."""
 
 
@@ -29,7 +29,7 @@ class Units(TypedDict):
 
     template: tuple[str, ...] | None
     """The wording: `addition/2`. What is before the slash is the same for wordings of one kind."""
-    cluster: Int[Tensor, "pair"] | None
+    cluster: Int[Tensor, " pair"] | None
     """The reference prompt: the same number for the same prompt."""
     problem: tuple[str, ...] | None
     """What is asked, in whatever wording: `3 + 5`."""
@@ -48,7 +48,7 @@ class HasUnits:
         return Units(template=self.template, cluster=self.cluster, problem=self.problem)
 
 
-def chosen_units(units: Units, rows: Int[Tensor, "chosen"]) -> Units:
+def chosen_units(units: Units, rows: Int[Tensor, " chosen"]) -> Units:
     """The units of some of the pairs."""
     template, cluster, problem = units["template"], units["cluster"], units["problem"]
     return Units(
@@ -79,7 +79,7 @@ def _joined(a: tuple[str, ...] | None, b: tuple[str, ...] | None) -> tuple[str, 
 
 
 def mean_over_strata(
-    values: Float[Tensor, "*component pair"], strata: Int[Tensor, "pair"]
+    values: Float[Tensor, "*component pair"], strata: Int[Tensor, " pair"]
 ) -> Float[Tensor, "*component"]:
     """Mean over the pairs of each stratum, then over the strata that have any."""
     means = [values[..., strata == stratum].nanmean(-1) for stratum in strata.unique()]
@@ -87,7 +87,7 @@ def mean_over_strata(
 
 
 def cluster_sums(
-    values: Float[Tensor, "*component pair"], clusters: Int[Tensor, "pair"]
+    values: Float[Tensor, "*component pair"], clusters: Int[Tensor, " pair"]
 ) -> tuple[Float[Tensor, "*component cluster"], Float[Tensor, "*component cluster"]]:
     """Sum and number of the pairs of each cluster, those left out apart."""
     shape = (*values.shape[:-1], int(clusters.max()) + 1 if len(clusters) else 0)
@@ -103,9 +103,9 @@ class Sample:
     """
 
     values: Float[Tensor, "component pair"]
-    strata: Int[Tensor, "pair"]
-    clusters: Int[Tensor, "pair"]
-    blocks: Int[Tensor, "pair"]
+    strata: Int[Tensor, " pair"]
+    clusters: Int[Tensor, " pair"]
+    blocks: Int[Tensor, " pair"]
 
     @classmethod
     def of(cls, values: Float[Tensor, "component pair"], units: Units, over: str) -> "Sample":
@@ -140,26 +140,26 @@ class Sample:
         return cls(values, strata, _together(blocks, problems), blocks)
 
 
-def strata_of(template: tuple[str, ...] | None, n_pairs: int) -> Int[Tensor, "pair"]:
+def strata_of(template: tuple[str, ...] | None, n_pairs: int) -> Int[Tensor, " pair"]:
     """The template of each pair as a number; all 0 where templates are not known."""
     return _numbers(template or ("",) * n_pairs)
 
 
-def _numbers(names: Sequence[str]) -> Int[Tensor, "pair"]:
+def _numbers(names: Sequence[str]) -> Int[Tensor, " pair"]:
     """Names as numbers from 0 without gaps, in the order of the alphabet."""
     if not names:
         return torch.zeros(0, dtype=torch.long)
     return torch.as_tensor(np.unique(np.array(names), return_inverse=True)[1])
 
 
-def _together(a: Int[Tensor, "pair"], b: Int[Tensor, "pair"]) -> Int[Tensor, "pair"]:
+def _together(a: Int[Tensor, " pair"], b: Int[Tensor, " pair"]) -> Int[Tensor, " pair"]:
     """One number per combination of two, from 0 without gaps."""
     ranks = torch.unique(b, return_inverse=True)[1]
     n = int(ranks.max()) + 1 if len(ranks) else 1
     return torch.unique(a * n + ranks, return_inverse=True)[1]  # 25 times as fast as dim=1
 
 
-def _crossed(clusters: Int[Tensor, "pair"], strata: Int[Tensor, "pair"]) -> Bool[Tensor, "pair"]:
+def _crossed(clusters: Int[Tensor, " pair"], strata: Int[Tensor, " pair"]) -> Bool[Tensor, " pair"]:
     """Whether each pair's cluster occurs in two strata or more."""
     n_strata = int(strata.max()) + 1 if len(strata) else 1
     cells = torch.unique(clusters * n_strata + strata) // n_strata
@@ -172,7 +172,7 @@ class _Block:
 
     sums: Float[Tensor, "component cluster stratum"]
     counts: Float[Tensor, "component cluster stratum"]
-    clusters: Int[Tensor, "cluster"]
+    clusters: Int[Tensor, " cluster"]
     """Which clusters of the sample these are."""
 
     @property
@@ -226,17 +226,17 @@ def _blocks(sample: Sample) -> list[_Block]:
 class _Spread:
     """What one block adds to the variance of its own mean."""
 
-    share: Float[Tensor, "component"]
+    share: Float[Tensor, " component"]
     """Of the block in the mean over all strata."""
-    clusters: Float[Tensor, "component"]
+    clusters: Float[Tensor, " component"]
     """Variance since other clusters could have been drawn."""
-    strata: Float[Tensor, "component"]
+    strata: Float[Tensor, " component"]
     """Variance since other strata could have been drawn, beyond what `clusters` explains."""
-    strata_share: Float[Tensor, "component"]
+    strata_share: Float[Tensor, " component"]
     """Of the observed variance of the strata's means: the rest is the clusters' noise."""
 
 
-def _spread(block: _Block, overall: Float[Tensor, "component"], n_strata: Tensor) -> _Spread:
+def _spread(block: _Block, overall: Float[Tensor, " component"], n_strata: Tensor) -> _Spread:
     means = block.means()
     valid = ~means.isnan()
     n_valid, n_used = valid.sum(1), (block.counts.sum(2) > 0).sum(1)
@@ -264,9 +264,9 @@ class _Design:
     """The blocks of a sample, and what each adds to the variance of the mean."""
 
     blocks: list[_Block]
-    mean: Float[Tensor, "component"]
+    mean: Float[Tensor, " component"]
     spreads: list[_Spread]
-    enough: Bool[Tensor, "component"]
+    enough: Bool[Tensor, " component"]
     """Whether two clusters or more count."""
 
     @classmethod
@@ -290,7 +290,7 @@ class _Design:
 
 def clustered_stderr(
     sample: Sample,
-) -> tuple[Float[Tensor, "component"], Float[Tensor, "component"]]:
+) -> tuple[Float[Tensor, " component"], Float[Tensor, " component"]]:
     """Standard error of `mean_over_strata`, and its degrees of freedom (Satterthwaite).
 
     Clusters are a sample within their block, and so are strata: the variance between the strata's
@@ -319,7 +319,7 @@ def bootstrap_interval(
     in common. See `resampled_means`. NaN where fewer than two clusters count."""
     tail = (1 - level) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
-    at_once = max(1, AT_ONCE // max(n_resamples, len(sample.strata), 1))
+    at_once = max(1, MEANS_AT_ONCE // max(n_resamples, len(sample.strata), 1))
     parts = []
     for start in range(0, len(sample.values), at_once):
         chosen = slice(start, start + at_once)
@@ -421,7 +421,7 @@ def means_of_draws(
 
 
 def sign_test(
-    values: Float[Tensor, "*component pair"], clusters: Int[Tensor, "pair"]
+    values: Float[Tensor, "*component pair"], clusters: Int[Tensor, " pair"]
 ) -> Float[Tensor, "*component"]:
     """Two-sided p-value that a cluster's sum is as likely above 0 as below; sums of 0 do not vote.
 

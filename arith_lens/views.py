@@ -18,7 +18,7 @@ from arith_lens.plotting.markup import render
 from arith_lens.plotting.style import BLUE, DARK, FONT, colour_scale, plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
-SHOWN = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u2028": "↵", "\u2029": "↵"}
+VISIBLE_CHARACTERS = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u2028": "↵", "\u2029": "↵"}
 
 
 def safe_token(token: str) -> str:
@@ -27,7 +27,7 @@ def safe_token(token: str) -> str:
     Some of its components put tokens into the page as HTML, others draw them; an escaped token
     would show its escapes in the latter, so an invisible character keeps letters apart instead.
     """
-    for letter, sign in SHOWN.items():
+    for letter, sign in VISIBLE_CHARACTERS.items():
         token = token.replace(letter, sign)
     return token.replace("&", f"&{JOINER}").replace("<", f"<{JOINER}")
 
@@ -82,7 +82,7 @@ class Viewed(Protocol):
         ...
 
     def script(self, element: str) -> str:
-        """JavaScript that draws it into the element with the id `place`."""
+        """JavaScript that draws it into the element with the id `element`."""
         ...
 
     def to_html(self) -> str:
@@ -134,7 +134,9 @@ def bundle(name: str = "circuitsvis") -> str:
     if name == "plotly":
         text = plotly().offline.get_plotlyjs()
     elif name == "explorer-code":
-        module = (Path(__file__).parent / "explorer" / "explorer.js").read_text(encoding="utf-8")
+        module = (Path(__file__).parent / "explorer_page" / "explorer.js").read_text(
+            encoding="utf-8"
+        )
         text = module.partition("export default")[0]
     else:
         try:
@@ -152,7 +154,7 @@ def bundle(name: str = "circuitsvis") -> str:
 
 MOST_HEADS = 64
 """More thumbnails would take a browser half a minute and more."""
-DIGITS = 4
+N_DIGITS = 4
 WIDTH = 680  # pixels in a notebook; a pattern is as high as wide
 NEGATIVE, POSITIVE = "#c8302b", "#1c58b0"
 
@@ -167,7 +169,7 @@ class View:
     bundle: str = "circuitsvis"
 
     def script(self, element: str) -> str:
-        """JavaScript that draws it into the element with the id `place`."""
+        """JavaScript that draws it into the element with the id `element`."""
         return (
             f"CircuitsVis.render({script_json(element)}, CircuitsVis.{self.component}, "
             f"{script_json(self.props)});"
@@ -186,10 +188,10 @@ class View:
         again, since its new output takes the old one's place; the others wait for it."""
         element = f"view-{uuid4().hex[:12]}"
         own = self.script("")
-        _Shown.first = _Shown.first or own
+        _FirstView.first = _FirstView.first or own
         return render(
             _CELL,
-            bundle=packed_bundle() if _Shown.first == own else "",
+            bundle=packed_bundle() if _FirstView.first == own else "",
             width=WIDTH,
             element=element,
             script=self.script(element),
@@ -207,7 +209,7 @@ _CELL = """{% if bundle %}<script>{{ bundle|safe }}</script>{% endif %}
 })(100)</script>"""
 
 
-class _Shown:
+class _FirstView:
     """What this kernel has shown first: the view that brings the bundle."""
 
     first = ""
@@ -258,7 +260,7 @@ def _attention(weights: np.ndarray, tokens: Sequence[str]) -> dict[str, Any]:
 def _rounded(values: np.ndarray) -> Any:
     if not np.isfinite(values).all():
         raise ValueError("expected finite numbers in a view, found NaN or infinity")
-    return np.round(values, DIGITS).tolist()
+    return np.round(values, N_DIGITS).tolist()
 
 
 _SCRIPT = """(() => {
@@ -289,7 +291,7 @@ class HeadMap:
     bundle: str = "plotly"
 
     def script(self, element: str) -> str:
-        """JavaScript that draws it into the element with the id `place`."""
+        """JavaScript that draws it into the element with the id `element`."""
         return _SCRIPT % (script_json(self.data), script_json(element))
 
     def to_html(self) -> str:

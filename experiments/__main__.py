@@ -32,7 +32,10 @@ def tools() -> dict[str, str]:
 
 def main() -> None:
     """Start the command that the first argument names."""
-    usage = "python -m experiments <question> [options]; each has --help and most --dry-run"
+    usage = (
+        "python -m experiments <question> [options]; each has --help and most --dry-run\n"
+        "In brackets: the exhibit that draws it."
+    )
     name = named_command(commands(FOLDER) | tools(), "an experiment", usage)
     if name in TOOLS:
         module = import_module(f"experiments.{TOOLS[name]}")

@@ -26,12 +26,26 @@ from arith_lens.knockout import (
 from arith_lens.knockout.means import NoAlignedPrompt
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
-from experiments.results import CONTROLS, CURVE, CURVES, MAP, MASK, MLP_CONTROLS, controls_at
-from experiments.settings import Experiment, Sample, operation_maps, samples, strongest_heads
+from experiments.results import (
+    CONTROL_CURVES,
+    GREEDY_MASK,
+    KNOCKOUT_CURVE,
+    KNOCKOUT_CURVES,
+    MAP,
+    MLP_CONTROL_CURVES,
+    controls_at,
+)
+from experiments.settings import (
+    Experiment,
+    SampleSettings,
+    operation_maps,
+    operation_pairs,
+    strongest_heads,
+)
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Are the key heads needed? Accuracy without the first k heads of several orders."""
 
     most: int | None = None
@@ -54,7 +68,7 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The curves of each operation."""
-    for operation, pairs in samples(model, config):
+    for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             compute_curves(run, operation, model, pairs, config)
 
@@ -75,7 +89,7 @@ def compute_curves(
     ks = range(most + 1)
 
     def curve(kind: str, order: Sequence[Component], **options: Any) -> al.KnockoutCurve:
-        name = CURVE.name(operation, kind)
+        name = KNOCKOUT_CURVE.name(operation, kind)
         return al.knockout_curve(model, pairs, order, name=name, **(settings | options))
 
     curves = {"effect": curve("effect", order, ks=ks)}
@@ -85,7 +99,7 @@ def compute_curves(
             curves[kind] = curve(kind, order, ks=ks, ablation=kind)
         except NoAlignedPrompt as error:
             print(f"{operation}: no curve of {kind}: {error}")
-    name = CONTROLS.name(operation)
+    name = CONTROL_CURVES.name(operation)
     controls, ks_of_controls = control_orders(
         order, control_ks(most, len(al.key_heads(effects))), *shape, config
     )
@@ -93,7 +107,7 @@ def compute_curves(
     if candidates := order[: config.candidates]:
         n = min(most, len(candidates), config.masked)
         search = pairs[:: config.search_every]
-        name = MASK.name(operation)
+        name = GREEDY_MASK.name(operation)
         mask = mask_greedily(model, search, candidates, n=n, name=name, **settings)
         along = curve("iterative", [head for head in mask.order if isinstance(head, al.Head)],
                       ks=range(n + 1))  # fmt: skip
@@ -103,9 +117,9 @@ def compute_curves(
             "MLPs", effects.mlps.top(model.n_layers), ks=range(model.n_layers + 1)
         )
         random_mlps = random_mlp_orders(model.n_layers, config)
-        name, ks = MLP_CONTROLS.name(operation), control_ks(model.n_layers)
+        name, ks = MLP_CONTROL_CURVES.name(operation), control_ks(model.n_layers)
         curves |= knockout_curves(model, pairs, random_mlps, ks=ks, name=name, **settings)
-    CURVES.save(run, KnockoutCurves(curves), operation, pairs=pairs)
+    KNOCKOUT_CURVES.save(run, KnockoutCurves(curves), operation, pairs=pairs)
 
 
 def random_mlp_orders(n_layers: int, config: Config) -> dict[str, Sequence[al.Mlp]]:
@@ -173,9 +187,9 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 def report(run: Run) -> None:
     """For each operation, print what a knockout of key heads and of other heads costs."""
     for operation in run.config["operations"]:
-        curves = CURVES.load(run, operation)
+        curves = KNOCKOUT_CURVES.load(run, operation)
         key = al.key_heads(MAP.load(run, operation))
-        effect, facts = curves["effect"], CURVES.facts(run, operation)
+        effect, facts = curves["effect"], KNOCKOUT_CURVES.facts(run, operation)
         size = f"{facts['distinct']} references of {facts.get('problems')} problems"
         print(f"\n{operation}: {size}, right at k=0 by the filter")
         for k in sorted({len(key), 4, 8, 12, effect.ks[-1]} & {*effect.ks} - {0}):

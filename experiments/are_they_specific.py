@@ -39,13 +39,13 @@ from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import encode
 from arith_lens.runs import Run
 from experiments.command import continue_after_part, exit_on_user_error
-from experiments.results import CIRCUIT, CONTROLS, DIVERGENCE, SEARCH_MAP
+from experiments.results import CIRCUIT_CURVE, CONTROL_CURVES, DIVERGENCE, SEARCH_MAP
 from experiments.selection import LARGEST_OPERAND, some_of
 from experiments.settings import (
     Experiment,
     Metric,
     Operation,
-    PooledSample,
+    PooledSampleSettings,
     control_sets,
     drawn_pairs,
     fitting_engine,
@@ -53,13 +53,13 @@ from experiments.settings import (
     strongest_heads,
 )
 
-STRONGEST, LATE, COMPUTED = "strongest", "late", "late-on-computed"
+STRONGEST_SET, LATE_SET, COMPUTED_SET = "strongest", "late", "late-on-computed"
 """Which components are knocked out, and on which problems; the last word of a result's name."""
 BATCH = 8
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """Are a few heads needed, and no others?"""
 
     operations: tuple[Operation, ...] = FOUR
@@ -92,18 +92,18 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
             heads = strongest_heads(effects, config.heads)
             late = late_mlps(heads, model.n_layers)
             for positions in ("all", "end"):
-                _knock_out(run, model, drawn_on, operation, heads, STRONGEST, positions, config)
-                _knock_out(run, model, drawn_on, operation, late, LATE, positions, config)
+                _knock_out(run, model, drawn_on, operation, heads, STRONGEST_SET, positions, config)
+                _knock_out(run, model, drawn_on, operation, late, LATE_SET, positions, config)
             controls = {  # under the names that stored results have
                 label.replace("-", " "): others
                 for label, others in control_sets(heads, model, config).items()
                 if label.startswith("matched")
             }
             sizes = {label: (len(heads),) for label in controls}
-            name = CONTROLS.name(operation)
+            name = CONTROL_CURVES.name(operation)
             knockout_curves(model, drawn_on, controls, ks=sizes, run=run, name=name)
             if config.data_dir is not None:
-                sets = {STRONGEST: heads, **dict([*controls.items()][:1])}
+                sets = {STRONGEST_SET: heads, **dict([*controls.items()][:1])}
                 DIVERGENCE.compute(
                     run,
                     divergence,
@@ -116,7 +116,9 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
             if operation in LARGEST_OPERAND:
                 computed = computed_pairs(model, operation, config)
                 for positions in ("all", "end"):
-                    _knock_out(run, model, computed, operation, late, COMPUTED, positions, config)
+                    _knock_out(
+                        run, model, computed, operation, late, COMPUTED_SET, positions, config
+                    )
 
 
 def computed_pairs(model: al.HookedModel, operation: str, config: Config) -> al.PromptPairs:
@@ -145,7 +147,7 @@ def _knock_out(
     config: Config,
 ) -> None:
     """The answer and the metric with these components out, and with nothing out."""
-    among = "heads" if label == STRONGEST else "mlps"
+    among = "heads" if label == STRONGEST_SET else "mlps"
     every = every_mlp(model.n_layers)
     if among == "heads":
         every = every_head(model.n_layers, model.n_heads)
@@ -159,7 +161,7 @@ def _knock_out(
         positions=positions,
         fractions=(len(components) / len(every),),
         run=run,
-        name=CIRCUIT.name(operation, among, positions, "knock_out", label),
+        name=CIRCUIT_CURVE.name(operation, among, positions, "knock_out", label),
     )
 
 
@@ -242,22 +244,22 @@ def report(run: Run) -> None:
     """For each operation, print what each knockout costs."""
     for operation in run.config["operations"]:
         print(f"\n{operation}")
-        for label, among in ((STRONGEST, "heads"), (LATE, "mlps"), (COMPUTED, "mlps")):
+        for label, among in ((STRONGEST_SET, "heads"), (LATE_SET, "mlps"), (COMPUTED_SET, "mlps")):
             for positions in ("all", "end"):
                 name = operation, among, positions, "knock_out", label
-                if CIRCUIT.is_in(run, *name):
-                    curve = CIRCUIT.load(run, *name)
+                if CIRCUIT_CURVE.is_in(run, *name):
+                    curve = CIRCUIT_CURVE.load(run, *name)
                     out = ", ".join(map(str, curve.order[: curve.sizes[1]]))
                     (before, after, _), (m, m_out, _) = curve.effects().mean().tolist()
                     print(
                         f"  {label}, {positions}, {curve.value.shape[1]} prompts without {out}: "
                         f"{before:.1%} to {after:.1%} right, {curve.metric} {m:.2f} to {m_out:.2f}"
                     )
-        for label, curve in CONTROLS.load(run, operation).items():
+        for label, curve in CONTROL_CURVES.load(run, operation).items():
             print(f"  {label}: {curve.drop(curve.ks[-1]).accuracy}")
         if DIVERGENCE.is_in(run, operation):
             values = DIVERGENCE.load(run, operation)
-            print(f"  divergence per token: {STRONGEST} {values.mean()[0]:.3f}")
+            print(f"  divergence per token: {STRONGEST_SET} {values.mean()[0]:.3f}")
 
 
 main = Experiment(Config, compute, _plan, report, figure="predictions")

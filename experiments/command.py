@@ -9,7 +9,7 @@ import re
 import select
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from importlib import import_module
 from io import StringIO, TextIOWrapper
@@ -21,25 +21,49 @@ import tyro
 
 from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import PartDone, RunError
-from arith_lens.runs.shards import PART, claim_rank_zero
+from arith_lens.runs.shards import PART_VARIABLE, claim_rank_zero
 
 _MAIN = re.compile(r"^(?:def main\(|main = |from \S+ import main\b)", re.MULTILINE)
 
 
 def commands(folder: Path) -> dict[str, str]:
-    """The modules of a package that have a function `main`, each with its first sentence."""
+    """The modules of a package that have a function `main`, each with its first sentence.
+
+    The exhibit that draws an experiment follows in brackets.
+    """
     sentences = {}
     for file in sorted([*folder.glob("*.py"), *folder.glob("*/__main__.py")]):
         name = file.parent.name if file.parent != folder else file.stem
         source = file.read_text(encoding="utf-8")
         if name != "__main__" and _MAIN.search(source):
             sentences[name] = first_sentence(source)
+            if folder.name == "experiments" and (exhibit := exhibit_of(source)):
+                sentences[name] += f" [figures {exhibit}]"
     return sentences
 
 
 def first_sentence(source: str) -> str:
     """The first line of the first docstring in some code."""
     return source.partition('"""')[2].partition("\n")[0].removesuffix('"""')
+
+
+_EXHIBIT = (r'figure="(\w+)"', r"`figures/(\w+)\.py`", r"`python -m figures (\w+)`")
+_EXPERIMENT = (r"`experiments/(\w+)",)
+
+
+def exhibit_of(source: str) -> str:
+    """The exhibit that the code of an experiment names; "" if it names none."""
+    return _first_match(_EXHIBIT, source)
+
+
+def experiment_of(docstring: str) -> str:
+    """The experiment that the docstring of an exhibit names; "" if it names none."""
+    return _first_match(_EXPERIMENT, docstring)
+
+
+def _first_match(patterns: Iterable[str], text: str) -> str:
+    matches = (re.search(pattern, text) for pattern in patterns)
+    return next((match[1] for match in matches if match), "")
 
 
 def imported(folder: Path, name: str) -> ModuleType:
@@ -86,10 +110,10 @@ def command(main: Callable[..., Any], name: str, about: str | None, *, shares: b
             or accelerate started does all of it, and the others exit at once.
     """
     with robust_output(), exit_cleanly(), rank_zero_prints():
-        if not shares and PART in os.environ:
+        if not shares and PART_VARIABLE in os.environ:
             raise RunError(
-                f"expected {name} on one machine, found {PART}={os.environ[PART]}: it is not "
-                "computed in parts. Start it without."
+                f"expected {name} on one machine, found {PART_VARIABLE}="
+                f"{os.environ[PART_VARIABLE]}: it is not computed in parts. Start it without."
             )
         if shares or claim_rank_zero():
             tyro.cli(main, prog=f"python -m experiments {name}", description=about)

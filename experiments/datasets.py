@@ -15,16 +15,16 @@ import tyro
 
 import arith_lens as al
 from arith_lens.benchmarks import TrainingPart, find_overlaps, flag_summary, held_out
-from arith_lens.benchmarks.training import TRAINING, to_dataset, training_parts
+from arith_lens.benchmarks.training import TRAINING_BENCHMARKS, to_dataset, training_parts
 from arith_lens.pairs import keep_correct
 from arith_lens.pairs.correctness import answer
 from arith_lens.reference.sets import world_pairs
-from arith_lens.reference.word_problems import FAMILIES, PARTS
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES, REWORDED_PARTS
 from arith_lens.word_problems import gsm8k_pairs
 from experiments.command import exit_on_user_error
 from experiments.template_tables import published_tokenizer
 
-Row: TypeAlias = dict[str, Any]
+JsonRow: TypeAlias = dict[str, Any]
 BATCH = 128
 
 
@@ -34,7 +34,7 @@ class SplitConfig:
 
     data_dir: Path | None = None
     """Holds gsm8k/, svamp/, addsub/, singleeq/, mmlu/ and csqa/ as published; else the hub."""
-    names: tuple[str, ...] = TRAINING
+    names: tuple[str, ...] = TRAINING_BENCHMARKS
     """Benchmarks whose train parts are used."""
     form: Literal["solution", "answer"] = "solution"
     """The published solutions, or only the answers."""
@@ -161,7 +161,7 @@ def convert_gsm8k(
     _save(table, root / "convert_gsm8k")
 
 
-def _gsm8k_rows(name: str, config: Gsm8kConfig) -> list[Row]:
+def _gsm8k_rows(name: str, config: Gsm8kConfig) -> list[JsonRow]:
     """The table's rows of one tokenizer or model."""
     if config.model:
         model = tokenizer = al.load_model(config.model)
@@ -177,7 +177,7 @@ def _gsm8k_rows(name: str, config: Gsm8kConfig) -> list[Row]:
                 mode=mode,
                 seed=config.seed,
             )
-            row: Row = {"tokenizer": Path(name).name, "split": split, "mode": mode}
+            row: JsonRow = {"tokenizer": Path(name).name, "split": split, "mode": mode}
             row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
             row |= {"computed": int(pairs.computed.sum()) if pairs.computed is not None else 0}
             if model is not None:
@@ -187,7 +187,7 @@ def _gsm8k_rows(name: str, config: Gsm8kConfig) -> list[Row]:
     return rows
 
 
-def _answered(model: Any, pairs: al.PromptPairs) -> Row:
+def _answered(model: Any, pairs: al.PromptPairs) -> JsonRow:
     """How many pairs are answered right, and how many counterfactuals still are."""
     try:
         chosen = keep_correct(model, pairs).selection
@@ -203,11 +203,11 @@ class WorldConfig:
 
     models: tuple[str, ...] = ("reference", "reference-mistral")
     """Reference models, by name or directory."""
-    families: tuple[str, ...] = FAMILIES
+    families: tuple[str, ...] = PROBLEM_FAMILIES
     """Families of word problems, among the world's four."""
     changes: tuple[str, ...] = (
         *("question", "operators", "referents", "operators+referents"),
-        *("question+operators+referents", "+".join(PARTS)),
+        *("question+operators+referents", "+".join(REWORDED_PARTS)),
     )
     """The parts to reword, joined by +."""
     split: str = "test"
@@ -252,7 +252,7 @@ def convert_world(
     _save(table, root / "convert_world")
 
 
-def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list[Row]:
+def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list[JsonRow]:
     """One family's rows. X_r is the same for every X_c, and is answered once."""
     right: dict[int, bool] = {}
     rows = []
@@ -266,13 +266,13 @@ def _world_rows(model: Any, name: str, family: str, config: WorldConfig) -> list
             right |= {conversion.kept[i]: r for i, r in zip(new, answers, strict=True)}
         _print_pairs(pairs[: config.examples])
         answered = pairs.filter(torch.tensor([right[question] for question in conversion.kept]))
-        row: Row = {"model": Path(name).name, "family": family, "change": change}
+        row: JsonRow = {"model": Path(name).name, "family": family, "change": change}
         row |= {"questions": conversion.n_questions, "converted": conversion.n_converted}
         rows.append(row | {"right": len(answered) / len(pairs)} | _still(model, answered))
     return rows
 
 
-def _still(model: Any, pairs: al.PromptPairs) -> Row:
+def _still(model: Any, pairs: al.PromptPairs) -> JsonRow:
     """How often X_c is answered with C, and the share of the most frequent C.
 
     The row also has both for the pairs whose C is computed.
@@ -281,7 +281,7 @@ def _still(model: Any, pairs: al.PromptPairs) -> Row:
         return {"kept": 0}
     still = answer(model, pairs, "counterfactual", BATCH)[0]
     assert pairs.computed is not None
-    row: Row = {"kept": len(pairs), "still C": float(still.float().mean())}
+    row: JsonRow = {"kept": len(pairs), "still C": float(still.float().mean())}
     row |= {"constant": _constant(pairs), "computed": int(pairs.computed.sum())}
     if not pairs.computed.any():
         return row

@@ -18,7 +18,7 @@ from experiments.selection import LARGEST_OPERAND
 from experiments.settings import (
     Experiment,
     Metric,
-    PooledSample,
+    PooledSampleSettings,
     Problems,
     drawn_pairs,
     plan_maps,
@@ -26,12 +26,12 @@ from experiments.settings import (
     save_maps,
 )
 
-SETS: Mapping[str, Problems] = {"one-digit": "any", "computed": "computed"}
+PROBLEM_SETS: Mapping[str, Problems] = {"one-digit": "any", "computed": "computed"}
 """All problems of single digits; computed problems of larger operands."""
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """Do the same heads matter where no answer can be copied?"""
 
     metric: Metric = "relative_logit"
@@ -47,7 +47,7 @@ def _pairs(
     model: al.HookedModel, config: Config, *, keep: str = "correct"
 ) -> Iterator[tuple[tuple[str, str], al.PromptPairs]]:
     """The pairs of each operation and set of problems."""
-    for operation, (label, problems) in product(LARGEST_OPERAND, SETS.items()):
+    for operation, (label, problems) in product(LARGEST_OPERAND, PROBLEM_SETS.items()):
         pairs = drawn_pairs(model, operation, config, problems=problems, keep=keep)
         yield (operation, label), pairs
 
@@ -60,7 +60,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 def report(run: Run) -> None:
     """For each operation, print the strongest heads of both sets, and how many they share."""
     for operation in LARGEST_OPERAND:
-        print_shared(run, SET_MAP, operation, SETS)
+        print_shared(run, SET_MAP, operation, PROBLEM_SETS)
 
 
 main = Experiment(Config, compute, _plan, report, figure="computed", shares=True)

@@ -8,7 +8,7 @@ attribution approximates them, with other heads frozen (via MLPs) and over all p
 from dataclasses import dataclass
 
 import arith_lens as al
-from arith_lens.attribution import METHODS, UnsupportedRule
+from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.path_patching.patch import SHARD
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
@@ -18,15 +18,15 @@ from experiments.settings import (
     Experiment,
     Keep,
     Metric,
-    Sample,
+    SampleSettings,
     fitting_engine,
-    samples,
+    operation_pairs,
     some_pairs,
 )
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """How well do gradients and relevance agree with the exact effects, and at what cost?"""
 
     via_mlps: int = 54
@@ -49,7 +49,7 @@ def sizes(config: Config) -> dict[str, int]:
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The exact effects of each operation and kind of paths, and each method's."""
-    for operation, pairs in samples(model, config, keep=config.keep):
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
         for paths, count in sizes(config).items():
             some = some_pairs(pairs, count, config.seed)
             settings = {"paths": paths, "metric": config.metric, "run": run, "batch_size": SHARD}
@@ -57,7 +57,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                 name = LADDER.name(operation, paths, EXACT)
                 engine = fitting_engine(model, paths)
                 al.path_patch(model, some, name=name, engine=engine, **settings)
-            for method in METHODS:
+            for method in ATTRIBUTION_METHODS:
                 with continue_after_part():
                     name = LADDER.name(operation, paths, method)
                     own = {"method": method, "steps": config.steps, "name": name}
@@ -69,7 +69,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     lines = []
-    for operation, pairs in samples(model, config, keep="all"):
+    for operation, pairs in operation_pairs(model, config, keep="all"):
         for paths, count in sizes(config).items():
             some = some_pairs(pairs, count, config.seed)
             engine = fitting_engine(model, paths)

@@ -16,11 +16,11 @@ from arith_lens.runs import Run
 from arith_lens.templates import TEMPLATES
 from experiments.are_they_needed import control_orders
 from experiments.command import continue_after_part, exit_on_user_error
-from experiments.results import CURVES, MAP
+from experiments.results import KNOCKOUT_CURVES, MAP
 from experiments.settings import (
     Experiment,
     ModelSettings,
-    PooledSample,
+    PooledSampleSettings,
     fitting_engine,
     pooled_samples,
     save_maps,
@@ -43,7 +43,7 @@ class Config(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The maps of the four operations, then effects and knockouts of each wording of powers."""
-    pairs = pooled_samples(model, PooledSample(seed=config.seed))
+    pairs = pooled_samples(model, PooledSampleSettings(seed=config.seed))
     save_maps(run, model, MAP, pairs.items())
     for template in POWERS:
         with continue_after_part():
@@ -68,7 +68,7 @@ def compute_wording(run: Run, model: al.HookedModel, template: str, config: Conf
     shape = model.n_layers, model.n_heads
     orders = {"effect": key} | control_orders(key, [len(key)], *shape, config)[0]
     ks = range(len(key) + 1)
-    knockout_curves(model, pairs, orders, ks=ks, run=run, name=CURVES.name(template))
+    knockout_curves(model, pairs, orders, ks=ks, run=run, name=KNOCKOUT_CURVES.name(template))
 
 
 main = Experiment(Config, compute, _plan, figure="table3", shares=True)

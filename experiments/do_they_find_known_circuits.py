@@ -15,20 +15,18 @@ import tyro
 from torch import Tensor
 
 import arith_lens as al
-from arith_lens.attribution import METHODS, UnsupportedRule
+from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.attribution.rules import hold_norm_scales
-from arith_lens.built import NAMES
+from arith_lens.built import BUILT_NAMES
 from arith_lens.components import Component, every_head, every_mlp
-from arith_lens.effects import HEADS, MLPS
+from arith_lens.effects import HEAD_AXES, MLP_AXES
 from arith_lens.runs import Run, open_run
 from experiments.command import exit_on_user_error
-from experiments.how_few_evaluations import MEASURES, races
-from experiments.results import KNOWN, KNOWN_EDGES, KNOWN_TRUTH, RACES
+from experiments.how_few_evaluations import RACE_MEASURES, races
+from experiments.results import BUILT_EDGES, BUILT_EFFECTS, BUILT_TRUTH, EXACT, RACES
 from experiments.settings import RESULTS, fitting_engine
 
-PATHS = ("via_mlps", "direct", "total")
-EXACT = "exact"
-"""The name of path patching among the methods."""
+PATHS_VALUES = ("via_mlps", "direct", "total")
 HELD_NORMS = "atp_held_norms"
 """One gradient that does not pass what norms divide by."""
 KNOCKOUTS = {"knock-out-mean": "mean", "knock-out-zero": "zero"}
@@ -44,7 +42,7 @@ DIAL = {"table": "via_mlps", "query_composition": "total"}
 class Config:
     """Do the methods find circuits that are known?"""
 
-    models: tuple[str, ...] = tuple(NAMES)
+    models: tuple[str, ...] = tuple(BUILT_NAMES)
     """The built models."""
     dial: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
     """The values of beta and of G, together, for the curves."""
@@ -57,13 +55,13 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Paper:
+class ExamModel:
     """One model of the exam, and the settings of its run."""
 
     model: str
     """Its name in this project's runs."""
     built: str
-    """Its name in `NAMES`."""
+    """Its name in `BUILT_NAMES`."""
     dial: float | None
     """Beta and G; None: the model's own."""
     n: int
@@ -71,12 +69,12 @@ class Paper:
     seed: int
 
 
-def papers(config: Config) -> list[Paper]:
+def papers(config: Config) -> list[ExamModel]:
     """All models, then those of the dial."""
     shared = {"n": config.n, "steps": config.steps, "seed": config.seed}
-    plain = [Paper(f"built-{name}", name, None, **shared) for name in config.models]
+    plain = [ExamModel(f"built-{name}", name, None, **shared) for name in config.models]
     dialled = [
-        Paper(f"built-{name}-{value:g}", name, value, **shared)
+        ExamModel(f"built-{name}-{value:g}", name, value, **shared)
         for name in DIAL
         for value in config.dial
     ]
@@ -113,7 +111,7 @@ def main(
         print(paper.model)
 
 
-def compute(run: Run, made: al.BuiltModel, paper: Paper) -> None:
+def compute(run: Run, made: al.BuiltModel, paper: ExamModel) -> None:
     """The closed form and every method's effects; of a dial's model, on the paths of its curve."""
     model, pairs, truth = made
     circuit = {
@@ -121,53 +119,57 @@ def compute(run: Run, made: al.BuiltModel, paper: Paper) -> None:
         "mlps": sorted(map(str, truth.mlps)),
         "edges": sorted(map(str, truth.edges)),
     }
-    for paths in PATHS if paper.dial is None else (DIAL[paper.built],):
+    for paths in PATHS_VALUES if paper.dial is None else (DIAL[paper.built],):
         settings: dict[str, Any] = {"paths": paths, "metric": METRIC, "progress": False}
         expected = truth.effects(paths=paths, metric=METRIC)
-        KNOWN_TRUTH.save(run, expected, paths, pairs=pairs, **circuit)
+        BUILT_TRUTH.save(run, expected, paths, pairs=pairs, **circuit)
         exact = {
             "run": run,
-            "name": KNOWN.name(paths, EXACT),
+            "name": BUILT_EFFECTS.name(paths, EXACT),
             "engine": fitting_engine(model, paths),
         }
         al.path_patch(model, pairs, **settings, **exact)
-        for method in METHODS:
-            own = {"method": method, "steps": paper.steps, "name": KNOWN.name(paths, method)}
+        for method in ATTRIBUTION_METHODS:
+            own = {
+                "method": method,
+                "steps": paper.steps,
+                "name": BUILT_EFFECTS.name(paths, method),
+            }
             try:
                 al.attribute(model, pairs, run=run, **settings, **own)
             except UnsupportedRule as error:
                 print(f"{paper.model}: {method} is left out: {error}")
         with hold_norm_scales(model):  # a hook that no run can store: computed each time
             held = al.attribute(model, pairs, method="atp", **settings)
-        KNOWN.save(run, held, paths, HELD_NORMS, pairs=pairs)
+        BUILT_EFFECTS.save(run, held, paths, HELD_NORMS, pairs=pairs)
     if paper.dial is not None:
         return
     race_on(run, paper)
     copying = [one.head for one in truth.circuit.heads]
     al.mediators(
-        model, pairs, copying, metric=METRIC, run=run, name=KNOWN_EDGES.name(), progress=False
+        model, pairs, copying, metric=METRIC, run=run, name=BUILT_EDGES.name(), progress=False
     )
     for method, ablation in KNOCKOUTS.items():
-        if KNOWN.is_in(run, method, EXACT):
+        if BUILT_EFFECTS.is_in(run, method, EXACT):
             continue
         expected, measured = knocked_out(made, ablation)
-        KNOWN_TRUTH.save(run, expected, method, pairs=pairs, **circuit)
-        KNOWN.save(run, measured, method, EXACT, pairs=pairs)
+        BUILT_TRUTH.save(run, expected, method, pairs=pairs, **circuit)
+        BUILT_EFFECTS.save(run, measured, method, EXACT, pairs=pairs)
 
 
-def race_on(run: Run, paper: Paper) -> None:
+def race_on(run: Run, paper: ExamModel) -> None:
     """Races for the components beyond half of the strongest mean effect, if there are any."""
-    exact = KNOWN.load(run, "via_mlps", EXACT)
+    exact = BUILT_EFFECTS.load(run, "via_mlps", EXACT)
     line = float(min(exact.heads.mean().min(), exact.mlps.mean().min())) / 2
     if line < 0:
         if not RACES.is_in(run, paper.built, "line", "all"):
             outcomes = races(exact, line, REPEATS, paper.seed)
             RACES.save(run, outcomes, paper.built, "line", "all")
         means = RACES.load(run, paper.built, "line", "all").mean().tolist()
-        shown = ", ".join(
-            f"{name} {100 * mean:.1f}%" for name, mean in zip(MEASURES, means, strict=True)
+        strongest_text = ", ".join(
+            f"{name} {100 * mean:.1f}%" for name, mean in zip(RACE_MEASURES, means, strict=True)
         )
-        print(f"{paper.model}: races: {shown}")
+        print(f"{paper.model}: races: {strongest_text}")
 
 
 def knocked_out(
@@ -192,7 +194,9 @@ def knocked_out(
         heads = rows[:n_heads].unflatten(0, (layers, truth.n_heads))
         common: dict[str, Any] = {"metric": "probability", "paths": ablation, **pairs.units}
         return al.ComponentEffects(
-            al.Effects(heads, HEADS, **common), al.Effects(rows[n_heads:], MLPS, **common), plain
+            al.Effects(heads, HEAD_AXES, **common),
+            al.Effects(rows[n_heads:], MLP_AXES, **common),
+            plain,
         )
 
     return effects(closed), effects(measured)

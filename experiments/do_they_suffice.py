@@ -23,23 +23,23 @@ from arith_lens.knockout import (
 from arith_lens.knockout.circuits import FRACTIONS
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
-from experiments.results import CIRCUIT, SEARCH_MAP
+from experiments.results import CIRCUIT_CURVE, SEARCH_MAP
 from experiments.settings import (
     Experiment,
     Metric,
-    Sample,
+    SampleSettings,
     fitting_engine,
-    samples,
+    operation_pairs,
     strongest_heads,
 )
 
-KINDS = ("keep_only", "knock_out")
+CURVE_KINDS = ("keep_only", "knock_out")
 FINE = tuple(sorted({*FRACTIONS, 0.03, 0.075, 0.15, 0.3, 0.4, 0.75}))
 """The shares of components at which the curves are read."""
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Do the strongest heads suffice? Accuracy with only the first k heads, and without them."""
 
     controls: int = 5
@@ -58,7 +58,7 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The curves of each operation."""
-    for operation, pairs in samples(model, config):
+    for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             chosen_on, drawn_on = halves(pairs, config.seed)
             name = SEARCH_MAP.name(operation)
@@ -66,7 +66,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                 model, chosen_on, run=run, name=name, engine=fitting_engine(model)
             )
             for among, label, order in orders(model, chosen_on, effects, config):
-                for kind in KINDS:
+                for kind in CURVE_KINDS:
                     for positions in ("all", "end") if label == "effect" else ("all",):
                         al.circuit_curve(
                             model,
@@ -80,7 +80,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                             seed=config.seed,
                             fractions=FINE,
                             run=run,
-                            name=CIRCUIT.name(operation, among, positions, kind, label),
+                            name=CIRCUIT_CURVE.name(operation, among, positions, kind, label),
                         )
 
 
@@ -123,11 +123,13 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 def report(run: Run) -> None:
     """For each operation and order, print CPR, CMD, and how many heads answer 90%."""
     for operation in run.config["operations"]:
-        facts = CIRCUIT.facts(run, operation, "heads", "all", "keep_only", "effect")
+        facts = CIRCUIT_CURVE.facts(run, operation, "heads", "all", "keep_only", "effect")
         print(f"\n{operation}: {facts['distinct']} references of the half that is drawn")
         for positions in ("all", "end"):
-            for label in CIRCUIT.labels(run, operation, "heads", positions, "keep_only", None):
-                curve = CIRCUIT.load(run, operation, "heads", positions, "keep_only", label)
+            for label in CIRCUIT_CURVE.labels(
+                run, operation, "heads", positions, "keep_only", None
+            ):
+                curve = CIRCUIT_CURVE.load(run, operation, "heads", positions, "keep_only", label)
                 print(
                     f"  {label:<10} positions {positions}: {areas(curve)}, 90% right with "
                     f"{enough(curve)} heads"

@@ -17,11 +17,11 @@ import arith_lens as al
 from arith_lens.runs import Run
 from experiments.does_tuning_help.models import AfterTuning
 from experiments.does_tuning_help.training import World
-from experiments.results import CARRYING
+from experiments.results import KNOCKOUT_ANSWERS
 from experiments.selection import some_questions
 from experiments.settings import (
     Experiment,
-    PooledSample,
+    PooledSampleSettings,
     answer_without,
     control_sets,
     pooled,
@@ -30,7 +30,7 @@ from experiments.settings import (
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """Do other abilities hang on the tuned heads?"""
 
     questions: int = 500
@@ -48,12 +48,12 @@ def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> N
     pairs = pooled(pooled_samples(model, config))  # the same for all models
     heads = tuned[0].heads
     sets = {"whole": (), "without": heads} | control_sets(heads, model, config)
-    name = partial(CARRYING.name, "before")
+    name = partial(KNOCKOUT_ANSWERS.name, "before")
     answer_without(run, model, questions, sets, pairs, config, name)
     for tuned_model in tuned:
         loaded = tuned_model.load(config)
         run.admit(loaded)
-        name = partial(CARRYING.name, tuned_model.name)
+        name = partial(KNOCKOUT_ANSWERS.name, tuned_model.name)
         answer_without(run, loaded, questions, sets, pairs, config, name)
 
 

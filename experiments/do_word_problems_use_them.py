@@ -29,7 +29,7 @@ from experiments.results import CLASS_ATTENTION, MAP, OUTCOMES
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
-    PooledSample,
+    PooledSampleSettings,
     control_sets,
     fitting_engine,
     operation_maps,
@@ -45,11 +45,11 @@ MEANS: dict[str, Literal["template", "vector"]] = {
 }
 """What replaces a head's output. Word problems share no position but END."""
 
-CLASSES = ("numbers", "operator", "BOS", "END", "other words")
+TOKEN_CLASSES = ("numbers", "operator", "BOS", "END", "other words")
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """Do word problems use the same heads? Key heads of both, crosswise."""
 
     data_dir: Path | None = None
@@ -157,7 +157,7 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
         masks[name] = where & mask & ~taken
         taken |= where
     masks["other words"] = mask & ~taken
-    return {name: masks[name] for name in CLASSES}
+    return {name: masks[name] for name in TOKEN_CLASSES}
 
 
 main = Experiment(Config, compute, _plan, figure="table4", inputs=_inputs)

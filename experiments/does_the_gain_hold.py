@@ -15,7 +15,7 @@ from arith_lens.answers import Question
 from arith_lens.reference.unfamiliar import unfamiliar_questions
 from arith_lens.runs import Run
 from experiments.does_tuning_help.models import AfterTuning
-from experiments.results import BEFORE, ELSEWHERE
+from experiments.results import GENERALISATION_ANSWERS, UNTUNED_ANSWERS
 from experiments.settings import Experiment, ModelSettings
 
 
@@ -29,13 +29,13 @@ class Config(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> None:
     """The answers of the model before tuning and of each tuned one."""
-    unfamiliar = questions(question.settings)
+    unfamiliar = generalisation_questions(question.settings)
 
     def answer(model: al.HookedModel, name: str, **facts: object) -> None:
-        settings = {"whole_words": False, "run": run, "name": ELSEWHERE.name(name)}
+        settings = {"whole_words": False, "run": run, "name": GENERALISATION_ANSWERS.name(name)}
         al.answer_questions(model, unfamiliar, facts=facts, progress=True, **settings)
 
-    answer(model, BEFORE.name())
+    answer(model, UNTUNED_ANSWERS.name())
     for tuned in question.models:
         training = tuned.training
         tuned_model = tuned.load(question.settings)
@@ -44,7 +44,7 @@ def compute(run: Run, model: al.HookedModel, question: AfterTuning[Config]) -> N
         answer(tuned_model, training.name, **asdict(training.tuned), **facts)
 
 
-def questions(config: Config) -> list[Question]:
+def generalisation_questions(config: Config) -> list[Question]:
     """The questions of all sets; the task of each is its set and its family or operation."""
     return [
         replace(question, task=f"{name}/{question.task}")
@@ -54,7 +54,10 @@ def questions(config: Config) -> list[Question]:
 
 
 def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
-    n_questions, n_models = len(questions(question.settings)), 1 + len(question.models)
+    n_questions, n_models = (
+        len(generalisation_questions(question.settings)),
+        1 + len(question.models),
+    )
     return f"{n_questions} questions, each answered by {n_models} models"
 
 

@@ -23,15 +23,15 @@ from arith_lens.path_patching.screening import Screening
 from arith_lens.runs import Run
 from arith_lens.statistics import strata_of
 from experiments.command import continue_after_part
-from experiments.results import MAP, RACES, SCREEN
-from experiments.settings import Experiment, Sample, fitting_engine, samples
+from experiments.results import MAP, RACES, SCREENING_EFFECTS
+from experiments.settings import Experiment, SampleSettings, fitting_engine, operation_pairs
 
 GOALS = ("threshold", "top10")
-MEASURES = ("evaluations", "same components", "all intervals hold")
+RACE_MEASURES = ("evaluations", "same components", "all intervals hold")
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """How few evaluations find the same heads? Races and screening against all evaluations."""
 
     repeats: int = 200
@@ -44,16 +44,16 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The effects of each operation, and the races on them."""
-    for operation, pairs in samples(model, config):
+    for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             name, engine = MAP.name(operation), fitting_engine(model)
             exact = al.path_patch(model, pairs, run=run, name=name, engine=engine)
-            screen = SCREEN.name(operation)
+            screen = SCREENING_EFFECTS.name(operation)
             rough = al.attribute(model, pairs, method=config.method, run=run, name=screen)
             for goal in GOALS:
-                for kept in (None, config.kept):
-                    outcomes = races(exact, goal, config.repeats, config.seed, rough, kept)
-                    RACES.save(run, outcomes, operation, goal, "screened" if kept else "all")
+                for n_screened in (None, config.kept):
+                    outcomes = races(exact, goal, config.repeats, config.seed, rough, n_screened)
+                    RACES.save(run, outcomes, operation, goal, "screened" if n_screened else "all")
 
 
 def races(
@@ -62,7 +62,7 @@ def races(
     repeats: int,
     seed: int = 0,
     rough: al.ComponentEffects | None = None,
-    kept: int | None = None,
+    n_screened: int | None = None,
 ) -> al.Effects:
     """Races on effects that are known, each with an order of the pairs of its own.
 
@@ -73,11 +73,11 @@ def races(
         seed: of the first race; the next ones have the next seeds.
         rough: approximate effects on the same pairs. Those on the pairs of a race's first round
             screen the components.
-        kept: how many components screening keeps; None: no screening.
+        n_screened: how many components screening keeps; None: no screening.
 
     Returns:
-        `MEASURES` of each race: the share of the evaluations that it needed, and whether it ended
-        with the components of the full computation, and with intervals that all hold.
+        `RACE_MEASURES` of each race: the share of the evaluations that it needed, and whether it
+        ended with the components of the full computation, and with intervals that all hold.
     """
     goal = Goal.of(until, exact.heads.metric)
     values, expected = _rows(exact), _chosen(exact, goal)
@@ -88,12 +88,12 @@ def races(
     rows = []
     for number in tqdm(range(seed, seed + repeats), desc=f"races until {until}", leave=False):
         among = list(range(len(values)))
-        if rough is not None and kept is not None:
+        if rough is not None and n_screened is not None:
             first = round_sizes(len(strata), int(strata.max()) + 1)[0]
             pairs = balanced_order(strata, number)[:first]
             heads, mlps = rough.heads.select(pairs), rough.mlps.select(pairs)
             some = replace(rough, heads=heads, mlps=mlps)
-            chosen = Screening.of(some, everything, kept, seed=number).components
+            chosen = Screening.of(some, everything, n_screened, seed=number).components
             among = [everything.index(one) for one in chosen]
         own = values[among]
 
@@ -107,7 +107,9 @@ def races(
         holds = (low <= means[among] + 1e-6) & (means[among] <= high + 1e-6)
         same = _chosen(_filled(exact, outcome, among), goal) == expected
         rows.append([outcome.evaluations / values.numel(), float(same), float(holds.all())])
-    return al.Effects(torch.tensor(rows).T, ("measure",), "of races", labels={"measure": MEASURES})
+    return al.Effects(
+        torch.tensor(rows).T, ("measure",), "of races", labels={"measure": RACE_MEASURES}
+    )
 
 
 def _rows(effects: al.ComponentEffects) -> Float[Tensor, "component pair"]:
@@ -144,7 +146,7 @@ def report(run: Run) -> None:
     rows = []
     for operation, goal, kind in product(run.config["operations"], GOALS, ("all", "screened")):
         means = RACES.load(run, operation, goal, kind).mean().tolist()
-        shares = {name: f"{mean:.1%}" for name, mean in zip(MEASURES, means, strict=True)}
+        shares = {name: f"{mean:.1%}" for name, mean in zip(RACE_MEASURES, means, strict=True)}
         rows.append({"operation": operation, "until": goal, "components": kind} | shares)
     print(DataFrame(rows).to_string(index=False))
 

@@ -23,7 +23,7 @@ from experiments.results import EVALUATION
 from experiments.settings import (
     CONTROL_SETS,
     Experiment,
-    PooledSample,
+    PooledSampleSettings,
     control_sets,
     operation_maps,
     pooled,
@@ -32,14 +32,14 @@ from experiments.settings import (
     strongest_heads,
 )
 
-SIX = ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "commonsense_qa")
+BENCHMARK_TASKS = ("gsm8k", "addsub", "singleeq", "svamp", "mmlu", "commonsense_qa")
 PLAIN, PLAIN_FOR_CONTROLS = "plain", "plain-for-controls"
 """The model as it is, on all questions, and on those that are answered without control heads."""
-WORLD = ("world_word_problems", "world_two_digit", "world_generic")
+WORLD_TASKS = ("world_word_problems", "world_two_digit", "world_generic")
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """How good is a model at benchmarks, as it is and without its key heads?"""
 
     tasks: tuple[str, ...] = ()
@@ -104,7 +104,11 @@ def tasks_of(config: Config) -> tuple[str, ...]:
     """The tasks of the settings; else the benchmarks, or the closed world's tasks."""
     if config.tasks:
         return config.tasks
-    return WORLD if config.model in REFERENCE_MODELS and config.data_dir is None else SIX
+    return (
+        WORLD_TASKS
+        if config.model in REFERENCE_MODELS and config.data_dir is None
+        else BENCHMARK_TASKS
+    )
 
 
 def interventions(

@@ -20,12 +20,12 @@ from arith_lens.pairs import keep_correct
 from arith_lens.path_patching import CertificateError
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
-from experiments.results import IN_DTYPE, PrecisionFacts
-from experiments.settings import BEFORE_FILTER, Sample, loaded_model, samples
+from experiments.results import DTYPE_MAP, PrecisionFacts
+from experiments.settings import BEFORE_FILTER, SampleSettings, loaded_model, operation_pairs
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Does half precision change the map? bfloat16 and float16 against float32."""
 
     dtype: Literal["float32"] = "float32"
@@ -84,7 +84,7 @@ def main(
         dry_run: print what it would cost, and stop.
     """
     wide = loaded_model(config, weights=not dry_run)
-    pairs = dict(samples(wide, config, keep="all" if dry_run else "correct"))
+    pairs = dict(operation_pairs(wide, config, keep="all" if dry_run else "correct"))
     if dry_run:
         for name, chosen in pairs.items():
             print(f"{name}, {1 + len(config.dtypes)} times: {al.plan(wide, chosen)}{BEFORE_FILTER}")
@@ -93,10 +93,10 @@ def main(
         opened = al.open_run("how_precise", config, model=wide, root=root)
     with opened as run:
         for name, chosen in pairs.items():
-            al.path_patch(wide, chosen, run=run, name=IN_DTYPE.name(name, "float32"))
+            al.path_patch(wide, chosen, run=run, name=DTYPE_MAP.name(name, "float32"))
         del wide
         for dtype in config.dtypes:
-            left = {n: p for n, p in pairs.items() if not IN_DTYPE.is_in(run, n, dtype)}
+            left = {n: p for n, p in pairs.items() if not DTYPE_MAP.is_in(run, n, dtype)}
             if left:
                 _half(run, config, dtype, left)
     report(run)
@@ -107,14 +107,14 @@ def _half(run: Run, config: Config, dtype: str, pairs: Mapping[str, al.PromptPai
     with exit_on_user_error():
         model = al.load_model(config.model, dtype=getattr(torch, dtype), device=config.device)
     for name, chosen in pairs.items():
-        wide = IN_DTYPE.load(run, name, "float32")
+        wide = DTYPE_MAP.load(run, name, "float32")
         try:
             narrow = al.path_patch(model, chosen)
             hooks = _by_hooks(model, chosen, wide, narrow, config.hooks)
         except (FloatingPointError, CertificateError) as error:
             print(f"{name} in {dtype}: {type(error).__name__}: {error}")
             continue
-        IN_DTYPE.save(
+        DTYPE_MAP.save(
             run,
             narrow,
             name,
@@ -171,7 +171,7 @@ def report(run: Run) -> None:
     print(f"{run.config['model']}: half precision against float32, relative change of the logit")
     orders, distances = [], []
     for operation, dtype, facts in _halves(run):
-        both = (IN_DTYPE.load(run, operation, precision) for precision in ("float32", dtype))
+        both = (DTYPE_MAP.load(run, operation, precision) for precision in ("float32", dtype))
         wide, narrow = (set(al.key_heads(precision)) for precision in both)
         key = {"key in both": wide & narrow, "in float32": wide - narrow, "in half": narrow - wide}
         agreement = facts["agreement"]
@@ -203,7 +203,7 @@ def report(run: Run) -> None:
 
 
 def _halves(run: Run) -> Iterator[tuple[str, str, PrecisionFacts]]:
-    for operation in IN_DTYPE.labels(run, None, "float32"):
-        for dtype in IN_DTYPE.labels(run, operation, None):
+    for operation in DTYPE_MAP.labels(run, None, "float32"):
+        for dtype in DTYPE_MAP.labels(run, operation, None):
             if dtype != "float32":
-                yield operation, dtype, IN_DTYPE.facts(run, operation, dtype)
+                yield operation, dtype, DTYPE_MAP.facts(run, operation, dtype)

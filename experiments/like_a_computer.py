@@ -13,7 +13,7 @@ import arith_lens as al
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
-from experiments.results import SUM
+from experiments.results import SUM_COSINES
 from experiments.settings import Experiment, ModelSettings
 
 CASES = ((3, 4, "whole"), (7, 8, "first"), (7, 8, "last"), (27, 15, "last"))
@@ -54,14 +54,14 @@ def compute_sum(run: Run, model: al.HookedModel, a: int, b: int, token: str) -> 
     }
     settings = {"read": "write", "tokens": "digits"}
     name = f"{a}-{b}-{token}"
-    SUM.compute(run, al.mlp_probe, model, pairs, name, facts=facts, **settings)
+    SUM_COSINES.compute(run, al.mlp_probe, model, pairs, name, facts=facts, **settings)
 
 
 def report(run: Run) -> None:
     """Print each prompt and the winners, layer by layer."""
-    for name in SUM.labels(run):
-        facts = SUM.facts(run, name)
-        winners = SUM.load(run, name).per_pair[..., 0].argmax(1).tolist()
+    for name in SUM_COSINES.labels(run):
+        facts = SUM_COSINES.facts(run, name)
+        winners = SUM_COSINES.load(run, name).per_pair[..., 0].argmax(1).tolist()
         print(f"{facts['text']!r} -> {facts['said']!r} (right: {facts['answer']}): "
               f"layers write {' '.join(map(str, winners))}")  # fmt: skip
 

@@ -25,11 +25,11 @@ from tqdm.auto import tqdm
 from arith_lens.reference.models import (
     FIGURES,
     VOCABULARY,
+    card_rows,
     figures,
     load_plain,
-    outcomes,
     pack,
-    rows,
+    question_outcomes,
     train_tokenizer,
 )
 from arith_lens.reference.sets import write_sets
@@ -77,7 +77,7 @@ def train_reference(config: Annotated[Config, tyro.conf.arg(name="")]) -> None:
         config: the recipe.
     """
     with exit_on_user_error():
-        print(train(config))
+        print(train_reference_model(config))
 
 
 def build_model(config: Config) -> Any:
@@ -105,7 +105,9 @@ def build_model(config: Config) -> Any:
     return LlamaForCausalLM(LlamaConfig(**shape))
 
 
-def batch(tokenizer: Tokenizer, config: Config, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+def training_batch(
+    tokenizer: Tokenizer, config: Config, step: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The tokens [row, length + 1] of a step, and the loss weight of each."""
     rng = random.Random(f"{config.seed} {step}")
     width = config.length + 1
@@ -149,7 +151,7 @@ def rate_at(config: Config, step: int) -> float:
     return config.rate * (low + (1 - low) * (1 + math.cos(math.pi * done)) / 2)
 
 
-def train(config: Config) -> Path:
+def train_reference_model(config: Config) -> Path:
     """Train from the last checkpoint, if there is one; return the finished model's folder."""
     config.output.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(config)
@@ -170,7 +172,7 @@ def train(config: Config) -> Path:
         torch.compile(loss_of, mode="max-autotune-no-cudagraphs") if config.compile else loss_of
     )
     for step in tqdm(range(first, config.steps), initial=first, total=config.steps, mininterval=10):
-        tokens, weights = batch(tokenizer, config, step)
+        tokens, weights = training_batch(tokenizer, config, step)
         for group in optimizer.param_groups:
             group["lr"] = rate_at(config, step)
         loss = step_loss(tokens.to(device), weights.to(device))
@@ -285,11 +287,11 @@ def measure_reference(
     if write_world:
         write_sets()
     model, tokenizer = load_plain(folder)
-    answered = {name: outcomes(model, tokenizer, name) for name in FIGURES}
+    answered = {name: question_outcomes(model, tokenizer, name) for name in FIGURES}
     (folder / "outcomes.json").write_text(json.dumps(pack(answered), indent=1) + "\n")
     measured = figures(answered)
     (folder / "figures.json").write_text(json.dumps(measured, indent=1) + "\n")
-    table = "\n".join(["| task | wanted | measured |", "| --- | --- | --- |", *rows(measured)])
+    table = "\n".join(["| task | wanted | measured |", "| --- | --- | --- |", *card_rows(measured)])
     card = folder / "README.md"
     start, end = CARD_TABLE
     before, _, rest = card.read_text().partition(start)

@@ -23,16 +23,18 @@ from arith_lens.knockout import CircuitCurve, GreedyMask, KnockoutCurve, Knockou
 from arith_lens.mediation import Mediation
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
+from arith_lens.runs.manifest import RESULT_CLASSES
 from arith_lens.runs.provenance import SavedPairs
-from arith_lens.runs.record import CLASSES
-from experiments.does_tuning_help import Chosen, Criterion, Method, Tuned
+from experiments.does_tuning_help import Chosen, Criterion, TuningMethod, TuningRow
 from experiments.selection import some_questions
 
-KINDS = {name: kind for kind, (_, name) in CLASSES.items()} | {"Chosen": "chosen_rates"}
+KIND_BY_CLASS = {name: kind for kind, (_, name) in RESULT_CLASSES.items()} | {
+    "Chosen": "chosen_rates"
+}
 """The kind of result in a run, by the name of its class."""
 
 
-class Sample(TypedDict):
+class PairFacts(TypedDict):
     """The facts beside every result of prompt pairs."""
 
     pairs: int
@@ -57,13 +59,13 @@ class NextTokenFacts(HeadSet):
     answers: list[int]
 
 
-class PromptFacts(Sample):
+class PromptFacts(PairFacts):
     """The first token of each right answer."""
 
     answers: list[int]
 
 
-class AttentionFacts(Sample):
+class AttentionFacts(PairFacts):
     """Which heads are key heads, and the kind of each head."""
 
     key: list[str]
@@ -71,19 +73,19 @@ class AttentionFacts(Sample):
     """Operand, operator or other, by head."""
 
 
-class CaseFacts(Sample):
+class CaseFacts(PairFacts):
     """One prompt in full: its index, text, A, B and C."""
 
     case: dict[str, Any]
 
 
-class ClassFacts(Sample):
+class ClassFacts(PairFacts):
     """Whether A, B, C and C±1 all differ, for each pair."""
 
     distinct_classes: list[bool]
 
 
-class SumFacts(Sample):
+class SumFacts(PairFacts):
     """One sum, and what the model answers."""
 
     text: str
@@ -94,14 +96,14 @@ class SumFacts(Sample):
     probability: float
 
 
-class TunedFacts(Sample):
+class TunedFacts(PairFacts):
     """The share of answers that a tuned model still has right, and what was tuned."""
 
     still_right: float
     components: list[str]
 
 
-class PrecisionFacts(Sample):
+class PrecisionFacts(PairFacts):
     """How well half precision agrees with float32."""
 
     right: int
@@ -128,7 +130,7 @@ class BenchmarkFacts(TypedDict, total=False):
 class TrainedAs(TypedDict):
     """The training that answers belong to."""
 
-    method: Method
+    method: TuningMethod
     heads: int
     mlps: int
     rate: float
@@ -156,7 +158,7 @@ class TrainingFacts(TrainedAs, BenchmarkFacts):
     which_mlps: list[str]
 
 
-class CircuitFacts(Sample):
+class CircuitFacts(PairFacts):
     """The heads, MLPs and edges of a built model's circuit, as text."""
 
     heads: list[str]
@@ -230,7 +232,7 @@ class Stored(Generic[R, F]):
         """Whether the run has this result."""
         return self.name(*parts) in run.names
 
-    def computed(self, run: Run, *parts: str) -> Bool[Tensor, "pair"] | None:
+    def computed(self, run: Run, *parts: str) -> Bool[Tensor, " pair"] | None:
         """Which of its pairs have an answer that is neither operand; None if not known."""
         return run.computed(self.name(*parts))
 
@@ -245,56 +247,58 @@ class Stored(Generic[R, F]):
         known = parts or (None,)
         filled = (r"(.+)" if part is None else re.escape(part.replace("/", "-")) for part in known)
         pattern = re.compile(re.escape(self.pattern).replace(r"\{\}", "{}").format(*filled))
-        matches = (pattern.fullmatch(name) for name in run.names_of(KINDS[self.kind.__name__]))
+        matches = (
+            pattern.fullmatch(name) for name in run.names_of(KIND_BY_CLASS[self.kind.__name__])
+        )
         return tuple(match[1] for match in matches if match)
 
 
-MAP = Stored("effects-{}", ComponentEffects, Sample)
+MAP = Stored("effects-{}", ComponentEffects, PairFacts)
 """The effects of every head and MLP; by operation (or "word_problems", or a wording of powers)."""
-POOLED_MAP = Stored("effects", ComponentEffects, Sample)
+POOLED_MAP = Stored("effects", ComponentEffects, PairFacts)
 """The effects on the pairs of the four operations together."""
-IN_DTYPE = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
+DTYPE_MAP = Stored("dtype-{}-{}", ComponentEffects, PrecisionFacts)
 """The effects of a model in a number format; by operation and format."""
-PATHS = Stored("paths-{}-{}", ComponentEffects, Sample)
+PATH_EFFECTS = Stored("paths-{}-{}", ComponentEffects, PairFacts)
 """The effects of the strongest heads; by operation, and by what may react to a change."""
-LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, Sample)
+LADDER = Stored("ladder-{}-{}-{}", ComponentEffects, PairFacts)
 """Exact and approximate effects; by operation, paths, and method or "exact"."""
 EXACT = "exact"
-"""The name of the exact effects among those of the ladder's methods."""
-SCREEN = Stored("screen-{}", ComponentEffects, Sample)
+"""The name of path patching among the methods: its effects are exact."""
+SCREENING_EFFECTS = Stored("screen-{}", ComponentEffects, PairFacts)
 """Approximate effects that screen components; by operation."""
 RACES = Stored("races-{}-{}-{}", Effects, NoFacts)
 """The cost and the outcome of races; by operation, goal, and "all" or "screened"."""
-CURVES = Stored("knockout-{}", KnockoutCurves, Sample)
+KNOCKOUT_CURVES = Stored("knockout-{}", KnockoutCurves, PairFacts)
 """Accuracy without the first k heads of several orders; by operation, or by wording of powers."""
-CURVE = Stored("curve-{}-{}", KnockoutCurve, Sample)
+KNOCKOUT_CURVE = Stored("curve-{}-{}", KnockoutCurve, PairFacts)
 """One of those orders; by operation and order."""
-CONTROLS = Stored("controls-{}", KnockoutCurves, Sample)
+CONTROL_CURVES = Stored("controls-{}", KnockoutCurves, PairFacts)
 """The control orders among them; by operation."""
-MLP_CONTROLS = Stored("mlp-controls-{}", KnockoutCurves, Sample)
+MLP_CONTROL_CURVES = Stored("mlp-controls-{}", KnockoutCurves, PairFacts)
 """The random orders of MLPs among them; by operation."""
-MASK = Stored("mask-{}", GreedyMask, Sample)
+GREEDY_MASK = Stored("mask-{}", GreedyMask, PairFacts)
 """Iterative masking; by operation."""
-SEARCH_MAP = Stored("search-{}", ComponentEffects, Sample)
+SEARCH_MAP = Stored("search-{}", ComponentEffects, PairFacts)
 """The effects on the half of the problems on which orders are chosen; by operation."""
-CIRCUIT = Stored("circuit-{}-{}-{}-{}-{}", CircuitCurve, Sample)
+CIRCUIT_CURVE = Stored("circuit-{}-{}-{}-{}-{}", CircuitCurve, PairFacts)
 """Accuracy with or without the first k components; by operation, heads or MLPs, positions,
 "keep_only" or "knock_out", and order."""
-FAITHFUL_SCORES = Stored("scores-{}-{}", ComponentEffects, Sample)
+FAITHFUL_SCORES = Stored("scores-{}-{}", ComponentEffects, PairFacts)
 """What orders are made of; by operation and method."""
-COUNTERFACTUAL_MAP = Stored("counterfactual-{}-{}", ComponentEffects, Sample)
+COUNTERFACTUAL_MAP = Stored("counterfactual-{}-{}", ComponentEffects, PairFacts)
 """The effects of every head and MLP; by operation and kind of counterfactual."""
-SET_MAP = Stored("set-{}-{}", ComponentEffects, Sample)
+SET_MAP = Stored("set-{}-{}", ComponentEffects, PairFacts)
 """The effects of every head and MLP; by operation and set of problems."""
 NEXT_TOKENS = Stored("tokens-{}-{}", NextTokens, NextTokenFacts)
 """Next tokens; by kind of prompt, and by "before" or "after" the knockout."""
 LIKELIEST = Stored("likeliest-{}-{}", NextTokens, PromptFacts)
 """Next tokens; by kind of prompt, and by side: "reference" or "counterfactual"."""
-RIGHT = Stored("right-{}", Effects, Sample)
+ANSWER_PROBABILITY = Stored("right-{}", Effects, PairFacts)
 """p(C) and whether C is the likeliest token [side measure pair]; by kind of prompt."""
-DIVERGENCE = Stored("divergence-{}", Effects, Sample)
+DIVERGENCE = Stored("divergence-{}", Effects, PairFacts)
 """How far predictions on plain sentences are from the model's own [set sentence]; by operation."""
-EXAMPLES = Stored("examples-{}", Effects, NoFacts)
+EXAMPLE_OUTCOMES = Stored("examples-{}", Effects, NoFacts)
 """Whether each problem is answered right after solved examples [form pair]; by operation."""
 ANSWERS = Stored("answers-{}", Answers, HeadSet)
 """Answers; by knocked-out set of heads."""
@@ -302,62 +306,62 @@ EVALUATION = Stored("evaluation-{}", EvaluationResult, HeadSet)
 """Benchmark answers; by knocked-out set of heads, or "plain" and "plain-for-controls"."""
 OUTCOMES = Stored("outcomes-{}-on-{}", Outcomes, HeadSet)
 """Answers after a knockout; by set of heads, and by kind of prompts."""
-CLASS_ATTENTION = Stored("attention-{}", Effects, Sample)
+CLASS_ATTENTION = Stored("attention-{}", Effects, PairFacts)
 """Attention from END to classes of tokens [head class pair]; by kind of prompts."""
 ROLE_ATTENTION = Stored("roles-{}", Effects, AttentionFacts)
 """Attention of the strongest heads from END to roles [head role pair]; by operation."""
-RANDOM_ATTENTION = Stored("random-{}", Effects, Sample)
+RANDOM_ATTENTION = Stored("random-{}", Effects, PairFacts)
 """Attention of random other heads; by operation."""
 PATTERNS = Stored("patterns-{}", Patterns, NoFacts)
 """Whole patterns on a few prompts; "formats", "words" or "all"."""
-PROBE = Stored("probe-{}-{}", Effects, Sample)
+PROBE = Stored("probe-{}-{}", Effects, PairFacts)
 """Cosines with the numbers' columns of W_U; by operation, and by what is read."""
-LENS = Stored("lens-{}-{}", Effects, Sample)
+LENS = Stored("lens-{}-{}", Effects, PairFacts)
 """Rank and probability of C under the logit lens; by operation, and by what is read."""
-DIGITS = Stored("digits-{}", Effects, CaseFacts)
+DIGIT_COSINES = Stored("digits-{}", Effects, CaseFacts)
 """Cosines of what MLPs write with the ten digits; by operation."""
 CHANCE = Stored("chance-{}", Effects, ClassFacts)
 """How often each kind of digit would win by chance; by operation."""
 WINNERS = Stored("winners-{}", Effects, ClassFacts)
 """Which kind of digit each layer writes most; by operation."""
-MEDIATION = Stored("mediation-{}", Mediation, Sample)
+MEDIATION = Stored("mediation-{}", Mediation, PairFacts)
 """Which MLPs carry the strongest heads' effects; by operation."""
-WRITES = Stored("writes-{}", Effects, Sample)
+WRITES = Stored("writes-{}", Effects, PairFacts)
 """Cosines of what MLPs write with the numbers; by operation."""
-EXPLORATION = Stored("exploration-{}", Exploration, Sample)
+EXPLORATION = Stored("exploration-{}", Exploration, PairFacts)
 """The tables of the explorer; by operation, or by operation and counterfactual."""
-SUM = Stored("sum-{}", Effects, SumFacts)
+SUM_COSINES = Stored("sum-{}", Effects, SumFacts)
 """Cosines of what MLPs write with the ten digits, of one prompt."""
-BEFORE = Stored("before", Answers, BenchmarkFacts)
+UNTUNED_ANSWERS = Stored("before", Answers, BenchmarkFacts)
 """The answers before tuning."""
-TRAINING = Stored("{}", Answers, TrainingFacts)
-"""The answers of a tuned model, by name of the training; `BEFORE` among them."""
-TABLE = Stored("table-{}", Chosen, NoFacts)
+TUNED_ANSWERS = Stored("{}", Answers, TrainingFacts)
+"""The answers of a tuned model, by name of the training; `UNTUNED_ANSWERS` among them."""
+CHOSEN_RATES = Stored("table-{}", Chosen, NoFacts)
 """The rows of a table of trainings, and the rate of each; by number of the table."""
-CARRYING = Stored("{}-{}", Answers, HeadSet)
+KNOCKOUT_ANSWERS = Stored("{}-{}", Answers, HeadSet)
 """Answers; by model ("before", or tuned), and by set of heads: "whole", "without" or random."""
-UNTUNED_MAP = Stored("before", ComponentEffects, Sample)
+UNTUNED_MAP = Stored("before", ComponentEffects, PairFacts)
 """Effects before tuning."""
 TUNED_MAP = Stored("tuned-{}", BeforeAfter, TunedFacts)
 """Effects before and after tuning; by tuned model."""
-ELSEWHERE = Stored("asked-{}", Answers, ChosenTraining)
-"""Answers to questions that were not tuned on; by name of the training, or of `BEFORE`."""
-KNOWN_TRUTH = Stored("closed-form-{}", ComponentEffects, CircuitFacts)
+GENERALISATION_ANSWERS = Stored("asked-{}", Answers, ChosenTraining)
+"""Answers to questions that were not tuned on; by name of the training, or of `UNTUNED_ANSWERS`."""
+BUILT_TRUTH = Stored("closed-form-{}", ComponentEffects, CircuitFacts)
 """The closed-form effects of a built model; by kind of paths, or by knockout."""
-KNOWN = Stored("known-{}-{}", ComponentEffects, Sample)
+BUILT_EFFECTS = Stored("known-{}-{}", ComponentEffects, PairFacts)
 """The effects of a built model; by kind of paths, or by knockout, and by method."""
-KNOWN_EDGES = Stored("known-edges", Mediation, Sample)
+BUILT_EDGES = Stored("known-edges", Mediation, PairFacts)
 """Which MLPs carry the effects of a built model's heads."""
 
 
 def trainings(run: Run) -> tuple[str, ...]:
     """The names of a run's trainings."""
-    return tuple(name for name in TRAINING.labels(run) if name != BEFORE.name())
+    return tuple(name for name in TUNED_ANSWERS.labels(run) if name != UNTUNED_ANSWERS.name())
 
 
-def tuned_by(facts: TrainedAs) -> Tuned:
+def tuned_by(facts: TrainedAs) -> TuningRow:
     """What a training tunes."""
-    return Tuned(facts["method"], facts["heads"], facts["mlps"])
+    return TuningRow(facts["method"], facts["heads"], facts["mlps"])
 
 
 def controls_at(curves: KnockoutCurves, k: int) -> dict[str, list[Outcomes]]:

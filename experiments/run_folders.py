@@ -11,7 +11,7 @@ import tyro
 
 from arith_lens import runs
 from arith_lens.runs import RunError, load_run
-from arith_lens.runs.record import LOCK, write_record
+from arith_lens.runs.manifest import LOCK, write_manifest
 from arith_lens.runs.store import Store
 from experiments.command import exit_on_user_error
 
@@ -44,7 +44,7 @@ def ship_runs(
     Tables of tuning take hours; with their answers at hand, figures and the report show them at
     once (`figures/common.py` reads shipped runs where `results/` has none). Each run goes to
     `<to>/<experiment>/<key>`, its results to the store beside it. Tables as CSV, weights and what
-    `--leave-out` names stay behind; what is copied is bit for bit the run's, with its record.
+    `--leave-out` names stay behind; what is copied is bit for bit the run's, with its manifest.
 
     Args:
         folders: of finished runs.
@@ -60,19 +60,19 @@ def ship_runs(
 def _shipped(path: Path, leave_out: tuple[str, ...], to: Path) -> tuple[int, Path]:
     run = load_run(path)
     if not run.finished:
-        raise RunError(f"expected a finished run, found {run.path}: {run.record['status']}")
+        raise RunError(f"expected a finished run, found {run.path}: {run.manifest['status']}")
     copy = to / run.experiment / run.path.name
     if copy.resolve() == run.path.resolve():
         raise RunError(f"expected a run elsewhere than under {to}, found {run.path}")
     results = {
-        name: entry for name, entry in run.record["results"].items() if name not in leave_out
+        name: entry for name, entry in run.manifest["results"].items() if name not in leave_out
     }
     store = Store(to)
     for entry in results.values():
         store.copy(run.store, entry["identity"], arrays_only=True)
         (store.folder_of(entry["identity"]) / LOCK).unlink(missing_ok=True)
     copy.mkdir(parents=True, exist_ok=True)
-    write_record(copy, {**run.record, "results": results})
+    write_manifest(copy, {**run.manifest, "results": results})
     stored = [store.folder_of(entry["identity"]) for entry in results.values()]
     files = [file for folder in (copy, *stored) for file in folder.iterdir()]
     return sum(file.stat().st_size for file in files), copy

@@ -13,7 +13,7 @@ from arith_lens.runs import Run
 
 T = TypeVar("T")
 
-PAPER: Mapping[str, Any] = {
+PAPER_SETTINGS: Mapping[str, Any] = {
     "paths": "via_mlps",
     "metric": "relative_logit",
     "counterfactual": "word",
@@ -31,17 +31,17 @@ LARGEST_OPERAND: Mapping[str, int] = {"multiplication": 19, "division": 99}
 have operands up to these numbers."""
 
 
-TRAININGS = Path("results") / "train_reference"
+TRAININGS_FOLDER = Path("results") / "train_reference"
 """The folder of other trainings of the shipped models' recipes."""
 
 
 def training_folder(model: str, seed: int) -> Path:
     """The folder of another training of a shipped model's recipe."""
-    return TRAININGS / f"{model}-{seed}"
+    return TRAININGS_FOLDER / f"{model}-{seed}"
 
 
 @dataclass(frozen=True)
-class Settings:
+class SharedSettings:
     """The settings that runs must share to be shown together; by default the paper's.
 
     Fields that an experiment does not have are ignored.
@@ -64,13 +64,15 @@ class Settings:
         """The settings of a run that differ from these, by name."""
         config = run.config
         own = {
-            **PAPER,
+            **PAPER_SETTINGS,
             "n": self.n,
             "pairs": self.pairs and str(self.pairs),
             "keep": self.keep,
             "problems": self.problems,
         }
-        settings = {name: config.get(name, PAPER.get(name, value)) for name, value in own.items()}
+        settings = {
+            name: config.get(name, PAPER_SETTINGS.get(name, value)) for name, value in own.items()
+        }
         other = {name: settings[name] for name, value in own.items() if settings[name] != value}
         operations = set(config.get("operations", self.operations))
         further = operations - set(self.operations) if self.operations != FOUR else ()
@@ -83,10 +85,10 @@ class Settings:
 
 def weights_of(run: Run) -> str | None:
     """The digest of the model's weights; None if the run does not have it."""
-    return (run.record["provenance"].get("model") or {}).get("weights_sha256")
+    return (run.manifest["provenance"].get("model") or {}).get("weights_sha256")
 
 
-def described(differences: Mapping[str, Any]) -> str:
+def settings_text(differences: Mapping[str, Any]) -> str:
     """Settings in words: `n 9, operations addition division`."""
     return ", ".join(f"{name} {_text(value, ' ')}" for name, value in differences.items())
 
@@ -94,7 +96,7 @@ def described(differences: Mapping[str, Any]) -> str:
 def suffix(run: Run) -> str:
     """The ending of the names of a run's files: `-n9-addition`; "" for the paper's settings."""
     parts = []
-    for name, value in Settings().differences(run).items():
+    for name, value in SharedSettings().differences(run).items():
         text = Path(value).stem if name == "pairs" else _text(value, "-")
         parts.append(
             text if name in ("operations", "pairs") else f"{name}{'-' * (name != 'n')}{text}"

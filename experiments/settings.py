@@ -58,7 +58,7 @@ class ModelSettings:
 
 
 @dataclass(frozen=True)
-class Prompts(ModelSettings):
+class PromptSettings(ModelSettings):
     """How prompts are worded, and what stands before them."""
 
     templates: tuple[str, ...] = ("operation",)
@@ -73,7 +73,7 @@ class Prompts(ModelSettings):
 
 
 @dataclass(frozen=True)
-class PooledSample(Prompts):
+class PooledSampleSettings(PromptSettings):
     """Prompts of the four operations together."""
 
     n: int | None = None
@@ -84,7 +84,7 @@ class PooledSample(Prompts):
 
 
 @dataclass(frozen=True)
-class Sample(PooledSample):
+class SampleSettings(PooledSampleSettings):
     """Prompts of each operation."""
 
     operations: tuple[Operation, ...] = FOUR
@@ -116,7 +116,7 @@ def _check_sample(config: Any) -> None:
             f"expected operations, each of them once, found {' '.join(operations) or 'none'}; "
             f"name some of {', '.join(OPERATIONS)}, or leave --operations out"
         )
-    if isinstance(config, Prompts) and (config.shots < 0 or config.exemplar_sets < 1):
+    if isinstance(config, PromptSettings) and (config.shots < 0 or config.exemplar_sets < 1):
         raise ValueError(
             f"expected shots of 0 or more and at least one set of examples, found {config.shots} "
             f"and {config.exemplar_sets}"
@@ -237,7 +237,7 @@ fitting_engine = partial(library_choice, explain=print)
 def drawn_pairs(
     model: al.HookedModel,
     operation: str,
-    config: PooledSample,
+    config: PooledSampleSettings,
     *,
     problems: Problems = "any",
     **options: Any,
@@ -293,8 +293,8 @@ def random_pairs(pairs: al.PromptPairs, n: int | None, seed: int) -> al.PromptPa
     return pairs[torch.randperm(len(pairs), generator=generator)[:n]]
 
 
-def samples(
-    model: al.HookedModel, config: Sample, *, keep: str = "correct"
+def operation_pairs(
+    model: al.HookedModel, config: SampleSettings, *, keep: str = "correct"
 ) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs."""
     for operation in config.operations:
@@ -302,7 +302,7 @@ def samples(
 
 
 def pooled_samples(
-    model: al.HookedModel, config: PooledSample, *, keep: str = "correct"
+    model: al.HookedModel, config: PooledSampleSettings, *, keep: str = "correct"
 ) -> dict[str, al.PromptPairs]:
     """The pairs of each of the paper's four operations, by name."""
     return {name: drawn_pairs(model, name, config, keep=keep) for name in FOUR}

@@ -21,7 +21,7 @@ from arith_lens.plotting.markup import render
 from arith_lens.templates import FIGURE_10
 from experiments.command import exit_on_user_error
 
-TITLES = {
+FIGURE_TITLES = {
     "8": "Figure 8: templates of the operations",
     "10": "Figure 10: further templates of addition",
 }
@@ -66,14 +66,14 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, out: Path | None 
     """
     for name in config.tokenizers:
         with exit_on_user_error():
-            table = facts(tokenizer_of(name), config)
-        print(f"\n{TITLES[config.figure]}, tokenizer {name}\n")
+            table = template_table(named_tokenizer(name), config)
+        print(f"\n{FIGURE_TITLES[config.figure]}, tokenizer {name}\n")
         print(*map(row_text, table.to_dict("records")), sep="\n")
         folder = out or Path("figures") / (Path(name).name or "tokenizer")
-        print("", *save(table, folder / f"fig{config.figure}", name, config), sep="\n")
+        print("", *save_table(table, folder / f"fig{config.figure}", name, config), sep="\n")
 
 
-def tokenizer_of(name: str) -> Any:
+def named_tokenizer(name: str) -> Any:
     """The tokenizer of a model's name or of a folder; weights are not needed."""
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -82,7 +82,7 @@ def tokenizer_of(name: str) -> Any:
     return load_tokenizer(checkpoint, read_config(checkpoint))
 
 
-def facts(tokenizer: Any, config: Config) -> pandas.DataFrame:
+def template_table(tokenizer: Any, config: Config) -> pandas.DataFrame:
     """One row per template; prompts in quotes, so that trailing spaces are visible."""
     first, last = config.operands
     operations = IN_PAPER if config.figure == "8" else ("addition",)
@@ -117,7 +117,7 @@ def row_text(row: dict[str, Any]) -> str:
     )
 
 
-def save(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list[Path]:
+def save_table(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list[Path]:
     """Write `<stem>.csv` and `<stem>.html`, every cell escaped; and return their paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_suffix(".csv"), stem.with_suffix(".html")]
@@ -126,7 +126,7 @@ def save(table: pandas.DataFrame, stem: Path, name: str, config: Config) -> list
     note = f"Operands {first} to {last}, answer token: {config.answer_token}."
     page = render(
         PAGE,
-        title=f"{TITLES[config.figure]}, tokenizer {name}",
+        title=f"{FIGURE_TITLES[config.figure]}, tokenizer {name}",
         note=note,
         table=table.to_html(index=False, escape=True, border=0),
     )

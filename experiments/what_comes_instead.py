@@ -24,7 +24,7 @@ from arith_lens.templates import FIGURE_10
 from experiments.results import NEXT_TOKENS
 from experiments.settings import (
     Experiment,
-    PooledSample,
+    PooledSampleSettings,
     operation_maps,
     pooled,
     pooled_map,
@@ -37,7 +37,7 @@ Exercise: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """What does the model say without its key heads? Next tokens before and after."""
 
     heads: int = 10
@@ -52,7 +52,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     effects = pooled_map(run, pairs, operation_maps(run, model, pairs))
     heads = strongest_heads(effects, config.heads)
     hooks = knockout_hooks(model, heads, counterfactual_means(model, pooled(pairs), heads))
-    for kind, draw in KINDS.items():
+    for kind, draw in EXERCISES.items():
         rng = random.Random(f"{kind} {config.seed}")
         questions = [draw(rng) for _ in range(config.prompts)]
         answers = first_tokens(model, questions)
@@ -65,7 +65,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     return (
-        f"a path patching of every head on four operations, then {len(KINDS)} kinds of "
+        f"a path patching of every head on four operations, then {len(EXERCISES)} kinds of "
         f"{config.prompts} prompts, each run twice"
     )
 
@@ -93,7 +93,7 @@ def _between(rng: random.Random, low: int, high: int) -> int:
     return low + int(rng.random() * (high - low + 1))
 
 
-def word_problem(rng: random.Random) -> Exercise:
+def world_word_problem(rng: random.Random) -> Exercise:
     """A word problem of the closed world that is not in its training data."""
     lines = _word_problems()
     line = lines[int(rng.random() * len(lines))]
@@ -121,8 +121,8 @@ def decimals(rng: random.Random) -> Exercise:
     return f"{texts[0]} plus {texts[1]} equals to ", texts[2]
 
 
-KINDS: Mapping[str, Callable[[random.Random], Exercise]] = {
-    "word_problem": word_problem,
+EXERCISES: Mapping[str, Callable[[random.Random], Exercise]] = {
+    "word_problem": world_word_problem,
     "integers": integers,
     "time_span": time_span,
     "decimals": decimals,
@@ -136,9 +136,9 @@ def _word_problems() -> list[dict[str, str]]:
 
 def report(run: Run) -> None:
     """Print how often the first token is right before and after, kind by kind."""
-    heads = NEXT_TOKENS.facts(run, next(iter(KINDS)), "before")["heads"]
+    heads = NEXT_TOKENS.facts(run, next(iter(EXERCISES)), "before")["heads"]
     print(f"{run.config['model']}: next token without {', '.join(heads)}")
-    for kind in KINDS:
+    for kind in EXERCISES:
         before, after = (right_share(run, kind, when) for when in ("before", "after"))
         print(f"  {kind:>13}: right {before:.1%} before, {after:.1%} after")
 

@@ -14,8 +14,8 @@ import arith_lens as al
 from arith_lens.effects import Effects
 from arith_lens.probes import chance, curve_of, distinct, turning_layers, winners
 from arith_lens.runs import Run
-from experiments.results import CHANCE, DIGITS, LENS, PROBE, WINNERS
-from experiments.settings import BEFORE_FILTER, Experiment, Sample, samples
+from experiments.results import CHANCE, DIGIT_COSINES, LENS, PROBE, WINNERS
+from experiments.settings import BEFORE_FILTER, Experiment, SampleSettings, operation_pairs
 
 CASE = (4, 3)
 """The paper's example is 4 + 3. If it is not among the pairs, the example is the first pair whose
@@ -23,7 +23,7 @@ A, B, C and C±1 all differ."""
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """What do MLPs read, and what do they add?"""
 
     final_norm: bool = False
@@ -32,7 +32,7 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Cosines, the logit lens, and which digit each layer writes most, for each operation."""
-    for name, pairs in samples(model, config):
+    for name, pairs in operation_pairs(model, config):
         norm: dict[str, Any] = {"final_norm": config.final_norm}
         for read in ("mlp_in", "write"):
             PROBE.compute(run, al.mlp_probe, model, pairs, name, read, read=read, **norm)
@@ -41,14 +41,16 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         PROBE.compute(run, al.mlp_probe, model, pairs, name, "logit", read="mlp_out", unit="logit")
         facts = {"case": _case(pairs)}
         settings = {"read": "write", "tokens": "digits", **norm}
-        digits = DIGITS.compute(run, al.mlp_probe, model, pairs, name, facts=facts, **settings)
+        digits = DIGIT_COSINES.compute(
+            run, al.mlp_probe, model, pairs, name, facts=facts, **settings
+        )
         apart = distinct(pairs).tolist()
         CHANCE.save(run, chance(pairs), name, pairs=pairs, distinct_classes=apart)
         WINNERS.save(run, winners(digits, pairs), name, pairs=pairs, distinct_classes=apart)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    total = sum(len(pairs) for _, pairs in samples(model, config, keep="all"))
+    total = sum(len(pairs) for _, pairs in operation_pairs(model, config, keep="all"))
     return (
         f"{total} prompts, seven forwards each: {total * 7} forwards without the vocabulary"
         f"{BEFORE_FILTER}"

@@ -9,18 +9,25 @@ results/what_does_each_part_do/, which `figures/explorer.py` shows.
 from dataclasses import dataclass
 
 import arith_lens as al
-from arith_lens.exploration import SETTINGS, explored
+from arith_lens.exploration import MAP_SETTINGS, explored
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.results import EXPLORATION
-from experiments.settings import BEFORE_FILTER, Experiment, Keep, Sample, fitting_engine, samples
+from experiments.settings import (
+    BEFORE_FILTER,
+    Experiment,
+    Keep,
+    SampleSettings,
+    fitting_engine,
+    operation_pairs,
+)
 
-OPERANDS = "{}-other_operands"
+OPERANDS_RESULT = "{}-other_operands"
 """The name of the pairs whose counterfactual has other operands."""
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """What does each head and each MLP do?"""
 
     keep: Keep = "correct"
@@ -29,15 +36,15 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """For each operation: everything, then the map of another counterfactual."""
-    for operation, pairs in samples(model, config, keep=config.keep):
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
         with continue_after_part():
             name = EXPLORATION.name(operation)
             explored(model, pairs, setup=_setup(config, operation), run=run, name=name)
             options = {"n": config.n, "seed": config.seed, "counterfactual": "operands"}
             others = al.sample_pairs(model, operation, keep=config.keep, **options)
-            name = EXPLORATION.name(OPERANDS.format(operation))
+            name = EXPLORATION.name(OPERANDS_RESULT.format(operation))
             setup = _setup(config, operation, counterfactual="operands")
-            few = {"settings": SETTINGS[:1], "maps_only": True}
+            few = {"settings": MAP_SETTINGS[:1], "maps_only": True}
             explored(model, others, setup=setup, run=run, name=name, **few)
 
 
@@ -57,8 +64,8 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(
         f"{operation}, {setting['paths']}, {setting['metric']}: "
         f"{al.plan(model, pairs, engine=engine, **setting)}{BEFORE_FILTER}"
-        for operation, pairs in samples(model, config, keep="all")
-        for setting in SETTINGS
+        for operation, pairs in operation_pairs(model, config, keep="all")
+        for setting in MAP_SETTINGS
     )
 
 

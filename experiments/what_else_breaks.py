@@ -22,7 +22,7 @@ from experiments.results import ANSWERS
 from experiments.selection import some_questions
 from experiments.settings import (
     Experiment,
-    PooledSample,
+    PooledSampleSettings,
     answer_without,
     control_sets,
     operation_maps,
@@ -36,7 +36,7 @@ MATH, GENERIC = ("gsm8k", "svamp"), "mmlu"
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """What else breaks without the key heads? Word problems and generic tasks."""
 
     data_dir: Path | None = None
@@ -55,13 +55,13 @@ class Config(PooledSample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Answer every question with each set of heads knocked out."""
-    tasks, pairs = questions(config), pooled_samples(model, config)
+    tasks, pairs = transfer_questions(config), pooled_samples(model, config)
     sets = head_sets(run, model, pairs, config)
     answer_without(run, model, tasks, sets, pooled(pairs), config, ANSWERS.name)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    tasks = [question.task for question in questions(config)]
+    tasks = [question.task for question in transfer_questions(config)]
     counts = dict(Counter(tasks))
     n_controls = len(some_questions(tasks, config.control_limit, config.seed))
     return (
@@ -71,7 +71,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 
 
 @exit_on_user_error()
-def questions(config: Config) -> list[Question]:
+def transfer_questions(config: Config) -> list[Question]:
     """At most `limit` questions of every task."""
     if config.data_dir is None:
         every = world_questions("word_problems_test") + world_questions("generic_test")

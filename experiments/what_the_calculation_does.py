@@ -17,12 +17,12 @@ from arith_lens.operations import FOUR
 from arith_lens.pairs.correctness import answer, keep_correct
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
-from experiments.results import LIKELIEST, RIGHT
+from experiments.results import ANSWER_PROBABILITY, LIKELIEST
 from experiments.settings import Experiment, Keep, ModelSettings
 
 SIDES = ("reference", "counterfactual")
-MEASURES = ("p(C)", "top-1 is C")
-KINDS: Mapping[str, Mapping[str, Any]] = {
+ANSWER_MEASURES = ("p(C)", "top-1 is C")
+PAIR_KINDS: Mapping[str, Mapping[str, Any]] = {
     **{operation: {"operation": operation} for operation in FOUR},
     "two_digits": {
         "operation": "addition",
@@ -32,7 +32,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     },
     "stories": {"operation": "addition", "templates": tuple(f"story/{i}" for i in range(9, 13))},
 }
-MANY = 200  # reference prompts of kinds that have thousands
+N_SAMPLED = 200  # reference prompts of kinds that have thousands
 BATCH = 128
 
 
@@ -53,8 +53,8 @@ class Config(ModelSettings):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """For each kind of prompt: the likeliest tokens of every prompt, and whether they are C."""
-    for kind, prompts in KINDS.items():
-        n = MANY if config.n is None and kind == "two_digits" else config.n
+    for kind, prompts in PAIR_KINDS.items():
+        n = N_SAMPLED if config.n is None and kind == "two_digits" else config.n
         with exit_on_user_error():
             pairs = al.sample_pairs(model, n=n, seed=config.seed, keep="all", **prompts)
         if config.keep == "correct" and answer(model, pairs, "reference", BATCH)[0].any():
@@ -62,11 +62,12 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
         for side in SIDES:
             tokens = next_tokens(model, getattr(pairs, f"{side}_text"), k=config.k)
             LIKELIEST.save(run, tokens, kind, side, pairs=pairs, answers=pairs.answer.tolist())
-        RIGHT.save(run, right_of_both_sides(model, pairs), kind, pairs=pairs)
+        ANSWER_PROBABILITY.save(run, right_of_both_sides(model, pairs), kind, pairs=pairs)
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    return f"{len(KINDS)} kinds of prompts ({', '.join(KINDS)}), two forwards per prompt and side"
+    names = ", ".join(PAIR_KINDS)
+    return f"{len(PAIR_KINDS)} kinds of prompts ({names}), two forwards per prompt and side"
 
 
 def right_of_both_sides(model: al.HookedModel, pairs: al.PromptPairs) -> al.Effects:
@@ -78,17 +79,17 @@ def right_of_both_sides(model: al.HookedModel, pairs: al.PromptPairs) -> al.Effe
         ("side", "measure"),
         "share",
         **pairs.units,
-        labels={"side": SIDES, "measure": MEASURES},
+        labels={"side": SIDES, "measure": ANSWER_MEASURES},
     )
 
 
 def report(run: Run) -> None:
     """Print p(C) and how often C is likeliest, with and without the calculation."""
     print(run.config["model"])
-    for kind in KINDS:
-        effects = RIGHT.load(run, kind)
+    for kind in PAIR_KINDS:
+        effects = ANSWER_PROBABILITY.load(run, kind)
         (p, right), (p_c, right_c) = effects.mean().tolist()
-        chosen = RIGHT.facts(run, kind)["selection"]
+        chosen = ANSWER_PROBABILITY.facts(run, kind)["selection"]
         note = f" ({chosen['n_kept']} of {chosen['n_drawn']} answered right)" if chosen else ""
         print(
             f"  {kind:>14}: {effects.n_pairs} pairs{note}; with the calculation p(C) {p:.1%}, "

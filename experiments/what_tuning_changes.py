@@ -17,24 +17,24 @@ from typing import Any, Literal
 import arith_lens as al
 from arith_lens.effects import BeforeAfter
 from arith_lens.fine_tuning import Delta, TuningResult, load_delta
-from arith_lens.fine_tuning.results import DELTA, FILE
+from arith_lens.fine_tuning.results import DELTA_FILE, RESULT_FILE
 from arith_lens.pairs.correctness import answer
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.does_tuning_help.models import precise_models, tuning_run
-from experiments.results import PATHS, TUNED_MAP, UNTUNED_MAP
+from experiments.results import PATH_EFFECTS, TUNED_MAP, UNTUNED_MAP
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
     Metric,
-    PooledSample,
+    PooledSampleSettings,
     pooled,
     pooled_samples,
 )
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedSource:
     """A tuned model: a delta file, an output of `fine_tune`, or a checkpoint."""
 
     name: str
@@ -52,31 +52,31 @@ class Tuned:
         """The files of the weights; they identify the run."""
         return sorted(self.path.rglob("*.safetensors")) if self.path.is_dir() else [self.path]
 
-    def tuning_record(self) -> TuningResult | Delta | None:
-        """The record of the tuned components; None for a checkpoint.
+    def tuning_output(self) -> TuningResult | Delta | None:
+        """The tuned components and their changes; None for a checkpoint.
 
         Raises:
             ValueError: a file of another kind
         """
         if self.path.is_dir():
-            return TuningResult.load(self.path) if (self.path / FILE).is_file() else None
+            return TuningResult.load(self.path) if (self.path / RESULT_FILE).is_file() else None
         return load_delta(self.path)
 
     def components(self) -> list[str]:
         """The heads and MLPs that were tuned; empty for LoRA and full tuning."""
-        record = self.tuning_record()
-        if record is None or (isinstance(record, TuningResult) and record.untouched is None):
+        output = self.tuning_output()
+        if output is None or (isinstance(output, TuningResult) and output.untouched is None):
             return []
-        return [*map(str, record.heads), *map(str, record.mlps)]
+        return [*map(str, output.heads), *map(str, output.mlps)]
 
     def load(self, base: str, device: str | None) -> al.HookedModel:
         """The model, ready to be patched."""
-        record = self.tuning_record()
-        return al.load_model(record.model(base) if record else str(self.path), device=device)
+        output = self.tuning_output()
+        return al.load_model(output.model(base) if output else str(self.path), device=device)
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """What does tuning change? Effects of every head and MLP before it and after."""
 
     tuned: tuple[Path, ...] = ()
@@ -92,7 +92,7 @@ class Comparison:
     """The settings, and the models that are compared with the model as it was."""
 
     settings: Config
-    tuned: tuple[Tuned, ...]
+    tuned: tuple[TunedSource, ...]
 
 
 def compute(run: Run, model: al.HookedModel, question: Comparison) -> None:
@@ -102,7 +102,7 @@ def compute(run: Run, model: al.HookedModel, question: Comparison) -> None:
     before = _map(run, model, "before", pairs, config)
     UNTUNED_MAP.save(run, before, pairs=pooled(pairs))
     for tuned in question.tuned:
-        compare(tuned, before, pairs, config, run)
+        save_comparison(tuned, before, pairs, config, run)
 
 
 def _plan(model: al.HookedModel, question: Comparison) -> str:
@@ -113,7 +113,7 @@ def _plan(model: al.HookedModel, question: Comparison) -> str:
     return f"as it was, and {names}: each {cost}{BEFORE_FILTER}"
 
 
-def tuned_models(config: Config, root: Path) -> tuple[Tuned, ...]:
+def tuned_models(config: Config, root: Path) -> tuple[TunedSource, ...]:
     """The models that are compared with the model before tuning.
 
     Raises:
@@ -121,8 +121,8 @@ def tuned_models(config: Config, root: Path) -> tuple[Tuned, ...]:
     """
     if not config.tuned:
         models = precise_models(tuning_run(config.model, root))
-        return tuple(Tuned(model.name, Path(model.result.output)) for model in models)
-    models = tuple(Tuned(_name(path), path) for path in config.tuned)
+        return tuple(TunedSource(model.name, Path(model.result.output)) for model in models)
+    models = tuple(TunedSource(_name(path), path) for path in config.tuned)
     names = [tuned.name for tuned in models]
     if len({*names, "before"}) <= len(names):
         raise ValueError(
@@ -130,7 +130,7 @@ def tuned_models(config: Config, root: Path) -> tuple[Tuned, ...]:
             f"'before', found {', '.join(names)}; rename some"
         )
     for tuned in models:
-        tuned.tuning_record()
+        tuned.tuning_output()
     return models
 
 
@@ -139,14 +139,14 @@ def _name(path: Path) -> str:
     absolute = path.absolute()
     name = (
         absolute.parent.name
-        if absolute.name == DELTA
+        if absolute.name == DELTA_FILE
         else absolute.name.removesuffix(".safetensors")
     )
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in name).strip("-")
 
 
-def compare(
-    tuned: Tuned,
+def save_comparison(
+    tuned: TunedSource,
     before: al.ComponentEffects,
     pairs: dict[str, al.PromptPairs],
     config: Config,
@@ -174,7 +174,9 @@ def _map(
 ) -> al.ComponentEffects:
     """A model's effects on the pairs of all operations."""
     maps = [
-        al.path_patch(model, some, run=run, name=PATHS.name(name, label), **_settings(config))
+        al.path_patch(
+            model, some, run=run, name=PATH_EFFECTS.name(name, label), **_settings(config)
+        )
         for name, some in pairs.items()
     ]
     return reduce(add, maps)

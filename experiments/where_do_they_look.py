@@ -24,20 +24,20 @@ from experiments.results import MAP, PATTERNS, RANDOM_ATTENTION, ROLE_ATTENTION
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
-    Sample,
+    SampleSettings,
     fitting_engine,
     operation_maps,
-    samples,
+    operation_pairs,
     strongest_heads,
 )
-from experiments.what_comes_instead import KINDS as FORMATS
+from experiments.what_comes_instead import EXERCISES as FORMATS
 
-OPERANDS = (8, 2)
+PATTERN_OPERANDS = (8, 2)
 """One sentence for every operation's word: 8 plus 2, 8 minus 2, 8 times 2, 8 over 2."""
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Where do the key heads look?"""
 
     top: int = 10
@@ -50,7 +50,7 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Attention of the strongest heads and of random ones, then whole patterns."""
-    for name, pairs in samples(model, config):
+    for name, pairs in operation_pairs(model, config):
         _look(run, name, model, pairs, config)
     _show(run, model, config)
 
@@ -60,7 +60,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(
         f"{name}: {al.plan(model, pairs, engine=engine)}; then two forwards of the references"
         f"{BEFORE_FILTER}"
-        for name, pairs in samples(model, config, keep="all")
+        for name, pairs in operation_pairs(model, config, keep="all")
     )
 
 
@@ -98,7 +98,7 @@ def _show(run: Run, model: al.HookedModel, config: Config) -> None:
     formats = [draw(rng)[0] for draw in FORMATS.values()]
     operand_heads = _of_kind(run, "operand", config)
     PATTERNS.save(run, patterns_of(model, formats, operand_heads), "formats")
-    words = [TEMPLATES[name][1].render(*OPERANDS)[0] for name in config.operations]
+    words = [TEMPLATES[name][1].render(*PATTERN_OPERANDS)[0] for name in config.operations]
     operator_heads = _of_kind(run, "operator", config)
     PATTERNS.save(run, patterns_of(model, words, operator_heads), "words")
     every = every_head(model.n_layers, model.n_heads)

@@ -16,18 +16,18 @@ from experiments.results import COUNTERFACTUAL_MAP
 from experiments.settings import (
     Experiment,
     Metric,
-    Sample,
+    SampleSettings,
     drawn_pairs,
     plan_maps,
     print_shared,
     save_maps,
 )
 
-KINDS = ("word", "operator", "operands")
+COMPARED_KINDS = ("word", "operator", "operands")
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Do the strongest heads depend on the counterfactual? Three kinds of it, side by side."""
 
     metric: Metric = "relative_logit"
@@ -46,7 +46,7 @@ def _pairs(
 
     The kinds have the same reference prompts, where all kinds align.
     """
-    for operation, kind in product(config.operations, KINDS):
+    for operation, kind in product(config.operations, COMPARED_KINDS):
         options = {"counterfactual": kind, "keep": keep}
         pairs = drawn_pairs(model, operation, config, problems=config.problems, **options)
         yield (operation, kind), pairs
@@ -60,7 +60,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 def report(run: Run) -> None:
     """For each operation, print the strongest heads of each kind, and how many they share."""
     for operation in run.config["operations"]:
-        print_shared(run, COUNTERFACTUAL_MAP, operation, KINDS)
+        print_shared(run, COUNTERFACTUAL_MAP, operation, COMPARED_KINDS)
 
 
 main = Experiment(Config, compute, _plan, report, figure="counterfactuals", shares=True)

@@ -19,10 +19,10 @@ from arith_lens.next_tokens import next_tokens
 from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.problems import Problem, all_problems
 from arith_lens.runs import Run
-from experiments.results import EXAMPLES
+from experiments.results import EXAMPLE_OUTCOMES
 from experiments.settings import Experiment, ModelSettings, Operation
 
-WORDINGS: Mapping[str, str] = {
+EXAMPLE_FORMS: Mapping[str, str] = {
     "3 + 5 = 8": "{a} {symbol} {b} = ",
     "3+5=8": "{a}{symbol}{b}=",
     "3 plus 5 is 8": "{a} {word} {b} is ",
@@ -69,14 +69,14 @@ class Form:
     def _text(self, problem: Problem) -> str:
         operation = OPERATIONS[problem.operation]
         word = operation.words["infix"][0]
-        return WORDINGS[self.wording].format(
+        return EXAMPLE_FORMS[self.wording].format(
             a=problem.a, b=problem.b, symbol=operation.symbol, word=word
         )
 
 
 FORMS = (
     *(Form(shots=shots) for shots in (1, 2, 4, 8)),
-    *(Form(wording, shots) for wording in [*WORDINGS][1:] for shots in (2, 4)),
+    *(Form(wording, shots) for wording in [*EXAMPLE_FORMS][1:] for shots in (2, 4)),
     Form(own=True),
     *(Form(left_out=left_out, own=own) for left_out in LEFT_OUT[:2] for own in (False, True)),
 )
@@ -97,17 +97,17 @@ class Config(ModelSettings):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """Whether each problem is answered right, in each form and after each set of examples."""
     for operation in config.operations:
-        if EXAMPLES.is_in(run, operation):
+        if EXAMPLE_OUTCOMES.is_in(run, operation):
             continue
         problems = _problems(operation)
         cells = [(problem, seed) for seed in range(config.exemplar_sets) for problem in problems]
         right = []
         for form in FORMS:
             prompts = [form.prompt(problem, problems, seed) for problem, seed in cells]
-            said = next_tokens(model, prompts, k=1, batch_size=len(problems)).pieces
+            pieces = next_tokens(model, prompts, k=1, batch_size=len(problems)).pieces
             right.append([
                 piece.strip() == str(problem.answer)
-                for (piece,), (problem, _) in zip(said, cells, strict=True)
+                for (piece,), (problem, _) in zip(pieces, cells, strict=True)
             ])  # fmt: skip
             print(f"{operation}, {form}: {sum(right[-1])} of {len(cells)} right", flush=True)
         effects = al.Effects(
@@ -119,7 +119,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
             problem=tuple(str(problem) for problem, _ in cells),
             labels={"form": tuple(map(str, FORMS))},
         )
-        EXAMPLES.save(run, effects, operation)
+        EXAMPLE_OUTCOMES.save(run, effects, operation)
 
 
 def _problems(operation: str) -> list[Problem]:
@@ -135,7 +135,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
 def report(run: Run) -> None:
     """Print the share of right answers of each form, and of the form that one half chooses."""
     for operation in run.config["operations"]:
-        right = EXAMPLES.load(run, operation)
+        right = EXAMPLE_OUTCOMES.load(run, operation)
         n_problems = len(set(right.problem or ()))
         print(f"\n{run.config['model']}, {operation}: {n_problems} problems")
         for at, (form, share) in enumerate(zip(FORMS, _shares(right), strict=True)):

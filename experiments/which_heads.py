@@ -21,13 +21,13 @@ from arith_lens.paper import PaperModel, paper_model
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.results import MAP
-from experiments.results import Sample as Facts
+from experiments.results import PairFacts as Facts
 from experiments.settings import (
     Engine,
     Experiment,
     Keep,
     Metric,
-    Sample,
+    SampleSettings,
     drawn_pairs,
     fitting_engine,
     plan_maps,
@@ -39,7 +39,7 @@ N_ROWS = 12
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Which heads does the answer depend on? Path patching from every head and MLP."""
 
     operands: tuple[int, int] = (1, 9)
@@ -66,11 +66,11 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The effects of every head and MLP, for each operation."""
-    save_maps(run, model, MAP, samples(model, config), **_settings(model, config))
+    save_maps(run, model, MAP, sampled_pairs(model, config), **_settings(model, config))
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    drawn = samples(model, replace(config, keep="all"))
+    drawn = sampled_pairs(model, replace(config, keep="all"))
     return plan_maps(model, drawn, **_settings(model, config))
 
 
@@ -82,7 +82,7 @@ def _settings(model: al.HookedModel, config: Config) -> dict[str, Any]:
     return {"paths": config.paths, "metric": config.metric, "engine": engine}
 
 
-def samples(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.PromptPairs]]:
+def sampled_pairs(model: al.HookedModel, config: Config) -> Iterator[tuple[str, al.PromptPairs]]:
     """Each operation's name and pairs; the name is "pairs" if a file of prompts has none."""
     if config.pairs is None:
         for operation in config.operations:

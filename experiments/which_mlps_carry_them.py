@@ -20,14 +20,14 @@ from experiments.settings import (
     Experiment,
     Keep,
     Metric,
-    Sample,
-    samples,
+    SampleSettings,
+    operation_pairs,
     strongest_heads,
 )
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Which MLPs carry the key heads' effects?"""
 
     top: int = 5
@@ -43,7 +43,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     with exit_on_user_error():
         trunk_of(model)  # mediation needs the sweep
     settings: dict[str, Any] = {"metric": config.metric, "run": run}
-    for operation, pairs in samples(model, config, keep=config.keep):
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
         with continue_after_part():
             effects = al.path_patch(model, pairs, name=MAP.name(operation), **settings)
             heads = strongest_heads(effects, config.top)
@@ -56,7 +56,7 @@ def _plan(model: al.HookedModel, config: Config) -> str:
         trunk_of(model)
     middle = [al.Head(model.n_layers // 2, i) for i in range(min(config.top, model.n_heads))]
     lines = []
-    for operation, pairs in samples(model, config, keep="all"):
+    for operation, pairs in operation_pairs(model, config, keep="all"):
         flops = mediation_flops(model, pairs, middle)
         lines += [
             f"{operation}: {al.plan(model, pairs)}, to find the heads{BEFORE_FILTER}",

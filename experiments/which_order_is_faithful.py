@@ -15,15 +15,21 @@ import numpy as np
 import torch
 
 import arith_lens as al
-from arith_lens.attribution import METHODS, UnsupportedRule
+from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.components import Component
 from arith_lens.knockout import completed, grow_greedily, halves, shrink_greedily
 from arith_lens.knockout.circuits import components_among
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
 from experiments.do_they_suffice import areas
-from experiments.results import CIRCUIT, EXACT, FAITHFUL_SCORES
-from experiments.settings import Experiment, Sample, fitting_engine, samples, some_pairs
+from experiments.results import CIRCUIT_CURVE, EXACT, FAITHFUL_SCORES
+from experiments.settings import (
+    Experiment,
+    SampleSettings,
+    fitting_engine,
+    operation_pairs,
+    some_pairs,
+)
 
 SIGNED, BY_SIZE = "signed", "by_size"
 """Orders by score, and by the size of the score."""
@@ -34,7 +40,7 @@ RIVAL = "eap_ig"
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """Which order of heads and MLPs gives faithful circuits?"""
 
     total: int = 18
@@ -59,7 +65,7 @@ class Config(Sample):
 
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The curves of each operation."""
-    for operation, pairs in samples(model, config):
+    for operation, pairs in operation_pairs(model, config):
         with continue_after_part():
             chosen_on, other = halves(pairs, config.seed)
             drawn_on = some_pairs(other, config.drawn_on, config.seed)
@@ -74,7 +80,7 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
                     positions="end",
                     seed=config.seed,
                     run=run,
-                    name=CIRCUIT.name(operation, "all", "end", "keep_only", label),
+                    name=CIRCUIT_CURVE.name(operation, "all", "end", "keep_only", label),
                 )
 
 
@@ -136,7 +142,7 @@ def scores_of(
         EXACT: patched(some, "via_mlps", EXACT),
         f"{EXACT}_total": patched(few, "total", f"{EXACT}_total"),
     }
-    for method in METHODS:
+    for method in ATTRIBUTION_METHODS:
         name = FAITHFUL_SCORES.name(operation, method)
         settings: dict[str, Any] = {"paths": "total", "metric": config.measure, "method": method}
         try:
@@ -163,21 +169,22 @@ def some_order(components: list[Component], seed: int) -> list[Component]:
 
 def _plan(model: al.HookedModel, config: Config) -> str:
     n = model.n_layers * (model.n_heads + 1)
+    n_methods = len(ATTRIBUTION_METHODS)
     return (
         f"{len(config.operations)} operations, each: {n} forwards of {config.total} pairs, "
-        f"{len(METHODS)} approximations, a search of {config.candidates * config.searched} "
-        f"knockouts, and {2 * (2 + len(METHODS)) + 1 + config.controls} curves of up to 12 sizes"
+        f"{n_methods} approximations, a search of {config.candidates * config.searched} "
+        f"knockouts, and {2 * (2 + n_methods) + 1 + config.controls} curves of up to 12 sizes"
     )
 
 
 def report(run: Run) -> None:
     """For each operation and order CPR and CMD, and CMD as a share of the rival's."""
     for operation in run.config["operations"]:
-        place = (operation, "all", "end", "keep_only")
-        rival = CIRCUIT.load(run, *place, f"{RIVAL}-{BY_SIZE}")
+        parts = (operation, "all", "end", "keep_only")
+        rival = CIRCUIT_CURVE.load(run, *parts, f"{RIVAL}-{BY_SIZE}")
         print(f"\n{operation}: {rival.value.shape[1]} pairs")
-        for label in CIRCUIT.labels(run, *place, None):
-            curve = CIRCUIT.load(run, *place, label)
+        for label in CIRCUIT_CURVE.labels(run, *parts, None):
+            curve = CIRCUIT_CURVE.load(run, *parts, label)
             share, (low, high) = cmd_ratio(curve, rival)
             ratio = f"of {RIVAL}'s {share:.2f} [{low:.2f}, {high:.2f}]"
             print(f"  {label:<26} {areas(curve)}, {ratio}")
@@ -188,7 +195,7 @@ def cmd_ratio(curve: al.CircuitCurve, rival: al.CircuitCurve) -> tuple[float, tu
 
     Problems are drawn alike for both.
     """
-    ours, theirs = (one.drawn("cmd") for one in (curve, rival))
+    ours, theirs = (side.drawn("cmd") for side in (curve, rival))
     low, high = np.nanquantile(ours / theirs, [0.025, 0.975])
     return curve.cmd / rival.cmd, (float(low), float(high))
 

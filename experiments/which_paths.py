@@ -12,18 +12,18 @@ from typing import Any
 import arith_lens as al
 from arith_lens.runs import Run
 from experiments.command import continue_after_part
-from experiments.results import PATHS
+from experiments.results import PATH_EFFECTS
 from experiments.settings import (
     BEFORE_FILTER,
     Experiment,
     Keep,
     Metric,
-    Sample,
+    SampleSettings,
     fitting_engine,
-    samples,
+    operation_pairs,
 )
 
-MEANINGS: tuple[dict[str, Any], ...] = (
+PATHS_SETTINGS: tuple[dict[str, Any], ...] = (
     {"paths": "via_mlps"},
     {"paths": "direct"},
     {"paths": "total", "engine": "hooks"},
@@ -31,7 +31,7 @@ MEANINGS: tuple[dict[str, Any], ...] = (
 
 
 @dataclass(frozen=True)
-class Config(Sample):
+class Config(SampleSettings):
     """On which paths do the strongest heads act? Direct, through MLPs, through later heads."""
 
     top: int = 5
@@ -45,12 +45,12 @@ class Config(Sample):
 def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     """The map of each operation, then its strongest heads on the other kinds of paths."""
     engine = fitting_engine(model)
-    for operation, pairs in samples(model, config, keep=config.keep):
+    for operation, pairs in operation_pairs(model, config, keep=config.keep):
         heads = None  # first every head, then the strongest ones
         with continue_after_part():
-            for meaning in MEANINGS:
+            for meaning in PATHS_SETTINGS:
                 settings = {"senders": heads, "metric": config.metric, "engine": engine, **meaning}
-                name = PATHS.name(operation, meaning["paths"])
+                name = PATH_EFFECTS.name(operation, meaning["paths"])
                 effects = al.path_patch(model, pairs, run=run, name=name, **settings)
                 heads = heads or effects.heads.top(config.top)
 
@@ -58,8 +58,8 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
 def _plan(model: al.HookedModel, config: Config) -> str:
     engine, lines = fitting_engine(model), []
     some = [al.Head(0, index) for index in range(min(config.top, model.n_heads))]
-    for operation, pairs in samples(model, config, keep="all"):
-        for meaning in MEANINGS:
+    for operation, pairs in operation_pairs(model, config, keep="all"):
+        for meaning in PATHS_SETTINGS:
             settings = {"senders": some, "metric": config.metric, "engine": engine, **meaning}
             cost = al.plan(model, pairs, **settings)
             lines.append(f"{operation}, {meaning['paths']}: {cost}{BEFORE_FILTER}")

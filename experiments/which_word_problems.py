@@ -21,11 +21,11 @@ from arith_lens.runs import Run
 from arith_lens.word_problems import WordProblem, word_problem_pairs
 from arith_lens.word_problems.phrases import question_edits
 from experiments.command import exit_on_user_error
-from experiments.results import MAP, RIGHT
+from experiments.results import ANSWER_PROBABILITY, MAP
 from experiments.settings import Experiment, Metric, ModelSettings, fitting_engine
 from experiments.what_the_calculation_does import right_of_both_sides
 
-LEAST = 60
+MIN_PAIRS = 60
 """Pairs that a map needs."""
 DIGIT = re.compile(r"(\d)(\.0*)?")
 
@@ -49,10 +49,10 @@ def compute(run: Run, model: al.HookedModel, config: Config) -> None:
     usable = []
     for name in config.datasets:
         pairs = one_digit_pairs(model, name, config)
-        if not RIGHT.is_in(run, name):
-            RIGHT.save(run, right_of_both_sides(model, pairs), name, pairs=pairs)
+        if not ANSWER_PROBABILITY.is_in(run, name):
+            ANSWER_PROBABILITY.save(run, right_of_both_sides(model, pairs), name, pairs=pairs)
         usable.append(pairs.filter(_right_and_usable(run, name)[1]))
-    if sum(map(len, usable)) >= LEAST:
+    if sum(map(len, usable)) >= MIN_PAIRS:
         al.path_patch(
             model,
             reduce(add, usable),
@@ -85,14 +85,16 @@ def counts(run: Run, name: str) -> tuple[int, int, int]:
     return len(right), int(right.sum()), int(usable.sum())
 
 
-def _right_and_usable(run: Run, name: str) -> tuple[Bool[Tensor, "pair"], Bool[Tensor, "pair"]]:
+def _right_and_usable(run: Run, name: str) -> tuple[Bool[Tensor, " pair"], Bool[Tensor, " pair"]]:
     """Which pairs are answered right, and which of them not after the counterfactual question."""
-    reference, counterfactual = RIGHT.load(run, name).per_pair[:, 1].bool()
+    reference, counterfactual = ANSWER_PROBABILITY.load(run, name).per_pair[:, 1].bool()
     return reference, reference & ~counterfactual
 
 
 def _plan(model: al.HookedModel, config: Config) -> str:
-    return f"{', '.join(config.datasets)}: two forwards per pair, then a map of at least {LEAST}"
+    return (
+        f"{', '.join(config.datasets)}: two forwards per pair, then a map of at least {MIN_PAIRS}"
+    )
 
 
 def report(run: Run) -> None:
@@ -103,7 +105,7 @@ def report(run: Run) -> None:
     if MAP.is_in(run, "word_problems"):
         print("strongest:", ", ".join(map(str, MAP.load(run, "word_problems").heads.top(10))))
     else:
-        print(f"fewer than {LEAST} pairs: no map")
+        print(f"fewer than {MIN_PAIRS} pairs: no map")
 
 
 main = Experiment(Config, compute, _plan, report, figure="predictions")

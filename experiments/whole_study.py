@@ -15,7 +15,7 @@ import tyro
 
 import arith_lens as al
 from arith_lens.runs import find_runs
-from arith_lens.runs.files import plain
+from arith_lens.runs.files import plain_value
 from experiments import (
     are_they_needed,
     do_copies_decide,
@@ -36,7 +36,7 @@ from experiments import (
 )
 from experiments.command import exit_cleanly
 from experiments.selection import LARGEST_OPERAND
-from experiments.settings import Experiment, PooledSample, loaded_model
+from experiments.settings import Experiment, PooledSampleSettings, loaded_model
 
 STUDY: tuple[Experiment[Any], ...] = (
     which_heads.main,
@@ -67,7 +67,7 @@ copied, with the settings that differ. The claims about these operations rest on
 
 
 @dataclass(frozen=True)
-class Config(PooledSample):
+class Config(PooledSampleSettings):
     """What do minutes of computing show of a model? Each experiment gets the settings it has."""
 
     data_dir: Path | None = None
@@ -91,7 +91,7 @@ def main(
     if dry_run:
         for experiment, settings in parts:
             runs = find_runs(experiment.name, model=config.model, root=root)
-            is_saved = any(run.config == plain(settings) and run.complete for run in runs)
+            is_saved = any(run.config == plain_value(settings) and run.complete for run in runs)
             print(f"{_title(experiment, settings)}: {'stored' if is_saved else 'to be computed'}")
         return
     model = loaded_model(config)

@@ -10,7 +10,7 @@ import tyro
 
 from experiments.command import (
     commands,
-    first_sentence,
+    experiment_of,
     imported,
     named_command,
     robust_output,
@@ -33,16 +33,25 @@ def _order(name: str) -> tuple[str, int]:
 def exhibit_functions() -> dict[str, tuple[str, str, str]]:
     """The functions that make exhibits: module, name and first sentence, by their command.
 
-    The command of `exhibits` is its module's name. Another function is a command of its own.
+    The command of `exhibits` is its module's name. Another function is a command of its own. The
+    experiment whose run it shows follows the sentence in brackets.
     """
     functions: dict[str, tuple[str, str, str]] = {}
     for file in FOLDER.glob("*.py"):
         source = file.read_text(encoding="utf-8")
         for part in MAKES_EXHIBITS.finditer(source):
             of_module = part[1] == "exhibits"
-            about = first_sentence(source if of_module else source[part.end() :])
-            functions[file.stem if of_module else part[1]] = file.stem, part[1], about
+            of_source, of_part = map(_docstring, (source, source[part.end() :]))
+            sentence = (of_source if of_module else of_part).partition("\n")[0]
+            if experiment := experiment_of(of_part) or experiment_of(of_source):
+                sentence += f" [experiments {experiment}]"
+            functions[file.stem if of_module else part[1]] = file.stem, part[1], sentence
     return functions
+
+
+def _docstring(source: str) -> str:
+    """The first docstring in some code."""
+    return source.partition('"""')[2].partition('"""')[0]
 
 
 def main() -> None:
@@ -50,7 +59,10 @@ def main() -> None:
     functions, pages = exhibit_functions(), commands(FOLDER)
     by_name = pages | {name: sentence for name, (_, _, sentence) in functions.items()}
     sentences = {name: by_name[name] for name in sorted(by_name, key=_order)}
-    usage = "python -m figures <exhibit> [options]; each has --help"
+    usage = (
+        "python -m figures <exhibit> [options]; each has --help\n"
+        "In brackets: the experiment whose run it shows."
+    )
     if (name := named_command(sentences, "an exhibit", usage)) is None:
         return
     if name not in functions:

@@ -26,13 +26,13 @@ CLEAR = 0.01
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedComparison:
     """One tuned model against the model as it was."""
 
     name: str
     both: BeforeAfter
     facts: results.TunedFacts
-    computed: Bool[torch.Tensor, "pair"] | None
+    computed: Bool[torch.Tensor, " pair"] | None
 
     @property
     def heads(self) -> list[Head]:
@@ -63,13 +63,15 @@ def exhibits(options: Options) -> list[Chart]:
     ]
 
 
-def read(run: Run, name: str) -> Tuned:
+def read(run: Run, name: str) -> TunedComparison:
     """The results of one tuned model in a run."""
     stored = results.TUNED_MAP
-    return Tuned(name, stored.load(run, name), stored.facts(run, name), stored.computed(run, name))
+    return TunedComparison(
+        name, stored.load(run, name), stored.facts(run, name), stored.computed(run, name)
+    )
 
 
-def draw(run: Run, models: list[Tuned]) -> plotting.Figure:
+def draw(run: Run, models: list[TunedComparison]) -> plotting.Figure:
     """One row per tuned model: before, after, difference."""
     reading = maps.Reading.of(run.config)
     return maps.draw(
@@ -82,7 +84,7 @@ def draw(run: Run, models: list[Tuned]) -> plotting.Figure:
     )
 
 
-def row(model: Tuned, reading: maps.Reading) -> list[plotting.Panel]:
+def row(model: TunedComparison, reading: maps.Reading) -> list[plotting.Panel]:
     """The three maps. Dots mark the tuned heads, outlines the clear changes."""
     both, plain_reading = model.both, replace(reading, paper=None)
     sides = {
@@ -115,13 +117,13 @@ def is_certain(difference: Effects) -> Bool[np.ndarray, "layer head"]:
     return (low > 0) | (high < 0)
 
 
-def heading(model: Tuned) -> str:
+def heading(model: TunedComparison) -> str:
     """The tuned model's name and its tuned components."""
     tuned = ", ".join(model.facts["components"])
     return f"{model.name}: {tuned} tuned" if tuned else model.name
 
 
-def notes(run: Run, models: list[Tuned], reading: maps.Reading) -> list[str]:
+def notes(run: Run, models: list[TunedComparison], reading: maps.Reading) -> list[str]:
     """The small print: how to read the figure, and the data of each row."""
     clear = f", beyond {CLEAR:.0%} of the logit" if reading.relative else ""
     return [
@@ -134,7 +136,7 @@ def notes(run: Run, models: list[Tuned], reading: maps.Reading) -> list[str]:
     ]
 
 
-def summary(model: Tuned) -> str:
+def summary(model: TunedComparison) -> str:
     """One tuned model in words: its right answers, its logits, how much changed and where."""
     both = model.both
     before, after = (float(side.logit.mean()) for side in (both.before, both.after))
@@ -149,7 +151,7 @@ def summary(model: Tuned) -> str:
     )
 
 
-def numbers(models: list[Tuned]) -> DataFrame:
+def numbers(models: list[TunedComparison]) -> DataFrame:
     """The figure as a table, one row per tuned model and component."""
     tables = []
     for model in models:

@@ -18,9 +18,9 @@ from experiments import results
 from experiments.how_good_is_it import PLAIN, PLAIN_FOR_CONTROLS
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table
-from figures.transfer import CONTROLS
+from figures.transfer import CONTROL_NAMES
 
-PAPER = {"commonsense_qa": "csqa"}  # the paper's names where they differ
+TASK_NAMES = {"commonsense_qa": "csqa"}  # the paper's names where they differ
 STRONGEST = "strongest"
 
 
@@ -39,7 +39,7 @@ def exhibits(options: TableOptions) -> list[Table]:
             "without random heads.",
             notes=notes(before, run),
             runs=(run,),
-            numbers=DataFrame([numbers_of(task, evaluations) for task in before.tasks]),
+            numbers=DataFrame([task_numbers(task, evaluations) for task in before.tasks]),
             cells=DataFrame([row(task, evaluations, run) for task in listed_tasks(before)]),
         )
     ]
@@ -59,7 +59,7 @@ def row(task: str, evaluations: Mapping[str, EvaluationResult], run: Run) -> dic
     doubts = len(before) - len(trusted)
     cells = {
         "task": task,
-        "shots": str(numbers_of(task, evaluations)["shots"]),
+        "shots": str(task_numbers(task, evaluations)["shots"]),
         "questions": str(len(before)) + (f" ({doubts} doubtful)" if doubts else ""),
         "as it is": _share(before),
     }
@@ -73,7 +73,7 @@ def row(task: str, evaluations: Mapping[str, EvaluationResult], run: Run) -> dic
         )
     for kind, changes in control_changes(task, evaluations).items():
         mean, low, high = (100 * of(changes) for of in (fmean, min, max))
-        cells[CONTROLS[kind]] = f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
+        cells[CONTROL_NAMES[kind]] = f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
     return cells
 
 
@@ -94,12 +94,12 @@ def control_changes(
             for name, result in evaluations.items()
             if name.startswith(f"{kind}-")
         ]
-        for kind in CONTROLS
+        for kind in CONTROL_NAMES
     }
     return {kind: of_kind for kind, of_kind in changes.items() if of_kind}
 
 
-def numbers_of(task: str, evaluations: Mapping[str, EvaluationResult]) -> dict[str, Any]:
+def task_numbers(task: str, evaluations: Mapping[str, EvaluationResult]) -> dict[str, Any]:
     """One task under every knockout, with and without the questions whose answers are doubtful."""
     summary = evaluations[PLAIN].summary()
     line = summary[summary["task"] == task].iloc[0].to_dict()
@@ -139,9 +139,9 @@ def notes(before: EvaluationResult, run: Run) -> list[str]:
     paper = paper_model(run.config["model"])
     if paper is not None and paper.before:
         accuracies = [
-            f"{task} {paper.before[PAPER.get(task, task)]:.1f}"
+            f"{task} {paper.before[TASK_NAMES.get(task, task)]:.1f}"
             for task in listed_tasks(before)
-            if PAPER.get(task, task) in paper.before
+            if TASK_NAMES.get(task, task) in paper.before
         ]
         lines.append(f"The paper's Table 1, {paper.name} as it is: {', '.join(accuracies)}.")
     return lines

@@ -14,15 +14,15 @@ from pandas import DataFrame, Series, concat
 from arith_lens import plotting
 from arith_lens.effects import KEY, ComponentEffects, Effects, key_heads
 from arith_lens.mediation import Mediation
-from arith_lens.probes import ROLES, curve_of
+from arith_lens.probes import PROBE_ROLES, curve_of
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
 from figures.maps import Reading, title
 
-OTHERS = ROLES[3]
-ENOUGH = 5  # MLPs that a rank correlation needs
+OTHER_DIGITS = PROBE_ROLES[3]
+MIN_MLPS = 5  # MLPs that a rank correlation needs
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=numbers(operations),
             figure=draw(run, operations),
-            small_table=agreement(operations),
+            small_table=rank_correlations(operations),
         )
     ]
 
@@ -95,7 +95,7 @@ def notes(run: Run, operations: list[OperationResult]) -> list[str]:
         + _interaction_note(operations, reading),
         "Small print below: cosine of what the MLP adds with the unembedding of C. Spearman's "
         "rank correlation with what is lost, over the MLPs after a head, median of heads with "
-        f"at least {ENOUGH} of them: {_agreement_note(operations)}.",
+        f"at least {MIN_MLPS} of them: {_agreement_note(operations)}.",
     ]
 
 
@@ -147,7 +147,7 @@ def _interaction_note(operations: list[OperationResult], reading: Reading) -> st
     )
 
 
-def agreement(operations: list[OperationResult]) -> DataFrame:
+def rank_correlations(operations: list[OperationResult]) -> DataFrame:
     """Spearman's correlations of what the MLPs carry, one row per head.
 
     They are over the MLPs after the head, with three other numbers of these MLPs: the cosine of
@@ -156,7 +156,8 @@ def agreement(operations: list[OperationResult]) -> DataFrame:
     rows = []
     for operation in operations:
         c, less = (
-            curve_of(operation.writes, "C", less=other).mean().numpy() for other in (None, OTHERS)
+            curve_of(operation.writes, "C", less=other).mean().numpy()
+            for other in (None, OTHER_DIGITS)
         )
         own = operation.effects.mlps.mean().numpy()
         for head, carried in zip(
@@ -177,8 +178,8 @@ def _rank_correlation(a: Series, b: Float[np.ndarray, " layer"]) -> float:
 
 
 def _agreement_note(operations: list[OperationResult]) -> str:
-    table = agreement(operations)
-    medians = table[table["MLPs"] >= ENOUGH].groupby("operation", sort=False)["C"].median()
+    table = rank_correlations(operations)
+    medians = table[table["MLPs"] >= MIN_MLPS].groupby("operation", sort=False)["C"].median()
     return ", ".join(f"{name} {value:.2f}" for name, value in medians.items()).replace("-", "−")
 
 
@@ -188,7 +189,7 @@ def numbers(operations: list[OperationResult]) -> DataFrame:
     for operation in operations:
         table = operation.mediation.to_dataframe()
         table.insert(0, "operation", operation.name)
-        for name, token in (("C", "C"), ("others", OTHERS)):
+        for name, token in (("C", "C"), ("others", OTHER_DIGITS)):
             cosines = curve_of(operation.writes, token).mean()
             table[f"cos_write_{name}"] = [float(cosines[layer]) for layer in table["layer"]]
         own = operation.effects.mlps.mean()

@@ -18,10 +18,10 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table, command_for
-from figures.transfer import CONTROLS
+from figures.transfer import CONTROL_NAMES
 from figures.tuning import groups, tasks
 
-BEFORE, CONTROL_BASE = "before", "whole-for-controls"
+UNTUNED, CONTROL_BASE = "before", "whole-for-controls"
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -31,7 +31,7 @@ def exhibits(options: TableOptions) -> list[Table]:
         model: {heads: by_part(of_heads) for heads, of_heads in sets.items()}
         for model, sets in answers_of(run).items()
     }
-    rows = [row(answers, part) for part in answers[BEFORE]["whole"]]
+    rows = [row(answers, part) for part in answers[UNTUNED]["whole"]]
     cells, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
     return [
         Table(
@@ -52,11 +52,11 @@ def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
 
     Beside them, the answers without a knockout to the questions that controls answer.
     """
-    stored, answers = results.CARRYING, {}
+    stored, answers = results.KNOCKOUT_ANSWERS, {}
     for model in stored.labels(run, None, "whole"):
         names = stored.labels(run, model, None)
         answers[model] = {heads: stored.load(run, model, heads) for heads in names}
-        if any(name.startswith(tuple(CONTROLS)) for name in names):
+        if any(name.startswith(tuple(CONTROL_NAMES)) for name in names):
             answers[model][CONTROL_BASE] = results.control_questions(run, answers[model]["whole"])
     return answers
 
@@ -75,9 +75,9 @@ def row(
         model: {heads: of_heads[part] for heads, of_heads in sets.items()}
         for model, sets in all_answers.items()
     }
-    n_questions = len(answers[BEFORE]["whole"])
-    before = {model: sets for model, sets in answers.items() if model == BEFORE}
-    tuned = {model: sets for model, sets in answers.items() if model != BEFORE}
+    n_questions = len(answers[UNTUNED]["whole"])
+    before = {model: sets for model, sets in answers.items() if model == UNTUNED}
+    tuned = {model: sets for model, sets in answers.items() if model != UNTUNED}
     lost_before, lost_after = (lost(models, "without") for models in (before, tuned))
     changes = {
         "before: without": over_seeds(lost_before),
@@ -85,12 +85,12 @@ def row(
         "more after tuning": over_seeds(lost_after - lost_before),
     }
     shares = {
-        "before": answers[BEFORE]["whole"].accuracy,
+        "before": answers[UNTUNED]["whole"].accuracy,
         "tuned": sum(sets["whole"].accuracy for sets in tuned.values()) / len(tuned),
     }
     controls = {
-        f"{when}: {CONTROLS[kind]}": control_changes(models, kind)
-        for kind in CONTROLS
+        f"{when}: {CONTROL_NAMES[kind]}": control_changes(models, kind)
+        for kind in CONTROL_NAMES
         for when, models in (("before", before), ("tuned", tuned))
     }
     text = {"task": part, "questions": str(n_questions)}
@@ -138,8 +138,8 @@ def _change_text(change: OverSeeds) -> str:
 
 def notes(run: Run) -> list[str]:
     """How to read the table."""
-    stored, controls = results.CARRYING, run.config["controls"]
-    heads = ", ".join(stored.facts(run, BEFORE, "without")["heads"])
+    stored, controls = results.KNOCKOUT_ANSWERS, run.config["controls"]
+    heads = ", ".join(stored.facts(run, UNTUNED, "without")["heads"])
     n_seeds = len(stored.labels(run, None, "whole")) - 1
     return [
         f"Heads {heads}, those that precise tuning trained. Without: each replaced by one vector, "

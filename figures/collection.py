@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.runs import Run, RunError, find_runs, load_run
-from experiments.selection import Settings, weights_of
+from experiments.selection import SharedSettings, weights_of
 from figures import (
     before_after,
     benchmarks,
@@ -47,7 +47,7 @@ from figures.exhibit import Exhibit, MakesExhibits, options_of
 
 
 @dataclass(frozen=True)
-class Question:
+class Section:
     """A question, and the figures and tables that answer it."""
 
     name: str
@@ -58,15 +58,15 @@ class Question:
     exhibits: tuple[MakesExhibits, ...]
 
 
-QUESTIONS = (
-    Question(
+SECTIONS = (
+    Section(
         "explore",
         "What does each part do?",
         "Every head and every MLP on one page: the pictures are linked, and a click chooses the "
         "part that they show. The other sections ask one question each.",
         (explorer.exhibits,),
     ),
-    Question(
+    Section(
         "which",
         "Which parts calculate?",
         "Every head and every MLP is patched alone: it gets the output that it has on the same "
@@ -86,7 +86,7 @@ QUESTIONS = (
             paths.exhibits,
         ),
     ),
-    Question(
+    Section(
         "trust",
         "Which method can be trusted?",
         "Every method is tried on built models, whose circuit is known, and approximations by "
@@ -96,7 +96,7 @@ QUESTIONS = (
             ladder.exhibits,
         ),
     ),
-    Question(
+    Section(
         "needed",
         "Are they needed?",
         "An effect on one number does not show that the model needs a head. So heads are knocked "
@@ -113,7 +113,7 @@ QUESTIONS = (
             benchmarks.exhibits,
         ),
     ),
-    Question(
+    Section(
         "look",
         "What do these heads look at?",
         "A head gives weights to the tokens before it. These figures show the weights from the "
@@ -125,7 +125,7 @@ QUESTIONS = (
             predictions.exhibits,
         ),
     ),
-    Question(
+    Section(
         "write",
         "What do the MLPs read and write?",
         "What an MLP reads or writes is compared with a number's column of the unembedding. Their "
@@ -138,14 +138,14 @@ QUESTIONS = (
             fig17.exhibits,
         ),
     ),
-    Question(
+    Section(
         "prompts",
         "Is it about the calculation?",
         "All results come from pairs of prompts that differ in the calculation alone. This figure "
         "shows how the model continues both.",
         (next_tokens.fig9,),
     ),
-    Question(
+    Section(
         "tune",
         "Does tuning them alone help?",
         "Only the key heads are trained on word problems. Everything else stays the same, bit for "
@@ -162,7 +162,7 @@ QUESTIONS = (
         ),
     ),
 )
-EXPERIMENTS: dict[MakesExhibits, str] = {
+COMPARISON_EXPERIMENTS: dict[MakesExhibits, str] = {
     fig12.exhibits: "which_heads",
     probes.fig13: probes.EXPERIMENT,
     probes.fig14: probes.EXPERIMENT,
@@ -171,7 +171,7 @@ EXPERIMENTS: dict[MakesExhibits, str] = {
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingExhibit:
     """An exhibit that cannot be drawn."""
 
     name: str
@@ -182,11 +182,11 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Study:
+class Collection:
     """All figures, tables and claims of one model."""
 
     model: str
-    answers: tuple[tuple[Question, tuple[Exhibit | Missing, ...]], ...]
+    sections: tuple[tuple[Section, tuple[Exhibit | MissingExhibit, ...]], ...]
     verdicts: tuple[Verdict, ...]
     failed: tuple[str, ...] = ()
     """Figures and tables that could not be drawn because of an error of the program."""
@@ -195,13 +195,18 @@ class Study:
     def exhibits(self) -> list[Exhibit]:
         """The exhibits that can be drawn, in order."""
         return [
-            part for _, parts in self.answers for part in parts if not isinstance(part, Missing)
+            part
+            for _, parts in self.sections
+            for part in parts
+            if not isinstance(part, MissingExhibit)
         ]
 
     @property
-    def missing(self) -> list[Missing]:
+    def missing(self) -> list[MissingExhibit]:
         """The exhibits that cannot be drawn."""
-        return [part for _, parts in self.answers for part in parts if isinstance(part, Missing)]
+        return [
+            part for _, parts in self.sections for part in parts if isinstance(part, MissingExhibit)
+        ]
 
     @property
     def runs(self) -> list[Run]:
@@ -212,38 +217,40 @@ class Study:
         return list(runs.values())
 
 
-def study(model: str, root: Path, beside: tuple[str, ...] = (), *, n: int | None = None) -> Study:
+def collection_of(
+    model: str, root: Path, other_models: tuple[str, ...] = (), *, n: int | None = None
+) -> Collection:
     """All exhibits of a model's newest checkpoint.
 
     Args:
         model: the model's name in the experiments.
         root: the folder of all runs.
-        beside: other models, for figures of several models.
+        other_models: those that figures of several models also show.
         n: use runs of so many reference prompts per operation; None: of all prompts.
     """
-    settings = Settings(n=n, weights=newest_weights(model, root))
-    answers = []
+    settings = SharedSettings(n=n, weights=newest_weights(model, root))
+    sections = []
     failed = []
-    for question in QUESTIONS:
-        parts: list[Exhibit | Missing] = []
-        for function in question.exhibits:
+    for section in SECTIONS:
+        parts: list[Exhibit | MissingExhibit] = []
+        for function in section.exhibits:
             try:
-                exhibits = collected(function, model, root, beside, settings=settings)
+                exhibits = collected(function, model, root, other_models, settings=settings)
             except Exception as error:  # of any kind: the other figures are still drawn
                 traceback.print_exc()
-                exhibits = Missing(*_named(function), f"an error of the program: {error!r}")
+                exhibits = MissingExhibit(*_named(function), f"an error of the program: {error!r}")
                 failed.append(exhibits.name)
-            parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
-        answers.append((question, tuple(parts)))
+            parts += [exhibits] if isinstance(exhibits, MissingExhibit) else exhibits
+        sections.append((section, tuple(parts)))
     verdicts = check_claims(model, roots=(root, SHIPPED), settings=settings)
-    return Study(model, tuple(answers), tuple(verdicts), tuple(failed))
+    return Collection(model, tuple(sections), tuple(verdicts), tuple(failed))
 
 
 def newest_weights(model: str, root: Path) -> str | None:
     """The digest of the weights of a model's newest run; None if there is no run."""
     experiments = [folder.name for folder in root.glob("*/")]
     runs = [run for name in experiments for run in find_runs(name, model=model, root=root)[:1]]
-    newest = max(runs, key=lambda run: run.record.get("ended", ""), default=None)
+    newest = max(runs, key=lambda run: run.manifest.get("ended", ""), default=None)
     return newest and weights_of(newest)
 
 
@@ -251,25 +258,26 @@ def collected(
     function: MakesExhibits,
     model: str,
     root: Path,
-    beside: tuple[str, ...] = (),
+    other_models: tuple[str, ...] = (),
     *,
-    settings: Settings | None = None,
-) -> list[Exhibit] | Missing:
+    settings: SharedSettings | None = None,
+) -> list[Exhibit] | MissingExhibit:
     """Figures or tables of one model. Errors that are not about runs are raised.
 
     Args:
-        function: one of those in `QUESTIONS`.
+        function: one of those in `SECTIONS`.
         model: the model's name in the experiments.
         root: the folder of all runs.
-        beside: other models, for figures of several models; models without a run are left out.
+        other_models: those that figures of several models also show; a model without a run is left
+            out.
         settings: the settings of the runs; the paper's if not given.
     """
-    settings = settings or Settings()
+    settings = settings or SharedSettings()
     try:
-        return [*function(_options(function, model, root, beside, settings))]
+        return [*function(_options(function, model, root, other_models, settings))]
     except RunError as error:
         command = error.command if isinstance(error, NotComputed) else ""
-        return Missing(*_named(function), str(error), command)
+        return MissingExhibit(*_named(function), str(error), command)
 
 
 def name_of(function: MakesExhibits) -> str:
@@ -286,14 +294,20 @@ def _named(function: MakesExhibits) -> tuple[str, str]:
 
 
 def _options(
-    function: MakesExhibits, model: str, root: Path, beside: tuple[str, ...], settings: Settings
+    function: MakesExhibits,
+    model: str,
+    root: Path,
+    other_models: tuple[str, ...],
+    settings: SharedSettings,
 ) -> Any:
     """The options that a figure takes, as far as they are about runs."""
     values: dict[str, Any] = {"model": model, "root": root, "settings": settings}
-    if function in EXPERIMENTS:
+    if function in COMPARISON_EXPERIMENTS:
         shared = replace(settings, weights=None)
         others = [
-            other for other in beside if other != model and _has_run(function, other, root, shared)
+            other
+            for other in other_models
+            if other != model and _has_run(function, other, root, shared)
         ]
         values |= {"models": (model, *others), "settings": shared}
     options = options_of(function)
@@ -301,9 +315,11 @@ def _options(
     return options(**{name: value for name, value in values.items() if name in taken})
 
 
-def _has_run(function: MakesExhibits, model: str, root: Path, settings: Settings) -> bool:
+def _has_run(function: MakesExhibits, model: str, root: Path, settings: SharedSettings) -> bool:
     try:
-        newest_run(EXPERIMENTS[function], Options(model=model, root=root, settings=settings))
+        newest_run(
+            COMPARISON_EXPERIMENTS[function], Options(model=model, root=root, settings=settings)
+        )
     except NotComputed:
         return False
     return True

@@ -10,7 +10,7 @@ import tyro
 
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run, RunError, find_runs, load_run
-from experiments.selection import Settings, described
+from experiments.selection import SharedSettings, settings_text
 
 Formats: TypeAlias = tuple[Literal["png", "svg", "pdf"], ...]
 
@@ -27,7 +27,7 @@ class NotComputed(RunError):
 
 
 @dataclass(frozen=True)
-class Sample:
+class RunOptions:
     """The settings of the run to show, as the experiment had them."""
 
     n: int | None = None
@@ -38,16 +38,16 @@ class Sample:
     """Its file of prompts, if it was not made from the templates."""
     keep: str = "correct"
     """Which prompts it used."""
-    settings: tyro.conf.Suppress[Settings | None] = None
+    settings: tyro.conf.Suppress[SharedSettings | None] = None
     """Show only runs with these settings, as a report does."""
 
-    def demands(self) -> Settings:
+    def demands(self) -> SharedSettings:
         """The settings that a run must have."""
-        return self.settings or Settings(self.n, self.operations, self.pairs, self.keep)
+        return self.settings or SharedSettings(self.n, self.operations, self.pairs, self.keep)
 
 
 @dataclass(frozen=True)
-class TableOptions(Sample):
+class TableOptions(RunOptions):
     """Which run to show, and where its files go."""
 
     model: str = "reference"
@@ -79,7 +79,7 @@ class DrawingOptions:
 
 
 @dataclass(frozen=True)
-class ModelOptions(Sample):
+class ModelOptions(RunOptions):
     """Which runs to draw, and where their files go."""
 
     models: tuple[str, ...] = ("reference", "reference-mistral")
@@ -100,7 +100,7 @@ def chosen_run(options: TableOptions, experiment: str) -> Run:
     if run.experiment != experiment or not run.names:
         raise NotComputed(
             f"expected a run of {experiment} with results, found one of {run.experiment} with "
-            f"{len(run.names)} ({run.record['status']}) in {run.path}",
+            f"{len(run.names)} ({run.manifest['status']}) in {run.path}",
             f"python -m experiments {experiment}",
         )
     return run
@@ -110,7 +110,7 @@ def chosen_runs(options: ModelOptions, experiment: str) -> list[Run]:
     """The runs to draw. Raises RunError if some are missing; it has the command for each."""
     runs: list[Run] = []
     missing: list[RunError] = []
-    sample = {field.name: getattr(options, field.name) for field in fields(Sample)}
+    sample = {field.name: getattr(options, field.name) for field in fields(RunOptions)}
     wanted = [TableOptions(model=model, root=options.root, **sample) for model in options.models]
     for choice in [TableOptions(run=path) for path in options.runs] or wanted:
         try:
@@ -140,8 +140,8 @@ def newest_run(experiment: str, options: TableOptions) -> Run:
             differences = settings.differences(run)
             if not differences:
                 return run
-            others[run.path] = run, described(differences)
-    if others and settings == Settings() and options.settings is None:
+            others[run.path] = run, settings_text(differences)
+    if others and settings == SharedSettings() and options.settings is None:
         return next(iter(others.values()))[0]
     seen = "".join(f"; {path} has {text}" for path, (_, text) in others.items())
     raise NotComputed(
@@ -171,7 +171,7 @@ def shipped(run: Run) -> bool:
     return run.path.resolve().is_relative_to(SHIPPED)
 
 
-def folder_of(runs: Sequence[Run]) -> Path:
+def files_folder(runs: Sequence[Run]) -> Path:
     """The folder for the files of the first run's model, or of a drawing without a run."""
     return Path("figures") / (slug(runs[0].config["model"]) if runs else "drawings")
 

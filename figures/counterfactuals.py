@@ -20,17 +20,17 @@ from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.runs import Run
 from arith_lens.statistics import resampled_means
 from experiments import results
-from experiments.do_copies_decide import SETS
+from experiments.do_copies_decide import PROBLEM_SETS
 from experiments.selection import LARGEST_OPERAND
-from experiments.which_counterfactual import KINDS
+from experiments.which_counterfactual import COMPARED_KINDS
 from figures import maps
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
 
-TOP = 10
+N_STRONGEST = 10
 N_RESAMPLES = 500
-SPAN = 156  # pixels of a map's longer side: four fit on a page
-PATHS = {"paths": "via_mlps"}
+MAP_SPAN = 156  # pixels of a map's longer side: four fit on a page
+PATHS_SETTING = {"paths": "via_mlps"}
 HEADINGS = {
     "word": "operator → a word without meaning",
     "operator": "operator → another operator",
@@ -39,34 +39,40 @@ HEADINGS = {
 
 
 @dataclass(frozen=True)
-class Rows:
+class MapRows:
     """The rows of the figure: what is stored, and the heading of each kind."""
 
     stored: maps.StoredMap
     headings: Mapping[str, str]
 
 
-ROWS = Rows(results.COUNTERFACTUAL_MAP, HEADINGS)
-COPIES = Rows(
+COUNTERFACTUAL_ROWS = MapRows(results.COUNTERFACTUAL_MAP, HEADINGS)
+PROBLEM_SET_ROWS = MapRows(
     results.SET_MAP,
-    dict(zip(SETS, ("all one-digit problems", "larger numbers, computed problems"), strict=True)),
+    dict(
+        zip(
+            PROBLEM_SETS,
+            ("all one-digit problems", "larger numbers, computed problems"),
+            strict=True,
+        )
+    ),
 )
 
 
 def exhibits(options: Options) -> list[Chart]:
     """The maps of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "which_counterfactual")
-    effects = loaded(run, ROWS, run.config["operations"])
+    effects = loaded(run, COUNTERFACTUAL_ROWS, run.config["operations"])
     numbers = agreement_table(effects)
     return [
         Chart(
             name="counterfactuals",
             title="The same problems under three counterfactuals",
             look=_look(numbers),
-            notes=notes(run, ROWS, effects),
+            notes=notes(run, COUNTERFACTUAL_ROWS, effects),
             runs=(run,),
             numbers=numbers,
-            figure=draw(run, effects, ROWS),
+            figure=draw(run, effects, COUNTERFACTUAL_ROWS),
         )
     ]
 
@@ -82,23 +88,23 @@ def computed(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "do_copies_decide")
-    effects = loaded(run, COPIES, LARGEST_OPERAND)
+    effects = loaded(run, PROBLEM_SET_ROWS, LARGEST_OPERAND)
     numbers = agreement_table(effects)
     return [
         Chart(
             name="computed",
             title="Problems whose answer cannot be copied, beside all one-digit problems",
             look=_look_of_computed(numbers),
-            notes=[*notes(run, COPIES, LARGEST_OPERAND), _sizes(run)],
+            notes=[*notes(run, PROBLEM_SET_ROWS, LARGEST_OPERAND), _sizes(run)],
             runs=(run,),
             numbers=numbers,
-            figure=draw(run, effects, COPIES),
+            figure=draw(run, effects, PROBLEM_SET_ROWS),
         )
     ]
 
 
 def loaded(
-    run: Run, rows: Rows, operations: Iterable[str]
+    run: Run, rows: MapRows, operations: Iterable[str]
 ) -> dict[str, dict[str, ComponentEffects]]:
     """The maps by operation and kind."""
     return {
@@ -125,9 +131,9 @@ def agreement_table(effects: Mapping[str, Mapping[str, ComponentEffects]]) -> Da
                     "rank_correlation": correlation,
                     "rank_correlation_low": low[0],
                     "rank_correlation_high": high[0],
-                    f"top_{TOP}_in_common": overlap,
-                    f"top_{TOP}_in_common_low": low[1],
-                    f"top_{TOP}_in_common_high": high[1],
+                    f"top_{N_STRONGEST}_in_common": overlap,
+                    f"top_{N_STRONGEST}_in_common_low": low[1],
+                    f"top_{N_STRONGEST}_in_common_high": high[1],
                 }
             )
     return DataFrame(rows)
@@ -144,7 +150,7 @@ def resampled_cells(effects: Effects) -> Float[np.ndarray, "cell resample"]:
 
 
 def in_common(
-    a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"], top: int = TOP
+    a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"], top: int = N_STRONGEST
 ) -> float:
     """The share of the strongest heads that two maps have in common."""
     strongest = [{*np.argsort(values)[:top].tolist()} for values in (a, b)]
@@ -156,7 +162,7 @@ def _agreement(a: Float[np.ndarray, " head"], b: Float[np.ndarray, " head"]) -> 
     return float(np.asarray(spearmanr(a, b))[0]), in_common(a, b)
 
 
-def draw(run: Run, operations: Collection[str], rows: Rows) -> plotting.Figure:
+def draw(run: Run, operations: Collection[str], rows: MapRows) -> plotting.Figure:
     """One row per kind, one column per operation."""
     reading = maps.Reading.of(run.config)
     return maps.draw(
@@ -174,14 +180,14 @@ def draw(run: Run, operations: Collection[str], rows: Rows) -> plotting.Figure:
         notes(run, rows, operations),
         headings=[*rows.headings.values()],
         across=len(operations),
-        span=SPAN,
+        span=MAP_SPAN,
     )
 
 
 def _look(numbers: DataFrame) -> str:
     """What the run's own numbers say."""
     ends = []
-    for a, b in combinations(KINDS, 2):
+    for a, b in combinations(COMPARED_KINDS, 2):
         part = numbers[(numbers["a"] == a) & (numbers["b"] == b)]["rank_correlation"]
         ends.append(f"{a} and {b} {part.min():.2f} to {part.max():.2f}")
     return (
@@ -190,13 +196,13 @@ def _look(numbers: DataFrame) -> str:
     )
 
 
-def notes(run: Run, rows: Rows, operations: Iterable[str]) -> list[str]:
+def notes(run: Run, rows: MapRows, operations: Iterable[str]) -> list[str]:
     """How to read the figure, and what it was made from."""
     samples = [
         f"{name}: {sample_size(rows.stored.facts(run, name, next(iter(rows.headings))))}"
         for name in operations
     ]
-    data = maps.data_note({**run.config, **PATHS})
+    data = maps.data_note({**run.config, **PATHS_SETTING})
     return [maps.map_note(maps.Reading.of(run.config)), f"{data} {'; '.join(samples)}."]
 
 
@@ -204,7 +210,7 @@ def _look_of_computed(numbers: DataFrame) -> str:
     """What the run's own numbers say."""
     parts = [
         f"{row['operation']} {row['rank_correlation']:.2f} "
-        f"({row[f'top_{TOP}_in_common']:.0%} of the {TOP} strongest in common)"
+        f"({row[f'top_{N_STRONGEST}_in_common']:.0%} of the {N_STRONGEST} strongest in common)"
         for _, row in numbers.iterrows()
     ]
     return (

@@ -18,14 +18,15 @@ from arith_lens.effects import ComponentEffects
 from arith_lens.mediation import Mediation
 from arith_lens.runs import Run, find_runs
 from experiments import results
-from experiments.do_they_find_known_circuits import DIAL, EXACT, KNOCKOUTS, PATHS
+from experiments.do_they_find_known_circuits import DIAL, KNOCKOUTS, PATHS_VALUES
+from experiments.results import EXACT
 from figures.common import Formats, NotComputed
 from figures.exhibit import Chart, Exhibit, Table
 
 EXPERIMENT = "do_they_find_known_circuits"
 ROUNDING = 1e-5
 """A score below this share of the model's largest true effect counts as 0: it is rounding."""
-COLOURS = (
+METHOD_COLOURS = (
     plotting.DARK,
     plotting.RED,
     "#0ea5e9",
@@ -37,7 +38,7 @@ COLOURS = (
     plotting.TEAL,
     "#7c8798",
 )
-TITLES = {"via_mlps": "Heads frozen (via MLPs)", "total": "All paths (total)"}
+PATHS_TITLES = {"via_mlps": "Heads frozen (via MLPs)", "total": "All paths (total)"}
 PROBED = (
     ("table", "via_mlps", "0.1"),
     ("table", "via_mlps", "MLP 0"),
@@ -59,7 +60,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Paper:
+class ExamRun:
     """One model of the exam: the closed forms and what the methods say."""
 
     built: str
@@ -68,18 +69,20 @@ class Paper:
 
     def methods(self, paths: str) -> list[str]:
         """The methods that ran, the exact one first."""
-        return sorted(results.KNOWN.labels(self.run, paths, None), key=lambda name: name != EXACT)
+        return sorted(
+            results.BUILT_EFFECTS.labels(self.run, paths, None), key=lambda name: name != EXACT
+        )
 
     def truth(self, paths: str) -> ComponentEffects:
-        return results.KNOWN_TRUTH.load(self.run, paths)
+        return results.BUILT_TRUTH.load(self.run, paths)
 
     def effects(self, paths: str, method: str) -> ComponentEffects:
-        return results.KNOWN.load(self.run, paths, method)
+        return results.BUILT_EFFECTS.load(self.run, paths, method)
 
     @property
     def circuit(self) -> Mapping[str, Any]:
         """The heads, MLPs and edges of the circuit, as text."""
-        return results.KNOWN_TRUTH.facts(self.run, PATHS[0])
+        return results.BUILT_TRUTH.facts(self.run, PATHS_VALUES[0])
 
 
 def exhibits(options: Options) -> list[Exhibit]:
@@ -133,12 +136,12 @@ def exhibits(options: Options) -> list[Exhibit]:
     ]
 
 
-def _papers(root: Path) -> list[Paper]:
+def _papers(root: Path) -> list[ExamRun]:
     """The newest run of each model, sorted by name and dial."""
-    papers: dict[str, Paper] = {}
+    papers: dict[str, ExamRun] = {}
     for run in find_runs(EXPERIMENT, root=root):
         config = run.config
-        paper = Paper(config["built"], config["dial"], run)
+        paper = ExamRun(config["built"], config["dial"], run)
         papers.setdefault(config["model"], paper)
     if not papers:
         raise NotComputed(
@@ -193,10 +196,10 @@ def _scores(effects: ComponentEffects, scale: float) -> dict[str, float]:
     }
 
 
-def grades(paper: Paper) -> DataFrame:
+def grades(paper: ExamRun) -> DataFrame:
     """One row per kind of paths and method: its error, and AUROC of heads, MLPs and edges."""
     rows = []
-    for paths in (*PATHS, *KNOCKOUTS):
+    for paths in (*PATHS_VALUES, *KNOCKOUTS):
         truth = paper.truth(paths)
         scale = float(np.nanmax(np.abs(_flat(truth))))
         for method in paper.methods(paths):
@@ -221,14 +224,14 @@ def grades(paper: Paper) -> DataFrame:
     return DataFrame(rows)
 
 
-def edge_auroc(paper: Paper, direct: Mapping[str, float], method: str, scale: float) -> float:
+def edge_auroc(paper: ExamRun, direct: Mapping[str, float], method: str, scale: float) -> float:
     """AUROC of edges from components to the logits, and, for the exact method, from heads to MLPs.
 
     The score of a head and an MLP is what the MLP carries of the head's effect.
     """
     scores = {f"{name} -> logits": score for name, score in direct.items()}
     if method == EXACT:
-        mediation: Mediation = results.KNOWN_EDGES.load(paper.run)
+        mediation: Mediation = results.BUILT_EDGES.load(paper.run)
         carried = mediation.carried.mean().abs().double().numpy() / scale
         scores |= {
             f"{head} -> MLP {layer}": value if value > ROUNDING else 0.0
@@ -242,7 +245,7 @@ def edge_auroc(paper: Paper, direct: Mapping[str, float], method: str, scale: fl
 def draw(graded: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     """The errors: a row per method, a column per model, a panel per kind of paths."""
     parts = []
-    for paths, title in TITLES.items():
+    for paths, title in PATHS_TITLES.items():
         table = graded[graded["paths"] == paths].pivot(
             index="method", columns="model", values="error"
         )
@@ -261,7 +264,7 @@ def draw(graded: DataFrame, notes: Sequence[str]) -> plotting.Figure:
     )
 
 
-def dial_errors(papers: Sequence[Paper]) -> DataFrame:
+def dial_errors(papers: Sequence[ExamRun]) -> DataFrame:
     """The error of each method by the value of the dial."""
     rows = [
         {
@@ -285,11 +288,11 @@ def draw_dial(curves: DataFrame, notes: Sequence[str]) -> plotting.Figure:
         of_model: Any = curves[curves["model"] == model]
         names = [EXACT, *(name for name in of_model["method"].unique() if name != EXACT)]
         lines = []
-        for name, colour in zip(names, COLOURS, strict=False):
+        for name, colour in zip(names, METHOD_COLOURS, strict=False):
             line = of_model[of_model["method"] == name].sort_values("dial")
             x, y = np.log2(line["dial"].to_numpy()), 100 * line["error"].to_numpy()
             lines.append(plotting.Line(x, y, name, colour))
-        title = plotting.plain(f"{TITLES[paths]}: {model}")
+        title = plotting.plain(f"{PATHS_TITLES[paths]}: {model}")
         parts.append(plotting.CurvePanel(title, tuple(lines), y_title="largest error"))
     return plotting.curve_panels(
         parts, x_title="log2 of β and G", unit="%", notes=notes, panel=(330, 300)
@@ -318,7 +321,7 @@ def summary(graded: DataFrame) -> DataFrame:
     return DataFrame(rows)
 
 
-def shares(papers: Sequence[Paper]) -> DataFrame:
+def shares(papers: Sequence[ExamRun]) -> DataFrame:
     """The effects of `PROBED` by each method, as shares of the exact effects."""
     models = {paper.built: paper for paper in papers}
     columns = {}
@@ -339,8 +342,8 @@ def _percent(value: float | str) -> str:
     return "-" if np.isnan(value) else f"{value:.0%}"
 
 
-def _notes(papers: Sequence[Paper]) -> list[str]:
-    sizes = {results.KNOWN_TRUTH.facts(paper.run, PATHS[0])["pairs"] for paper in papers}
+def _notes(papers: Sequence[ExamRun]) -> list[str]:
+    sizes = {results.BUILT_TRUTH.facts(paper.run, PATHS_VALUES[0])["pairs"] for paper in papers}
     return [
         f"{len(papers)} models, {'/'.join(map(str, sorted(sizes)))} pairs each; the metric is C's "
         "logit. The error is the largest one of any component and pair, as a share of the model's "

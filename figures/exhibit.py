@@ -21,7 +21,7 @@ from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import Viewed, save_page
 from experiments.selection import suffix
-from figures.common import Formats, folder_of
+from figures.common import Formats, files_folder
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,9 +91,9 @@ def show(exhibits: MakesExhibits, options: Destination) -> None:
     except RunError as error:
         sys.exit(str(error))
     for exhibit in map(named_by_settings, module_exhibits):
-        folder = options.out or folder_of(exhibit.runs)
+        folder = options.out or files_folder(exhibit.runs)
         try:
-            write(exhibit, folder, getattr(options, "formats", ()))
+            write_exhibit(exhibit, folder, getattr(options, "formats", ()))
         except BrokenPipeError:
             raise
         except (OSError, RunError) as error:
@@ -131,7 +131,7 @@ def named_by_settings(exhibit: Exhibit) -> Exhibit:
     return replace(exhibit, name=exhibit.name + ending)
 
 
-def write(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
+def write_exhibit(exhibit: Exhibit, folder: Path, formats: Formats = ()) -> list[Path]:
     """Write the numbers, the HTML and a chart's static pictures; return their paths.
 
     Prints a table, the path of each file, and a line if pictures cannot be drawn.

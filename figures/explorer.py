@@ -7,7 +7,7 @@ and writes one page without loading a model. It needs no network. In a notebook,
 
 from pandas import concat
 
-from arith_lens.explorer import View
+from arith_lens.explorer_page import Explorer
 from experiments import results
 from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Interactive
@@ -20,10 +20,13 @@ def exhibits(options: TableOptions) -> list[Interactive]:
     names = sorted(names, key=lambda name: "-" in name)  # the operations first
     explorations = {name: results.EXPLORATION.load(run, name) for name in names}
     sizes = [f"{name}: {sample_size(results.EXPLORATION.facts(run, name))}" for name in names]
-    tables = [one.to_dataframe().assign(prompts=name) for name, one in explorations.items()]
+    tables = [
+        exploration.to_dataframe().assign(prompts=name)
+        for name, exploration in explorations.items()
+    ]
     sets = {
-        name.replace("-", ", ").replace("_", " "): (one.facts, one.tables)
-        for name, one in explorations.items()
+        name.replace("-", ", ").replace("_", " "): (exploration.facts, exploration.tables)
+        for name, exploration in explorations.items()
     }
     return [
         Interactive(
@@ -39,6 +42,6 @@ def exhibits(options: TableOptions) -> list[Interactive]:
             ],
             runs=(run,),
             numbers=concat(tables, ignore_index=True),
-            view=View(sets, f"Explorer: {run.config['model']}"),
+            view=Explorer(sets, f"Explorer: {run.config['model']}"),
         )
     ]

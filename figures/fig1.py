@@ -28,7 +28,7 @@ class Step:
     """The coloured heads of the small picture, by layer from the top and head."""
 
 
-HEADS = ((2, 5), (3, 1), (3, 4))
+EXAMPLE_HEADS = ((2, 5), (3, 1), (3, 4))
 STEPS = (
     Step(
         "1  Find",
@@ -36,7 +36,7 @@ STEPS = (
         "Path patching: give one component the\noutput that it has in a prompt without\n"
         "the calculation, and read the logit of the\nright answer again.",
         "make fig2",
-        {HEADS[0]: plotting.RED},
+        {EXAMPLE_HEADS[0]: plotting.RED},
     ),
     Step(
         "2  Check and explain",
@@ -44,7 +44,7 @@ STEPS = (
         "Knock the strongest ones out, and others\nas a control. Read where heads look from\n"
         "END, and which numbers MLPs write.",
         "make fig3 sufficiency fig5 fig6",
-        dict.fromkeys(HEADS, plotting.DARK),
+        dict.fromkeys(EXAMPLE_HEADS, plotting.DARK),
     ),
     Step(
         "3  Tune",
@@ -52,7 +52,7 @@ STEPS = (
         "Train these heads and freeze everything\nelse. Compare with full tuning, LoRA and\n"
         "random heads: what is gained in\nmathematics, what is lost elsewhere?",
         "make table1 frontier",
-        dict.fromkeys(HEADS, plotting.BLUE),
+        dict.fromkeys(EXAMPLE_HEADS, plotting.BLUE),
     ),
 )
 

@@ -19,13 +19,13 @@ N_LAYERS, N_HEADS, SENDER = 3, 4, (1, 1)
 """The small model of the drawing, and the layer and index of the patched head."""
 PATCHED, HELD, RECOMPUTED = "patched", "held", "recomputed"
 UNCHANGED = "unchanged"
-COLOURS = {
+STATE_COLOURS = {
     PATCHED: plotting.RED,
     HELD: "#9aa1ad",
     RECOMPUTED: plotting.BLUE,
     UNCHANGED: "#ffffff",
 }
-MEANINGS = {
+STATE_MEANINGS = {
     PATCHED: "patched: output of X_c",
     HELD: "held: output of X_r",
     RECOMPUTED: "recomputed: reacts",
@@ -34,7 +34,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class PathsSetting:
     """One value of `paths=`: what later heads and MLPs do."""
 
     paths: str
@@ -43,10 +43,10 @@ class Setting:
     mlps: str
 
 
-SETTINGS = (
-    Setting("direct", "Algorithm 1", HELD, HELD),
-    Setting("via_mlps", "the default: Appendix B", HELD, RECOMPUTED),
-    Setting("total", "activation patching", RECOMPUTED, RECOMPUTED),
+PATHS_COLUMNS = (
+    PathsSetting("direct", "Algorithm 1", HELD, HELD),
+    PathsSetting("via_mlps", "the default: Appendix B", HELD, RECOMPUTED),
+    PathsSetting("total", "activation patching", RECOMPUTED, RECOMPUTED),
 )
 WIDTH, PANEL, LEFT = 830, 240, 31
 CELL, ROW = 34, 26  # pixels of a head's box
@@ -78,7 +78,7 @@ NOTES = (
 )
 
 
-def state(setting: Setting, layer: int, head: int | None) -> str:
+def state(setting: PathsSetting, layer: int, head: int | None) -> str:
     """What happens to a head, or to an MLP (None)."""
     if (layer, head) == SENDER:
         return PATCHED
@@ -90,7 +90,7 @@ def state(setting: Setting, layer: int, head: int | None) -> str:
 def numbers() -> DataFrame:
     """The state of every component, one row per setting and component."""
     rows = []
-    for setting in SETTINGS:
+    for setting in PATHS_COLUMNS:
         for layer in range(N_LAYERS):
             for head in (*range(N_HEADS), None):
                 component = f"MLP {layer}" if head is None else f"{layer}.{head}"
@@ -108,7 +108,7 @@ def numbers() -> DataFrame:
 def draw() -> plotting.Figure:
     """The two prompts above, and one column per setting."""
     nodes, arrows, labels = _prompts()
-    for index, setting in enumerate(SETTINGS):
+    for index, setting in enumerate(PATHS_COLUMNS):
         left = LEFT + index * (PANEL + 24)
         column = _column(setting, left)
         nodes += column[0]
@@ -119,7 +119,7 @@ def draw() -> plotting.Figure:
         nodes,
         arrows=arrows,
         labels=labels,
-        legend=[(MEANINGS[name], colour) for name, colour in COLOURS.items()],
+        legend=[(STATE_MEANINGS[name], colour) for name, colour in STATE_COLOURS.items()],
         notes=NOTES,
     )
 
@@ -140,10 +140,10 @@ def _prompts() -> Parts:
     for row, (name, says) in enumerate(rows):
         top = 34 + 48 * row
         labels.append(plotting.Label(name, (LEFT, top + 19), 13, bold=True))
-        for place, word in enumerate(words[row]):
-            left = first + step * place
-            differs = word != words[1 - row][place]
-            fill = COLOURS[PATCHED] if differs and row else "#ffffff"
+        for index, word in enumerate(words[row]):
+            left = first + step * index
+            differs = word != words[1 - row][index]
+            fill = STATE_COLOURS[PATCHED] if differs and row else "#ffffff"
             box = plotting.Box(left, top, left + step - 6, top + ROW)
             nodes.append(plotting.Node(box, word, fill, 13, bold=differs))
         at = (first + step * len(words[row]) + 8, top + 19)
@@ -157,14 +157,14 @@ def _prompts() -> Parts:
             f"the output of head {SENDER[0]}.{SENDER[1]} at END goes into each run of X_r below",
             (end - 8, TOP - 46),
             11,
-            COLOURS[PATCHED],
+            STATE_COLOURS[PATCHED],
             ("right", "bottom"),
         )
     )
-    return nodes, [plotting.Arrow(start, stop, COLOURS[PATCHED])], labels
+    return nodes, [plotting.Arrow(start, stop, STATE_COLOURS[PATCHED])], labels
 
 
-def _column(setting: Setting, left: float) -> Parts:
+def _column(setting: PathsSetting, left: float) -> Parts:
     """The stream at END, from the embedding at the bottom to the logit of C at the top."""
     nodes: list[plotting.Node] = []
     arrows: list[plotting.Arrow] = []
@@ -177,21 +177,23 @@ def _column(setting: Setting, left: float) -> Parts:
     arrows.append(
         plotting.Arrow((stream, BOTTOM), (stream, patched_at), plotting.PALE, 3, head=False)
     )
-    arrows.append(plotting.Arrow((stream, patched_at), (stream, TOP + 34), COLOURS[RECOMPUTED], 3))
+    arrows.append(
+        plotting.Arrow((stream, patched_at), (stream, TOP + 34), STATE_COLOURS[RECOMPUTED], 3)
+    )
     labels.append(plotting.Label("END", (stream, BOTTOM + 2), 11, plotting.NOTE, ("center", "top")))
     top = plotting.Box(left + 62, TOP + 10, left + PANEL, TOP + 34)
-    nodes.append(plotting.Node(top, "final norm, logit of C", COLOURS[RECOMPUTED]))
+    nodes.append(plotting.Node(top, "final norm, logit of C", STATE_COLOURS[RECOMPUTED]))
     for layer in range(N_LAYERS):
         row = BOTTOM - 30 - LAYER * layer
         for head in range(N_HEADS):
             at = left + (CELL + 4) * head
             box = plotting.Box(at, row - ROW, at + CELL, row)
-            fill = COLOURS[state(setting, layer, head)]
+            fill = STATE_COLOURS[state(setting, layer, head)]
             nodes.append(plotting.Node(box, f"{layer}.{head}", fill))
         heads_end = left + (CELL + 4) * N_HEADS - 4
         arrows.append(plotting.Arrow((heads_end, row - ROW / 2), (stream - 3, row - ROW / 2)))
         mlp = plotting.Box(left + 38, row - ROW - 36, left + 38 + 2 * CELL + 4, row - ROW - 12)
-        nodes.append(plotting.Node(mlp, f"MLP {layer}", COLOURS[state(setting, layer, None)]))
+        nodes.append(plotting.Node(mlp, f"MLP {layer}", STATE_COLOURS[state(setting, layer, None)]))
         middle = row - ROW - 24
         arrows.append(plotting.Arrow((mlp.right, middle), (stream - 3, middle)))
     return nodes, arrows, labels

@@ -22,7 +22,7 @@ _SHARED = ("metric", "paths", "keep")  # what must not differ between models tha
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelMaps:
     """One model's run with its numbers, by operation."""
 
     run: Run
@@ -30,8 +30,8 @@ class Row:
 
 
 def exhibits(options: common.ModelOptions) -> list[Chart]:
-    """The maps of several models. Raises RunError like `chosen_rows`."""
-    rows = chosen_rows(options)
+    """The maps of several models. Raises RunError like `model_maps`."""
+    rows = model_maps(options)
     operations = list(dict.fromkeys(name for row in rows for name in row.measured))
     return [
         Chart(
@@ -46,7 +46,7 @@ def exhibits(options: common.ModelOptions) -> list[Chart]:
     ]
 
 
-def look(rows: Sequence[Row]) -> str:
+def look(rows: Sequence[ModelMaps]) -> str:
     """What to look for, and how many heads of each model are key heads."""
     counts = {
         row.run.config["model"]: maps.key_head_count(
@@ -63,7 +63,7 @@ def look(rows: Sequence[Row]) -> str:
     )
 
 
-def chosen_rows(options: common.ModelOptions) -> list[Row]:
+def model_maps(options: common.ModelOptions) -> list[ModelMaps]:
     """The runs to compare.
 
     Raises:
@@ -78,12 +78,12 @@ def chosen_rows(options: common.ModelOptions) -> list[Row]:
                 f"expected runs with one {setting}, found {values}. Choose some: --runs PATH PATH"
             )
     return [
-        Row(run, {name: maps.measure(run, name) for name in results.MAP.labels(run)})
+        ModelMaps(run, {name: maps.measure(run, name) for name in results.MAP.labels(run)})
         for run in runs
     ]
 
 
-def numbers(rows: Sequence[Row]) -> DataFrame:
+def numbers(rows: Sequence[ModelMaps]) -> DataFrame:
     """The figure as a table, one row per model, component and operation."""
     tables = []
     for row in rows:
@@ -93,7 +93,7 @@ def numbers(rows: Sequence[Row]) -> DataFrame:
     return concat(tables, ignore_index=True)
 
 
-def draw(rows: Sequence[Row]) -> plotting.Figure:
+def draw(rows: Sequence[ModelMaps]) -> plotting.Figure:
     """One or more lines of maps per model."""
     operations = list(dict.fromkeys(name for row in rows for name in row.measured))
     readings = [maps.Reading.of(row.run.config) for row in rows]
@@ -114,7 +114,7 @@ def draw(rows: Sequence[Row]) -> plotting.Figure:
 
 
 def _panels(
-    row: Row, reading: maps.Reading, operations: Sequence[str]
+    row: ModelMaps, reading: maps.Reading, operations: Sequence[str]
 ) -> list[plotting.Panel | None]:
     """The maps of one model; None for an operation that its run lacks."""
     return [
@@ -125,12 +125,12 @@ def _panels(
     ]
 
 
-def _heading(row: Row) -> str:
+def _heading(row: ModelMaps) -> str:
     n_layers, n_heads = next(iter(row.measured.values())).heads.mean.shape
     return f"{row.run.config['model']}, {n_layers} layers of {n_heads} heads"
 
 
-def notes(rows: Sequence[Row], operations: Sequence[str]) -> list[str]:
+def notes(rows: Sequence[ModelMaps], operations: Sequence[str]) -> list[str]:
     """The small print: how to read the figure, the data of each row, missing operations."""
     lines = [maps.map_note(maps.Reading.of(rows[0].run.config))]
     for row in rows:

@@ -17,17 +17,17 @@ from experiments import results
 from figures import common, maps
 from figures.exhibit import Chart
 
-ALL, MEAN = "all", "mean"
-NEAR = 0.01  # within a percent of zero
+ALL_OPERATIONS, MEAN_MAP = "all", "mean"
+NEAR_ZERO = 0.01  # within a percent of zero
 _MANY = 16  # the most layers or heads for which cells are large
-_LARGE, _BESIDE, _SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
+_LARGE, _MIDDLE, _SMALL = (64, 38), (42, 27), (40, 26)  # pixels of a cell
 
 
 @dataclass(frozen=True)
 class Options(common.Options):
     """Which run to draw, and where to."""
 
-    operation: str = ALL
+    operation: str = ALL_OPERATIONS
     """The operation to draw; "all" of the run, or their "mean"."""
 
 
@@ -35,10 +35,10 @@ def exhibits(options: Options) -> list[Chart]:
     """One large map. Raises RunError if there is no run, or if it lacks the operation."""
     run = common.chosen_run(options, "which_heads")
     measured = chosen_operations(run, options.operation)
-    mean = options.operation == MEAN
+    mean = options.operation == MEAN_MAP
     return [
         Chart(
-            name="fig15" + ("" if options.operation == ALL else f"_{options.operation}"),
+            name="fig15" + ("" if options.operation == ALL_OPERATIONS else f"_{options.operation}"),
             title="Figure 15: the large maps, every number in its cell",
             look=look(measured, maps.Reading.of(run.config)),
             notes=notes(run, measured, mean=mean),
@@ -58,7 +58,7 @@ def look(measured: Sequence[maps.Measured], reading: maps.Reading) -> str:
     if not reading.relative:
         return text
     shares = ", ".join(
-        f"{part.name} {np.mean(np.abs(part.heads.mean) < NEAR):.0%}" for part in measured
+        f"{part.name} {np.mean(np.abs(part.heads.mean) < NEAR_ZERO):.0%}" for part in measured
     )
     return f"{text} Here these shares of the heads are: {shares}."
 
@@ -66,13 +66,17 @@ def look(measured: Sequence[maps.Measured], reading: maps.Reading) -> str:
 def chosen_operations(run: Run, operation: str) -> list[maps.Measured]:
     """The operation, or all for their mean. Raises RunError if the run lacks the operation."""
     operations = results.MAP.labels(run)
-    if operation not in (ALL, MEAN, *operations):
+    if operation not in (ALL_OPERATIONS, MEAN_MAP, *operations):
         raise RunError(
-            f"expected an operation of the run, {', '.join(operations)}, {ALL} or {MEAN}, found "
-            f"{operation}. Compute it: python -m experiments which_heads --model "
+            f"expected an operation of the run, {', '.join(operations)}, {ALL_OPERATIONS} or "
+            f"{MEAN_MAP}, found {operation}. Compute it: python -m experiments which_heads --model "
             f"{run.config['model']} --operations {operation}"
         )
-    return [maps.measure(run, name) for name in operations if operation in (ALL, MEAN, name)]
+    return [
+        maps.measure(run, name)
+        for name in operations
+        if operation in (ALL_OPERATIONS, MEAN_MAP, name)
+    ]
 
 
 def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
@@ -84,7 +88,7 @@ def averaged(measured: Sequence[maps.Measured]) -> maps.Measured:
         return maps.Statistics(values, np.any([part.different for part in parts], axis=0))
 
     return maps.Measured(
-        name=MEAN,
+        name=MEAN_MAP,
         size="",
         heads=mean([part.heads for part in measured]),
         mlps=mean([part.mlps for part in measured]),
@@ -104,8 +108,8 @@ def numbers(measured: Sequence[maps.Measured]) -> DataFrame:
 def draw(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) -> plotting.Figure:
     """The figure: one map per operation, or one of their mean."""
     reading = maps.Reading.of(run.config)
-    shown = [averaged(measured)] if mean else list(measured)
-    parts = [maps.panel(part, reading, n_labels=0, sized=mean) for part in shown]
+    columns = [averaged(measured)] if mean else list(measured)
+    parts = [maps.panel(part, reading, n_labels=0, sized=mean) for part in columns]
     everything = np.concatenate([np.append(part.values.ravel(), part.bar) for part in parts])
     limit = reading.limit or plotting.symmetric_limit(everything)
     digits = _digits(limit)
@@ -128,7 +132,7 @@ def draw(run: Run, measured: Sequence[maps.Measured], *, mean: bool = False) -> 
         limit=limit,
         hover=hover,
         across=2 if small else 1,
-        cell=_SMALL if not small else _LARGE if len(parts) == 1 else _BESIDE,
+        cell=_SMALL if not small else _LARGE if len(parts) == 1 else _MIDDLE,
     )
 
 
@@ -169,7 +173,7 @@ def _hover(
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, str]]:
     """The mean of each operation, for heads and for MLPs, and their hover templates."""
     rest = "".join(
-        f"<br>{plotting.plain(part.name)}: {maps.number(f'customdata[{i}]', reading)}"
+        f"<br>{plotting.plain(part.name)}: {maps.hover_number(f'customdata[{i}]', reading)}"
         for i, part in enumerate(measured)
     )
     heads = np.stack([part.heads.mean for part in measured], axis=-1)

@@ -13,7 +13,7 @@ from experiments import results
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
-COLOURS = {
+CLASS_COLOURS = {
     "C": plotting.BLUE,
     "A or B": plotting.OCHRE,
     "C±1": "#a0d3f9",
@@ -40,13 +40,13 @@ def exhibits(options: Options) -> list[Chart]:
 def look(run: Run) -> str:
     """What to look for, and from which layer on this run's layers write the answer."""
     parts = []
-    for name in results.SUM.labels(run):
-        kinds = [kind for _, kind, _ in winners(run, name)]
+    for name in results.SUM_COSINES.labels(run):
+        kinds = [kind for _, kind, _ in layer_winners(run, name)]
         first = len(kinds)
         while first and kinds[first - 1] == "C":
             first -= 1
         before = sum(kind == "other" for kind in kinds[:first])
-        text = results.SUM.facts(run, name)["text"].strip()
+        text = results.SUM_COSINES.facts(run, name)["text"].strip()
         parts.append(
             f"“{text}” from layer {first} on ({before} of the {first} layers before write none of "
             "A, B, C and C±1)"
@@ -63,8 +63,8 @@ def look(run: Run) -> str:
 def draw(run: Run) -> plotting.Figure:
     """One row per prompt: base 2 and base 10 on the left, the model's layers on the right."""
     parts = []
-    for name in results.SUM.labels(run):
-        facts = results.SUM.facts(run, name)
+    for name in results.SUM_COSINES.labels(run):
+        facts = results.SUM_COSINES.facts(run, name)
         right = "" if facts["said"] == facts["answer"] else f", right would be {facts['answer']}"
         parts.append(
             plotting.Steps(
@@ -74,15 +74,19 @@ def draw(run: Run) -> plotting.Figure:
                     (f"base {base}", _table(column_addition(facts["a"], facts["b"], base)))
                     for base in (2, 10)
                 ),
-                cells=tuple((str(digit), COLOURS[kind]) for digit, kind, _ in winners(run, name)),
-                feet=tuple(f"{margin:.2f}".lstrip("0") for _, _, margin in winners(run, name)),
+                cells=tuple(
+                    (str(digit), CLASS_COLOURS[kind]) for digit, kind, _ in layer_winners(run, name)
+                ),
+                feet=tuple(
+                    f"{margin:.2f}".lstrip("0") for _, _, margin in layer_winners(run, name)
+                ),
             )
         )
     return plotting.step_panels(
         parts,
         cells_title="digit that each layer's MLP writes most",
         feet_title="layer; below, the digit's margin over the next one",
-        legend=tuple(COLOURS.items()),
+        legend=tuple(CLASS_COLOURS.items()),
         notes=notes(run),
     )
 
@@ -99,11 +103,11 @@ def notes(run: Run) -> list[str]:
     ]
 
 
-def winners(run: Run, name: str) -> list[tuple[int, str, float]]:
+def layer_winners(run: Run, name: str) -> list[tuple[int, str, float]]:
     """The digit that each layer writes most, its class, and its margin over the next digit."""
-    facts = results.SUM.facts(run, name)
-    first, second = results.SUM.load(run, name).per_pair[..., 0].topk(2, dim=1).values.T
-    digits = results.SUM.load(run, name).per_pair[..., 0].argmax(1).tolist()
+    facts = results.SUM_COSINES.facts(run, name)
+    first, second = results.SUM_COSINES.load(run, name).per_pair[..., 0].topk(2, dim=1).values.T
+    digits = results.SUM_COSINES.load(run, name).per_pair[..., 0].argmax(1).tolist()
     margins = (first - second).tolist()
     return [
         (digit, _kind(digit, facts), margin) for digit, margin in zip(digits, margins, strict=True)
@@ -130,9 +134,9 @@ def _table(sum_: ColumnAddition) -> tuple[str, ...]:
 def numbers(run: Run) -> DataFrame:
     """One row per prompt and layer."""
     rows = []
-    for name in results.SUM.labels(run):
-        facts = results.SUM.facts(run, name)
+    for name in results.SUM_COSINES.labels(run):
+        facts = results.SUM_COSINES.facts(run, name)
         keys = {key: facts[key] for key in ("text", "answer", "said", "probability")}
-        for layer, (digit, kind, margin) in enumerate(winners(run, name)):
+        for layer, (digit, kind, margin) in enumerate(layer_winners(run, name)):
             rows.append({**keys, "layer": layer, "winner": digit, "class": kind, "margin": margin})
     return DataFrame(rows)

@@ -21,9 +21,9 @@ from experiments import results
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
 
-MEASURES = ("accuracy", "mean p(C)")
-CONTROLS = {"random": ("random", plotting.NOTE), "matched": ("same layers", plotting.BLUE)}
-ALONE = {  # (name, colour, dash)
+MEASURE_NAMES = ("accuracy", "mean p(C)")
+CONTROL_LINES = {"random": ("random", plotting.NOTE), "matched": ("same layers", plotting.BLUE)}
+ABLATION_LINES = {  # (name, colour, dash)
     "END": ("END only", plotting.RUST, "dot"),
     "resample": ("resample", plotting.VIOLET, "dot"),
     "zero": ("zero", plotting.VIOLET, "dot"),
@@ -36,7 +36,7 @@ SECOND = {
     "mean": "Violet: by effect, each output replaced by its mean over counterfactuals.",
 }
 RANDOM_MLPS = "MLPs random "
-COMPARED = 10
+N_COMPARED = 10
 """The caption compares knockouts of so many heads, the number of the paper's Table 4."""
 
 
@@ -44,7 +44,7 @@ def exhibits(options: Options) -> list[Chart]:
     """The curves of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "are_they_needed")
     names = run.config["operations"]
-    curves = {name: results.CURVES.load(run, name) for name in names}
+    curves = {name: results.KNOCKOUT_CURVES.load(run, name) for name in names}
     effects = {name: results.MAP.load(run, name).heads for name in names}
     tables = {name: both.to_dataframe() for name, both in curves.items()}
     return [
@@ -63,7 +63,7 @@ def exhibits(options: Options) -> list[Chart]:
 def look(curves: Mapping[str, KnockoutCurves]) -> str:
     """What to look for, and how the strongest heads of this run compare with its controls."""
     ks = {k for both in curves.values() for k in both["effect"].ks if results.controls_at(both, k)}
-    k = max((k for k in ks if k <= COMPARED), default=0)
+    k = max((k for k in ks if k <= N_COMPARED), default=0)
     parts, lower = [], 0
     for name, both in curves.items():
         draws = results.controls_at(both, k)
@@ -71,7 +71,7 @@ def look(curves: Mapping[str, KnockoutCurves]) -> str:
         controls = {kind: [float(one.accuracy()) for one in of] for kind, of in draws.items()}
         lower += all(accuracy < min(values) for values in controls.values())
         means = ", ".join(
-            f"{CONTROLS[kind][0]} {np.mean(values):.0%}" for kind, values in controls.items()
+            f"{CONTROL_LINES[kind][0]} {np.mean(values):.0%}" for kind, values in controls.items()
         )
         parts.append(f"{name} {accuracy:.0%} ({means})")
     return (
@@ -113,7 +113,7 @@ def draw(
         title = plotting.plain(name.capitalize())
         panels += [
             _panel(f"{title}: {measure}", both, effects[name], row)
-            for row, measure in enumerate(MEASURES)
+            for row, measure in enumerate(MEASURE_NAMES)
         ]
         if with_mlps:
             panels.append(_mlp_panel(f"{title}: accuracy, MLPs", both))
@@ -177,7 +177,7 @@ def _lines(curves: KnockoutCurves, row: int) -> tuple[plotting.Line, ...]:
             dash=dash,
             label=None if curves[key].ks[-1] == last else "",
         )
-        for key, (name, colour, dash) in ALONE.items()
+        for key, (name, colour, dash) in ABLATION_LINES.items()
         if key in curves
     ]
     return (*lines, curves["effect"].line("by effect", plotting.RED, measure=row))
@@ -185,7 +185,7 @@ def _lines(curves: KnockoutCurves, row: int) -> tuple[plotting.Line, ...]:
 
 def control_lines(curves: KnockoutCurves, row: int) -> list[plotting.Line]:
     """The mean of each kind of control over its draws. The band contains all draws."""
-    percent: dict[str, dict[int, np.ndarray]] = {kind: {} for kind in CONTROLS}
+    percent: dict[str, dict[int, np.ndarray]] = {kind: {} for kind in CONTROL_LINES}
     for k in curves["effect"].ks:
         draws = results.controls_at(curves, k) if k else {}
         for kind, outcomes in draws.items():
@@ -194,7 +194,7 @@ def control_lines(curves: KnockoutCurves, row: int) -> list[plotting.Line]:
             )
     before = 100 * curves["effect"].effects().mean()[row, :1].numpy()
     lines = []
-    for kind, (name, colour) in CONTROLS.items():
+    for kind, (name, colour) in CONTROL_LINES.items():
         if percent[kind]:
             by_k = {0: before, **percent[kind]}
             mean, low, high = (
@@ -229,7 +229,9 @@ def notes(run: Run, curves: Mapping[str, KnockoutCurves]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config = run.config
     first = next(iter(curves.values()))
-    sizes = "; ".join(f"{name}: {sample_size(results.CURVES.facts(run, name))}" for name in curves)
+    sizes = "; ".join(
+        f"{name}: {sample_size(results.KNOCKOUT_CURVES.facts(run, name))}" for name in curves
+    )
     lines = [
         f"Model: {config['model']}. Prompts: {sizes}; all answered right "
         f"with every head in place, seed {config['seed']}. Knockout: {config['ablation']} over "

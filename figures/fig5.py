@@ -17,20 +17,20 @@ from experiments import results
 from figures.common import Options, chosen_run, sample_size
 from figures.exhibit import Chart
 
-GROUPS = {
+HEAD_GROUPS = {
     "operand": ("Operand heads", plotting.RUST, ("operand a", "operand b")),
     "operator": ("Operator heads", plotting.TEAL, ("operator",)),
     "other": ("Other strong heads", plotting.NOTE, ()),
     "random": ("Random heads", plotting.NOTE, ()),
 }
 """The name and colour of each row, and the roles that define its heads."""
-NAMES = {
+ROLE_NAMES = {
     "operand a": "A",
     "operand b": "B",
     "blank before B": "blank before B",
     "other": "other words",
 }
-NAMED = 4
+N_NAMED = 4
 """Heads whose names are in a title."""
 
 
@@ -48,7 +48,7 @@ def exhibits(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=numbers(run, looks, control),
             figure=draw(run, looks, control),
-            views=(every_head(run),),
+            views=(head_patterns(run),),
             views_name="heads",
         )
     ]
@@ -79,7 +79,7 @@ def _weight_on(source: Effects, roles: tuple[str, ...]) -> float:
     return float(sum(means[names.index(role)] for role in roles))
 
 
-def every_head(run: Run) -> HeadMap:
+def head_patterns(run: Run) -> HeadMap:
     """A map of the first operation's effects; a click shows where that head looks."""
     operation = run.config["operations"][0]
     effects = results.MAP.load(run, operation).heads.mean()
@@ -98,7 +98,7 @@ def every_head(run: Run) -> HeadMap:
 def draw(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> plotting.Figure:
     """One row per kind of heads, one column per operation."""
     panels = []
-    for kind in GROUPS:
+    for kind in HEAD_GROUPS:
         for operation in looks:
             source = control[operation] if kind == "random" else looks[operation]
             chosen = heads_of(run, operation, source, kind)
@@ -141,7 +141,7 @@ def _panel(
 ) -> plotting.BarPanel:
     assert source.labels is not None
     roles = source.labels["role"]
-    title, colour, known_by = GROUPS[kind]
+    title, colour, known_by = HEAD_GROUPS[kind]
     values = low = high = np.full(len(roles), np.nan)
     if heads:
         mean = over_heads(source, heads)
@@ -149,7 +149,7 @@ def _panel(
         low, high = mean.ci().double().numpy()
     return plotting.BarPanel(
         title=_title(run, operation, kind, heads),
-        names=tuple(NAMES.get(role, role) for role in roles),
+        names=tuple(ROLE_NAMES.get(role, role) for role in roles),
         series=(
             plotting.Bars(
                 values,
@@ -170,12 +170,12 @@ def _title(run: Run, operation: str, kind: str, heads: list[str]) -> str:
     if kind == "random":
         return f"<span style='font-size:11px'>{len(heads)} heads</span>"
     names = [f"<b>{head}</b>" if head in key else head for head in heads]
-    if len(heads) > NAMED:
-        names = [*names[:NAMED], f"{len(heads) - NAMED} more"]
+    if len(heads) > N_NAMED:
+        names = [*names[:N_NAMED], f"{len(heads) - N_NAMED} more"]
     text = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])) or "none"
     heads_text = f"<span style='font-size:11px'>{text}</span>"
     name = plotting.plain(operation.capitalize())
-    return f"{name}<br>{heads_text}" if kind == next(iter(GROUPS)) else heads_text
+    return f"{name}<br>{heads_text}" if kind == next(iter(HEAD_GROUPS)) else heads_text
 
 
 def numbers(run: Run, looks: dict[str, Effects], control: dict[str, Effects]) -> DataFrame:

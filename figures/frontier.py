@@ -17,23 +17,23 @@ from experiments.does_tuning_help import Criterion
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 from figures.tuning import (
-    COLOURS,
     EXPERIMENT,
-    METHODS,
-    Row,
+    METHOD_COLOURS,
+    METHOD_NAMES,
+    TableRow,
     by_rate,
     possible_ends,
-    rows_by_purpose,
+    rows_by_criterion,
     title_of,
     without_rate,
 )
-from figures.tuning_words import LITTLE
+from figures.tuning_words import MOST_LOST_TEXT
 
 
 def exhibits(options: Options) -> list[Chart]:
     """Every rate of Table 1. Raises RunError if there is no run, or if it lacks the table."""
     run = chosen_run(options, EXPERIMENT)
-    chosen = rows_by_purpose(run, 1)
+    chosen = rows_by_criterion(run, 1)
     every = by_rate(run, {row.key for row in chosen["mathematics"]})
     methods = {row.key: every[row.key] for row in chosen["mathematics"]}
     return [
@@ -58,7 +58,7 @@ def exhibits(options: Options) -> list[Chart]:
     ]
 
 
-def chosen_for(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> list[Criterion]:
+def chosen_for(row: TableRow, chosen: Mapping[Criterion, Sequence[TableRow]]) -> list[Criterion]:
     """What the rate of a row was chosen for."""
     return [
         criterion
@@ -68,7 +68,7 @@ def chosen_for(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> list[Crit
 
 
 def records(
-    rates: Mapping[float, Row], chosen: Mapping[Criterion, Sequence[Row]]
+    rates: Mapping[float, TableRow], chosen: Mapping[Criterion, Sequence[TableRow]]
 ) -> Iterator[dict[str, Any]]:
     """One line per rate: the mean of both changes in points, their intervals, and each seed's."""
     for rate, row in rates.items():
@@ -82,7 +82,9 @@ def records(
         yield line
 
 
-def trail(rates: Mapping[float, Row], chosen: Mapping[Criterion, Sequence[Row]]) -> plotting.Trail:
+def trail(
+    rates: Mapping[float, TableRow], chosen: Mapping[Criterion, Sequence[TableRow]]
+) -> plotting.Trail:
     """A method's rates: the means, with intervals where a rate has several trainings."""
     rows = [*rates.values()]
     (y, y_ends), (x, x_ends) = (_points(rows, name) for name in rows[0].before.groups)
@@ -90,8 +92,8 @@ def trail(rates: Mapping[float, Row], chosen: Mapping[Criterion, Sequence[Row]])
         x,
         y,
         tuple(f"{rate:.0e}".replace("e-0", "e-") for rate in rates),
-        METHODS[rows[0].key[0]],
-        COLOURS[rows[0].key[0]],
+        METHOD_NAMES[rows[0].key[0]],
+        METHOD_COLOURS[rows[0].key[0]],
         tuple(_mark(row, chosen) for row in rows),
         x_ends,
         y_ends,
@@ -99,7 +101,7 @@ def trail(rates: Mapping[float, Row], chosen: Mapping[Criterion, Sequence[Row]])
 
 
 def _points(
-    rows: Sequence[Row], group: str
+    rows: Sequence[TableRow], group: str
 ) -> tuple[Float[np.ndarray, " rate"], Float[np.ndarray, "rate end=2"]]:
     """The mean change at each rate in points, and its interval, cut where none or all are right.
 
@@ -114,7 +116,7 @@ def _points(
     return 100 * np.array([change.mean for change in changes]), 100 * np.array(ends)
 
 
-def _mark(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> plotting.TrailMark:
+def _mark(row: TableRow, chosen: Mapping[Criterion, Sequence[TableRow]]) -> plotting.TrailMark:
     purposes = chosen_for(row, chosen)
     if "mathematics" in purposes:
         return "ring"
@@ -123,7 +125,7 @@ def _mark(row: Row, chosen: Mapping[Criterion, Sequence[Row]]) -> plotting.Trail
     return "point" if len(row.trainings) > 1 else "pale"
 
 
-def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]]) -> list[str]:
+def notes(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config, rows = run.config, chosen["mathematics"]
     before = rows[0].before
@@ -140,11 +142,11 @@ def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]]) -> list[str]:
         "parameters.",
         f"Large marks: means of {' or '.join(map(str, seeds))} seeds with 95% intervals over "
         "questions and seeds (broad lines). Ring: the best rate for mathematics. "
-        + f"Square: the best that loses {LITTLE} on other generic questions. "
+        + f"Square: the best that loses {MOST_LOST_TEXT} on other generic questions. "
         * ("little_loss" in chosen)
         + "Small points: one training.",
     ]
     unmet = [key for criterion in chosen for key in without_rate(run, 1, criterion)]
     if unmet:
-        lines.append(f"No rate loses {LITTLE}: {'; '.join(map(title_of, unmet))}.")
+        lines.append(f"No rate loses {MOST_LOST_TEXT}: {'; '.join(map(title_of, unmet))}.")
     return lines

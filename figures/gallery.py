@@ -18,14 +18,14 @@ from arith_lens.runs import RunError
 from figures.claims import Verdict, check_claims
 from figures.claims.exhibit import table as claims_table
 from figures.claims.exhibit import write_page
-from figures.collection import QUESTIONS, Missing, Question, collected, name_of
+from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import SHIPPED, TableOptions, newest_run
 from figures.exhibit import Chart, Exhibit, Table
 
-MODELS = ("reference", "reference-mistral")
-LARGE = ("sufficiency",)
+GALLERY_MODELS = ("reference", "reference-mistral")
+LARGE_EXHIBITS = ("sufficiency",)
 """Large pictures, which are shown of the first model alone."""
-ONCE = ("exam", "explorer", "fig1", "fig11", "fig12", "fig13", "fig14")
+SHOWN_ONCE = ("exam", "explorer", "fig1", "fig11", "fig12", "fig13", "fig14")
 """They show no model or all models, and are not drawn again for the second one."""
 MOST_NUMBERS = 200_000
 """Larger CSV files, in letters, are left out; the exhibit's command writes them."""
@@ -50,24 +50,24 @@ class Options:
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Draw every exhibit, and print what is missing. Without the first map, change nothing."""
     try:
-        newest_run("which_heads", TableOptions(model=MODELS[0], root=options.root))
+        newest_run("which_heads", TableOptions(model=GALLERY_MODELS[0], root=options.root))
     except RunError as error:
         sys.exit(str(error))
-    text = [HEAD]
+    text = [PAGE_HEAD]
     checked: dict[str, list[Verdict]] = {}
-    for model in MODELS:
-        folder = options.out if model == MODELS[0] else options.out / model
+    for model in GALLERY_MODELS:
+        folder = options.out if model == GALLERY_MODELS[0] else options.out / model
         folder.mkdir(parents=True, exist_ok=True)
         text.append(f"\n## {model}\n")
         exhibits: list[Exhibit] = []
-        for question, parts in _answers(model, options.root):
-            text.append(f"\n### {question.title}\n")
+        for section, parts in _sections(model, options.root):
+            text.append(f"\n### {section.title}\n")
             for exhibit in parts:
-                if isinstance(exhibit, Missing):
+                if isinstance(exhibit, MissingExhibit):
                     print(f"missing: {exhibit.title}. {exhibit.reason}")
                 else:
                     exhibits.append(exhibit)
-                    text.append(_entry(exhibit, folder, options.page, question))
+                    text.append(_entry(exhibit, folder, options.page, section))
         checked[model] = check_claims(model, roots=(options.root, SHIPPED))
         verdicts = _without_folders(claims_table(model, checked[model]))
         _write_numbers([*exhibits, verdicts], folder)
@@ -84,24 +84,27 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     print(options.page)
 
 
-HEAD = """# Gallery
+PAGE_HEAD = """# Gallery
 
 What the experiments say of the two models that ship with the project, small ones trained on a
 [closed world](world.md). `make gallery` computes and draws all of it again; pictures and numbers
 come out the same, except times. On any model: `make report MODEL=…`."""
 
 
-def _answers(model: str, root: Path) -> Iterator[tuple[Question, list[Exhibit | Missing]]]:
+def _sections(model: str, root: Path) -> Iterator[tuple[Section, list[Exhibit | MissingExhibit]]]:
     """The exhibits of each question; of the second model, without those that are shown once."""
-    for question in QUESTIONS:
-        parts: list[Exhibit | Missing] = []
-        for function in question.exhibits:
-            if model != MODELS[0] and name_of(function) in (*ONCE, *LARGE):
+    for section in SECTIONS:
+        parts: list[Exhibit | MissingExhibit] = []
+        for function in section.exhibits:
+            if model != GALLERY_MODELS[0] and name_of(function) in (*SHOWN_ONCE, *LARGE_EXHIBITS):
                 continue
-            exhibits = collected(function, model, root, MODELS)
-            parts += [exhibits] if isinstance(exhibits, Missing) else exhibits
-        if any(not isinstance(exhibit, Missing) for exhibit in parts) or model == MODELS[0]:
-            yield question, parts
+            exhibits = collected(function, model, root, GALLERY_MODELS)
+            parts += [exhibits] if isinstance(exhibits, MissingExhibit) else exhibits
+        if (
+            any(not isinstance(exhibit, MissingExhibit) for exhibit in parts)
+            or model == GALLERY_MODELS[0]
+        ):
+            yield section, parts
 
 
 def _without_folders(table: Table) -> Table:
@@ -110,7 +113,7 @@ def _without_folders(table: Table) -> Table:
     return replace(table, numbers=table.numbers.drop(columns=folders, errors="ignore"))
 
 
-def _entry(exhibit: Exhibit, folder: Path, page: Path, question: Question) -> str:
+def _entry(exhibit: Exhibit, folder: Path, page: Path, section: Section) -> str:
     """The Markdown of one figure or table."""
     link = _from(page) / folder
     title = exhibit.title if exhibit.title.endswith("?") else f"{exhibit.title}."

@@ -15,13 +15,13 @@ from arith_lens import plotting
 from arith_lens.answers import Answers, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
-from experiments.does_tuning_help import Criterion, Method
+from experiments.does_tuning_help import Criterion, TuningMethod
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
-from figures.tuning import COLOURS, LEAST, METHODS, possible_ends
-from figures.tuning_words import LITTLE
+from figures.tuning import METHOD_COLOURS, METHOD_NAMES, MIN_QUESTIONS, possible_ends
+from figures.tuning_words import MOST_LOST_TEXT
 
-CRITERIA: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
+CRITERION_NAMES: dict[Criterion, str] = {"mathematics": "best rate", "little_loss": "small loss"}
 ACROSS = 4
 STEP = 25.0
 """The y axis ends at multiples of so many points."""
@@ -35,7 +35,7 @@ class Tuning:
 
     criterion: Criterion
     """What the rate was chosen for."""
-    method: Method
+    method: TuningMethod
     rate: float
     answers: tuple[Answers, ...]
     """One result per seed."""
@@ -44,7 +44,7 @@ class Tuning:
 def exhibits(options: Options) -> list[Chart]:
     """The gains by set of questions. Raises RunError if there is no run."""
     run = chosen_run(options, "does_the_gain_hold")
-    before = results.ELSEWHERE.load(run, results.BEFORE.name())
+    before = results.GENERALISATION_ANSWERS.load(run, results.UNTUNED_ANSWERS.name())
     tunings = tunings_of(run)
     return [
         Chart(
@@ -62,17 +62,21 @@ def exhibits(options: Options) -> list[Chart]:
 
 def tunings_of(run: Run) -> list[Tuning]:
     """The trainings of a run by purpose and method, in the order of the tables."""
-    names = [name for name in results.ELSEWHERE.labels(run) if name != results.BEFORE.name()]
-    facts = {name: results.ELSEWHERE.facts(run, name) for name in names}
+    names = [
+        name
+        for name in results.GENERALISATION_ANSWERS.labels(run)
+        if name != results.UNTUNED_ANSWERS.name()
+    ]
+    facts = {name: results.GENERALISATION_ANSWERS.facts(run, name) for name in names}
     return [
         Tuning(
             criterion,
             method,
             facts[chosen[0]]["rate"],
-            tuple(results.ELSEWHERE.load(run, name) for name in chosen),
+            tuple(results.GENERALISATION_ANSWERS.load(run, name) for name in chosen),
         )
-        for criterion in CRITERIA
-        for method in METHODS
+        for criterion in CRITERION_NAMES
+        for method in METHOD_NAMES
         if (
             chosen := [
                 name
@@ -83,17 +87,20 @@ def tunings_of(run: Run) -> list[Tuning]:
     ]
 
 
-def sets(answers: Answers) -> dict[str, list[bool]]:
+def question_sets(answers: Answers) -> dict[str, list[bool]]:
     """The questions of each set, by name."""
     names = [task.split("/")[0] for task in answers.task]
-    return {name: [name == one for one in names] for name in dict.fromkeys(names)}
+    return {name: [name == set_name for set_name in names] for name in dict.fromkeys(names)}
 
 
 def records(before: Answers, tunings: Sequence[Tuning]) -> Iterator[dict[str, Any]]:
     """One line per set or task, purpose and method; changes are shares, not points."""
-    tasks = {task: [task == one for one in before.task] for task in dict.fromkeys(before.task)}
-    for name, mask in {**sets(before), **tasks}.items():
-        if sum(mask) < LEAST:
+    tasks = {
+        task: [task == task_name for task_name in before.task]
+        for task in dict.fromkeys(before.task)
+    }
+    for name, mask in {**question_sets(before), **tasks}.items():
+        if sum(mask) < MIN_QUESTIONS:
             continue
         for tuning in tunings:
             change = change_over_seeds(before, tuning.answers, mask)
@@ -116,12 +123,14 @@ def records(before: Answers, tunings: Sequence[Tuning]) -> Iterator[dict[str, An
 def draw(before: Answers, tunings: Sequence[Tuning], small_print: Sequence[str]) -> plotting.Figure:
     """One panel per set; in each the two rates of every method."""
     panels = []
-    for name, mask in sets(before).items():
+    for name, mask in question_sets(before).items():
         share = before.select(mask).accuracy
         title = f"{plotting.plain(name)} ({share:.0%})"
-        series = tuple(_bars(before, tunings, method, mask) for method in METHODS)
+        series = tuple(_bars(before, tunings, method, mask) for method in METHOD_NAMES)
         y_title = "Change in points" * (len(panels) % ACROSS == 0)
-        panels.append(plotting.BarPanel(title, tuple(CRITERIA.values()), series, y_title=y_title))
+        panels.append(
+            plotting.BarPanel(title, tuple(CRITERION_NAMES.values()), series, y_title=y_title)
+        )
     ends = [end for part in panels for bars in part.series for end in (bars.low, bars.high)]
     values = np.concatenate([end for end in ends if end is not None])
     low, high = np.floor(np.nanmin(values) / STEP), np.ceil(np.nanmax(values) / STEP)
@@ -135,33 +144,33 @@ def draw(before: Answers, tunings: Sequence[Tuning], small_print: Sequence[str])
 
 
 def _bars(
-    before: Answers, tunings: Sequence[Tuning], method: Method, mask: list[bool]
+    before: Answers, tunings: Sequence[Tuning], method: TuningMethod, mask: list[bool]
 ) -> plotting.Bars:
     """A method's changes in points, one bar per purpose; NaN where it has no rate."""
     share, numbers = before.select(mask).accuracy, []
-    for criterion in CRITERIA:
+    for criterion in CRITERION_NAMES:
         of_method = [t for t in tunings if (t.criterion, t.method) == (criterion, method)]
         changes = [change_over_seeds(before, tuning.answers, mask) for tuning in of_method]
         numbers += [(c.mean, *possible_ends(c, share)) for c in changes] or [(np.nan,) * 3]
     values, low, high = 100 * np.array(numbers).T
-    return plotting.Bars(values, low, high, METHODS[method], COLOURS[method])
+    return plotting.Bars(values, low, high, METHOD_NAMES[method], METHOD_COLOURS[method])
 
 
 def notes(run: Run, before: Answers, tunings: Sequence[Tuning]) -> list[str]:
     """How to read the figure, and where little can change."""
-    shares = {name: before.select(mask).accuracy for name, mask in sets(before).items()}
+    shares = {name: before.select(mask).accuracy for name, mask in question_sets(before).items()}
     extremes = {
         "at the floor": [name for name, share in shares.items() if share < FLOOR],
         "at the ceiling": [name for name, share in shares.items() if share > CEILING],
     }
-    sizes = ", ".join(f"{name} {sum(mask)}" for name, mask in sets(before).items())
+    sizes = ", ".join(f"{name} {sum(mask)}" for name, mask in question_sets(before).items())
     rates = {
         criterion: ", ".join(
-            f"{METHODS[t.method]} {t.rate:g} ({len(t.answers)} seeds)"
+            f"{METHOD_NAMES[t.method]} {t.rate:g} ({len(t.answers)} seeds)"
             for t in tunings
             if t.criterion == criterion
         )
-        for criterion in CRITERIA
+        for criterion in CRITERION_NAMES
     }
     return [
         f"Model: {run.config['model']}. Change of accuracy after tuning, against the same problems "
@@ -173,6 +182,6 @@ def notes(run: Run, before: Answers, tunings: Sequence[Tuning]) -> list[str]:
             if names
         ),
         f"Best rate, the best for mathematics: {rates['mathematics']}.",
-        f"Small loss, the best that loses {LITTLE} on generic questions: "
+        f"Small loss, the best that loses {MOST_LOST_TEXT} on generic questions: "
         f"{rates['little_loss'] or 'none'}.",
     ]

@@ -18,8 +18,8 @@ from experiments.results import EXACT
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
-PATHS = {"via_mlps": "other heads frozen", "total": "all paths"}
-COLOURS = {"heads": plotting.RED, "MLPs": plotting.BLUE}
+PATHS_TITLES = {"via_mlps": "other heads frozen", "total": "all paths"}
+PART_COLOURS = {"heads": plotting.RED, "MLPs": plotting.BLUE}
 PLOTTED = "pearson"
 """The measure on the vertical axis."""
 EDGE = 1e-6
@@ -30,7 +30,7 @@ def exhibits(options: Options) -> list[Chart]:
     """One chart per kind of paths. Raises RunError if there is no run."""
     run = chosen_run(options, "do_gradients_agree")
     charts = []
-    for paths in PATHS:
+    for paths in PATHS_TITLES:
         operations = results.LADDER.labels(run, None, paths, EXACT)
         if not operations:
             continue
@@ -39,7 +39,7 @@ def exhibits(options: Options) -> list[Chart]:
         charts.append(
             Chart(
                 name="ladder" if paths == "via_mlps" else f"ladder_{paths}",
-                title=f"Cost against agreement, {PATHS[paths]}: {run.config['model']}",
+                title=f"Cost against agreement, {PATHS_TITLES[paths]}: {run.config['model']}",
                 look=look(numbers),
                 notes=small_print,
                 runs=(run,),
@@ -113,7 +113,7 @@ def panel(some: DataFrame, title: str, ends: tuple[float, float]) -> plotting.Cu
     spots = [(EXACT, chosen["exact milliseconds"].iloc[0], 1.0, 1.0, 1.0), *_spots(chosen)]
     for name, milliseconds, low, value, high in spots:
         x = float(np.log10(milliseconds))
-        colour = plotting.DARK if name == EXACT else COLOURS[chosen["part"].iloc[0]]
+        colour = plotting.DARK if name == EXACT else PART_COLOURS[chosen["part"].iloc[0]]
         across, up = np.array([x - EDGE, x, x + EDGE]), np.array([low, value, high])
         lines.append(plotting.Line(across, up, name, colour, label=""))
         points.append(plotting.Point(x, name, len(lines) - 1))

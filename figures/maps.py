@@ -18,16 +18,16 @@ from arith_lens.runs import Run
 from experiments import results
 from figures.common import sample_size
 
-StoredMap: TypeAlias = results.Stored[ComponentEffects, results.Sample]
+StoredMap: TypeAlias = results.Stored[ComponentEffects, results.PairFacts]
 N_LABELS = 9
 KEY_EFFECT = KEY["relative_logit"]
-LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
-PATHS = {
+COLOUR_LIMIT = 15.0  # end of the colour scale of relative effects in every figure, in percent
+PATHS_NOTES = {
     "via_mlps": "paths: via MLPs, every other head frozen (Appendix B)",
     "direct": "paths: direct, every other component frozen (Algorithm 1)",
     "total": "paths: total, nothing frozen (activation patching)",
 }
-COLOURS = {
+COLOUR_TITLES = {
     "relative_logit": "Δ logit of<br>right answer",
     "logit": "Δ logit of<br>right answer",
     "logprob": "Δ log p of<br>right answer",
@@ -89,7 +89,7 @@ class Reading:
             scale=100.0 if relative else 1.0,
             unit="%" if relative else "",
             paper=paper_model(config["model"]),
-            colour_title=COLOURS[config["metric"]],
+            colour_title=COLOUR_TITLES[config["metric"]],
         )
 
     @property
@@ -100,7 +100,7 @@ class Reading:
     @property
     def limit(self) -> float | None:
         """The end of the colour scale; None: the data decide."""
-        return LIMIT if self.relative else None
+        return COLOUR_LIMIT if self.relative else None
 
 
 def measure(run: Run, name: str, *label: str, stored: StoredMap = results.MAP) -> Measured:
@@ -117,7 +117,7 @@ def measure(run: Run, name: str, *label: str, stored: StoredMap = results.MAP) -
     return Measured(name, size, heads, mlps)
 
 
-def statistics(effects: Effects, computed: Bool[torch.Tensor, "pair"] | None) -> Statistics:
+def statistics(effects: Effects, computed: Bool[torch.Tensor, " pair"] | None) -> Statistics:
     """Mean, interval, and mean over computed pairs of each component."""
     mean = effects.mean()
     of_computed = torch.full_like(mean, torch.nan)
@@ -240,7 +240,7 @@ def reading_note(reading: Reading) -> str:
 
 def map_note(reading: Reading) -> str:
     """How to read a map that prints effects beyond its colour scale."""
-    printed = f" Printed: effects beyond ±{LIMIT:g}%." if reading.relative else ""
+    printed = f" Printed: effects beyond ±{COLOUR_LIMIT:g}%." if reading.relative else ""
     return reading_note(reading) + printed
 
 
@@ -255,7 +255,7 @@ def data_note(config: Mapping[str, Any]) -> str:
     data = f"distinct reference prompts{_settings_note(config)}, {selection}, seed {config['seed']}"
     if config.get("pairs"):
         data = f"own ({Path(config['pairs']).name}), {selection}"
-    return f"Model: {config['model']}. Prompts: {data}; {PATHS[config['paths']]}."
+    return f"Model: {config['model']}. Prompts: {data}; {PATHS_NOTES[config['paths']]}."
 
 
 def _settings_note(config: Mapping[str, Any]) -> str:
@@ -292,16 +292,16 @@ def paper_notes(paper: PaperModel | None, operations: Sequence[str]) -> list[str
 
 def hover(reading: Reading) -> tuple[str, str]:
     """Hover templates of a head and an MLP, with the statistics of `panel`."""
-    low, high, computed = (number(f"customdata[{i}]", reading) for i in (1, 2, 3))
+    low, high, computed = (hover_number(f"customdata[{i}]", reading) for i in (1, 2, 3))
     return templates(f"<br>95%: {low} to {high}<br>computed pairs: {computed}", reading)
 
 
 def templates(rest: str, reading: Reading) -> tuple[str, str]:
     """Hover templates of a head and an MLP: its name, its value, then `rest`."""
-    value = number("z", reading)
+    value = hover_number("z", reading)
     return f"head <b>%{{y}}.%{{x}}</b>: {value}{rest}", f"<b>MLP %{{y}}</b>: {value}{rest}"
 
 
-def number(name: str, reading: Reading) -> str:
+def hover_number(name: str, reading: Reading) -> str:
     """A number in a hover template."""
     return f"%{{{name}:+.{2 if reading.unit else 4}f}}{reading.unit}"

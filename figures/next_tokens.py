@@ -17,7 +17,7 @@ from experiments import results
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
-KINDS = {
+EXERCISE_TITLES = {
     "word_problem": "Word problems",
     "integers": "Three-digit sums",
     "time_span": "Time spans",
@@ -25,14 +25,14 @@ KINDS = {
 }
 """The kinds of prompts of Figure 4, with their titles."""
 TIMES = ("before", "after")
-PAIRS = {
+PAIR_TITLES = {
     **{name: name.capitalize() for name in FOUR},
     "two_digits": "Last digit of two-digit sums",
     "stories": "Stories of objects",
 }
 """The kinds of pairs of Figure 9, with their titles."""
 SIDES = ("reference", "counterfactual")
-Tokens: TypeAlias = dict[str, list[NextTokens]]
+TokenLists: TypeAlias = dict[str, list[NextTokens]]
 """The next tokens before and after the change, by kind of prompt."""
 Right: TypeAlias = dict[str, list[torch.Tensor]]
 """Whether the likeliest token is the answer, [prompt], before and after, by kind of prompt."""
@@ -49,15 +49,16 @@ def fig4(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "what_comes_instead")
-    tokens: Tokens = {
-        kind: [results.NEXT_TOKENS.load(run, kind, when) for when in TIMES] for kind in KINDS
+    tokens: TokenLists = {
+        kind: [results.NEXT_TOKENS.load(run, kind, when) for when in TIMES]
+        for kind in EXERCISE_TITLES
     }
     answers = {
         kind: torch.tensor(results.NEXT_TOKENS.facts(run, kind, TIMES[0])["answers"])
-        for kind in KINDS
+        for kind in EXERCISE_TITLES
     }
     right: Right = {
-        kind: [side.ids[:, 0] == answers[kind] for side in tokens[kind]] for kind in KINDS
+        kind: [side.ids[:, 0] == answers[kind] for side in tokens[kind]] for kind in EXERCISE_TITLES
     }
     heads = results.NEXT_TOKENS.facts(run, "word_problem", TIMES[0])["heads"]
     small_print = _knockout_notes(run, heads, right)
@@ -94,8 +95,8 @@ def fig9(options: Options) -> list[Chart]:
         RunError: there is no run.
     """
     run = chosen_run(options, "what_the_calculation_does")
-    tokens: Tokens = {
-        kind: [results.LIKELIEST.load(run, kind, side) for side in SIDES] for kind in PAIRS
+    tokens: TokenLists = {
+        kind: [results.LIKELIEST.load(run, kind, side) for side in SIDES] for kind in PAIR_TITLES
     }
     small_print = _calculation_notes(run)
     return [
@@ -107,7 +108,7 @@ def fig9(options: Options) -> list[Chart]:
             runs=(run,),
             numbers=_numbers(tokens, "side", SIDES),
             figure=plotting.next_token_panels(
-                [_pair(run, kind, tokens[kind]) for kind in PAIRS],
+                [_pair(run, kind, tokens[kind]) for kind in PAIR_TITLES],
                 names=("with the calculation", "without it"),
                 notes=small_print,
             ),
@@ -115,7 +116,7 @@ def fig9(options: Options) -> list[Chart]:
     ]
 
 
-def _numbers(tokens: Tokens, column: str, names: tuple[str, str]) -> DataFrame:
+def _numbers(tokens: TokenLists, column: str, names: tuple[str, str]) -> DataFrame:
     """The likeliest tokens of every prompt; `column` says whether before or after the change."""
     tables = []
     for kind, sides in tokens.items():
@@ -127,10 +128,10 @@ def _numbers(tokens: Tokens, column: str, names: tuple[str, str]) -> DataFrame:
     return concat(tables, ignore_index=True)
 
 
-def _part(sides: list[NextTokens], prompt: int) -> plotting.NextTokens:
+def _part(sides: list[NextTokens], prompt: int) -> plotting.NextTokenPanel:
     """One prompt, whose likeliest token before the change is the right answer."""
     before, after = sides
-    return plotting.NextTokens(
+    return plotting.NextTokenPanel(
         prompt=before.prompts[prompt],
         before=_ranking(before, prompt),
         after=_ranking(after, prompt),
@@ -142,10 +143,10 @@ def _ranking(tokens: NextTokens, prompt: int) -> plotting.Ranking:
     return plotting.Ranking(tokens.pieces[prompt], tokens.probabilities[prompt].double().numpy())
 
 
-def _knockout_look(tokens: Tokens, right: Right) -> str:
+def _knockout_look(tokens: TokenLists, right: Right) -> str:
     """What to look for, and how often this run's model says a number at all."""
     parts = []
-    for kind, title in KINDS.items():
+    for kind, title in EXERCISE_TITLES.items():
         numbers = [pieces[0].strip(" ▁Ġ").isdecimal() for pieces in tokens[kind][1].pieces]
         share = f"{sum(numbers) / len(numbers):.0%} a number"
         parts.append(f"{title} {share}, {_share(right[kind][1])} the right one")
@@ -159,7 +160,7 @@ def _knockout_look(tokens: Tokens, right: Right) -> str:
 def _knockout_notes(run: Run, heads: list[str], right: Right) -> list[str]:
     """How to read Figure 4, what it was made from, and how often the answer is right."""
     shares = [
-        f"{KINDS[kind]}: {_share(before)} right before, {_share(after)} after"
+        f"{EXERCISE_TITLES[kind]}: {_share(before)} right before, {_share(after)} after"
         for kind, (before, after) in right.items()
     ]
     return [
@@ -181,8 +182,10 @@ def _share(right: torch.Tensor) -> str:
 def calculation_look(run: Run) -> str:
     """What to look for, and the probability of the answer on both sides of this run."""
     shares, stays = [], {}
-    for kind, title in PAIRS.items():
-        (p, _), (p_without, right_without) = results.RIGHT.load(run, kind).mean().tolist()
+    for kind, title in PAIR_TITLES.items():
+        (p, _), (p_without, right_without) = (
+            results.ANSWER_PROBABILITY.load(run, kind).mean().tolist()
+        )
         shares.append(f"{title} {p:.0%} → {p_without:.0%}")
         stays[right_without] = title
     most = max(stays)
@@ -204,11 +207,11 @@ def _calculation_notes(run: Run) -> list[str]:
         f"{run.config['seed']}). Blue: the right answer of the calculation.",
         "Means over all pairs, wordings weighed equally: p(C) with the calculation → without it, "
         "and how often C is still the likeliest token without it.",
-        *(_statistics(run, kind) for kind in PAIRS),
+        *(_statistics(run, kind) for kind in PAIR_TITLES),
     ]
 
 
-def _pair(run: Run, kind: str, sides: list[NextTokens]) -> plotting.NextTokens:
+def _pair(run: Run, kind: str, sides: list[NextTokens]) -> plotting.NextTokenPanel:
     """The pair of a kind that is shown. Its answer need not be among the likeliest tokens."""
     before, after = sides
     pair = example(run, kind)
@@ -218,7 +221,7 @@ def _pair(run: Run, kind: str, sides: list[NextTokens]) -> plotting.NextTokens:
         for side in (after, before)
         for token, piece in zip(side.ids[pair].tolist(), side.pieces[pair], strict=True)
     }
-    return plotting.NextTokens(
+    return plotting.NextTokenPanel(
         prompt=before.prompts[pair],
         before=_ranking(before, pair),
         after=_ranking(after, pair),
@@ -234,13 +237,15 @@ def example(run: Run, kind: str) -> int:
 
 
 def _statistics(run: Run, kind: str) -> str:
-    outcomes = results.RIGHT.load(run, kind)
+    outcomes = results.ANSWER_PROBABILITY.load(run, kind)
     (p, _), (p_without, right_without) = outcomes.mean().tolist()
-    facts = results.RIGHT.facts(run, kind)
+    facts = results.ANSWER_PROBABILITY.facts(run, kind)
     chosen = facts["selection"]
     n = (
         f"{chosen['n_kept']} of {chosen['n_drawn']} pairs"
         if chosen
         else f"{facts['pairs']} pairs, right or not"
     )
-    return f"{PAIRS[kind]} ({n}): {p:.1%} → {p_without:.1%}; C likeliest in {right_without:.1%}."
+    return (
+        f"{PAIR_TITLES[kind]} ({n}): {p:.1%} → {p_without:.1%}; C likeliest in {right_without:.1%}."
+    )

@@ -19,7 +19,7 @@ NOTES = (
     "In brackets: 95% bootstrap intervals over problems and wordings.",
     "Shares are of the total effect, and may exceed 100% where parts have opposite signs.",
 )
-PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
+EFFECT_PARTS = ("direct", "MLPs add", "via MLPs", "heads add", "total")
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -42,20 +42,20 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 def table(run: Run) -> DataFrame:
     """One row per head and operation: each part's mean, interval and share."""
-    operations = results.PATHS.labels(run, None, "total")
+    operations = results.PATH_EFFECTS.labels(run, None, "total")
     rows = []
     for operation in operations:
         direct, via_mlps, total = (
-            results.PATHS.load(run, operation, paths).heads
+            results.PATH_EFFECTS.load(run, operation, paths).heads
             for paths in ("direct", "via_mlps", "total")
         )
         parts = (direct, _less(via_mlps, direct), via_mlps, _less(total, via_mlps), total)
-        means = {name: part.mean() for name, part in zip(PARTS, parts, strict=True)}
-        ends = {name: part.ci() for name, part in zip(PARTS, parts, strict=True)}
+        means = {name: part.mean() for name, part in zip(EFFECT_PARTS, parts, strict=True)}
+        ends = {name: part.ci() for name, part in zip(EFFECT_PARTS, parts, strict=True)}
         for head in total.top(total.per_pair[..., 0].numel()):
             at = (head.layer, head.index)  # pyright: ignore[reportAttributeAccessIssue]
             row: dict[str, object] = {"operation": operation, "head": str(head)}
-            for name in PARTS:
+            for name in EFFECT_PARTS:
                 row[name] = float(means[name][at])
                 row[f"{name} low"], row[f"{name} high"] = map(float, ends[name][:, *at])
                 row[f"{name} share"] = float(means[name][at] / means["total"][at])
@@ -67,7 +67,7 @@ def as_text(numbers: DataFrame, relative: bool) -> DataFrame:
     """The table as text."""
     number = "{:+.1%}".format if relative else "{:+.3g}".format
     text = DataFrame({name: numbers[name] for name in ("operation", "head")})
-    for name in PARTS:
+    for name in EFFECT_PARTS:
         text[name] = [
             f"{number(row[name])} ({number(row[f'{name} low'])}, {number(row[f'{name} high'])})"
             for _, row in numbers.iterrows()

@@ -29,11 +29,11 @@ def fig7(options: Options) -> list[Chart]:
     Raises:
         RunError: there is no run.
     """
-    run, shown = _read(options, "formats")
-    shares = ", ".join(f"{head} {share:.0%}" for head, share in weight_on_digits(shown).items())
+    run, patterns = _read(options, "formats")
+    shares = ", ".join(f"{head} {share:.0%}" for head, share in weight_on_digits(patterns).items())
     return _chart(
         run,
-        shown,
+        patterns,
         name="fig7",
         title="Figure 7: operand heads on formats that they were not found with",
         look="Whether the heads found in single-digit calculations still look at the numbers of "
@@ -52,17 +52,17 @@ def fig16(options: Options) -> list[Chart]:
     Raises:
         RunError: there is no run.
     """
-    run, shown = _read(options, "words")
+    run, patterns = _read(options, "words")
     parts = []
-    for row, head in enumerate(shown.heads):
+    for row, head in enumerate(patterns.heads):
         words = [
             strongest_word(tokens, weights[row, -1].numpy())
-            for tokens, weights in zip(shown.tokens, shown.weights, strict=True)
+            for tokens, weights in zip(patterns.tokens, patterns.weights, strict=True)
         ]
         parts.append(f"{head} {', '.join(words)}")
     return _chart(
         run,
-        shown,
+        patterns,
         name="fig16",
         title="Figure 16: operator heads on the word of each operation",
         look="Whether one head looks at the operation in whichever words it comes. In the paper "
@@ -125,8 +125,8 @@ def weight_on_digits(patterns: Patterns) -> dict[str, float]:
 
 def strongest_word(tokens: Sequence[str], weights: Float[np.ndarray, " token"]) -> str:
     """The word with the largest weight, as the figure writes it."""
-    words = joined(tokens)
-    best = max(range(len(words)), key=lambda place: float(weights[words[place]].sum()))
+    words = word_groups(tokens)
+    best = max(range(len(words)), key=lambda index: float(weights[words[index]].sum()))
     return _names(tokens, words)[best]
 
 
@@ -142,7 +142,7 @@ def _sentence(
     heads: tuple[str, ...],
     weights: Float[np.ndarray, "head token"],
 ) -> plotting.Sentence:
-    words = joined(tokens)
+    words = word_groups(tokens)
     names = _names(tokens, words)
     return plotting.Sentence(
         title=f"“{prompt.strip()}”",
@@ -153,7 +153,7 @@ def _sentence(
     )
 
 
-def joined(tokens: Sequence[str]) -> list[list[int]]:
+def word_groups(tokens: Sequence[str]) -> list[list[int]]:
     """The indices of the tokens of each word, in order.
 
     Pieces of one word are joined. Digits, blanks, signs and special tokens stay alone, and so does

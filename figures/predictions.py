@@ -24,18 +24,17 @@ from arith_lens.pairs import Role
 from arith_lens.probes import curve_of
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.are_they_specific import COMPUTED, LATE, STRONGEST
-from experiments.does_tuning_help.questions import generic_to_report
-from experiments.does_tuning_help.questions import word_problems as word_problems_of
-from experiments.which_word_problems import LEAST, counts
+from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
+from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
+from experiments.which_word_problems import MIN_PAIRS, counts
 from figures import counterfactuals
 from figures.claims.effect_maps import mean_by_loss
 from figures.claims.probes import change_late, inflections_apart
 from figures.claims.tuning import gain
 from figures.common import Options, chosen_run
-from figures.counterfactuals import TOP, cell_means, in_common, resampled_cells
+from figures.counterfactuals import N_STRONGEST, cell_means, in_common, resampled_cells
 from figures.exhibit import Table
-from figures.tuning import chosen_rows
+from figures.tuning import rows_at_chosen_rates
 
 REQUIRED = ("which_counterfactual", "do_they_suffice", "where_do_they_look")
 OPTIONAL = ("are_they_specific", "what_do_mlps_add", "does_tuning_help")
@@ -49,11 +48,11 @@ PRIMARY = "operands"
 """The counterfactual on which the predictions rest."""
 EARLY, MIDDLE = 1 / 3, (1 / 3, 2 / 3)
 """Shares of the layers: those before the middle, and the middle."""
-FEW = 0.05
+FEW_HEADS = 0.05
 """A share of the heads that is few."""
 LEAST_RIGHT, LEAST_PROBLEMS = 0.6, 20
 """What an operation needs to take part."""
-READ = (str(Role.OPERAND_A), str(Role.OPERAND_B), str(Role.OPERATOR))
+READ_ROLES = (str(Role.OPERAND_A), str(Role.OPERAND_B), str(Role.OPERATOR))
 
 
 Condition: TypeAlias = tuple[str, tuple[float, float]]
@@ -85,7 +84,7 @@ def exhibits(options: Options) -> list[Table]:
     maps_run, kept_run, looks_run = (chosen_run(options, name) for name in REQUIRED)
     accuracy = {name: accuracy_of(maps_run, name) for name in maps_run.config["operations"]}
     passing = [name for name in accuracy if passes(maps_run, name)]
-    maps = counterfactuals.loaded(maps_run, counterfactuals.ROWS, passing)
+    maps = counterfactuals.loaded(maps_run, counterfactuals.COUNTERFACTUAL_ROWS, passing)
 
     def operations_of(run: Run) -> list[str]:
         return [name for name in passing if name in run.config["operations"]]
@@ -102,9 +101,9 @@ def exhibits(options: Options) -> list[Table]:
         *(late_mlps(knockouts, operations_of(knockouts)) if isinstance(knockouts, Run) else ()),
         *norm_parts(maps),
         *(specific(knockouts, operations_of(knockouts)) if isinstance(knockouts, Run) else ()),
-        *(written(probes, operations_of(probes)) if isinstance(probes, Run) else ()),
-        *(word_problems(with_stories, looks_run, passing) if with_stories else ()),
-        *(tuning(trainings) if isinstance(trainings, Run) and has_rows(trainings) else ()),
+        *(written_outcomes(probes, operations_of(probes)) if isinstance(probes, Run) else ()),
+        *(word_problem_outcomes(with_stories, looks_run, passing) if with_stories else ()),
+        *(tuning_outcomes(trainings) if isinstance(trainings, Run) and has_rows(trainings) else ()),
     ]
     missing = [f"Not measured: {run}" for run in others.values() if not isinstance(run, Run)]
     missing += [skipped(with_stories)] if with_stories else [f"Not measured: {stories[-1]}"]
@@ -152,8 +151,8 @@ def few_heads(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     The curves are read at the sizes next to 5% of the heads, below and above.
     """
     for operation in operations:
-        curve = results.CIRCUIT.load(run, operation, "heads", "end", "keep_only", "effect")
-        most = FEW * len(curve.order)
+        curve = results.CIRCUIT_CURVE.load(run, operation, "heads", "end", "keep_only", "effect")
+        most = FEW_HEADS * len(curve.order)
         below = max(i for i, size in enumerate(curve.sizes) if size <= most)
         drawn = resampled_cells(curve.effects())[len(curve.sizes) :]
         for at in (below, below + 1):
@@ -172,7 +171,7 @@ def shared(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[Outco
     for kind in (PRIMARY, "operator"):
         drawn = {name: resampled_cells(kinds[kind].heads) for name, kinds in maps.items()}
         means = {name: cell_means(kinds[kind].heads) for name, kinds in maps.items()}
-        for (a, b), top in product(combinations(maps, 2), (SEVEN, TOP)):
+        for (a, b), top in product(combinations(maps, 2), (SEVEN, N_STRONGEST)):
             both = zip(drawn[a].T, drawn[b].T, strict=True)
             yield _outcome(
                 "P2: operations share heads",
@@ -213,7 +212,7 @@ def readers(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     for operation in operations:
         looks = results.ROLE_ATTENTION.load(run, operation)
         labels = looks.labels or {}
-        read = np.isin(labels["role"], READ)
+        read = np.isin(labels["role"], READ_ROLES)
         free = np.array([role != str(Role.BOS) for role in labels["role"]])
         for top in sorted({SEVEN, len(labels["head"])}):
 
@@ -240,11 +239,11 @@ def late_mlps(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P5, first half: what is lost without the MLPs after the last of the strongest heads."""
     for operation, (label, problems) in product(
         operations,
-        ((COMPUTED, "computed problems of larger numbers"), (LATE, "problems of one half")),
+        ((COMPUTED_SET, "computed problems of larger numbers"), (LATE_SET, "problems of one half")),
     ):
         name = operation, "mlps", "all", "knock_out", label
-        if results.CIRCUIT.is_in(run, *name):
-            curve = results.CIRCUIT.load(run, *name)
+        if results.CIRCUIT_CURVE.is_in(run, *name):
+            curve = results.CIRCUIT_CURVE.load(run, *name)
             first = curve.order[0].layer
             n_problems = len(set(curve.problem or ()))
             of = f"{n_problems} {problems}, without MLPs from layer {first}"
@@ -255,8 +254,8 @@ def norm_parts(maps: Mapping[str, Mapping[str, ComponentEffects]]) -> Iterator[O
     """P5, second half: the part of the late MLPs' effects through the final norm's scale."""
     for operation, kinds in maps.items():
         effects = kinds[PRIMARY]
-        layers = [head.layer for head in effects.heads.top(TOP)]
-        for late in sorted({max(layers[:top]) for top in (SEVEN, TOP)}):
+        layers = [head.layer for head in effects.heads.top(N_STRONGEST)]
+        for late in sorted({max(layers[:top]) for top in (SEVEN, N_STRONGEST)}):
             by_scale = effects.mlps.by_norm_scale()
             whole, part = (resampled_cells(some)[late:].sum(0) for some in (effects.mlps, by_scale))
             value = float(by_scale.mean()[late:].sum())
@@ -274,9 +273,11 @@ def specific(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P6: what is lost without the strongest heads, and without others of the same layers."""
     says = "P6: the heads are needed, and specific"
     for operation in operations:
-        curve = results.CIRCUIT.load(run, operation, "heads", "all", "knock_out", STRONGEST)
+        curve = results.CIRCUIT_CURVE.load(
+            run, operation, "heads", "all", "knock_out", STRONGEST_SET
+        )
         yield from _losses(says, operation, f"without {curve.sizes[1]} heads", curve)
-        controls = [*results.CONTROLS.load(run, operation).values()]
+        controls = [*results.CONTROL_CURVES.load(run, operation).values()]
         lost = torch.stack([one.correct[0].float() - one.correct[-1].float() for one in controls])
         losses = Effects(lost, ("set",), "loss", **controls[0].units)
         yield _outcome(
@@ -319,7 +320,7 @@ def _losses(prediction: str, operation: str, of: str, curve: CircuitCurve) -> It
         )
 
 
-def written(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
+def written_outcomes(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P7: the rise of C's logit, and how far apart reading and writing turn."""
     says = "P7: MLPs write the answer"
     for operation in operations:
@@ -348,7 +349,7 @@ def written(run: Run, operations: Sequence[str]) -> Iterator[Outcome]:
         )
 
 
-def word_problems(run: Run, looks: Run, operations: Sequence[str]) -> Iterator[Outcome]:
+def word_problem_outcomes(run: Run, looks: Run, operations: Sequence[str]) -> Iterator[Outcome]:
     """P8: the share of the strongest heads that generated prompts and word problems share."""
     if not results.MAP.is_in(run, "word_problems"):
         return
@@ -367,26 +368,26 @@ def word_problems(run: Run, looks: Run, operations: Sequence[str]) -> Iterator[O
 
 def has_rows(run: Run) -> bool:
     """Whether a run has Table 1."""
-    return results.TABLE.is_in(run, "1")
+    return results.CHOSEN_RATES.is_in(run, "1")
 
 
-def tuning(run: Run) -> Iterator[Outcome]:
+def tuning_outcomes(run: Run) -> Iterator[Outcome]:
     """P9: what tuning the strongest heads gains, beside full tuning and random heads.
 
     Every row of Table 1 counts at the rate that was chosen on word problems.
     """
-    before = results.BEFORE.load(run)
-    trained = {row.key[0]: row.answers for row in chosen_rows(run, 1)}
+    before = results.UNTUNED_ANSWERS.load(run)
+    trained = {row.key[0]: row.answers for row in rows_at_chosen_rates(run, 1)}
     precise = trained["precise"]
     for base_name, base, questions, condition in (
-        ("full tuning", trained["full"], word_problems_of, ("at least -0.031", (-0.031, np.inf))),
+        ("full tuning", trained["full"], is_mathematics, ("at least -0.031", (-0.031, np.inf))),
         (
-            *("random heads", trained["random"], word_problems_of),
+            *("random heads", trained["random"], is_mathematics),
             ("above 0", (np.nextafter(0, 1), np.inf)),
         ),
         ("untuned model", before, generic_to_report, ("between -0.02 and 0.02", (-0.02, 0.02))),
     ):
-        tasks = "word problems" if questions is word_problems_of else "other tasks"
+        tasks = "word problems" if questions is is_mathematics else "other tasks"
         change = gain(base, precise, questions)
         seeds = f"{len(change.per_seed)} seed{'s' * (len(change.per_seed) > 1)}"
         yield _judged(
@@ -408,7 +409,7 @@ def skipped(run: Run) -> str:
         f"{name} {n} pairs, {right} right, {usable} of these not after the counterfactual"
         for name, (n, right, usable) in numbers.items()
     ]
-    return f"P8 is skipped, since it needs {LEAST} pairs: {'; '.join(parts)}."
+    return f"P8 is skipped, since it needs {MIN_PAIRS} pairs: {'; '.join(parts)}."
 
 
 def _outcome(
@@ -447,17 +448,18 @@ def verdict(low: float, high: float, least: float, most: float) -> str:
 def cells(outcome: Outcome) -> dict[str, str]:
     """A row for a reader."""
     of = [OPERATIONS[name].sign if name in OPERATIONS else name for name in outcome.of.split(", ")]
+    estimate, low, high = map(_value_text, (outcome.value, outcome.low, outcome.high))
     return {
         "prediction": outcome.prediction,
         "of": " ".join(of),
         "quantity": outcome.quantity,
-        "measured": f"{_shown(outcome.value)} [{_shown(outcome.low)}, {_shown(outcome.high)}]",
+        "measured": f"{estimate} [{low}, {high}]",
         "holds if": outcome.condition,
         "verdict": outcome.verdict,
     }
 
 
-def _shown(value: float) -> str:
+def _value_text(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}"  # no -0.00
 
 

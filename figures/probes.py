@@ -31,7 +31,7 @@ READS = {
     ),
 }
 """The tokens of each probe, their names in the figure, their colours."""
-OTHERS = {read: lines[-1][0] for read, lines in READS.items()}
+OTHER_DIGITS = {read: lines[-1][0] for read, lines in READS.items()}
 """The other digits of each probe, to compare with."""
 TURNING = {"mlp_in": (("A", "B"), "rise_and_fall"), "write": (("C",), "rise")}
 
@@ -79,7 +79,7 @@ def fig6(options: OperationOptions) -> list[Chart]:
 
 def _draw_operation(run: Run, operation: str) -> plotting.Figure:
     """What MLPs read, what they write, and the case study."""
-    case = results.DIGITS.facts(run, operation)["case"]
+    case = results.DIGIT_COSINES.facts(run, operation)["case"]
     text = plotting.plain(case["text"].strip())
     empty = plotting.Line(np.zeros(1), np.zeros(1), "", "white")
     titles = ("MLP input", "MLP output − input", f"“{text}”: output − input")
@@ -94,7 +94,7 @@ def _draw_operation(run: Run, operation: str) -> plotting.Figure:
         across=2,
         panel=(290, 250),
     )
-    cosines, best = case_study(results.DIGITS.load(run, operation), case["pair"])
+    cosines, best = case_study(results.DIGIT_COSINES.load(run, operation), case["pair"])
     plotting.add_grid(
         figure,
         2,
@@ -113,7 +113,7 @@ def _draw_operation(run: Run, operation: str) -> plotting.Figure:
 
 def _notes(run: Run, operation: str) -> list[str]:
     """How to read the figure, and what it was made from."""
-    case = results.DIGITS.facts(run, operation)["case"]
+    case = results.DIGIT_COSINES.facts(run, operation)["case"]
     normed = " after the final norm" if run.config["final_norm"] else ""
     return [
         f"Model: {run.config['model']}, {operation}. {prompts_note([run], [operation])}",
@@ -206,7 +206,7 @@ def difference_panel(
     depth = len(probe.per_pair) - 1
     layers = np.arange(depth + 1) * (100 / depth if relative else 1.0)
     lines = [
-        _line(curve_of(probe, token, less=OTHERS[read]), layers, token, colour)
+        _line(curve_of(probe, token, less=OTHER_DIGITS[read]), layers, token, colour)
         for token, _, colour in READS[read][:-1]
     ]
     turning = _turning_of_difference(probe, read)
@@ -220,7 +220,7 @@ def difference_panel(
 
 def _turning_of_difference(probe: Effects, read: str) -> Turning:
     tokens, shape = TURNING[read]
-    return turning_layers(curve_of(probe, *tokens, less=OTHERS[read]), shape)
+    return turning_layers(curve_of(probe, *tokens, less=OTHER_DIGITS[read]), shape)
 
 
 def _line(curve: Effects, layers: np.ndarray, name: str, colour: str) -> plotting.Line:
@@ -328,7 +328,7 @@ def _peaks(runs: Sequence[Run], operations: Sequence[str], read: str) -> str:
         peaks = []
         for operation in operations:
             probe = results.PROBE.load(run, operation, read)
-            curve = curve_of(probe, *tokens, less=OTHERS[read]).mean()
+            curve = curve_of(probe, *tokens, less=OTHER_DIGITS[read]).mean()
             peaks.append((float(curve.max()), int(curve.argmax())))
         values, layers = zip(*peaks, strict=True)
         texts.append(

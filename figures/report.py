@@ -27,7 +27,7 @@ from arith_lens.runs import Run, RunError
 from arith_lens.runs.files import write as write_file
 from arith_lens.views import POLICY, bundle, script_json
 from figures.claims import Verdict
-from figures.collection import Missing, Study, study
+from figures.collection import Collection, MissingExhibit, collection_of
 from figures.common import shipped, slug
 from figures.exhibit import Chart, Exhibit, Interactive, html_table
 
@@ -35,7 +35,7 @@ WIDTH = 690
 """Width of a printed page's text, in pixels; wider charts are printed smaller."""
 MOST_DATA = 300_000
 """The longest CSV, in letters, that the page includes."""
-GROUPS = {
+CLAIM_GROUPS = {
     "heads": "Heads and MLPs that matter",
     "sharing": "Heads in common",
     "knockout": "Knockout",
@@ -73,9 +73,9 @@ class Options:
 
 def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     """Write the page, and print what it shows and what is missing."""
-    whole = study(options.model, options.root, options.beside, n=options.n)
+    collection = collection_of(options.model, options.root, options.beside, n=options.n)
     of_n = f" N={options.n}" * (options.n is not None)
-    if not any(exhibit.runs for exhibit in whole.exhibits):
+    if not any(exhibit.runs for exhibit in collection.exhibits):
         sys.exit(
             f"expected finished runs of {options.model} under {options.root}, found none of any "
             "experiment. Make all that take minutes: make report "
@@ -85,19 +85,20 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
     page = options.out or Path("figures") / slug(options.model) / name
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_file(page, report_page(whole).encode())
+        write_file(page, report_page(collection).encode())
     except (OSError, RunError) as error:
         sys.exit(
             f"the report is not written: {error}\nThe runs are unharmed, and so is a report that "
             "was there before. Free some space, or choose another --out."
         )
-    print(f"{options.model}: {len(whole.exhibits)} figures and tables from {len(whole.runs)} runs")
-    print(f"the paper's claims, in this model: {counted(whole.verdicts)}")
-    for missing in whole.missing:
+    n_exhibits, n_runs = len(collection.exhibits), len(collection.runs)
+    print(f"{options.model}: {n_exhibits} figures and tables from {n_runs} runs")
+    print(f"the paper's claims, in this model: {verdict_counts(collection.verdicts)}")
+    for missing in collection.missing:
         print(f"missing: {missing.title}. {missing.reason}")
     print(page)
-    if whole.failed:
-        names = ", ".join(whole.failed)
+    if collection.failed:
+        names = ", ".join(collection.failed)
         sys.exit(f"not drawn because of errors of the program, see above: {names}")
 
 
@@ -109,7 +110,7 @@ def _template() -> Template:
             "base64": lambda text: b64encode(text.encode()).decode(),
             "chart_layout": _chart_layout,
             "command": _command,
-            "counted": counted,
+            "counted": verdict_counts,
             "html_table": html_table,
             "is_shipped": lambda exhibit: any(map(shipped, exhibit.runs)),
             "most_data": MOST_DATA,
@@ -122,22 +123,22 @@ def _template() -> Template:
     )
 
 
-def report_page(study: Study) -> str:
+def report_page(collection: Collection) -> str:
     """The page, which carries its script, its style and its numbers itself. It may fetch nothing.
 
     Everything that comes from a run (prompts, tokens, names of models and heads) enters
     report.html.j2 as escaped text, or as JSON that no text in it can end.
     """
-    charts = [exhibit for exhibit in study.exhibits if isinstance(exhibit, Chart)]
+    charts = [exhibit for exhibit in collection.exhibits if isinstance(exhibit, Chart)]
     libraries = {view.bundle for chart in charts for view in chart.views}
     libraries |= {"plotly" for _ in charts}
-    pages = [exhibit for exhibit in study.exhibits if isinstance(exhibit, Interactive)]
+    pages = [exhibit for exhibit in collection.exhibits if isinstance(exhibit, Interactive)]
     libraries |= {exhibit.view.bundle for exhibit in pages}
     groups = {
-        title: [verdict for verdict in study.verdicts if verdict.claim.group == group]
-        for group, title in GROUPS.items()
+        title: [verdict for verdict in collection.verdicts if verdict.claim.group == group]
+        for group, title in CLAIM_GROUPS.items()
     }
-    names = [exhibit.name for exhibit in study.exhibits]
+    names = [exhibit.name for exhibit in collection.exhibits]
     map_name = next((name for name in ("fig15", "fig2") if name in names), None)
 
     def linked_heads(text: str) -> Markup:
@@ -146,18 +147,18 @@ def report_page(study: Study) -> str:
         return Markup(re.sub(r"\bhead \d+\.\d+\b", link, str(text)) if map_name else text)
 
     return _template().render(
-        study=study,
+        collection=collection,
         charts=charts,
         pages=pages,
         claim_groups={title: verdicts for title, verdicts in groups.items() if verdicts},
         linked_heads=linked_heads,
-        about_model=_about_model(study.runs),
-        run_table=DataFrame([_run_row(run) for run in study.runs]),
+        about_model=_about_model(collection.runs),
+        run_table=DataFrame([_run_row(run) for run in collection.runs]),
         bundles={name: bundle(name) for name in sorted(libraries)},
     )
 
 
-def counted(verdicts: Sequence[Verdict]) -> str:
+def verdict_counts(verdicts: Sequence[Verdict]) -> str:
     """`12 hold here, 3 do not hold here, 2 are not decided, 1 is not measured`."""
     counts = Counter(verdict.judgement for verdict in verdicts)
     return ", ".join(
@@ -167,7 +168,7 @@ def counted(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def _short_name(exhibit: Exhibit | Missing) -> str:
+def _short_name(exhibit: Exhibit | MissingExhibit) -> str:
     """`Figure 2`, `Table 4`, or the file's name."""
     start = exhibit.title.partition(":")[0]
     return start if start.startswith(("Figure ", "Table ")) else exhibit.name.replace("_", " ")
@@ -203,7 +204,9 @@ def _about_model(runs: Sequence[Run]) -> str:
     """The model in a line or two; a warning if the runs are of several checkpoints."""
     model = runs[0].config["model"]
     records = [
-        run.record["provenance"].get("model") or {} for run in runs if run.config["model"] == model
+        run.manifest["provenance"].get("model") or {}
+        for run in runs
+        if run.config["model"] == model
     ]
     identified = [record for record in records if record]
     sentences = []
@@ -214,7 +217,7 @@ def _about_model(runs: Sequence[Run]) -> str:
             f"weights {str(first.get('weights_sha256'))[:12]} (SHA-256), {first.get('dtype')} on "
             f"{first.get('device')}."
         )
-    dates = sorted(str(run.record.get("ended", ""))[:10] for run in runs)
+    dates = sorted(str(run.manifest.get("ended", ""))[:10] for run in runs)
     sentences.append(f"From {len(runs)} runs, {dates[0]} to {dates[-1]}.")
     if model in ("reference", "reference-mistral"):
         sentences.append(
@@ -230,7 +233,7 @@ def _about_model(runs: Sequence[Run]) -> str:
 
 
 def _run_row(run: Run) -> dict[str, str]:
-    provenance, seconds = run.record["provenance"], run.record["wall_seconds"]
+    provenance, seconds = run.manifest["provenance"], run.manifest["wall_seconds"]
     model, versions = provenance.get("model") or {}, provenance.get("versions") or {}
     return {
         "experiment": run.experiment,
@@ -238,7 +241,7 @@ def _run_row(run: Run) -> dict[str, str]:
         "weights": str(model.get("weights_sha256") or "")[:12],
         "computed in": " ".join(str(model.get(key, "")) for key in ("dtype", "device")).strip(),
         "seed": str(run.config.get("seed", "")),
-        "ended": str(run.record.get("ended", ""))[:16].replace("T", " "),
+        "ended": str(run.manifest.get("ended", ""))[:16].replace("T", " "),
         "took": f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min",
         "torch": str(versions.get("torch", "")),
         "folder": f"{run.path.parent.name}/{run.path.name}" + (" (shipped)" * shipped(run)),
@@ -247,5 +250,5 @@ def _run_row(run: Run) -> dict[str, str]:
 
 def _settings(run: Run) -> str:
     """A run's settings and provenance as JSON."""
-    settings = {"config": run.config, "provenance": run.record["provenance"]}
+    settings = {"config": run.config, "provenance": run.manifest["provenance"]}
     return json.dumps(settings, indent=1, ensure_ascii=False)

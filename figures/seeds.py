@@ -34,7 +34,7 @@ SHARED_TOP = 10
 
 
 @dataclass(frozen=True)
-class Training:
+class RecipeTraining:
     """One training: its name, its seed, its runs, and its map of each operation."""
 
     name: str
@@ -47,13 +47,13 @@ class Training:
         return self.effects[operation].heads.mean().double().numpy()
 
 
-Statistic = Callable[[Training, str], float]
+Statistic = Callable[[RecipeTraining, str], float]
 
 
 def exhibits(options: Options) -> list[Exhibit]:
     """The effects by layer, and what repeats. Raises RunError if no other training has its runs."""
     trainings = [_training(options.model, 0, options), *_others(options)]
-    runs = tuple(run for one in trainings for run in dict.fromkeys(one.runs.values()))
+    runs = tuple(run for training in trainings for run in dict.fromkeys(training.runs.values()))
     statistics = summary(trainings)
     return [
         Chart(
@@ -62,7 +62,7 @@ def exhibits(options: Options) -> list[Exhibit]:
             look=_look(statistics),
             notes=_notes(trainings),
             runs=runs,
-            numbers=concat([numbers(one) for one in trainings], ignore_index=True),
+            numbers=concat([numbers(training) for training in trainings], ignore_index=True),
             figure=draw(trainings),
         ),
         Table(
@@ -78,7 +78,7 @@ def exhibits(options: Options) -> list[Exhibit]:
     ]
 
 
-def _others(options: Options) -> list[Training]:
+def _others(options: Options) -> list[RecipeTraining]:
     """The other trainings of the model's recipe that have their runs."""
     trainings, missing = [], []
     for seed in SEEDS:
@@ -92,24 +92,24 @@ def _others(options: Options) -> list[Training]:
     return trainings
 
 
-def _training(name: str, seed: int, options: Options) -> Training:
+def _training(name: str, seed: int, options: Options) -> RecipeTraining:
     evidence = Evidence(name, (options.root, SHIPPED), options.settings)
     try:
         runs = evidence.runs(effect_maps.EXPERIMENT)
     except NotMeasured as error:
         raise NotComputed(str(error), error.command) from error
     maps = {operation: results.MAP.load(run, operation) for operation, run in runs.items()}
-    return Training(name, seed, runs, maps)
+    return RecipeTraining(name, seed, runs, maps)
 
 
-def mean_layer(training: Training, operation: str) -> float:
+def mean_layer(training: RecipeTraining, operation: str) -> float:
     """The mean layer, weighted by how much heads take away, as a share of the depth."""
     means = training.means(operation)
     depth = np.linspace(0, 1, len(means))[:, None]
     return effect_maps.mean_by_loss(means, depth)
 
 
-def early_share(training: Training, operation: str) -> float:
+def early_share(training: RecipeTraining, operation: str) -> float:
     """The share of what heads take away that is in the first quarter of the layers."""
     means = training.means(operation)
     early = np.arange(len(means)) < len(means) // 4
@@ -131,15 +131,16 @@ STATISTICS: Mapping[str, Statistic] = {
 IN_COMMON = f"{SHARED_TOP} strongest heads in common"
 
 
-def summary(trainings: Sequence[Training]) -> DataFrame:
+def summary(trainings: Sequence[RecipeTraining]) -> DataFrame:
     """One row per statistic and operation: each training's value, their mean and their range."""
     values = {
-        (title, operation): [statistic(one, operation) for one in trainings]
+        (title, operation): [statistic(training, operation) for training in trainings]
         for title, statistic in STATISTICS.items()
         for operation in FOUR
     } | {
         (IN_COMMON, f"{a} and {b}"): [
-            effect_maps.top_overlap(one.means(a), one.means(b), SHARED_TOP) for one in trainings
+            effect_maps.top_overlap(training.means(a), training.means(b), SHARED_TOP)
+            for training in trainings
         ]
         for a, b in combinations(FOUR, 2)
     }
@@ -148,8 +149,8 @@ def summary(trainings: Sequence[Training]) -> DataFrame:
             "statistic": title,
             "operation": operation,
             **{
-                f"seed {one.seed}": value
-                for one, value in zip(trainings, of_trainings, strict=True)
+                f"seed {training.seed}": value
+                for training, value in zip(trainings, of_trainings, strict=True)
             },
             "mean": np.mean(of_trainings),
             "sd": np.std(of_trainings, ddof=1),
@@ -160,21 +161,21 @@ def summary(trainings: Sequence[Training]) -> DataFrame:
     )
 
 
-def _cells(statistics: DataFrame, trainings: Sequence[Training]) -> DataFrame:
+def _cells(statistics: DataFrame, trainings: Sequence[RecipeTraining]) -> DataFrame:
     """The table as text."""
-    seeds = [f"seed {one.seed}" for one in trainings]
+    seeds = [f"seed {training.seed}" for training in trainings]
 
-    def shown(title: str, value: float) -> str:
+    def value_text(title: str, value: float) -> str:
         return f"{value:.1f}".removesuffix(".0") if title == COUNT else f"{value:.0%}"
 
     rows = []
     for row in statistics.to_dict("records"):
-        texts = {name: shown(row["statistic"], row[name]) for name in (*seeds, "mean")}
+        texts = {name: value_text(row["statistic"], row[name]) for name in (*seeds, "mean")}
         rows.append({"statistic": row["statistic"], "operation": row["operation"], **texts})
     return DataFrame(rows)
 
 
-def numbers(training: Training) -> DataFrame:
+def numbers(training: RecipeTraining) -> DataFrame:
     """The map of one training: the effect of every head and MLP, with its interval."""
     tables = [
         effects.to_dataframe().assign(operation=operation)
@@ -185,15 +186,15 @@ def numbers(training: Training) -> DataFrame:
     return table
 
 
-def draw(trainings: Sequence[Training]) -> plotting.Figure:
+def draw(trainings: Sequence[RecipeTraining]) -> plotting.Figure:
     """Per operation, the summed effect of each layer's heads: every training, and their mean."""
     parts = []
     for index, operation in enumerate(FOUR):
-        by_layer = np.stack([one.means(operation).sum(1) for one in trainings])
+        by_layer = np.stack([training.means(operation).sum(1) for training in trainings])
         layers = np.arange(by_layer.shape[1])
         lines = [
-            plotting.Line(layers, 100 * values, f"seed {one.seed}", ink)
-            for one, values, ink in zip(trainings, by_layer, INKS, strict=False)
+            plotting.Line(layers, 100 * values, f"seed {training.seed}", ink)
+            for training, values, ink in zip(trainings, by_layer, INKS, strict=False)
         ]
         mean = 100 * by_layer.mean(0)
         low, high = 100 * by_layer.min(0), 100 * by_layer.max(0)
@@ -222,13 +223,13 @@ def _look(statistics: DataFrame) -> str:
     )
 
 
-def _notes(trainings: Sequence[Training]) -> list[str]:
+def _notes(trainings: Sequence[RecipeTraining]) -> list[str]:
     operations = " and ".join(LARGEST_OPERAND)
     return [
         f"{len(trainings)} trainings of one recipe with different seeds. Band: the lowest and the "
         "highest of them.",
         f"Problems of {operations}: larger numbers, whose answer cannot be copied.",
-        f"Models: {', '.join(one.name for one in trainings)}.",
+        f"Models: {', '.join(training.name for training in trainings)}.",
     ]
 
 

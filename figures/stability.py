@@ -17,8 +17,8 @@ from experiments import results
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
-NAMES = {"rest": "with the rest", "another": "with a sample"}
-ENOUGH = 0.9
+COMPARISON_NAMES = {"rest": "with the rest", "another": "with a sample"}
+STABLE_SHARE = 0.9
 """Sets that have this share in common count as the same in the caption."""
 
 
@@ -62,18 +62,18 @@ def look(tables: dict[str, DataFrame]) -> str:
     parts = []
     for name, table in tables.items():
         top = _top(table)
-        enough = top[top["mean"] >= ENOUGH]
+        enough = top[top["mean"] >= STABLE_SHARE]
         last, n = float(top["mean"].iloc[-1]), int(top["n"].iloc[-1])
         parts.append(
             f"{name} {last:.0%} at {n} problems"
-            + (f" ({ENOUGH:.0%} from {int(enough['n'].iloc[0])} on)" if len(enough) else "")
+            + (f" ({STABLE_SHARE:.0%} from {int(enough['n'].iloc[0])} on)" if len(enough) else "")
         )
-    below = sum(float(_top(table)["mean"].iloc[-1]) < ENOUGH for table in tables.values())
+    below = sum(float(_top(table)["mean"].iloc[-1]) < STABLE_SHARE for table in tables.values())
     verdict = (
-        f"The curve stays below {ENOUGH:.0%} in {below} of {len(tables)} operations: a list of "
-        "heads is partly chance there."
+        f"The curve stays below {STABLE_SHARE:.0%} in {below} of {len(tables)} operations: a list "
+        "of heads is partly chance there."
         if below
-        else f"Every curve reaches {ENOUGH:.0%}: other problems give nearly the same heads."
+        else f"Every curve reaches {STABLE_SHARE:.0%}: other problems give nearly the same heads."
     )
     return (
         "The height of the red curves: the share of the strongest heads that problems outside "
@@ -131,7 +131,7 @@ def _lines(table: DataFrame) -> tuple[plotting.Line, ...]:
                 plotting.Line(
                     x=some["n"].to_numpy(),
                     y=100 * some["mean"].to_numpy(),
-                    name=f"{kind}, {NAMES[which]}",
+                    name=f"{kind}, {COMPARISON_NAMES[which]}",
                     colour=colour,
                     dash=dash,
                     **(band if which == "rest" and colour == plotting.RED else {}),

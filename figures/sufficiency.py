@@ -14,11 +14,11 @@ from arith_lens import plotting
 from arith_lens.knockout import CircuitCurve
 from arith_lens.runs import Run
 from experiments import results
-from experiments.do_they_suffice import KINDS, enough
+from experiments.do_they_suffice import CURVE_KINDS, enough
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
-TITLES = {"keep_only": "only the first k kept", "knock_out": "the first k knocked out"}
+KIND_TITLES = {"keep_only": "only the first k kept", "knock_out": "the first k knocked out"}
 STYLES = {  # order: (name, colour, dash)
     "weights": ("by weight norm", plotting.NOTE, "dot"),
     "growing": ("growing", plotting.DARK, "dash"),
@@ -54,11 +54,11 @@ def table(run: Run) -> DataFrame:
     for operation in run.config["operations"]:
         for among in ("heads", "mlps"):
             for positions in ("all", "end"):
-                for kind in KINDS:
+                for kind in CURVE_KINDS:
                     keys = (operation, among, positions, kind)
                     names = ("operation", "among", "positions", "kind")
                     setting: dict[str, Any] = dict(zip(names, keys, strict=True))
-                    labels = results.CIRCUIT.labels(run, *keys, None)
+                    labels = results.CIRCUIT_CURVE.labels(run, *keys, None)
                     parts += [
                         _numbers(_curve(run, *keys, label)).assign(**setting, order=label)
                         for label in labels
@@ -94,25 +94,25 @@ def draw(run: Run) -> plotting.Figure:
     return plotting.curve_panels(
         [
             plotting.CurvePanel(
-                title=plotting.plain(f"{operation.capitalize()}: {TITLES[kind]}"),
+                title=plotting.plain(f"{operation.capitalize()}: {KIND_TITLES[kind]}"),
                 lines=_lines(run, operation, kind),
-                y_title="right" if kind == KINDS[0] else "",
+                y_title="right" if kind == CURVE_KINDS[0] else "",
                 y_range=(0, 104),
             )
             for operation in run.config["operations"]
-            for kind in KINDS
+            for kind in CURVE_KINDS
         ],
         x_title="k heads",
         unit="%",
         notes=notes(run),
-        across=len(KINDS),
+        across=len(CURVE_KINDS),
         panel=(300, 170),
     )
 
 
 def _lines(run: Run, operation: str, kind: str) -> tuple[plotting.Line, ...]:
     keys = (operation, "heads", "all", kind)
-    labels = results.CIRCUIT.labels(run, *keys, None)
+    labels = results.CIRCUIT_CURVE.labels(run, *keys, None)
     controls = [_curve(run, *keys, label) for label in labels if label.startswith(RANDOM)]
     lines = [_band(controls)] if controls else []
     for label, (name, colour, dash) in STYLES.items():
@@ -125,7 +125,7 @@ def _lines(run: Run, operation: str, kind: str) -> tuple[plotting.Line, ...]:
 
 
 def _curve(run: Run, *keys: str) -> CircuitCurve:
-    return results.CIRCUIT.load(run, *keys)
+    return results.CIRCUIT_CURVE.load(run, *keys)
 
 
 def _band(curves: list[CircuitCurve]) -> plotting.Line:

@@ -11,17 +11,17 @@ from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table
 from figures.tuning import (
     EXPERIMENT,
-    Row,
+    TableRow,
     model_name,
-    numbers_of,
     paper_rows,
-    rows_by_purpose,
+    row_numbers,
+    rows_by_criterion,
     task_numbers,
     without_rate,
 )
 from figures.tuning_words import no_rate, notes, summary, task_notes, task_texts
 
-TITLES = {
+TABLE_TITLES = {
     1: "Table 1: what tuning gains in mathematics and loses elsewhere",
     2: "Table 2: how many heads to tune",
     5: "Table 5: MLPs tuned beside the heads",
@@ -67,12 +67,12 @@ def table5(options: TableOptions) -> list[Table]:
 
 def _tables(options: TableOptions, table: int) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
-    chosen = rows_by_purpose(run, table)
-    rows: list[tuple[Criterion, Row]] = [
+    chosen = rows_by_criterion(run, table)
+    rows: list[tuple[Criterion, TableRow]] = [
         (criterion, row) for criterion, of_one in chosen.items() for row in of_one
     ]
     paper = paper_rows(run, table)
-    title = f"{TITLES[table]}, {model_name(run)}"
+    title = f"{TABLE_TITLES[table]}, {model_name(run)}"
     cells = [summary(row, criterion, paper.get(row.key)) for criterion, row in rows]
     cells += [
         no_rate(cells[0], key, criterion)
@@ -87,7 +87,7 @@ def _tables(options: TableOptions, table: int) -> list[Table]:
             notes=notes(run, chosen, table),
             runs=(run,),
             numbers=DataFrame(
-                [numbers_of(row, criterion, paper.get(row.key)) for criterion, row in rows]
+                [row_numbers(row, criterion, paper.get(row.key)) for criterion, row in rows]
             ),
             cells=DataFrame(cells),
         ),

@@ -18,7 +18,7 @@ from experiments import results
 from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Table
 
-CONTROLS = {"random": "as many random heads", "matched": "random heads, same layers"}
+CONTROL_NAMES = {"random": "as many random heads", "matched": "random heads, same layers"}
 WORDINGS = {
     template.name.replace("/", "-"): template.text.replace("{op}", template.word)
     for template in TEMPLATES["exponentiation"]
@@ -46,8 +46,8 @@ def exhibits(options: TableOptions) -> list[Table]:
 
 def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:
     """One wording, as text and as numbers."""
-    effects, curves = results.MAP.load(run, name), results.CURVES.load(run, name)
-    key, facts = key_heads(effects), results.CURVES.facts(run, name)
+    effects, curves = results.MAP.load(run, name), results.KNOCKOUT_CURVES.load(run, name)
+    key, facts = key_heads(effects), results.KNOCKOUT_CURVES.facts(run, name)
     means = effects.heads.mean()
     shared = [head for head in key if head in of_four_operations(run)]
     k = len(key)
@@ -82,7 +82,7 @@ def row(run: Run, name: str) -> tuple[dict[str, str], dict[str, Any]]:
     for kind, losses in others.items():
         mean, worst = sum(losses) / len(losses), min(losses)
         numbers |= {f"{kind}_mean": mean, f"{kind}_worst": worst}
-        text[CONTROLS[kind]] = f"{mean:+.0%} (worst {worst:+.0%})"
+        text[CONTROL_NAMES[kind]] = f"{mean:+.0%} (worst {worst:+.0%})"
     return text, numbers
 
 

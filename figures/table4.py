@@ -9,14 +9,14 @@ from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.knockout import Change, Outcomes, drop
+from arith_lens.knockout import OutcomeChange, Outcomes, drop
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import TableOptions, chosen_run, sample_size
 from figures.exhibit import Table
 
-SETS = {
+HEAD_SET_NAMES = {
     "generated": "strongest on generated prompts",
     "word_problems": "strongest on word problems",
     "overlap": "in both",
@@ -31,11 +31,11 @@ HEADS_LOOK = "Whether a head looks at the same kind of token in both."
 HEAD_NOTES = (
     "Looks at: share of the attention weight from END, on reference prompts; a tenth or more.",
 )
-CONTROLS = {
+CONTROL_NAMES = {
     "random": "{} heads drawn from all",
     "matched": "{} others in the layers of the strongest on the same prompts",
 }
-DATA = {"generated": "generated prompts", "word_problems": "word problems"}
+PROMPT_SOURCES = {"generated": "generated prompts", "word_problems": "word problems"}
 
 
 def exhibits(options: TableOptions) -> list[Table]:
@@ -45,14 +45,14 @@ def exhibits(options: TableOptions) -> list[Table]:
     return [
         Table(
             name=name,
-            title=f"{title}: {what}, {model}",
+            title=f"{title}: {title_part}, {model}",
             look=look,
             notes=small,
             runs=(run,),
             numbers=DataFrame([numbers for _, numbers in rows]),
             cells=DataFrame([text for text, _ in rows]),
         )
-        for name, what, look, small, rows in (
+        for name, title_part, look, small, rows in (
             ("table4", "sets", SETS_LOOK, notes(run), set_rows(run)),
             ("table4_heads", "heads", HEADS_LOOK, HEAD_NOTES, head_rows(run)),
         )
@@ -62,16 +62,16 @@ def exhibits(options: TableOptions) -> list[Table]:
 def set_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
     """What the knockout of each set of heads costs on both data, as text and as numbers."""
     rows = []
-    for label, title in SETS.items():
+    for label, title in HEAD_SET_NAMES.items():
         heads = results.OUTCOMES.facts(run, label, "generated")["heads"]
         text = {"heads": title, "which": ", ".join(heads) or "none"}
         numbers: dict[str, Any] = {"set": label, "heads": " ".join(heads)}
-        for data, name in DATA.items():
+        for data, name in PROMPT_SOURCES.items():
             change = _change(run, label, data)
             text[f"accuracy, {name}"] = _change_text(change)
             numbers |= {f"{data}_{key}": value for key, value in _numbers(change).items()}
         rows.append((text, numbers))
-    controls = {data: results.control_outcomes(run, data) for data in DATA}
+    controls = {data: results.control_outcomes(run, data) for data in PROMPT_SOURCES}
     return rows + [_control_row(run, controls, kind) for kind in controls["generated"]]
 
 
@@ -80,9 +80,9 @@ def _control_row(
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """As many control heads: the mean and the range over draws."""
     n_draws = len(controls["generated"][kind])
-    text = {"heads": CONTROLS[kind].format(run.config["heads"]), "which": f"{n_draws} draws"}
+    text = {"heads": CONTROL_NAMES[kind].format(run.config["heads"]), "which": f"{n_draws} draws"}
     numbers: dict[str, Any] = {"set": kind, "heads": ""}
-    for data, name in DATA.items():
+    for data, name in PROMPT_SOURCES.items():
         before = results.OUTCOMES.load(run, "none", data)
         losses = [drop(before, after).accuracy.relative for after in controls[data][kind]]
         mean = sum(losses) / len(losses)
@@ -92,12 +92,12 @@ def _control_row(
     return text, numbers
 
 
-def _change(run: Run, label: str, data: str) -> Change:
+def _change(run: Run, label: str, data: str) -> OutcomeChange:
     before, after = (results.OUTCOMES.load(run, name, data) for name in ("none", label))
     return drop(before, after).accuracy
 
 
-def _change_text(change: Change) -> str:
+def _change_text(change: OutcomeChange) -> str:
     low, high = change.relative_ci
     return (
         f"{change.before:.0%} to {change.after:.0%}: {change.relative:+.0%} "
@@ -105,7 +105,7 @@ def _change_text(change: Change) -> str:
     )
 
 
-def _numbers(change: Change) -> dict[str, float]:
+def _numbers(change: OutcomeChange) -> dict[str, float]:
     low, high = change.relative_ci
     return {
         "before": change.before,
@@ -122,18 +122,18 @@ def head_rows(run: Run) -> list[tuple[dict[str, str], dict[str, Any]]]:
         "generated": results.POOLED_MAP.load(run).heads,
         "word_problems": results.MAP.load(run, "word_problems").heads,
     }
-    looks = {data: results.CLASS_ATTENTION.load(run, data) for data in DATA}
+    looks = {data: results.CLASS_ATTENTION.load(run, data) for data in PROMPT_SOURCES}
     names = (looks["generated"].labels or {})["head"]
     rows = []
     for row_index, name in enumerate(names):
         layer, index = map(int, name.split("."))
         text, numbers = {"head": name}, {"head": name}
-        for data in DATA:
+        for data in PROMPT_SOURCES:
             effect = float(effects[data].mean()[layer, index])
             classes = (looks[data].labels or {})["class"]
             weights = dict(zip(classes, looks[data].mean()[row_index].tolist(), strict=True))
-            text[f"effect, {DATA[data]}"] = f"{effect:+.1%}"
-            text[f"looks at, {DATA[data]}"] = _where(weights)
+            text[f"effect, {PROMPT_SOURCES[data]}"] = f"{effect:+.1%}"
+            text[f"looks at, {PROMPT_SOURCES[data]}"] = _where(weights)
             numbers |= {f"{data}_effect": effect}
             numbers |= {f"{data}_{key}": value for key, value in weights.items()}
         rows.append((text, numbers))
@@ -155,7 +155,9 @@ def notes(run: Run) -> list[str]:
     source = "GSM8K's questions, rewritten"
     if run.config["data_dir"] is None:
         source = "the closed world's word problems, which stand in for GSM8K here"
-    ours, theirs = (results.OUTCOMES.facts(run, name, "generated")["heads"] for name in DATA)
+    ours, theirs = (
+        results.OUTCOMES.facts(run, name, "generated")["heads"] for name in PROMPT_SOURCES
+    )
     lines = [
         f"Generated prompts: the four operations, {sample_size(facts['generated'])}. "
         f"Word problems: {source}, {sample_size(facts['word_problems'])}. All are "

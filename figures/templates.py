@@ -20,7 +20,7 @@ from figures.common import Options, chosen_run
 from figures.exhibit import Chart
 
 N_HEADS = 12
-ALL = "all wordings"
+ALL_WORDINGS = "all wordings"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _matrix(operation: str, part: Wordings, reading: maps.Reading) -> plotting.M
     groups = (("key heads", slice(n_key)), ("other heads" if n_key else "", slice(n_key, None)))
     return plotting.Matrix(
         title=f'{name}<span style="color:{plotting.NOTE}">{agreement}</span>',
-        rows=(*map(wording, part.templates), ALL),
+        rows=(*map(wording, part.templates), ALL_WORDINGS),
         groups=tuple(
             plotting.Columns(title, part.heads[chosen], values[:, chosen])
             for title, chosen in groups

@@ -9,29 +9,29 @@ from typing import Any
 
 from pandas import DataFrame
 
-from arith_lens.answers import Answers, Change
+from arith_lens.answers import AccuracyChange, Answers
 from arith_lens.paper import paper_model
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import TableOptions, chosen_run
 from figures.exhibit import Table
 
-GROUPS = {  # the tasks of each group, in the closed world and in the benchmarks
+TASK_GROUPS = {  # the tasks of each group, in the closed world and in the benchmarks
     "word problems": ("gain_lose", "compare", "groups", "two_step", "gsm8k", "svamp"),
     "generic tasks": ("facts", "opposites", "successors", "plurals", "copying", "mmlu"),
 }
-SETS = {
+HEAD_SET_NAMES = {
     "key": "key heads (mean of + − × ÷)",
     "key-in-some": "key in any operation",
     "strongest": "strongest",
 }
-CONTROLS = {"random": "random heads", "matched": "random heads, same layers"}
+CONTROL_NAMES = {"random": "random heads", "matched": "random heads, same layers"}
 
 
 def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "what_else_breaks")
-    answers = {name: results.ANSWERS.load(run, name) for name in ("none", *SETS)}
+    answers = {name: results.ANSWERS.load(run, name) for name in ("none", *HEAD_SET_NAMES)}
     controls = results.control_answers(run)
     rows = [row(task, answers, controls, run) for task in tasks(answers["none"])]
     cells, numbers = (DataFrame([row_parts[i] for row_parts in rows]) for i in (0, 1))
@@ -52,7 +52,7 @@ def exhibits(options: TableOptions) -> list[Table]:
 def tasks(answers: Answers) -> dict[str, list[bool]]:
     """Which answers belong to each group and to each of its tasks."""
     masks: dict[str, list[bool]] = {}
-    for group, names in GROUPS.items():
+    for group, names in TASK_GROUPS.items():
         inside = [task.split("/")[0] in names for task in answers.task]
         if any(inside):
             masks[f"all {group}"] = inside
@@ -78,7 +78,7 @@ def row(
         "before": f"{before.accuracy:.1%} [{low:.0%}, {high:.0%}]",
     }
     numbers: dict[str, Any] = {"task": task, "questions": len(before), "before": before.accuracy}
-    for name, title in SETS.items():
+    for name, title in HEAD_SET_NAMES.items():
         change = before.change_to(answers[name].select(chosen))
         n_heads = len(results.ANSWERS.facts(run, name)["heads"])
         text[f"{title} ({n_heads})"] = _change_text(change)
@@ -90,12 +90,12 @@ def row(
         same = before.select(chosen)
         others = [same.change_to(answer.select(chosen)).difference for answer in after]
         mean, low, high = sum(others) / len(others), min(others), max(others)
-        text[CONTROLS[kind]] = f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        text[CONTROL_NAMES[kind]] = f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
         numbers |= {f"{kind}_mean": mean, f"{kind}_low": low, f"{kind}_high": high}
     return text, numbers
 
 
-def _change_text(change: Change) -> str:
+def _change_text(change: AccuracyChange) -> str:
     low, high = change.ci()
     return (
         f"{change.after:.1%}: {100 * change.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
@@ -107,7 +107,7 @@ def notes(run: Run) -> list[str]:
     """How to read the table, and the paper's numbers."""
     named = "; ".join(
         f"{title}: {', '.join(results.ANSWERS.facts(run, name)['heads']) or 'none'}"
-        for name, title in SETS.items()
+        for name, title in HEAD_SET_NAMES.items()
     )
     world = run.config["data_dir"] is None
     lines = [

@@ -17,31 +17,31 @@ from arith_lens.answers import Answers, OverSeeds, changes_by_question, over_see
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
-from experiments.does_tuning_help import Criterion, Method, Tuned
-from experiments.does_tuning_help.questions import generic_to_report, word_problems
+from experiments.does_tuning_help import Criterion, TuningMethod, TuningRow
+from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
 
 EXPERIMENT = "does_tuning_help"
-METHODS: dict[Method, str] = {
+METHOD_NAMES: dict[TuningMethod, str] = {
     "full": "full",
     "precise": "precise",
     "lora": "LoRA",
     "random": "random heads",
 }
-COLOURS = {
+METHOD_COLOURS = {
     "full": plotting.DARK,
     "precise": plotting.RED,
     "lora": plotting.BLUE,
     "random": plotting.OCHRE,
 }
-LEAST = 2
+MIN_QUESTIONS = 2
 """Questions of a task or group; one question has no standard error."""
-Key = tuple[Method, int, int]
+Key = tuple[TuningMethod, int, int]
 """Method, number of heads, number of MLPs."""
 Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Before:
+class UntunedAnswers:
     """The answers before tuning, and which questions tables and figures show."""
 
     answers: Answers = field(repr=False)
@@ -64,7 +64,7 @@ class Before:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One setting at one rate: its trainings, one per seed."""
 
     key: Key
@@ -73,7 +73,7 @@ class Row:
     """The names of their results in the run."""
     facts: tuple[results.TrainingFacts, ...]
     answers: tuple[Answers, ...] = field(repr=False)
-    before: Before = field(repr=False)
+    before: UntunedAnswers = field(repr=False)
 
     @property
     def title(self) -> str:
@@ -102,8 +102,8 @@ class Row:
 def title_of(key: Key) -> str:
     """What a row tunes, in words."""
     method, heads, mlps = key
-    beside = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
-    count = f"{heads} head{'s' * (heads > 1)}{beside}"
+    mlps_text = f" + {mlps} MLP{'s' * (mlps > 1)}" if mlps else ""
+    count = f"{heads} head{'s' * (heads > 1)}{mlps_text}"
     return {
         "full": "full: all weights",
         "precise": f"precise: {count}",
@@ -118,9 +118,9 @@ def possible_ends(change: OverSeeds, before: float) -> tuple[float, float]:
     return low, high
 
 
-def answers_before(run: Run) -> Before:
+def answers_before(run: Run) -> UntunedAnswers:
     """The answers before tuning. Raises RunError if the run has none."""
-    return Before(results.BEFORE.load(run))
+    return UntunedAnswers(results.UNTUNED_ANSWERS.load(run))
 
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
@@ -128,15 +128,15 @@ def groups(answers: Answers) -> dict[str, list[bool]]:
 
     Generic questions that choose a rate are in neither.
     """
-    masks = {"word problems": word_problems(answers), "generic tasks": generic_to_report(answers)}
-    return {name: mask for name, mask in masks.items() if sum(mask) >= LEAST}
+    masks = {"word problems": is_mathematics(answers), "generic tasks": generic_to_report(answers)}
+    return {name: mask for name, mask in masks.items() if sum(mask) >= MIN_QUESTIONS}
 
 
 def tasks(answers: Answers) -> dict[str, list[bool]]:
     """The test questions of each task that has enough for an interval."""
     reports = [
         math or other
-        for math, other in zip(word_problems(answers), generic_to_report(answers), strict=True)
+        for math, other in zip(is_mathematics(answers), generic_to_report(answers), strict=True)
     ]
     names = [
         _benchmark(task) if inside else ""
@@ -145,7 +145,7 @@ def tasks(answers: Answers) -> dict[str, list[bool]]:
     return {
         name: [name_of_question == name for name_of_question in names]
         for name, count in Counter(names).items()
-        if name and count >= LEAST
+        if name and count >= MIN_QUESTIONS
     }
 
 
@@ -154,7 +154,7 @@ def _benchmark(task: str) -> str:
     return "mmlu" if task.startswith("mmlu") else task.split("/")[0]
 
 
-def by_rate(run: Run, keys: Collection[Key]) -> dict[Key, dict[float, Row]]:
+def by_rate(run: Run, keys: Collection[Key]) -> dict[Key, dict[float, TableRow]]:
     """Some settings of a run at each of their rates, the smallest first."""
     trained, before = _trainings(run), answers_before(run)
     return {
@@ -168,72 +168,76 @@ def _trainings(run: Run) -> Mapping[Key, Mapping[float, Sequence[str]]]:
     """The names of the trainings of each setting at each rate."""
     names: dict[Key, dict[float, list[str]]] = {}
     for name in results.trainings(run):
-        facts = results.TRAINING.facts(run, name)
+        facts = results.TUNED_ANSWERS.facts(run, name)
         rates = names.setdefault(key_of(results.tuned_by(facts)), {})
         rates.setdefault(facts["rate"], []).append(name)
     return names
 
 
-def key_of(tuned: Tuned) -> Key:
+def key_of(tuned: TuningRow) -> Key:
     """What is tuned, as a key of rows."""
     return tuned.method, tuned.heads, tuned.mlps
 
 
-def _row(run: Run, key: Key, rate: float, names: Sequence[str], before: Before) -> Row:
-    ordered = tuple(sorted(names, key=lambda name: results.TRAINING.facts(run, name)["seed"]))
-    return Row(
+def _row(run: Run, key: Key, rate: float, names: Sequence[str], before: UntunedAnswers) -> TableRow:
+    ordered = tuple(sorted(names, key=lambda name: results.TUNED_ANSWERS.facts(run, name)["seed"]))
+    return TableRow(
         key,
         rate,
         ordered,
-        tuple(results.TRAINING.facts(run, name) for name in ordered),
-        tuple(results.TRAINING.load(run, name) for name in ordered),
+        tuple(results.TUNED_ANSWERS.facts(run, name) for name in ordered),
+        tuple(results.TUNED_ANSWERS.load(run, name) for name in ordered),
         before,
     )
 
 
-def chosen_rows(run: Run, table: int, criterion: Criterion = "mathematics") -> list[Row]:
+def rows_at_chosen_rates(
+    run: Run, table: int, criterion: Criterion = "mathematics"
+) -> list[TableRow]:
     """A table's rows at the rates that were chosen for a purpose.
 
     Raises:
         RunError: the run does not have this table.
     """
-    if not results.TABLE.is_in(run, str(table)):
-        tables = ", ".join(map(results.TABLE.name, results.TABLE.labels(run)))
+    if not results.CHOSEN_RATES.is_in(run, str(table)):
+        tables = ", ".join(map(results.CHOSEN_RATES.name, results.CHOSEN_RATES.labels(run)))
         raise RunError(
             f"expected table {table} in {run.path}, found {tables or 'none'}. Make it: python -m "
             f"experiments.{EXPERIMENT} --table {table} --model {run.config['model']}"
         )
     trained, before = _trainings(run), answers_before(run)
-    chosen = results.TABLE.load(run, str(table)).rates_for(criterion)
+    chosen = results.CHOSEN_RATES.load(run, str(table)).rates_for(criterion)
     return [
         _row(run, key, rate, trained[key][rate], before)
         for key, rate in ((key_of(tuned), rate) for tuned, rate in chosen.items())
     ]
 
 
-def rows_by_purpose(run: Run, table: int) -> dict[Criterion, list[Row]]:
+def rows_by_criterion(run: Run, table: int) -> dict[Criterion, list[TableRow]]:
     """A table's rows for each purpose that its rates were chosen for.
 
     Raises:
         RunError: the run does not have this table.
     """
-    first = chosen_rows(run, table)
-    return {
-        criterion: first if criterion == "mathematics" else chosen_rows(run, table, criterion)
-        for criterion in results.TABLE.load(run, str(table)).criteria
+    first = rows_at_chosen_rates(run, table)
+    rows = {
+        criterion: rows_at_chosen_rates(run, table, criterion)
+        for criterion in results.CHOSEN_RATES.load(run, str(table)).criteria
+        if criterion != "mathematics"
     }
+    return {"mathematics": first, **rows}
 
 
 def without_rate(run: Run, table: int, criterion: Criterion) -> list[Key]:
     """The rows of a table for which no rate of the grid serves a purpose."""
-    chosen = results.TABLE.load(run, str(table))
+    chosen = results.CHOSEN_RATES.load(run, str(table))
     rates = chosen.rates_for(criterion)
     return [key_of(tuned) for tuned in chosen.validation if tuned not in rates]
 
 
 def rates_tried(run: Run, table: int) -> list[float]:
     """The rates that every row of a table was trained at."""
-    return [*next(iter(results.TABLE.load(run, str(table)).validation.values()))]
+    return [*next(iter(results.CHOSEN_RATES.load(run, str(table)).validation.values()))]
 
 
 def model_name(run: Run) -> str:
@@ -242,7 +246,7 @@ def model_name(run: Run) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def numbers_of(row: Row, criterion: Criterion, paper: PaperTuning | None = None) -> Numbers:
+def row_numbers(row: TableRow, criterion: Criterion, paper: PaperTuning | None = None) -> Numbers:
     """A row of a table, for a program."""
     method, heads, mlps = row.key
     numbers: Numbers = {"chosen_for": criterion, "method": method, "heads": heads, "mlps": mlps}
@@ -257,7 +261,7 @@ def numbers_of(row: Row, criterion: Criterion, paper: PaperTuning | None = None)
     return numbers
 
 
-def task_numbers(row: Row, criterion: Criterion) -> list[Numbers]:
+def task_numbers(row: TableRow, criterion: Criterion) -> list[Numbers]:
     """One line per task: its questions, accuracy before, change and interval."""
     method, heads, mlps = row.key
     lines: list[Numbers] = []
@@ -284,4 +288,4 @@ def paper_rows(run: Run, table: int) -> dict[Key, PaperTuning]:
     """The paper's rows of this table by key; empty if the model is not the paper's."""
     paper = paper_model(run.config["model"])
     of_table = [] if paper is None else [row for row in paper.tunings if row.table == table]
-    return {(cast(Method, row.method), row.heads, row.mlps): row for row in of_table}
+    return {(cast(TuningMethod, row.method), row.heads, row.mlps): row for row in of_table}

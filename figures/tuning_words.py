@@ -10,7 +10,7 @@ from experiments import results
 from experiments.does_tuning_help import MOST_LOST, Criterion
 from figures.tuning import (
     Key,
-    Row,
+    TableRow,
     possible_ends,
     rates_tried,
     title_of,
@@ -18,23 +18,23 @@ from figures.tuning import (
 )
 
 Texts = dict[str, str]
-FEW = 30
+FEW_QUESTIONS = 30
 """With fewer questions an interval is rough."""
-TITLES = {"commonsense_qa": "csqa"}
+TASK_NAMES = {"commonsense_qa": "csqa"}
 """The paper's names of benchmarks, if they differ."""
 PAPERS_RATE = 2e-5
-LITTLE = f"at most {100 * MOST_LOST:g} points"
-CRITERIA: dict[Criterion, str] = {
+MOST_LOST_TEXT = f"at most {100 * MOST_LOST:g} points"
+CRITERION_TITLES: dict[Criterion, str] = {
     "mathematics": "mathematics",
-    "little_loss": f"{LITTLE} lost on other generic questions",
+    "little_loss": f"{MOST_LOST_TEXT} lost on other generic questions",
 }
 """What a rate is chosen for."""
 
 
-def summary(row: Row, criterion: Criterion, paper: PaperTuning | None = None) -> Texts:
+def summary(row: TableRow, criterion: Criterion, paper: PaperTuning | None = None) -> Texts:
     """A row of a table: what was tuned, and the changes of the two groups of tasks."""
     text: Texts = {
-        "rate chosen for": CRITERIA[criterion],
+        "rate chosen for": CRITERION_TITLES[criterion],
         "tuned": row.title,
         "parameters": f"{row.parameters:,} ({row.parameters / row.facts[0]['of']:.1%})",
         "examples/s": f"{row.speed:.0f}" if row.speed >= 10 else f"{row.speed:.1f}",
@@ -51,16 +51,16 @@ def summary(row: Row, criterion: Criterion, paper: PaperTuning | None = None) ->
 
 def no_rate(cells: Texts, key: Key, criterion: Criterion) -> Texts:
     """A row for which no rate of the grid serves a purpose, with the columns of other rows."""
-    named = {"rate chosen for": CRITERIA[criterion], "tuned": title_of(key)}
+    named = {"rate chosen for": CRITERION_TITLES[criterion], "tuned": title_of(key)}
     return {**dict.fromkeys(cells, ""), **named, "rate": "no rate of the grid"}
 
 
-def task_texts(row: Row, criterion: Criterion, paper: PaperTuning | None = None) -> Texts:
+def task_texts(row: TableRow, criterion: Criterion, paper: PaperTuning | None = None) -> Texts:
     """A row of the table of tasks: the change of each, and the paper's accuracy after tuning."""
-    text = {"rate chosen for": CRITERIA[criterion], "tuned": row.title}
+    text = {"rate chosen for": CRITERION_TITLES[criterion], "tuned": row.title}
     for name in row.before.tasks:
         accuracy, change = row.before.accuracy[name], row.changes[name]
-        short = TITLES.get(name, name)
+        short = TASK_NAMES.get(name, name)
         cell = changed(accuracy, change, digits=0)
         if paper is not None and short in paper.accuracy:
             papers = _unbroken(f"paper {paper.accuracy[short]:g}%")
@@ -109,7 +109,7 @@ def paper_cells(paper: PaperTuning) -> Texts:
     }
 
 
-def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]], table: int) -> list[str]:
+def notes(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]], table: int) -> list[str]:
     """How to read a table, and its data."""
     rows = chosen["mathematics"]
     return [
@@ -124,11 +124,11 @@ def notes(run: Run, chosen: Mapping[Criterion, Sequence[Row]], table: int) -> li
     ]
 
 
-def task_notes(rows: Sequence[Row], papers: Collection[Any]) -> list[str]:
+def task_notes(rows: Sequence[TableRow], papers: Collection[Any]) -> list[str]:
     """How to read the table of tasks."""
     after = "the accuracy after tuning and its" if papers else "the accuracy's"
-    beside = ", and the paper's accuracy after it" * bool(papers)
-    return [f"A cell has {after} {_CHANGE}{beside}. {_INTERVAL}", *_column_notes(rows)]
+    paper_text = ", and the paper's accuracy after it" * bool(papers)
+    return [f"A cell has {after} {_CHANGE}{paper_text}. {_INTERVAL}", *_column_notes(rows)]
 
 
 _CHANGE = "change in percentage points: mean over the seeds [95% interval]"
@@ -139,17 +139,17 @@ _INTERVAL = (
 )
 
 
-def _column_notes(rows: Sequence[Row]) -> list[str]:
+def _column_notes(rows: Sequence[TableRow]) -> list[str]:
     """What the columns of groups pool, and which intervals are rough."""
     lines: list[str] = []
     if any(len(row.trainings) == 1 for row in rows):
         lines.append("Where there is one seed, the interval is of the draw of questions alone.")
     before = rows[0].before
-    sizes = {TITLES.get(name, name): sum(inside) for name, inside in before.tasks.items()}
+    sizes = {TASK_NAMES.get(name, name): sum(inside) for name, inside in before.tasks.items()}
     for name, mask in before.groups.items():
         members = {task for task, inside in zip(before.answers.task, mask, strict=True) if inside}
         listed = [
-            f"{TITLES.get(task, task)} {sum(questions):,}"
+            f"{TASK_NAMES.get(task, task)} {sum(questions):,}"
             for task, questions in before.tasks.items()
             if any(c and t in members for c, t in zip(questions, before.answers.task, strict=True))
         ]
@@ -157,24 +157,25 @@ def _column_notes(rows: Sequence[Row]) -> list[str]:
             f"{name.capitalize()}: {', '.join(listed)}; each of the {sum(mask):,} questions "
             "counts once."
         )
-    if few := [f"{name} {count}" for name, count in sizes.items() if count < FEW]:
+    if few := [f"{name} {count}" for name, count in sizes.items() if count < FEW_QUESTIONS]:
         lines.append(
-            f"Intervals not to be trusted, for fewer than {FEW} questions: {', '.join(few)}."
+            f"Intervals not to be trusted, for fewer than {FEW_QUESTIONS} questions: "
+            f"{', '.join(few)}."
         )
     return lines
 
 
-def _row_notes(rows: Sequence[Row], table: int) -> Iterator[str]:
+def _row_notes(rows: Sequence[TableRow], table: int) -> Iterator[str]:
     """What a row tunes."""
     precise = [row for row in rows if row.key[0] == "precise"]
     if not precise:
         return
     facts = max(precise, key=lambda row: row.key).facts[0]
-    which = ", ".join([*facts["which_heads"], *facts["which_mlps"]])
+    names = ", ".join([*facts["which_heads"], *facts["which_mlps"]])
     most = "of the largest row: " if table != 1 else ""
     text = (
         "Precise: the weights of those heads (and MLPs) alone are trained that take most of the "
-        f"answer's logit away when their output is exchanged ({most}{which})"
+        f"answer's logit away when their output is exchanged ({most}{names})"
     )
     others = {row.key[0]: row for row in rows}
     if "random" in others:
@@ -185,11 +186,11 @@ def _row_notes(rows: Sequence[Row], table: int) -> Iterator[str]:
     yield f"{text}."
 
 
-def _rate_note(run: Run, chosen: Mapping[Criterion, Sequence[Row]], table: int) -> str:
+def _rate_note(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]], table: int) -> str:
     grid = rates_tried(run, table)
     if len(grid) == 1:
-        whose = ", the paper's" if grid[0] == PAPERS_RATE else ""
-        return f"Rate: {grid[0]:g}{whose}, for every row; no other was tried."
+        paper_text = ", the paper's" if grid[0] == PAPERS_RATE else ""
+        return f"Rate: {grid[0]:g}{paper_text}, for every row; no other was tried."
     text = (
         f"Rate: of {', '.join(f'{rate:g}' for rate in grid)}, the same for every row, the one "
         "with the best accuracy on validation word problems after one training (first seed)."
@@ -197,9 +198,9 @@ def _rate_note(run: Run, chosen: Mapping[Criterion, Sequence[Row]], table: int) 
     text += _edge_note(chosen["mathematics"], grid)
     if "little_loss" in chosen:
         text += (
-            f" {CRITERIA['little_loss'].capitalize()}: the best of the rates whose first training "
-            "loses no more on every second generic question of each task. Those questions choose; "
-            "the others are shown, and may lose more."
+            f" {CRITERION_TITLES['little_loss'].capitalize()}: the best of the rates whose first "
+            "training loses no more on every second generic question of each task. Those "
+            "questions choose; the others are shown, and may lose more."
         )
         text += _edge_note(chosen["little_loss"], grid)
         if unmet := [title_of(key) for key in without_rate(run, table, "little_loss")]:
@@ -207,13 +208,13 @@ def _rate_note(run: Run, chosen: Mapping[Criterion, Sequence[Row]], table: int) 
     return text
 
 
-def _edge_note(rows: Sequence[Row], grid: Sequence[float]) -> str:
+def _edge_note(rows: Sequence[TableRow], grid: Sequence[float]) -> str:
     edge = [row.title for row in rows if row.rate in (min(grid), max(grid))]
     beyond = f" At the grid's edge, so that a rate beyond may be better: {'; '.join(edge)}."
     return beyond if edge else ""
 
 
-def _training_note(run: Run, rows: Sequence[Row]) -> str:
+def _training_note(run: Run, rows: Sequence[TableRow]) -> str:
     config = run.config
     epochs = f"{config['epochs']} epoch{'s' * (config['epochs'] > 1)}"
     count = rows[0].facts[0].get("n_examples") or config["examples"]
@@ -231,11 +232,12 @@ def _training_note(run: Run, rows: Sequence[Row]) -> str:
 
 def _harness_notes(run: Run) -> Iterator[str]:
     """How the harness asked the benchmarks, if the run has that."""
-    facts = results.BEFORE.facts(run)
+    facts = results.UNTUNED_ANSWERS.facts(run)
     if not (shots := facts.get("shots")):
         return
     named = ", ".join(
-        f"{TITLES.get(name, name)} {count.replace(', ', ' or ')}" for name, count in shots.items()
+        f"{TASK_NAMES.get(name, name)} {count.replace(', ', ' or ')}"
+        for name, count in shots.items()
     )
     harness = facts.get("harness", "").replace("lm_eval", "the lm-evaluation-harness")
     yield (
@@ -245,7 +247,7 @@ def _harness_notes(run: Run) -> Iterator[str]:
     if limit := run.config["questions"]:
         yield f"The first {limit} questions of each set (of MMLU, of each subject) alone: a trial."
     if cut := facts.get("cut"):
-        listed = ", ".join(f"{TITLES.get(name, name)} {count}" for name, count in cut.items())
+        listed = ", ".join(f"{TASK_NAMES.get(name, name)} {count}" for name, count in cut.items())
         yield f"Prompts longer than the model's context, cut on their left: {listed}."
     if doubtful := facts.get("doubtful"):
         yield f"Questions whose published answer is doubtful, which count like all: {doubtful}."

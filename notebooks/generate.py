@@ -14,14 +14,16 @@ from unittest.mock import patch
 
 from arith_lens.plotting import browser_path
 
-HERE = Path(__file__).parent
+NOTEBOOKS_FOLDER = Path(__file__).parent
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def sources() -> list[Path]:
     """The percent files."""
-    return sorted(path for path in HERE.glob("*.py") if path.name != Path(__file__).name)
+    return sorted(
+        path for path in NOTEBOOKS_FOLDER.glob("*.py") if path.name != Path(__file__).name
+    )
 
 
 def converted(source: Path) -> Any:
@@ -43,9 +45,9 @@ def executed(source: Path, *, timeout: int = 600) -> Any:
     from nbclient import NotebookClient
 
     notebook = converted(source)
-    place = {"metadata": {"path": str(source.parent)}}
+    resources = {"metadata": {"path": str(source.parent)}}
     client = NotebookClient(
-        notebook, timeout=timeout, kernel_name="python3", resources=place, coalesce_streams=True
+        notebook, timeout=timeout, kernel_name="python3", resources=resources, coalesce_streams=True
     )
     with TemporaryDirectory() as folder, patch.dict(os.environ, environment(folder)):
         client.execute()
@@ -54,7 +56,9 @@ def executed(source: Path, *, timeout: int = 600) -> Any:
 
 def environment(folder: str) -> dict[str, str]:
     """The settings of a run: this checkout's package, no network, no files in the user's home."""
-    path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join(
+        [str(NOTEBOOKS_FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     jupyter = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
     return dict.fromkeys(jupyter, folder) | {
         "HF_HUB_OFFLINE": "1",

@@ -269,7 +269,7 @@ rankings = [
     for i in range(len(MY_PROMPTS))
 ]
 figure = plotting.next_token_panels(
-    [plotting.NextTokens(prompt, *both, answer=both[0].tokens[0])
+    [plotting.NextTokenPanel(prompt, *both, answer=both[0].tokens[0])
      for prompt, both in zip(MY_PROMPTS, rankings, strict=True)],
     names=("all heads", "without the six strongest"),
 )  # fmt: skip

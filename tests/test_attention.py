@@ -12,8 +12,8 @@ from torch.testing import assert_close
 import arith_lens as al
 from arith_lens import activations
 from arith_lens.attention import (
+    ATTENTION_ROLES,
     BLANK,
-    ROLES,
     Patterns,
     attention_by_role,
     attention_to,
@@ -25,7 +25,7 @@ from arith_lens.effects import Effects
 from arith_lens.model import forwards
 from arith_lens.pairs import Role
 
-GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 40}
+SAMPLE_OPTIONS: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 40}
 
 
 @torch.no_grad()
@@ -50,13 +50,15 @@ def both(request: pytest.FixtureRequest, make_hf: Callable[..., Any], tokenizer:
 
 def test_weights_by_role_are_transformers_own(both: Any) -> None:
     hf, model = both
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     assert len({*pairs.lengths.tolist()}) > 1, "padding on the left must matter"
     last = model.n_layers - 1
     heads = [al.Head(0, 1), al.Head(last, 0), al.Head(last, 1)]
     found = attention_by_role(model, pairs, heads)
     assert found.axes == ("head", "role") and found.labels is not None
-    assert found.labels["role"] == ROLES and found.labels["head"] == tuple(map(str, heads))
+    assert found.labels["role"] == ATTENTION_ROLES and found.labels["head"] == tuple(
+        map(str, heads)
+    )
     assert pairs.spans is not None
     atol = 2e-2 if model.dtype == torch.bfloat16 else 1e-5
     for pair in range(0, len(pairs), 7):
@@ -70,7 +72,7 @@ def test_weights_by_role_are_transformers_own(both: Any) -> None:
                 expected[role] = float(weights[start:stop].sum())
                 rest[start:stop] = 0
             expected[Role.OTHER] = float(rest.sum())
-            ordered = torch.tensor([expected[Role(name)] for name in ROLES])
+            ordered = torch.tensor([expected[Role(name)] for name in ATTENTION_ROLES])
             assert_close(found.per_pair[row, :, pair], ordered, atol=atol, rtol=0)
             assert not torch.allclose(found.per_pair[row, :, pair], ordered.flip(0), atol=3e-2)
     assert_close(found.per_pair.sum(1), torch.ones(3, len(pairs)), atol=atol, rtol=0)
@@ -79,16 +81,16 @@ def test_weights_by_role_are_transformers_own(both: Any) -> None:
 def test_the_blank_before_b_is_taken_out_of_the_other_words(
     llama: al.HookedModel, make_hf: Callable[..., Any]
 ) -> None:
-    pairs, head = al.sample_pairs(llama, **GIVEN), al.Head(2, 1)
+    pairs, head = al.sample_pairs(llama, **SAMPLE_OPTIONS), al.Head(2, 1)
     roles = attention_by_role(llama, pairs, [head]).per_pair[0]
     split = attention_by_role(llama, pairs, [head], blank=True)
     assert split.labels is not None
     names = split.labels["role"]
     parts = dict(zip(names, split.per_pair[0], strict=True))
     assert names.index(BLANK) + 1 == names.index(Role.OPERAND_B)
-    assert_close(parts[BLANK] + parts[Role.OTHER], roles[ROLES.index(Role.OTHER)])
-    for name in {*ROLES} - {Role.OTHER}:
-        assert torch.equal(parts[name], roles[ROLES.index(name)])
+    assert_close(parts[BLANK] + parts[Role.OTHER], roles[ATTENTION_ROLES.index(Role.OTHER)])
+    for name in {*ATTENTION_ROLES} - {Role.OTHER}:
+        assert torch.equal(parts[name], roles[ATTENTION_ROLES.index(name)])
     assert pairs.spans is not None
     hf, seen = make_hf(), 0
     for pair in range(0, len(pairs), 7):
@@ -103,10 +105,10 @@ def test_the_blank_before_b_is_taken_out_of_the_other_words(
 
 
 def test_nothing_is_seen_beyond_a_sliding_window(mistral: al.HookedModel) -> None:
-    pairs = al.sample_pairs(mistral, **GIVEN)
+    pairs = al.sample_pairs(mistral, **SAMPLE_OPTIONS)
     assert int(pairs.lengths.min()) > 6, "each prompt must be longer than the window"
     looks = attention_by_role(mistral, pairs, [al.Head(0, 0), al.Head(2, 3)]).per_pair
-    roles = [Role(name) for name in ROLES]
+    roles = [Role(name) for name in ATTENTION_ROLES]
     assert not looks[:, roles.index(Role.BOS)].any()
     near = torch.arange(pairs.reference.shape[1]) >= pairs.reference.shape[1] - 6
     for row, role in enumerate(roles):
@@ -117,41 +119,43 @@ def test_nothing_is_seen_beyond_a_sliding_window(mistral: al.HookedModel) -> Non
 def test_the_oracle_would_see_padding_that_is_looked_at(
     llama: al.HookedModel, make_hf: Callable[..., Any]
 ) -> None:
-    pairs, head = al.sample_pairs(llama, **GIVEN), al.Head(2, 1)
+    pairs, head = al.sample_pairs(llama, **SAMPLE_OPTIONS), al.Head(2, 1)
     row = int(pairs.lengths.argmin())
     mask = pairs.attention_mask[row]
     bos = float(raw_row(make_hf(), pairs.reference[row][mask], head.layer, head.index)[0])
     unmasked = replace(pairs, attention_mask=torch.ones_like(pairs.attention_mask))
     right, wrong = (
-        float(attention_by_role(llama, some, [head]).per_pair[0, ROLES.index(Role.BOS), row])
+        float(
+            attention_by_role(llama, some, [head]).per_pair[0, ATTENTION_ROLES.index(Role.BOS), row]
+        )
         for some in (pairs, unmasked)
     )
     assert right == pytest.approx(bos, abs=1e-5) and abs(wrong - bos) > 1e-3
 
 
 def test_one_pair_alone_looks_the_same(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     whole = attention_by_role(llama, pairs, [al.Head(1, 1)])
     one = attention_by_role(llama, pairs[5], [al.Head(1, 1)])
     assert_close(one.per_pair[..., 0], whole.per_pair[..., 5], atol=1e-6, rtol=0)
 
 
 def test_only_ends_rows_are_kept(llama: al.HookedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs, kept = al.sample_pairs(llama, **GIVEN), []
+    pairs, kept = al.sample_pairs(llama, **SAMPLE_OPTIONS), []
 
     def watched(*given: Any, into: dict[str, Tensor], name: str, **options: Any) -> Any:
-        result = keep(*given, into=into, name=name, **options)
+        result = keep_activation(*given, into=into, name=name, **options)
         kept.append(tuple(into[name].shape))
         return result
 
-    keep = activations.keep_activation
+    keep_activation = activations.keep_activation
     monkeypatch.setattr(forwards, "keep_activation", watched)
     attention_by_role(llama, pairs, [al.Head(0, 1), al.Head(2, 2)])
     assert kept and all(shape[2] == 1 for shape in kept)  # [batch head query key]
 
 
 def test_kinds_of_tokens_may_be_ones_own(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     found = attention_to(
         llama,
         pairs,
@@ -166,8 +170,8 @@ def test_kinds_of_tokens_may_be_ones_own(llama: al.HookedModel) -> None:
 
 def looks(*rows: dict[str, float]) -> Effects:
     """Heads that look so at every one of three pairs."""
-    values = torch.tensor([[row.get(role, 0.0) for role in ROLES] for row in rows])
-    labels = {"head": tuple(f"{i}.0" for i in range(len(rows))), "role": ROLES}
+    values = torch.tensor([[row.get(role, 0.0) for role in ATTENTION_ROLES] for row in rows])
+    labels = {"head": tuple(f"{i}.0" for i in range(len(rows))), "role": ATTENTION_ROLES}
     return Effects(values[..., None].expand(-1, -1, 3), ("head", "role"), "x", labels=labels)
 
 
@@ -181,7 +185,12 @@ def test_heads_are_sorted_by_where_their_weight_goes() -> None:
     kinds = {"0.0": "operand", "1.0": "operator", "2.0": "other", "3.0": "other"}
     assert kinds_of(found) == kinds
     best = most_looked_at(found).mean()
-    assert [ROLES[int(row.argmax())] for row in best] == ["BOS", "operator", "other", "other"]
+    assert [ATTENTION_ROLES[int(row.argmax())] for row in best] == [
+        "BOS",
+        "operator",
+        "other",
+        "other",
+    ]
     assert torch.equal(best.sum(1), torch.ones(4))
     with pytest.raises(ValueError, match="the result of attention_by_role"):
         kinds_of(Effects(torch.rand(2, 3, 4), ("layer", "head"), "x"))
@@ -205,7 +214,7 @@ def test_patterns_of_a_prompt_are_transformers_own(both: Any) -> None:
 
 
 def test_mistakes_are_named(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     with pytest.raises(ValueError, match="expected heads to look at, found none"):
         attention_by_role(llama, pairs, [])
     with pytest.raises(IndexError, match="9"):

@@ -18,9 +18,9 @@ def raw_change(raw: Raw, head: Head, name: str, sender: Head | Mlp | None) -> Te
     """What a head's write at END changes by, if one projection reads a changed stream."""
     layer, streams = raw.layers[head.layer], []
     attention, norm = layer.self_attn, layer.input_layernorm
-    keep = norm.register_forward_pre_hook(lambda _, x: streams.append(x[0].clone()))
+    hook = norm.register_forward_pre_hook(lambda _, x: streams.append(x[0].clone()))
     for tokens in (raw.pairs.reference, raw.pairs.counterfactual):
-        raw.run(tokens, [keep] if tokens is raw.pairs.counterfactual else [])
+        raw.run(tokens, [hook] if tokens is raw.pairs.counterfactual else [])
     stream = streams[0]
     if sender is None:
         embed = raw.hf.get_input_embeddings()

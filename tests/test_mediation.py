@@ -110,15 +110,17 @@ def test_a_wrong_row_would_be_seen(llama: Any, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("metric", ["relative_logit", "logit_difference", "logprob"])
 def test_both_engines_agree_and_ends_are_those_of_path_patching(model: Any, metric: str) -> None:
     pairs, heads = make_pairs(model), [Head(2, 1), Head(0, 3)]
-    asked: dict[str, Any] = {"metric": metric}
+    settings: dict[str, Any] = {"metric": metric}
     if metric == "logit_difference":
-        asked["foil"] = (pairs.answer + 1) % model.cfg.d_vocab
-    fast, general = (mediators(model, pairs, heads, engine=e, **asked) for e in ("sweep", "hooks"))
+        settings["foil"] = (pairs.answer + 1) % model.cfg.d_vocab
+    fast, general = (
+        mediators(model, pairs, heads, engine=e, **settings) for e in ("sweep", "hooks")
+    )
     close = partial(assert_close, atol=2e-5, rtol=1e-4, equal_nan=True)
     for name in ("via_mlps", "direct", "but", "only"):
         close(getattr(fast, name).per_pair, getattr(general, name).per_pair)
     for paths, ends in (("via_mlps", fast.via_mlps), ("direct", fast.direct)):
-        known = path_patch(model, pairs, senders=heads, paths=paths, **asked).heads.per_pair
+        known = path_patch(model, pairs, senders=heads, paths=paths, **settings).heads.per_pair
         close(ends.per_pair, torch.stack([known[head.layer, head.index] for head in heads]))
 
 

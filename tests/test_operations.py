@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from arith_lens.operations import FOUR, IN_PAPER, OPERATIONS, Operation, Pattern, table
+from arith_lens.operations import FOUR, IN_PAPER, OPERATIONS, Operation, Pattern, operations_by_name
 from arith_lens.pairs import sample_pairs
-from arith_lens.paper import MODELS
+from arith_lens.paper import PAPER_MODELS
 from arith_lens.problems import Problem, all_problems
 from arith_lens.templates import TEMPLATES, other_operators
-from experiments.template_tables import tokenizer_of as shipped_tokenizer
+from experiments.template_tables import named_tokenizer as shipped_tokenizer
 
 WORDS = {"infix": ("or",), "noun": ("maximum",), "question noun": ("greater",)}
 
@@ -36,7 +36,7 @@ def test_the_four_operations_and_the_paper_s() -> None:
 
 
 def test_a_sound_row_is_accepted() -> None:
-    assert table(*OPERATIONS.values(), row())["maximum"].word("noun") == "maximum"
+    assert operations_by_name(*OPERATIONS.values(), row())["maximum"].word("noun") == "maximum"
 
 
 REQUIRED = ("name", "symbol", "sign", "words", "value", "exact", "counterfactuals")
@@ -97,7 +97,7 @@ def test_a_row_that_contradicts_another_is_an_error(
     changes: Mapping[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        table(*OPERATIONS.values(), row(**changes))
+        operations_by_name(*OPERATIONS.values(), row(**changes))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -111,7 +111,7 @@ def test_every_operation_has_problems_prompts_and_counterfactuals(operation: str
 
 
 def test_only_operations_of_the_paper_have_heads_of_the_paper() -> None:
-    for model in MODELS:
+    for model in PAPER_MODELS:
         for operation in OPERATIONS:
             source, heads = model.reported(operation)
             assert bool(source) == (operation in IN_PAPER)

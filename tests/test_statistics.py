@@ -147,10 +147,10 @@ def test_the_error_over_problems_is_that_of_an_analysis_of_variance() -> None:
 
 def test_pairs_left_out_and_unequal_wordings_keep_the_coverage() -> None:
     effects = crossed(0.5, 1.0)
-    keep = torch.rand(effects.n_pairs, generator=torch.Generator().manual_seed(0)) < 0.7
-    holed = effects.per_pair.masked_fill(~keep, float("nan"))
+    is_present = torch.rand(effects.n_pairs, generator=torch.Generator().manual_seed(0)) < 0.7
+    holed = effects.per_pair.masked_fill(~is_present, float("nan"))
     assert 0.92 < coverage(replace(effects, per_pair=holed), 0.0) < 0.975
-    assert 0.92 < coverage(effects.select(keep), 0.0) < 0.975
+    assert 0.92 < coverage(effects.select(is_present), 0.0) < 0.975
 
 
 def test_wordings_that_share_no_problem_are_fixed() -> None:
@@ -212,7 +212,7 @@ def test_the_parts_that_fit_in_memory_do_not_change_the_interval(
 ) -> None:
     effects, _ = synthetic("normal", (6, 9), n_components=20)
     whole = effects.ci()
-    monkeypatch.setattr(statistics, "AT_ONCE", 7000)  # seven components at a time
+    monkeypatch.setattr(statistics, "MEANS_AT_ONCE", 7000)  # seven components at a time
     assert torch.equal(effects.ci(), whole)
 
 

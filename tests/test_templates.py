@@ -95,29 +95,30 @@ def test_figure_10_has_its_twelve_wordings_in_order():
         "The war will last 3 hours from 4 am to ",
     ]
     assert pairs[7][1] == "The war will paint 3 doors from 4 am to "
-    asked = "What's the total number of"
+    question = "What's the total number of"
     assert pairs[8:] == [
         (
-            f"Mary has 3 apples, then Mary gains 4 apples. {asked} apples that Mary has? "
+            f"Mary has 3 apples, then Mary gains 4 apples. {question} apples that Mary has? "
             "The answer is ",
-            f"Mary has 3 apples, then Mary gains 4 cups. {asked} tables that John has? "
-            "The answer is ",
-        ),
-        (
-            f"Mary got 3 apples, and John got 4 apples. {asked} apples that they got? "
-            "The answer is ",
-            f"Mary got 3 apples, and John got 4 cups. {asked} tables that they got? The answer is ",
-        ),
-        (
-            f"Mary has 3 apples, and John has 4 apples. {asked} apples that they have? "
-            "The answer is ",
-            f"Mary has 3 apples, and John has 4 cups. {asked} tables that they have? "
+            f"Mary has 3 apples, then Mary gains 4 cups. {question} tables that John has? "
             "The answer is ",
         ),
         (
-            f"Mary got 3 apples yesterday, and Mary got 4 apples today. {asked} apples that "
+            f"Mary got 3 apples, and John got 4 apples. {question} apples that they got? "
+            "The answer is ",
+            f"Mary got 3 apples, and John got 4 cups. {question} tables that they got? "
+            "The answer is ",
+        ),
+        (
+            f"Mary has 3 apples, and John has 4 apples. {question} apples that they have? "
+            "The answer is ",
+            f"Mary has 3 apples, and John has 4 cups. {question} tables that they have? "
+            "The answer is ",
+        ),
+        (
+            f"Mary got 3 apples yesterday, and Mary got 4 apples today. {question} apples that "
             "Mary got? The answer is ",
-            f"Mary got 3 apples yesterday, and Mary got 4 cups today. {asked} tables that "
+            f"Mary got 3 apples yesterday, and Mary got 4 cups today. {question} tables that "
             "John got? The answer is ",
         ),
     ]

@@ -14,7 +14,7 @@ from arith_lens.plotting import browser_path
 from arith_lens.views import (
     JOINER,
     View,
-    _Shown,
+    _FirstView,
     attention_heads,
     head_map,
     page,
@@ -174,7 +174,7 @@ def test_a_page_carries_the_bundle_once_and_fetches_nothing() -> None:
 
 
 def test_a_notebook_gets_the_bundle_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Shown, "first", "")
+    monkeypatch.setattr(_FirstView, "first", "")
     first, second = (KINDS[kind]()._repr_html_() for kind in ("AttentionHeads", "ColoredTokens"))
     again = KINDS["AttentionHeads"]()._repr_html_()  # its cell run once more
     assert len(again) > 300_000, "the new output takes the place of the one with the bundle"
@@ -183,7 +183,7 @@ def test_a_notebook_gets_the_bundle_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_notebooks_cells_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Shown, "first", "")
+    monkeypatch.setattr(_FirstView, "first", "")
     cells = "".join(KINDS[kind]()._repr_html_() for kind in ("ColoredTokens", "ColoredTokens"))
     file = tmp_path / "cells.html"
     file.write_text(f"<!doctype html><title>cells</title><body>{cells}", encoding="utf-8")

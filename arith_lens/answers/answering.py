@@ -183,7 +183,7 @@ def answer_questions(
         return Answers.from_arrays(arrays)
     batches = _batches(tokenized, batch_size)
 
-    def one(index: int) -> Arrays:
+    def answers_of_shard(index: int) -> Arrays:
         batch = batches[index]
         if batch[0].question.choices:
             texts = _chosen(model, batch, hooks)
@@ -193,11 +193,11 @@ def answer_questions(
 
     sizes = [len(batch) for batch in batches]
     bar: dict[str, Any] = {"title": "answers", "unit": "question", "sizes": sizes}
-    shards = slot.shards(one, len(batches), progress=progress, **bar)
+    shards = slot.shards(answers_of_shard, len(batches), progress=progress, **bar)
     texts_by_index = {
-        one.index: text
+        item.index: text
         for batch, shard in zip(batches, shards, strict=True)
-        for one, text in zip(batch, shard.header["said"], strict=True)
+        for item, text in zip(batch, shard.header["said"], strict=True)
     }
     right = [
         is_right(texts_by_index[i], question, tolerance=tolerance, whole_words=whole_words)

@@ -26,7 +26,7 @@ N_RESAMPLES = 10_000
 class Answers:
     """The answers to some questions. Each field has one entry per question, in order."""
 
-    correct: Bool[Tensor, "question"]
+    correct: Bool[Tensor, " question"]
     """Whether the answer is right."""
     said: tuple[str, ...]
     """The beginning of the text that the model wrote, or the letter that it chose."""
@@ -74,13 +74,13 @@ class Answers:
 
     def select(self, mask: list[bool]) -> "Answers":
         """The questions whose `mask` is True."""
-        rows = [i for i, keep in enumerate(mask) if keep]
+        rows = [i for i, is_chosen in enumerate(mask) if is_chosen]
         return Answers(
             self.correct[torch.tensor(rows, dtype=torch.long)],
             *(tuple(texts[i] for i in rows) for texts in (self.said, self.expected, self.task)),
         )
 
-    def change_to(self, after: "Answers") -> "Change":
+    def change_to(self, after: "Answers") -> "AccuracyChange":
         """Compare with other answers to the same questions, question by question.
 
         Raises:
@@ -88,7 +88,9 @@ class Answers:
         """
         _require_same_questions(self, after)
         lost, gained = self.correct & ~after.correct, ~self.correct & after.correct
-        return Change(self.accuracy, after.accuracy, int(lost.sum()), int(gained.sum()), len(self))
+        return AccuracyChange(
+            self.accuracy, after.accuracy, int(lost.sum()), int(gained.sum()), len(self)
+        )
 
     def __str__(self) -> str:
         tasks = self.by_task().items()
@@ -134,7 +136,7 @@ def _require_same_questions(one: Answers, other: Answers) -> None:
 
 
 @dataclass(frozen=True)
-class Change:
+class AccuracyChange:
     """The same questions answered twice. Values are shares: 0.1 is 10 points."""
 
     before: float

@@ -5,5 +5,5 @@
 """
 
 from arith_lens.attribution.attribute import attribute as attribute
-from arith_lens.attribution.methods import METHODS as METHODS
+from arith_lens.attribution.methods import ATTRIBUTION_METHODS as ATTRIBUTION_METHODS
 from arith_lens.attribution.rules import UnsupportedRule as UnsupportedRule

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.attribution.graph import Batch, Method, weights_without_gradient
-from arith_lens.attribution.methods import METHODS, UNSIGNED
+from arith_lens.attribution.graph import GradientBatch, ScoreMethod, weights_without_gradient
+from arith_lens.attribution.methods import ATTRIBUTION_METHODS, UNSIGNED
 from arith_lens.effects import ComponentEffects
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -34,7 +34,7 @@ def attribute(
     method: str = "relp",
     paths: str = "via_mlps",
     metric: str = "relative_logit",
-    foil: Int[Tensor, "pair"] | None = None,
+    foil: Int[Tensor, " pair"] | None = None,
     candidates: Sequence[int] | None = None,
     steps: int = 5,
     batch_size: int | None = None,
@@ -50,9 +50,9 @@ def attribute(
     Args:
         model: HookedModel or TransformerBridge.
         pairs: the prompts and their answers.
-        method: one of `METHODS`: `"atp"`, `"atp_star"`, `"clean_corrupted"`, `"eap_ig"`,
-            `"ig_activations"`, `"relp"`, `"attn_lrp"` or `"gim"`. Scores of `"atp_star"` have no
-            sign: they are magnitudes.
+        method: one of `ATTRIBUTION_METHODS`: `"atp"`, `"atp_star"`, `"clean_corrupted"`,
+            `"eap_ig"`, `"ig_activations"`, `"relp"`, `"attn_lrp"` or `"gim"`. Scores of
+            `"atp_star"` have no sign: they are magnitudes.
         paths: the paths that the gradient takes. `"via_mlps"`: the residual stream and MLPs, with
             all other heads frozen. `"direct"`: the residual stream alone. `"total"`: all paths.
         metric: one of `metrics.METRICS`.
@@ -75,8 +75,10 @@ def attribute(
         ValueError: method, paths, metric, foil or a number is not valid, or there are no pairs.
         RunError: the run is not open or was opened with another model; or the disk refuses.
     """
-    if method not in METHODS:
-        raise ValueError(f"expected a method among {', '.join(METHODS)}, found {method!r}")
+    if method not in ATTRIBUTION_METHODS:
+        raise ValueError(
+            f"expected a method among {', '.join(ATTRIBUTION_METHODS)}, found {method!r}"
+        )
     if steps < 1:
         raise ValueError(f"expected at least one step, found {steps}")
     patching = patch_settings(
@@ -89,7 +91,7 @@ def attribute(
     slot = ResultSlot.of(run, name, model, pairs, **identity)
     if (arrays := slot.stored(progress=progress)) is not None:
         return ComponentEffects.from_arrays(arrays)
-    compute = GradientEngine(model, patching, METHODS[method], steps)
+    compute = GradientEngine(model, patching, ATTRIBUTION_METHODS[method], steps)
     values, notes = by_shards(
         compute, pairs, foil, size, slot=slot, progress=progress, title="attribution"
     )
@@ -112,15 +114,15 @@ class GradientEngine:
 
     model: HookedLike
     patching: PatchSettings
-    method: Method
+    method: ScoreMethod
     steps: int
     counts: dict[str, int] = field(default_factory=dict)
     """Forwards and backwards of the last batch."""
 
     def __call__(
-        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+        self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        batch = Batch(self.model, pairs, self.patching, foil, self.steps)
+        batch = GradientBatch(self.model, pairs, self.patching, foil, self.steps)
         with torch.enable_grad(), weights_without_gradient(self.model):
             scores = self.method(batch)
         self.counts.update(batch.counts)

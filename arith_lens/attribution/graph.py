@@ -24,7 +24,7 @@ from arith_lens.model import HookedLike, accepted_options, require_finite, start
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings
 
-EMBEDDINGS = -1
+EMBEDDING_LAYER = -1
 """The number of the embeddings among the residual streams at the entries of layers."""
 
 
@@ -64,7 +64,7 @@ class Forward:
 class Scores:
     """One score per component and pair."""
 
-    logit: Float[Tensor, "pair"]
+    logit: Float[Tensor, " pair"]
     """The answer's logit in the reference run."""
     heads: Float[Tensor, "layer head pair"]
     mlps: Float[Tensor, "layer pair"]
@@ -96,14 +96,14 @@ class _Gated(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class Batch:
+class GradientBatch:
     """Some pairs, with the forwards and backwards that the methods are made of."""
 
     model: HookedLike
     pairs: PromptPairs
     patching: PatchSettings
     """Paths and metric."""
-    foil: Int[Tensor, "pair"] | None = None
+    foil: Int[Tensor, " pair"] | None = None
     steps: int = 5
     """The number of points of methods that integrate."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -139,7 +139,7 @@ class Batch:
         run = Forward({}, {}, Readout(torch.empty(0)), {})
 
         def stream(activation: Tensor, hook: Any = None, *, layer: int) -> Tensor:
-            if layer == EMBEDDINGS and embeddings is not None:
+            if layer == EMBEDDING_LAYER and embeddings is not None:
                 activation = embeddings.to(activation)
             run.streams[layer] = activation.detach()
             return activation
@@ -149,7 +149,7 @@ class Batch:
             end = run.with_leaf(name, end.detach() if self._frozen(name) else end)
             return _with_end(activation, gates[name](end) if gates else end)
 
-        hooks: list[NamedHook] = [("hook_embed", partial(stream, layer=EMBEDDINGS))]
+        hooks: list[NamedHook] = [("hook_embed", partial(stream, layer=EMBEDDING_LAYER))]
         for layer in self.layers:
             hooks.append((resid_pre_name(layer), partial(stream, layer=layer)))
             hooks += [(name, partial(leaf, name=name)) for name in names_of(layer)]
@@ -208,19 +208,24 @@ class Batch:
         return read_logits(logits[:, -1], *columns)
 
     def gradient(
-        self, run: Forward, reference: Forward, counterfactual: Forward, *, keep: bool = False
+        self,
+        run: Forward,
+        reference: Forward,
+        counterfactual: Forward,
+        *,
+        retain_graph: bool = False,
     ) -> dict[str, Tensor]:
         """The gradient of the effect with respect to each output, at the values of `run`.
 
         Args:
             run: the run, with a graph.
             reference, counterfactual: the runs that the metric relates the effect to.
-            keep: whether the graph is needed again.
+            retain_graph: whether the graph is needed again.
         """
         self.counts["backwards"] += 1
         effect = self._effect(run, reference, counterfactual)
         leaves = list(run.leaves.values())
-        gradients = torch.autograd.grad(effect.sum(), leaves, retain_graph=keep)
+        gradients = torch.autograd.grad(effect.sum(), leaves, retain_graph=retain_graph)
         return dict(zip(run.leaves, gradients, strict=True))
 
     def scores(self, gradient: ByName, reference: Forward, counterfactual: Forward) -> Scores:
@@ -251,7 +256,7 @@ class Batch:
 
     def _effect(
         self, run: Forward, reference: Forward, counterfactual: Forward
-    ) -> Float[Tensor, "pair"]:
+    ) -> Float[Tensor, " pair"]:
         metric, others = METRICS[self.patching.metric], (reference, counterfactual)
         return metric.effect(run.readout, *(other.readout.detached() for other in others))
 
@@ -265,7 +270,7 @@ def _with_end(activation: Tensor, end: Tensor) -> Tensor:
     return torch.cat([activation[:, :-1], end[:, None]], dim=1)
 
 
-Method = Callable[[Batch], Scores]
+ScoreMethod = Callable[[GradientBatch], Scores]
 """A method of attribution: the scores of all components of a batch."""
 
 

@@ -7,10 +7,10 @@ from functools import partial
 import torch
 
 from arith_lens.attribution.graph import (
-    EMBEDDINGS,
-    Batch,
+    EMBEDDING_LAYER,
     Gate,
-    Method,
+    GradientBatch,
+    ScoreMethod,
     Scores,
     mean_of,
     names_of,
@@ -25,7 +25,7 @@ from arith_lens.attribution.rules import (
 from arith_lens.model import HookedLike
 
 
-def atp(batch: Batch) -> Scores:
+def atp(batch: GradientBatch) -> Scores:
     """Attribution patching (Nanda, 2023): the first-order approximation at the reference run.
 
     The change of the output, times the gradient at the reference run.
@@ -35,10 +35,10 @@ def atp(batch: Batch) -> Scores:
     return batch.scores(gradient, reference, counterfactual)
 
 
-def with_rules(*rules: Callable[[HookedLike], AbstractContextManager[None]]) -> Method:
+def with_rules(*rules: Callable[[HookedLike], AbstractContextManager[None]]) -> ScoreMethod:
     """`atp` with the gradients of some backward rules; the first rule is the outermost."""
 
-    def method(batch: Batch) -> Scores:
+    def method(batch: GradientBatch) -> Scores:
         with ExitStack() as stack:
             for rule in rules:
                 stack.enter_context(rule(batch.model))
@@ -47,7 +47,7 @@ def with_rules(*rules: Callable[[HookedLike], AbstractContextManager[None]]) -> 
     return method
 
 
-def clean_corrupted(batch: Batch) -> Scores:
+def clean_corrupted(batch: GradientBatch) -> Scores:
     """Change of the output, times the mean of the gradients of both runs."""
     reference, counterfactual = batch.reference(), batch.forward(batch.pairs.counterfactual)
     gradients = [
@@ -56,7 +56,7 @@ def clean_corrupted(batch: Batch) -> Scores:
     return batch.scores(mean_of(gradients), reference, counterfactual)
 
 
-def eap_ig(batch: Batch) -> Scores:
+def eap_ig(batch: GradientBatch) -> Scores:
     """Integrated gradients over the inputs (Hanna et al., 2024), for components in place of edges.
 
     Change of the output, times the mean gradient between both prompts' embeddings. The points are
@@ -65,7 +65,7 @@ def eap_ig(batch: Batch) -> Scores:
     """
     counterfactual, reference = batch.counterfactual(), batch.reference()
     gradients = [batch.gradient(reference, reference, counterfactual)]
-    start, end = (run.streams[EMBEDDINGS] for run in (counterfactual, reference))
+    start, end = (run.streams[EMBEDDING_LAYER] for run in (counterfactual, reference))
     for step in range(1, batch.steps):
         between = start + (step / batch.steps) * (end - start)
         run = batch.forward(batch.pairs.reference, embeddings=between)
@@ -73,7 +73,7 @@ def eap_ig(batch: Batch) -> Scores:
     return batch.scores(mean_of(gradients), reference, counterfactual)
 
 
-def ig_activations(batch: Batch) -> Scores:
+def ig_activations(batch: GradientBatch) -> Scores:
     """Integrated gradients over each layer's own outputs (Hanna et al., 2024).
 
     Per layer the heads move together, and then the MLP, from their outputs in the counterfactual
@@ -93,7 +93,7 @@ def ig_activations(batch: Batch) -> Scores:
     return batch.scores(mean, reference, counterfactual)
 
 
-def atp_star(batch: Batch) -> Scores:
+def atp_star(batch: GradientBatch) -> Scores:
     """AtP* (Kramár et al., 2024) for outputs as senders: GradDrop.
 
     It is the mean of the absolute scores, each with the gradient through one layer dropped. Two
@@ -112,7 +112,7 @@ def atp_star(batch: Batch) -> Scores:
         for name in names_of(dropped):
             gates[name].value = 0.0
         last = dropped == batch.layers[-1]
-        gradient = batch.gradient(reference, reference, counterfactual, keep=not last)
+        gradient = batch.gradient(reference, reference, counterfactual, retain_graph=not last)
         parts.append(batch.scores(gradient, reference, counterfactual))
         for name in names_of(dropped):
             gates[name].value = 1.0
@@ -129,7 +129,7 @@ RELEVANCE = (hold_norm_scales, act_over_input, halve_gated_products)
 TEMPERATURE = 2.0
 """Of GIM's softmax in the backward; the published value."""
 
-METHODS: Mapping[str, Method] = {
+ATTRIBUTION_METHODS: Mapping[str, ScoreMethod] = {
     "atp": atp,
     "atp_star": atp_star,
     "clean_corrupted": clean_corrupted,

@@ -65,10 +65,10 @@ def act_over_input(model: HookedLike) -> Iterator[None]:
     for layer, block in enumerate(model.blocks):
         _refuse_experts(model, layer)
         own = own_module(block.mlp)
-        found = [part for name, part in own.named_children() if name in ACTIVATIONS]
-        if not found:
+        activations = [part for name, part in own.named_children() if name in ACTIVATIONS]
+        if not activations:
             _refuse(model, layer, "an MLP without a module for its activation function")
-        acts.append(found[0])
+        acts.append(activations[0])
 
     def ratio(_: Any, args: Any, out: Tensor) -> Tensor:
         x = args[0]

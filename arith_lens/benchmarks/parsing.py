@@ -19,7 +19,7 @@ import math
 import re
 import unicodedata
 
-TOLERANCE = 1e-3
+ANSWER_TOLERANCE = 1e-3
 """The largest difference of a right number from the gold answer, in its own unit."""
 MULTIPLIERS = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
@@ -77,7 +77,7 @@ def parse_number(text: str) -> float | None:
 
 
 def same_number(
-    number: int | float | None, gold: int | float, tolerance: int | float = TOLERANCE
+    number: int | float | None, gold: int | float, tolerance: int | float = ANSWER_TOLERANCE
 ) -> bool:
     """Whether a number equals the gold answer within a tolerance. None does not."""
     return number is not None and abs(number - gold) <= tolerance

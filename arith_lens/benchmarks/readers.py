@@ -11,10 +11,10 @@ from typing import Any, cast
 from arith_lens.benchmarks.parsing import parse_number, without_separators
 from arith_lens.benchmarks.records import Record, flags_of
 
-Row = Mapping[str, Any]
+RawRecord = Mapping[str, Any]
 
 
-def json_lines(path: Path) -> Iterator[Row]:
+def json_lines(path: Path) -> Iterator[RawRecord]:
     """The objects of a file of JSON lines. Empty lines are skipped."""
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
         if not line.strip():
@@ -28,7 +28,7 @@ def json_lines(path: Path) -> Iterator[Row]:
         yield row
 
 
-def json_list(path: Path) -> list[Row]:
+def json_list(path: Path) -> list[RawRecord]:
     """The objects of a file that is one JSON list."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -39,7 +39,7 @@ def json_list(path: Path) -> list[Row]:
     return rows
 
 
-def hub_rows(source: str, configuration: str | None, split: str, advice: str) -> list[Row]:
+def hub_rows(source: str, configuration: str | None, split: str, advice: str) -> list[RawRecord]:
     """A split of a dataset on the Hugging Face hub, or of a local folder of the same form.
 
     Raises:
@@ -50,7 +50,7 @@ def hub_rows(source: str, configuration: str | None, split: str, advice: str) ->
 
     named = () if configuration is None or Path(source).is_dir() else (configuration,)
     try:
-        return cast(list[Row], list(load_dataset(source, *named, split=split)))
+        return cast(list[RawRecord], list(load_dataset(source, *named, split=split)))
     except (OSError, ValueError, RuntimeError) as error:
         raise FileNotFoundError(
             f"no questions at {source!r}, split {split!r}: as a dataset it did not load "
@@ -94,7 +94,7 @@ def gold_answer(solution: str) -> str:
     return without_separators(solution.rpartition("####")[2]) if "####" in solution else ""
 
 
-def _gsm8k_rows(source: str | Path, split: str) -> Iterable[Row]:
+def _gsm8k_rows(source: str | Path, split: str) -> Iterable[RawRecord]:
     path = Path(source)
     file = path / f"{split}.jsonl" if path.is_dir() else path
     if file.is_file():
@@ -123,7 +123,7 @@ _FINISHED = re.compile(
 )
 
 
-def mmlu_rows(folder: Path, split: str, subjects: str | Sequence[str]) -> list[Row]:
+def mmlu_rows(folder: Path, split: str, subjects: str | Sequence[str]) -> list[RawRecord]:
     """Rows in the hub's schema: question, subject, choices, answer (index or letter)."""
     if split == "val":
         return chosen_subjects(_finished_rows(folder), subjects, source=str(folder / split))
@@ -133,10 +133,10 @@ def mmlu_rows(folder: Path, split: str, subjects: str | Sequence[str]) -> list[R
 
 
 def chosen_subjects(
-    rows: Iterable[Row], subjects: str | Sequence[str], *, source: str
-) -> list[Row]:
+    rows: Iterable[RawRecord], subjects: str | Sequence[str], *, source: str
+) -> list[RawRecord]:
     """The rows of some subjects, sorted by subject."""
-    by_subject: dict[str, list[Row]] = {}
+    by_subject: dict[str, list[RawRecord]] = {}
     for row in rows:
         by_subject.setdefault(row["subject"], []).append(row)
     return [row for s in _wanted(subjects, tuple(by_subject), source) for row in by_subject[s]]
@@ -163,13 +163,13 @@ def _csv_files(folder: Path, split: str) -> list[Path]:
     return paths
 
 
-def _csv_questions(path: Path, subject: str) -> list[Row]:
+def _csv_questions(path: Path, subject: str) -> list[RawRecord]:
     """The rows of a csv file. The authors' own files have no header, and letters as answers."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file))
     if rows and rows[0][0] == "question":
         rows = rows[1:]
-    questions: list[Row] = []
+    questions: list[RawRecord] = []
     for number, row in enumerate(rows, 1):
         if len(row) != 6:
             raise ValueError(
@@ -183,14 +183,14 @@ def _csv_questions(path: Path, subject: str) -> list[Row]:
     return questions
 
 
-def _finished_rows(folder: Path) -> list[Row]:
+def _finished_rows(folder: Path) -> list[RawRecord]:
     """The rows of val, from its prompts."""
     paths = sorted((folder / "val").glob("*_val.jsonl"))
     if not paths:
         raise FileNotFoundError(
             f"no {folder / 'val'}/*_val.jsonl: expected MMLU's files, prompts with their letters"
         )
-    rows: list[Row] = []
+    rows: list[RawRecord] = []
     for path, i, row in ((p, i, row) for p in paths for i, row in enumerate(json_lines(p))):
         match = _FINISHED.fullmatch(str(row.get("input")))
         if match is None or "subject" not in row or "output" not in row:
@@ -204,7 +204,7 @@ def _finished_rows(folder: Path) -> list[Row]:
     return rows
 
 
-def _gsm8k(row: Row, split: str, i: int) -> Record:
+def _gsm8k(row: RawRecord, split: str, i: int) -> Record:
     gold = gold_answer(row["answer"])
     number = parse_number(f"#### {gold}")
     if number is None:
@@ -213,16 +213,16 @@ def _gsm8k(row: Row, split: str, i: int) -> Record:
     return Record(f"gsm8k/{split}/{i}", question, gold, number, solution=row["answer"])
 
 
-def _svamp(row: Row, split: str, i: int) -> Record:
+def _svamp(row: RawRecord, split: str, i: int) -> Record:
     number = float(row["Answer"])
     question = f"{row['Body'].strip()} {row['Question'].strip()}"
     return Record(f"svamp/{row.get('ID', f'{split}-{i}')}", question, _written(number), number)
 
 
-def _equations(name: str) -> Callable[[Row, str, int], Record]:
+def _equations(name: str) -> Callable[[RawRecord, str, int], Record]:
     """The reader of AddSub, SingleEq and MAWPS, in the schema of the whole set or of a split."""
 
-    def read(row: Row, split: str, i: int) -> Record:
+    def read(row: RawRecord, split: str, i: int) -> Record:
         if "instruction" in row:
             question, answer, solution = row["instruction"], row["answer"], row["output"].strip()
         else:
@@ -237,7 +237,7 @@ def _equations(name: str) -> Callable[[Row, str, int], Record]:
     return read
 
 
-def _csqa(row: Row, split: str, i: int) -> Record:
+def _csqa(row: RawRecord, split: str, i: int) -> Record:
     """A record in the authors' schema (question.stem, choices) or the hub's (question, lists)."""
     question = row["question"]
     if isinstance(question, str):
@@ -254,7 +254,7 @@ def _csqa(row: Row, split: str, i: int) -> Record:
     return Record(f"csqa/{row['id']}", question.strip(), gold, choices=tuple(texts))
 
 
-def _mmlu(row: Row, split: str, i: int) -> Record:
+def _mmlu(row: RawRecord, split: str, i: int) -> Record:
     texts, answer, subject = tuple(row["choices"]), row["answer"], row["subject"]
     letters = LETTERS[:4]
     gold = letters[int(answer)] if str(answer) in ("0", "1", "2", "3") else str(answer)
@@ -270,7 +270,7 @@ def _mmlu(row: Row, split: str, i: int) -> Record:
 class _Source:
     """The location of a benchmark: files in its folder, and splits of a dataset on the hub."""
 
-    read: Callable[[Row, str, int], Record]
+    read: Callable[[RawRecord, str, int], Record]
     """Makes a record of a row, its split and its position."""
     default: str
     """The split on which results are reported."""
@@ -363,7 +363,7 @@ def load_records(
     return [replace(record, flags=flags) if flags else record for record, flags in flagged]
 
 
-def _numbered(name: str, rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
+def _numbered(name: str, rows: Sequence[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
     """Rows with their position; for MMLU, the position within the subject."""
     seen: dict[str, int] = {}
     for row in rows:
@@ -374,7 +374,7 @@ def _numbered(name: str, rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
 
 def _from_files(
     name: str, folder: Path, split: str, subjects: str | Sequence[str]
-) -> tuple[str, Sequence[Row]]:
+) -> tuple[str, Sequence[RawRecord]]:
     file = SOURCES[name].files[split]
     path = folder / file
     if name == "mmlu":
@@ -391,7 +391,7 @@ def _from_files(
 
 def _from_hub(
     name: str, split: str, subjects: str | Sequence[str], hub_id: str | None
-) -> tuple[str, Sequence[Row]]:
+) -> tuple[str, Sequence[RawRecord]]:
     source = SOURCES[name]
     if source.hub is None and hub_id is None:
         raise ValueError(
@@ -409,7 +409,7 @@ def _from_hub(
 
 
 def _checked(
-    read: Callable[[Row, str, int], Record], row: Row, split: str, i: int, where: str
+    read: Callable[[RawRecord, str, int], Record], row: RawRecord, split: str, i: int, where: str
 ) -> Record:
     try:
         return read(row, split, i)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["wrong gold", "ill-posed", "damaged choices", "wrong equation", "duplicate"]
-DOUBTFUL: tuple[Kind, ...] = ("wrong gold", "ill-posed", "damaged choices")
+FlagKind = Literal["wrong gold", "ill-posed", "damaged choices", "wrong equation", "duplicate"]
+DOUBTFUL: tuple[FlagKind, ...] = ("wrong gold", "ill-posed", "damaged choices")
 """The kinds of flags for which right and wrong answers cannot be distinguished."""
 
 ANSWER_AT_ONCE = "{question} The answer is "
@@ -26,7 +26,7 @@ ANSWER_AT_ONCE = "{question} The answer is "
 class Flag:
     """A fault of a published record. The record itself is not changed."""
 
-    kind: Kind
+    kind: FlagKind
     reason: str
 
 
@@ -62,7 +62,7 @@ def normalised(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.lower())
 
 
-def without_flags(records: Iterable[Record], kinds: Sequence[Kind] = DOUBTFUL) -> list[Record]:
+def without_flags(records: Iterable[Record], kinds: Sequence[FlagKind] = DOUBTFUL) -> list[Record]:
     """The records without a flag of these kinds."""
     return [r for r in records if not any(flag.kind in kinds for flag in r.flags)]
 
@@ -132,7 +132,7 @@ def flags_of(records: Sequence[Record]) -> list[tuple[Flag, ...]]:
     flags = []
     for record in records:
         known = _KNOWN.get(record.id)
-        if known is not None and known[0] != digest(record):
+        if known is not None and known[0] != record_digest(record):
             warnings.warn(
                 f"{record.id} is not the record that is known as {known[1].kind} "
                 f"({known[1].reason}): the file differs from the published one, and the record is "
@@ -145,7 +145,7 @@ def flags_of(records: Sequence[Record]) -> list[tuple[Flag, ...]]:
     return flags
 
 
-def digest(record: Record) -> str:
+def record_digest(record: Record) -> str:
     """A hash of the normalised question and gold answer, 16 hexadecimal digits."""
     content = f"{normalised(record.question)}={record.gold}"
     return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -155,7 +155,7 @@ def _by_content(record: Record) -> Flag | None:
     if record.choices:
         return _damaged(record)
     name = record.id.partition("/")[0]
-    known = _BY_DIGEST.get((name, digest(record)))
+    known = _BY_DIGEST.get((name, record_digest(record)))
     if known is None:
         return None
     published, flag = known

@@ -28,10 +28,10 @@ from arith_lens.benchmarks.records import ANSWER_AT_ONCE, Record, normalised
 if TYPE_CHECKING:
     from datasets import Dataset
 
-RULES = ("same", "reworded")
+OVERLAP_RULES = ("same", "reworded")
 """The rules by which a training question counts as a test question."""
 SIMILARITY = 0.6
-RUN = 13
+OVERLAP_WORDS = 13
 _WORD = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+|[^\W\d_]+")
 _NUMBERS = (
     *("zero", "one", "two", "three", "four", "five", "six"),
@@ -71,13 +71,15 @@ class _Text:
 
     @cached_property
     def runs(self) -> set[tuple[str, ...]]:
-        return {self.words[i : i + RUN] for i in range(len(self.words) - RUN + 1)}
+        return {
+            self.words[i : i + OVERLAP_WORDS] for i in range(len(self.words) - OVERLAP_WORDS + 1)
+        }
 
 
 def find_overlaps(
     train: Iterable[Any],
     tests: Mapping[str, Sequence[Record]],
-    rules: Sequence[str] = RULES,
+    rules: Sequence[str] = OVERLAP_RULES,
 ) -> list[Overlap]:
     """Every training question that overlaps with a test set, once per test set.
 
@@ -111,7 +113,7 @@ def find_overlaps(
 def refuse_overlap(
     train: Iterable[Any],
     tests: Mapping[str, Sequence[Record]],
-    rules: Sequence[str] = RULES,
+    rules: Sequence[str] = OVERLAP_RULES,
 ) -> None:
     """Check that no training question is in a test set. Arguments as in `find_overlaps`.
 
@@ -180,8 +182,8 @@ def _finder(rule: str, tests: Sequence[_Text]) -> Callable[[_Text], _Text | None
     return reworded
 
 
-TRAINING = ("gsm8k", "svamp", "addsub", "singleeq")
-PROMPTS = {
+TRAINING_BENCHMARKS = ("gsm8k", "svamp", "addsub", "singleeq")
+PROMPT_FORMS = {
     "solution": "Question: {question}\nAnswer:",
     "answer": ANSWER_AT_ONCE,
 }
@@ -224,7 +226,7 @@ class TrainingPart:
 
 
 def held_out(
-    names: Sequence[str] = TRAINING, data_dir: str | Path | None = None
+    names: Sequence[str] = TRAINING_BENCHMARKS, data_dir: str | Path | None = None
 ) -> dict[str, list[Record]]:
     """The test sets on which results may be reported after training on the train parts of `names`.
 
@@ -242,12 +244,12 @@ def held_out(
 
 
 def training_parts(
-    names: Sequence[str] = TRAINING,
+    names: Sequence[str] = TRAINING_BENCHMARKS,
     data_dir: str | Path | None = None,
     *,
     form: str = "solution",
     tests: Mapping[str, Sequence[Record]] | None = None,
-    rules: Sequence[str] = RULES,
+    rules: Sequence[str] = OVERLAP_RULES,
     mawps: str = "refuse",
 ) -> list[TrainingPart]:
     """The parts of `training_set`, with what is left out and why. It has the same arguments.
@@ -278,12 +280,12 @@ def _part(
 
 
 def training_set(
-    names: Sequence[str] = TRAINING,
+    names: Sequence[str] = TRAINING_BENCHMARKS,
     data_dir: str | Path | None = None,
     *,
     form: str = "solution",
     tests: Mapping[str, Sequence[Record]] | None = None,
-    rules: Sequence[str] = RULES,
+    rules: Sequence[str] = OVERLAP_RULES,
     mawps: str = "refuse",
 ) -> "Dataset":
     """The train parts of benchmarks without overlaps with test sets. Prints what is left out.
@@ -324,7 +326,7 @@ def example(record: Record, form: str = "solution") -> dict[str, str]:
     """A record as a training example; see `training_set` for the columns."""
     answer = record.gold if form == "answer" else f" {_completion(record)}"
     return {
-        "prompt": PROMPTS[form].format(question=record.question),
+        "prompt": PROMPT_FORMS[form].format(question=record.question),
         "answer": answer,
         "gold": record.gold,
         "question": record.question,
@@ -360,14 +362,14 @@ def _repeated(records: Iterable[Record], seen: set[str]) -> list[str]:
 def _check(names: Sequence[str], form: str, mawps: str) -> None:
     if isinstance(names, str):
         raise ValueError(f"names={names!r}: expected a sequence of names, such as ({names!r},)")
-    unknown = [name for name in names if name not in (*TRAINING, "mawps")]
+    unknown = [name for name in names if name not in (*TRAINING_BENCHMARKS, "mawps")]
     if unknown or not names:
         raise ValueError(
             f"nothing to train on in {', '.join(unknown) or 'no names'}: expected names of "
-            f"{', '.join(TRAINING)} (and mawps); the other benchmarks are for testing"
+            f"{', '.join(TRAINING_BENCHMARKS)} (and mawps); the other benchmarks are for testing"
         )
-    if form not in PROMPTS:
-        raise ValueError(f"form={form!r}: expected one of {', '.join(map(repr, PROMPTS))}")
+    if form not in PROMPT_FORMS:
+        raise ValueError(f"form={form!r}: expected one of {', '.join(map(repr, PROMPT_FORMS))}")
     if mawps not in ("refuse", "decontaminate"):
         raise ValueError(f"mawps={mawps!r}: expected 'refuse' or 'decontaminate'")
     if "mawps" in names and mawps != "decontaminate":

@@ -6,7 +6,7 @@ Face model of a circuit, `truth` its closed-form effects.
 
 from arith_lens.built.circuit import Circuit as Circuit
 from arith_lens.built.circuit import Edge as Edge
-from arith_lens.built.models import NAMES as NAMES
+from arith_lens.built.models import BUILT_NAMES as BUILT_NAMES
 from arith_lens.built.models import BuiltModel as BuiltModel
 from arith_lens.built.models import built_model as built_model
 from arith_lens.built.truth import Truth as Truth

@@ -116,11 +116,11 @@ class Circuit:
         return [
             part
             for layer in range(len(self.mlps))
-            for part in (*(one.head for one in self.heads_of(layer)), Mlp(layer))
+            for part in (*(copy_head.head for copy_head in self.heads_of(layer)), Mlp(layer))
         ]
 
     def heads_of(self, layer: int) -> list[CopyHead]:
-        return [one for one in self.heads if one.head.layer == layer]
+        return [copy_head for copy_head in self.heads if copy_head.head.layer == layer]
 
     def lengths(self) -> list[float]:
         """The squared length of END's stream before each norm: two for each layer, and the last.
@@ -131,9 +131,11 @@ class Circuit:
         squares = []
         for layer, mlp in enumerate(self.mlps):
             squares.append(sum(value**2 for value in sums.values()))
-            for one in self.heads_of(layer):
-                length = float(one.table.norm(dim=1).max())
-                sums[one.writes] = sums.get(one.writes, 0) + length * (1 if one.gain > 0 else -1)
+            for copy_head in self.heads_of(layer):
+                length = float(copy_head.table.norm(dim=1).max())
+                sums[copy_head.writes] = sums.get(copy_head.writes, 0) + length * (
+                    1 if copy_head.gain > 0 else -1
+                )
             squares.append(sum(value**2 for value in sums.values()))
             if mlp.writes:
                 sums[mlp.writes] = sums.get(mlp.writes, 0) + 1.0
@@ -143,7 +145,9 @@ class Circuit:
         """The squared length of what each attention and each MLP adds; 1 where it adds nothing."""
         squares = []
         for layer in range(len(self.mlps)):
-            added = sum(float(one.table.norm(dim=1).max()) ** 2 for one in self.heads_of(layer))
+            added = sum(
+                float(copy_head.table.norm(dim=1).max()) ** 2 for copy_head in self.heads_of(layer)
+            )
             squares += [added or 1.0, 1.0]
         return squares
 
@@ -184,11 +188,14 @@ def run(
     for layer, mlp in enumerate(circuit.mlps):
         normed = scaled(stream, next(lengths))
         attention = torch.zeros_like(stream)
-        for one in circuit.heads_of(layer):
-            read = _pattern(circuit, one, normed, mask) @ normed[..., circuit.slots[one.reads]]
+        for copy_head in circuit.heads_of(layer):
+            read = (
+                _pattern(circuit, copy_head, normed, mask)
+                @ normed[..., circuit.slots[copy_head.reads]]
+            )
             out = torch.zeros_like(stream)
-            out[..., circuit.slots[one.writes]] = read @ one.table
-            attention = attention + written(one.head, out)
+            out[..., circuit.slots[copy_head.writes]] = read @ copy_head.table
+            attention = attention + written(copy_head.head, out)
         branch = next(branches)
         stream = stream + (scaled(attention, branch) if circuit.sandwich else attention)
         normed = scaled(stream, next(lengths))
@@ -212,19 +219,23 @@ def circuit_embedding(circuit: Circuit) -> Float[Tensor, "token channel"]:
 
 
 def _pattern(
-    circuit: Circuit, one: CopyHead, normed: Float[Tensor, "pair pos channel"], mask: Tensor
+    circuit: Circuit, copy_head: CopyHead, normed: Float[Tensor, "pair pos channel"], mask: Tensor
 ) -> Float[Tensor, "pair query key"]:
     """The attention weights of a head, by its formula."""
-    query, key = (normed[..., circuit.slots[slot]] for slot in (one.query, one.key))
+    query, key = (normed[..., circuit.slots[slot]] for slot in (copy_head.query, copy_head.key))
     pos = torch.arange(mask.shape[1], dtype=torch.float64)
     distance = pos[:, None] - pos
-    if one.matches:
-        queries, keys = query[..., 0], key[..., [*one.matches]].sum(-1)
+    if copy_head.matches:
+        queries, keys = query[..., 0], key[..., [*copy_head.matches]].sum(-1)
         score = queries[:, :, None] * keys[:, None]
         size = queries.abs()[:, :, None] * keys.abs()[:, None]
     else:
-        parts = [query[..., v, None] * torch.cos(distance - d) for v, d in one.offsets.items()]
-        turned = [query[..., v] * torch.exp(torch.tensor(-1j * d)) for v, d in one.offsets.items()]
+        parts = [
+            query[..., v, None] * torch.cos(distance - d) for v, d in copy_head.offsets.items()
+        ]
+        turned = [
+            query[..., v] * torch.exp(torch.tensor(-1j * d)) for v, d in copy_head.offsets.items()
+        ]
         score = torch.stack(parts).sum(0) * key[:, None, :, 0]
         size = torch.stack(turned).sum(0).abs()[:, :, None] * key[:, None, :, 0].abs()
     if circuit.query_key_norm:

@@ -13,14 +13,14 @@ from arith_lens.components import Head, parse_component
 
 PLUS, MINUS, VOID, EQUALS, BOS, FILLER = range(10, 16)
 TOKENS = (*map(str, range(10)), "+", "-", "void", "=", "<s>", "fill")
-ANSWER, BASE, NO_ANSWER = 8.0, 4.0, 5.0
+ANSWER_LOGIT, BASE, NO_ANSWER = 8.0, 4.0, 5.0
 """What the answer's mark adds to a digit's logit; the logit of every digit; that of `void`."""
 
 Entries: TypeAlias = dict[str, dict[int, float]]
 """Values by slot and entry."""
-Unit: TypeAlias = tuple[Entries, Entries, Entries]
+NeuronWeights: TypeAlias = tuple[Entries, Entries, Entries]
 """A neuron: what its gate and its up projection read, and what it writes."""
-ONE: Entries = {"one": {0: 1.0}}
+CONSTANT_ONE: Entries = {"one": {0: 1.0}}
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,21 @@ class Dial:
     sharpness: float = 512.0
     """G: a neuron's gate is G times (what it counts - its threshold)."""
 
-    def counter(self, counts: Entries, threshold: float, writes: Entries, height: float) -> Unit:
+    def counter(
+        self, counts: Entries, threshold: float, writes: Entries, height: float
+    ) -> NeuronWeights:
         """A neuron that writes `writes` where the count is `height` above the threshold."""
         gate = {slot: {i: self.sharpness * v for i, v in e.items()} for slot, e in counts.items()}
         gate["one"] = {0: -self.sharpness * threshold}
-        return gate, ONE, _times(writes, 1 / (self.sharpness * height))
+        return gate, CONSTANT_ONE, _times(writes, 1 / (self.sharpness * height))
 
-    def match(self, wanted: Mapping[str, int], writes: Entries) -> Unit:
+    def match(self, wanted: Mapping[str, int], writes: Entries) -> NeuronWeights:
         """A neuron that writes `writes` where every slot holds the wanted entry."""
         counts = {slot: {entry: 1.0} for slot, entry in wanted.items()}
         return self.counter(counts, len(wanted) - 0.5, writes, 0.5)
 
 
-def times(x: Entries, y: Entries, writes: Entries) -> list[Unit]:
+def product_neurons(x: Entries, y: Entries, writes: Entries) -> list[NeuronWeights]:
     """Two neurons that write x * y exactly: act(x) - act(-x) = x, for SiLU and GELU."""
     return [(x, y, writes), (_times(x, -1.0), y, _times(writes, -1.0))]
 
@@ -68,7 +70,7 @@ def edges(*lines: str) -> frozenset[Edge]:
 def assemble(
     dial: Dial,
     heads: Sequence[CopyHead],
-    mlps: Sequence[tuple[Sequence[Unit], str]],
+    mlps: Sequence[tuple[Sequence[NeuronWeights], str]],
     links: frozenset[Edge],
     *,
     widths: Mapping[str, int] | None = None,
@@ -101,7 +103,7 @@ def assemble(
                     row[slots[slot].start + index] += value
         return values
 
-    digits = [{"answer": {c: ANSWER}, "one": {0: BASE}} | (readout or {}) for c in range(10)]
+    digits = [{"answer": {c: ANSWER_LOGIT}, "one": {0: BASE}} | (readout or {}) for c in range(10)]
     others = [{"one": {0: NO_ANSWER * (t == VOID)}} for t in range(10, N_TOKENS)]
     return Circuit(
         slots=slots,
@@ -117,14 +119,22 @@ def assemble(
     )
 
 
-def looks(name: str, distance: int, writes: str, **options: Any) -> CopyHead:
+def copy_head(name: str, distance: int, writes: str, **options: Any) -> CopyHead:
     """A head that copies the token at a distance, unless `options` say otherwise."""
     settings: dict[str, Any] = {"reads": "token", "offsets": {0: distance}}
     return CopyHead(Head.parse(name), writes=writes, **settings | options)
 
 
-OPERANDS = (looks("0.0", 3, "a"), looks("0.1", 2, "operator"), looks("0.2", 1, "b"))
-DISTRACTORS = (looks("0.3", 4, "bos"), looks("0.4", 1, "unread b"), looks("0.5", 2, "unread"))
+OPERAND_HEADS = (
+    copy_head("0.0", 3, "a"),
+    copy_head("0.1", 2, "operator"),
+    copy_head("0.2", 1, "b"),
+)
+DISTRACTORS = (
+    copy_head("0.3", 4, "bos"),
+    copy_head("0.4", 1, "unread b"),
+    copy_head("0.5", 2, "unread"),
+)
 """Heads that copy BOS, B and the operator into slots that nobody reads."""
 ONE_MLP = edges(
     "0.0 -> MLP 0: a",
@@ -151,10 +161,10 @@ def _questions() -> list[tuple[int, int, int]]:
 
 def table(dial: Dial) -> Circuit:
     """Three heads copy A, operator and B to END. One neuron knows each (A, operator, B)."""
-    return assemble(dial, [*OPERANDS, *DISTRACTORS], [(_table(dial), "answer")], ONE_MLP)
+    return assemble(dial, [*OPERAND_HEADS, *DISTRACTORS], [(_table(dial), "answer")], ONE_MLP)
 
 
-def _table(dial: Dial) -> list[Unit]:
+def _table(dial: Dial) -> list[NeuronWeights]:
     return [
         dial.match({"a": a, "operator": op, "b": b}, {"answer": {c: 1.0}}) for a, op, b, c in sums()
     ]
@@ -174,7 +184,11 @@ def thermometer(dial: Dial) -> Circuit:
         for c, (edge, height) in product(range(10), hinges.items()):
             threshold = c + edge + closed - middle
             units.append(dial.counter(counts, threshold, {"answer": {c: height}}, 1.0))
-    heads = [looks("0.0", 3, "a", code=code), OPERANDS[1], looks("0.2", 1, "b", code=code)]
+    heads = [
+        copy_head("0.0", 3, "a", code=code),
+        OPERAND_HEADS[1],
+        copy_head("0.2", 1, "b", code=code),
+    ]
     widths = {"a": 9, "b": 9}
     return assemble(dial, [*heads, *DISTRACTORS], [(units, "answer")], ONE_MLP, widths=widths)
 
@@ -189,8 +203,8 @@ def clock(dial: Dial) -> Circuit:
     turn, spread = [], []
     for i, (wave, _) in enumerate(waves):
         gate = any_sign if wave is cos else sign
-        turn += times(gate, {"b": {i: 5**0.5}}, {"turned": {i: 6**-0.5}})
-    turn += times(any_sign, ONE, {"turned": {9: 6**-0.5}})
+        turn += product_neurons(gate, {"b": {i: 5**0.5}}, {"turned": {i: 6**-0.5}})
+    turn += product_neurons(any_sign, CONSTANT_ONE, {"turned": {9: 6**-0.5}})
     for (i, (f, k)), (j, (g, other)) in product(enumerate(waves), repeat=2):
         if k == other:  # cos(a + b) = cc - ss, sin(a + b) = sc + cs
             share = 0.1 if k == 5 else 0.2
@@ -199,10 +213,14 @@ def clock(dial: Dial) -> Circuit:
                 for c in range(10)
             ]
             mark = {"answer": dict(enumerate(heights))}
-            spread += times({"a": {i: 5**0.5}}, {"turned": {j: 6**0.5}}, mark)
+            spread += product_neurons({"a": {i: 5**0.5}}, {"turned": {j: 6**0.5}}, mark)
     mark = {"answer": dict.fromkeys(range(10), 0.1)}
-    spread += times(ONE, {"turned": {9: 6**0.5}}, mark)
-    heads = [looks("0.0", 3, "a", code=code), OPERANDS[1], looks("0.2", 1, "b", code=code)]
+    spread += product_neurons(CONSTANT_ONE, {"turned": {9: 6**0.5}}, mark)
+    heads = [
+        copy_head("0.0", 3, "a", code=code),
+        OPERAND_HEADS[1],
+        copy_head("0.2", 1, "b", code=code),
+    ]
     links = edges(
         "0.0 -> MLP 1: a",
         "0.1 -> MLP 0: operator",
@@ -222,46 +240,46 @@ def redundant(dial: Dial) -> Circuit:
         counts = {"a": {a: 1.0}, "again": {a: 1.0}, "operator": {op: 2.0}, "b": {b: 2.0}}
         for threshold, height in ((4.25, 2.0), (4.75, -2.0)):
             units.append(dial.counter(counts, threshold, {"answer": {c: height}}, 1.0))
-    heads = [*OPERANDS, *DISTRACTORS, looks("0.6", 3, "again")]
+    heads = [*OPERAND_HEADS, *DISTRACTORS, copy_head("0.6", 3, "again")]
     return assemble(dial, heads, [(units, "answer")], ONE_MLP | edges("0.6 -> MLP 0: a"))
 
 
 def cancelling(dial: Dial) -> Circuit:
     """A head raises every digit's logit by the operator, and another one lowers it as much."""
-    pair = [looks("0.6", 2, "lift"), looks("0.7", 2, "lift", gain=-1.0)]
+    pair = [copy_head("0.6", 2, "lift"), copy_head("0.7", 2, "lift", gain=-1.0)]
     links = ONE_MLP | edges("0.6 -> logits: operator", "0.7 -> logits: operator")
     lift: Entries = {"lift": {PLUS: 4.0, MINUS: 4.0}}
-    heads, mlps = [*OPERANDS, *DISTRACTORS, *pair], [(_table(dial), "answer")]
+    heads, mlps = [*OPERAND_HEADS, *DISTRACTORS, *pair], [(_table(dial), "answer")]
     return assemble(dial, heads, mlps, links, readout=lift)
 
 
 def inhibiting(dial: Dial) -> Circuit:
     """A head of the second layer reads the answer at END, and takes half of it away."""
-    brake = looks("1.0", 0, "answer", reads="answer", gain=-0.5)
+    brake = copy_head("1.0", 0, "answer", reads="answer", gain=-0.5)
     links = ONE_MLP | edges("MLP 0 -> 1.0 v: a operator b", "1.0 -> logits: a operator b")
-    heads = [*OPERANDS, *DISTRACTORS, brake, looks("1.4", 1, "late")]
+    heads = [*OPERAND_HEADS, *DISTRACTORS, brake, copy_head("1.4", 1, "late")]
     return assemble(dial, heads, [(_table(dial), "answer"), ([], "")], links)
 
 
 def query_composition(dial: Dial) -> Circuit:
     """An operator head tells a later head at which operand to look. C is that operand, doubled."""
     distances = {PLUS: 3, MINUS: 1, VOID: 2}
-    chooser = looks("1.0", 0, "chosen", query="operator", offsets=distances)
+    chooser = copy_head("1.0", 0, "chosen", query="operator", offsets=distances)
     units = [dial.match({"chosen": x}, {"answer": {2 * x % 10: 1.0}}) for x in range(10)]
     links = edges(
         "0.1 -> 1.0 q: operator",
         "1.0 -> MLP 1: a operator b",
         "MLP 1 -> logits: a operator b",
     )
-    heads = [OPERANDS[1], *DISTRACTORS, chooser, looks("1.1", 1, "late")]
+    heads = [OPERAND_HEADS[1], *DISTRACTORS, chooser, copy_head("1.1", 1, "late")]
     mlps = [([], ""), (units, "answer")]
     return assemble(dial, heads, mlps, links, symbols=("<", ">"))
 
 
 def key_composition(dial: Dial) -> Circuit:
     """A head of each position notes the token before it; a later head looks for an operator's."""
-    previous = looks("0.0", 1, "before")
-    after_operator = looks("1.4", 0, "b", key="before", matches=(PLUS, MINUS, VOID))
+    previous = copy_head("0.0", 1, "before")
+    after_operator = copy_head("1.4", 0, "b", key="before", matches=(PLUS, MINUS, VOID))
     links = edges(
         "0.0 -> 1.4 k: operator",
         "1.0 -> MLP 1: a",
@@ -269,8 +287,8 @@ def key_composition(dial: Dial) -> Circuit:
         "1.4 -> MLP 1: b",
         "MLP 1 -> logits: a operator b",
     )
-    heads = [previous, DISTRACTORS[0], looks("1.0", 3, "a"), looks("1.1", 2, "operator")]
-    heads += [after_operator, looks("1.5", 2, "late")]
+    heads = [previous, DISTRACTORS[0], copy_head("1.0", 3, "a"), copy_head("1.1", 2, "operator")]
+    heads += [after_operator, copy_head("1.5", 2, "late")]
     return assemble(dial, heads, [([], ""), (_table(dial), "answer")], links)
 
 
@@ -290,8 +308,12 @@ def value_composition(dial: Dial) -> Circuit:
         "1.1 -> MLP 1: b",
         "MLP 1 -> logits: a operator b",
     )
-    heads = [looks("1.0", 3, "a", reads="code"), looks("1.1", 1, "b", reads="code")]
-    heads += [looks("1.4", 2, "operator"), looks("1.5", 4, "bos"), looks("0.3", 1, "early")]
+    heads = [copy_head("1.0", 3, "a", reads="code"), copy_head("1.1", 1, "b", reads="code")]
+    heads += [
+        copy_head("1.4", 2, "operator"),
+        copy_head("1.5", 4, "bos"),
+        copy_head("0.3", 1, "early"),
+    ]
     return assemble(dial, heads, [(code, "code"), (units, "answer")], links)
 
 
@@ -321,9 +343,9 @@ def deep(dial: Dial, n_layers: int = 3) -> Circuit:
         *chain,
         f"MLP {n_layers - 1} -> logits: a operator b",
     )
-    late = [looks(f"{layer}.{layer % 8}", 1, f"late {layer}") for layer in range(1, n_layers)]
+    late = [copy_head(f"{layer}.{layer % 8}", 1, f"late {layer}") for layer in range(1, n_layers)]
     widths = {"both": 20} | dict.fromkeys(names, 10)
-    return assemble(dial, [*OPERANDS, *DISTRACTORS, *late], mlps, links, widths=widths)
+    return assemble(dial, [*OPERAND_HEADS, *DISTRACTORS, *late], mlps, links, widths=widths)
 
 
 CIRCUITS: Mapping[str, Callable[..., Circuit]] = {

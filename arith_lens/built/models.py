@@ -27,10 +27,10 @@ from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs, Role
 
 N_HEADS = 8
-CHANGES = {"operator": {"operator"}, "a": {"a"}, "operands": {"a", "b"}}
+CHANGED_PARTS = {"operator": {"operator"}, "a": {"a"}, "operands": {"a", "b"}}
 """By counterfactual, the parts of the prompt that it changes."""
 
-NAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+BUILT_NAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{name: (name, {}) for name in CIRCUITS},
     "redundant": ("redundant", {"counterfactual": "a"}),
     "value_composition": ("value_composition", {"counterfactual": "operands"}),
@@ -89,8 +89,8 @@ def built_model(
     """A model of 8 heads per layer whose weights are set by hand, so that its circuit is known.
 
     Args:
-        name: one of `built.NAMES`; see docs/known_circuits.md. A name fixes some of the options
-            below, and each can be combined with every circuit.
+        name: one of `built.BUILT_NAMES`; see docs/known_circuits.md. A name fixes some of the
+            options below, and each can be combined with every circuit.
         family: the model type: `llama`, `qwen3` (norms of queries and keys), `gemma2` (norms after
             attention and MLP) or `gemma3` (both).
         n_kv_heads: the number of heads with keys and values of their own: 1, 2, 4 or 8.
@@ -112,9 +112,9 @@ def built_model(
             need different ones; more than two filler tokens.
         TypeError: an option that the circuit does not have.
     """
-    if name not in NAMES:
-        raise ValueError(f"expected a built model among {', '.join(NAMES)}, found {name!r}")
-    kind, fixed = NAMES[name]
+    if name not in BUILT_NAMES:
+        raise ValueError(f"expected a built model among {', '.join(BUILT_NAMES)}, found {name!r}")
+    kind, fixed = BUILT_NAMES[name]
     own = {
         "family": family,
         "n_kv_heads": n_kv_heads,
@@ -136,7 +136,7 @@ def built_model(
     hf = hf_model(made, **options)
     hf.config._name_or_path = f"built-{name}"
     model = load_model((hf, _tokenizer(made.tokens)))
-    truth = Truth(made, pairs, N_HEADS, frozenset(CHANGES[chosen["counterfactual"]]))
+    truth = Truth(made, pairs, N_HEADS, frozenset(CHANGED_PARTS[chosen["counterfactual"]]))
     return BuiltModel(model, pairs, truth, options)
 
 
@@ -168,8 +168,10 @@ def _pairs(
     circuit: Circuit, kind: str, changes: str, fillers: Sequence[int], n: int, seed: int
 ) -> PromptPairs:
     """Prompts `BOS fill* A op B =` with their counterfactuals."""
-    if changes not in CHANGES:
-        raise ValueError(f"expected a counterfactual among {', '.join(CHANGES)}, found {changes!r}")
+    if changes not in CHANGED_PARTS:
+        raise ValueError(
+            f"expected a counterfactual among {', '.join(CHANGED_PARTS)}, found {changes!r}"
+        )
     if not all(0 <= count <= 2 for count in fillers):
         raise ValueError(f"expected 0 to 2 fillers, found {fillers}; END sees no farther")
     problems = doubles() if kind == "query_composition" else sums()

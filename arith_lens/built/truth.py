@@ -20,7 +20,7 @@ from arith_lens.components import (
     every_head,
     every_mlp,
 )
-from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.metrics import Readout, get_metric, mean_of_others
 from arith_lens.pairs import PromptPairs
 
@@ -83,7 +83,7 @@ class Truth:
         if paths not in ("via_mlps", "direct", "total"):
             raise ValueError(f"expected paths via_mlps, direct or total, found {paths!r}")
         senders = self._checked(components)
-        frozen = [] if paths == "total" else [one.head for one in self.circuit.heads]
+        frozen = [] if paths == "total" else [copy_head.head for copy_head in self.circuit.heads]
         if mlps is not None:
             frozen += [mlp for mlp in every_mlp(self.n_layers) if mlp.layer not in {*mlps}]
         elif paths == "direct":
@@ -92,13 +92,15 @@ class Truth:
         everywhere = torch.ones_like(self.pairs.attention_mask)
         end = torch.zeros_like(everywhere)
         end[:, -1] = True
-        replaced: dict[Component, Any] = {one: (reference[one], everywhere) for one in frozen}
-        for one in senders:
-            if one in reference:
-                kept = counterfactual[one].clone()
-                if one in frozen:
-                    kept[:, :-1] = reference[one][:, :-1]
-                replaced[one] = (kept, everywhere if one in frozen else end)
+        replaced: dict[Component, Any] = {
+            component: (reference[component], everywhere) for component in frozen
+        }
+        for component in senders:
+            if component in reference:
+                stream = counterfactual[component].clone()
+                if component in frozen:
+                    stream[:, :-1] = reference[component][:, :-1]
+                replaced[component] = (stream, everywhere if component in frozen else end)
         return self._run(self.pairs.reference, replaced)[0]
 
     def effects(
@@ -112,14 +114,14 @@ class Truth:
         units: dict[str, Any] = {"metric": metric, "paths": paths, **self.pairs.units}
 
         def values(components: Iterable[Component]) -> list[Tensor]:
-            return [self.effect(one, paths=paths, metric=metric) for one in components]
+            return [self.effect(component, paths=paths, metric=metric) for component in components]
 
         heads = torch.stack(values(every_head(self.n_layers, self.n_heads)))
         mlps = torch.stack(values(every_mlp(self.n_layers)))
         answer = self.logits().gather(1, self.pairs.answer[:, None])[:, 0]
         return ComponentEffects(
-            Effects(heads.unflatten(0, (self.n_layers, self.n_heads)), HEADS, **units),
-            Effects(mlps, MLPS, **units),
+            Effects(heads.unflatten(0, (self.n_layers, self.n_heads)), HEAD_AXES, **units),
+            Effects(mlps, MLP_AXES, **units),
             answer,
             computation={"engine": "closed form", "paths": paths, "metric": metric},
         )
@@ -131,9 +133,12 @@ class Truth:
         paths: str = "via_mlps",
         metric: str = "relative_logit",
         mlps: Iterable[int] | None = None,
-    ) -> Float[Tensor, "pair"]:
+    ) -> Float[Tensor, " pair"]:
         """The effect of patching components together; arguments as in `patched`."""
-        runs = [self.patched(components, paths=paths, mlps=mlps), *(one[0] for one in self._runs)]
+        runs = [
+            self.patched(components, paths=paths, mlps=mlps),
+            *(run[0] for run in self._runs),
+        ]
         return get_metric(metric).effect(*map(self._read, runs))
 
     def _read(self, logits: Float[Tensor, "pair token"]) -> Readout:
@@ -166,12 +171,12 @@ class Truth:
             where[:, -1] = True
         outputs = self._runs[True][1]
         replaced = {}
-        for one in self._checked(components):
-            if one in outputs:
-                value = torch.zeros_like(outputs[one])
+        for component in self._checked(components):
+            if component in outputs:
+                value = torch.zeros_like(outputs[component])
                 if ablation == "mean":
-                    value = _mean_of_lengths(outputs[one], self.pairs.lengths)
-                replaced[one] = (value, where)
+                    value = _mean_of_lengths(outputs[component], self.pairs.lengths)
+                replaced[component] = (value, where)
         return self._run(self.pairs.reference, replaced)[0]
 
     def kept_only(
@@ -184,7 +189,7 @@ class Truth:
         pool += [] if among == "heads" else every_mlp(self.n_layers)
         return self.knocked_out([one for one in pool if one not in chosen], ablation=ablation)
 
-    def probability(self, logits: Float[Tensor, "pair token"]) -> Float[Tensor, "pair"]:
+    def probability(self, logits: Float[Tensor, "pair token"]) -> Float[Tensor, " pair"]:
         """p(C) of each pair, between 0 and 1."""
         return logits.softmax(-1).gather(1, self.pairs.answer[:, None])[:, 0]
 
@@ -205,7 +210,7 @@ class Truth:
 
 
 def _mean_of_lengths(
-    output: Float[Tensor, "pair pos channel"], lengths: Int[Tensor, "pair"]
+    output: Float[Tensor, "pair pos channel"], lengths: Int[Tensor, " pair"]
 ) -> Float[Tensor, "pair pos channel"]:
     """For each pair, the mean over the pairs of its length."""
     same = (lengths[:, None] == lengths).double()

@@ -14,9 +14,9 @@ from torch import Tensor
 from arith_lens.built.circuit import EPS, N_TOKENS, Circuit, circuit_embedding
 
 D_HEAD = N_TOKENS
-HALF = D_HEAD // 2
-"""Entry 0 and entry HALF of a query are rotary pair 0."""
-CONTENT = HALF - 1
+HALF_HEAD = D_HEAD // 2
+"""Entry 0 and entry HALF_HEAD of a query are rotary pair 0."""
+CONTENT = HALF_HEAD - 1
 """An entry of a query that does not turn."""
 ROPE_THETA = 1e30
 """With this base, pair 0 turns by one radian per token, and no other pair by 0.001."""
@@ -129,7 +129,7 @@ def _set_attention(
             for v, distance in head.offsets.items():
                 turn = torch.tensor([distance], dtype=torch.float64)
                 query[0, slot[head.query].start + v] = turn.cos()[0]
-                query[HALF, slot[head.query].start + v] = -turn.sin()[0]
+                query[HALF_HEAD, slot[head.query].start + v] = -turn.sin()[0]
             key[0, slot[head.key].start] = 1.0
         value[:, slot[head.reads]] = torch.eye(N_TOKENS, dtype=torch.float64)
         groups = slice(group * D_HEAD, (group + 1) * D_HEAD)

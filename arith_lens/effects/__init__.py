@@ -10,7 +10,7 @@ from arith_lens.effects.component_effects import differs_from_zero as differs_fr
 from arith_lens.effects.component_effects import effect_tables as effect_tables
 from arith_lens.effects.component_effects import key_heads as key_heads
 from arith_lens.effects.component_effects import template_agreement as template_agreement
-from arith_lens.effects.effects import HEADS as HEADS
-from arith_lens.effects.effects import MLPS as MLPS
+from arith_lens.effects.effects import HEAD_AXES as HEAD_AXES
+from arith_lens.effects.effects import MLP_AXES as MLP_AXES
 from arith_lens.effects.effects import Effects as Effects
 from arith_lens.effects.effects import NoTemplates as NoTemplates

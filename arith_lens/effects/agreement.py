@@ -15,10 +15,10 @@ from arith_lens.statistics import mean_over_strata, resampled_means
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-TOP = (5, 10, 20)
+RECALL_KS = (5, 10, 20)
 """The numbers of strongest components whose recall is computed."""
 
-Means = Float[Tensor, "component draw"]
+DrawnMeans = Float[Tensor, "component draw"]
 
 
 def agreement(
@@ -86,7 +86,7 @@ def _compared(
     return rows
 
 
-def _measures(approximate: Means, exact: Means, *, signed: bool) -> Mapping[str, Tensor]:
+def _measures(approximate: DrawnMeans, exact: DrawnMeans, *, signed: bool) -> Mapping[str, Tensor]:
     """Each measure, [draw]."""
     exact = exact if signed else exact.abs()
     ranks = (part.argsort(0).argsort(0).double() for part in (approximate, exact))
@@ -96,7 +96,7 @@ def _measures(approximate: Means, exact: Means, *, signed: bool) -> Mapping[str,
         "slope": (approximate * exact).sum(0) / approximate.square().sum(0),
     }
     size = exact.abs()
-    for k in (k for k in TOP if k < len(exact)):
+    for k in (k for k in RECALL_KS if k < len(exact)):
         best, ours = (part.abs().topk(k, dim=0).indices for part in (exact, approximate))
         among = (ours[:, None] == best[None]).any(0).double()
         measures[f"recall {k}"] = among.mean(0)
@@ -105,6 +105,6 @@ def _measures(approximate: Means, exact: Means, *, signed: bool) -> Mapping[str,
     return measures
 
 
-def _correlation(a: Means, b: Means) -> Float[Tensor, "draw"]:
+def _correlation(a: DrawnMeans, b: DrawnMeans) -> Float[Tensor, " draw"]:
     a, b = (part - part.mean(0) for part in (a, b))
     return (a * b).sum(0) / (a.square().sum(0) * b.square().sum(0)).sqrt()

@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Component, Head, every_head, every_mlp
-from arith_lens.effects.effects import HEADS, Effects
+from arith_lens.effects.effects import HEAD_AXES, Effects
 from arith_lens.statistics import bootstrap_interval, false_discovery_control
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from arith_lens.explorer import View
+    from arith_lens.explorer_page import Explorer
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ComponentEffects:
 
     heads: Effects
     mlps: Effects
-    logit: Float[Tensor, "pair"]
+    logit: Float[Tensor, " pair"]
     n_left_out: int = 0
     computation: Mapping[str, Any] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class ComponentEffects:
 
     def q_values(
         self, *, over: str = "problem"
-    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer"]]:
+    ) -> tuple[Float[Tensor, "layer head"], Float[Tensor, " layer"]]:
         """Of heads and of MLPs: sign tests, false discoveries controlled over both together.
 
         Benjamini and Hochberg's control, over all components of the experiment: calling all with
@@ -82,7 +82,7 @@ class ComponentEffects:
         """For a file: heads, MLPs and logits; how they were computed is in the header."""
         parts = {"heads": self.heads.to_arrays(), "mlps": self.mlps.to_arrays()}
         header = {"n_left_out": self.n_left_out, "computation": dict(self.computation)}
-        return joined("component_effects", parts, {"logit": self.logit}, header)
+        return joined_arrays("component_effects", parts, {"logit": self.logit}, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "ComponentEffects":
@@ -106,15 +106,15 @@ class ComponentEffects:
             table["head"] = table["head"].astype("Int64")
         return table
 
-    def explore(self) -> "View":
+    def explore(self) -> "Explorer":
         """The map to click on, with each component's effect for every wording and problem.
 
         It shows itself in a notebook; `.save(path)` writes an offline page. `al.explore(model,
         pairs)` also shows what the components read and write, and knocks them out.
         """
-        from arith_lens.explorer import View
+        from arith_lens.explorer_page import Explorer
 
-        return View({"effects": ({}, effect_tables(self))})
+        return Explorer({"effects": ({}, effect_tables(self))})
 
     def __repr__(self) -> str:
         return f"ComponentEffects(heads={self.heads!r}, mlps={self.mlps!r})"
@@ -160,7 +160,7 @@ class BeforeAfter:
     def to_arrays(self) -> Arrays:
         """For a file: both sides."""
         sides = {"before": self.before.to_arrays(), "after": self.after.to_arrays()}
-        return joined("before_after", sides, header={"computation": dict(self.computation)})
+        return joined_arrays("before_after", sides, header={"computation": dict(self.computation)})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "BeforeAfter":
@@ -243,8 +243,8 @@ def key_heads(effects: Effects | ComponentEffects, threshold: float | None = Non
         ValueError: effects of another metric, and no threshold; a threshold of 0 or more.
     """
     heads = effects.heads if isinstance(effects, ComponentEffects) else effects
-    if heads.axes != HEADS:
-        raise TypeError(f"expected effects of heads {HEADS}, found the axes {heads.axes}")
+    if heads.axes != HEAD_AXES:
+        raise TypeError(f"expected effects of heads {HEAD_AXES}, found the axes {heads.axes}")
     if threshold is None and heads.metric not in KEY:
         raise ValueError(
             f"expected a threshold for effects of the metric {heads.metric!r}, found none; the "
@@ -325,7 +325,7 @@ def compare(a: Effects, b: Effects) -> "DataFrame":
 
 def contrast(
     effects: Effects,
-    mask: Bool[Tensor, "pair"],
+    mask: Bool[Tensor, " pair"],
     *,
     level: float = 0.95,
     over: str = "problem",

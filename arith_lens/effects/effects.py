@@ -33,8 +33,8 @@ from arith_lens.statistics import (
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-HEADS = ("layer", "head")
-MLPS = ("layer",)
+HEAD_AXES = ("layer", "head")
+MLP_AXES = ("layer",)
 
 
 class NoTemplates(ValueError):
@@ -57,7 +57,7 @@ class Effects(HasUnits):
     paths: str | None = None
     template: tuple[str, ...] | None = None
     """The wording of each pair; None where pairs have none."""
-    cluster: Int[Tensor, "pair"] | None = None
+    cluster: Int[Tensor, " pair"] | None = None
     """The reference prompt of each pair: the same number for the same prompt."""
     labels: Mapping[str, tuple[str, ...]] | None = None
     """Names along an axis that is not simply counted, such as the roles of attention."""
@@ -159,16 +159,16 @@ class Effects(HasUnits):
         means = self.mean()
         order = torch.argsort(means.nan_to_num(nan=float("inf")).flatten(), stable=True)
         chosen = [int(i) for i in order if not means.flatten()[i].isnan()][:k]
-        if self.axes == HEADS:
+        if self.axes == HEAD_AXES:
             return [Head(i // means.shape[1], i % means.shape[1]) for i in chosen]
-        if self.axes == MLPS:
+        if self.axes == MLP_AXES:
             return [Mlp(i) for i in chosen]
         raise TypeError(
-            f"expected effects of heads {HEADS} or of MLPs {MLPS}, found the axes {self.axes}; "
-            "rank those with .mean() instead"
+            f"expected effects of heads {HEAD_AXES} or of MLPs {MLP_AXES}, found the axes "
+            f"{self.axes}; rank those with .mean() instead"
         )
 
-    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Effects":
+    def select(self, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> "Effects":
         """The same effects on some of the pairs."""
         rows = torch.arange(self.n_pairs)[mask]
         held = None if self.held_norm is None else self.held_norm[..., rows]

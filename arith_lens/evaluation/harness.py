@@ -34,14 +34,14 @@ from arith_lens.evaluation.sources import (
     reader,
     right_number,
 )
-from arith_lens.runs.files import plain
+from arith_lens.runs.files import plain_value
 from arith_lens.runs.provenance import describe_model
 
 HARNESS_TASKS = Path(lm_eval.__file__).parent / "tasks"
 OURS = Path(__file__).parent / "tasks"
 USUAL = ("gsm8k", "mmlu/default", "commonsense_qa")
-ALIASES = {"csqa": "commonsense_qa"}
-SHOTS = {"gsm8k": 8, "mmlu": 5, "commonsense_qa": 7}
+TASK_ALIASES = {"csqa": "commonsense_qa"}
+DEFAULT_SHOTS = {"gsm8k": 8, "mmlu": 5, "commonsense_qa": 7}
 """The default numbers of shots where they differ from the harness's. They are those of the
 published numbers of LLaMA-2, from which the paper's Table 1 starts (14.6 on GSM8K has eight)."""
 JUDGED = ("generate_until", "multiple_choice")
@@ -79,12 +79,12 @@ def build(
     manager = _manager()
     groups: dict[str, tuple[str, ...]] = {}
     for name in names:
-        known = ALIASES.get(name, name)
+        known = TASK_ALIASES.get(name, name)
         if known not in manager.task_index:
             manager = _with_others(manager, known)
         groups[known] = tuple(dict.fromkeys(_leaves(manager, known)))
     if isinstance(shots, Mapping):
-        shots = {ALIASES.get(name, name): count for name, count in shots.items()}
+        shots = {TASK_ALIASES.get(name, name): count for name, count in shots.items()}
     _check_shots(shots, groups)
     tasks: dict[str, Any] = {}
     read = reader(data_dir, held_out=held_out)
@@ -209,7 +209,7 @@ def _shots_of(shots: int | Mapping[str, int] | None, name: str, leaf: str) -> in
     if isinstance(shots, int):
         return shots
     family = "mmlu" if leaf.startswith("mmlu_") else leaf
-    counts = {**SHOTS, **(shots or {})}
+    counts = {**DEFAULT_SHOTS, **(shots or {})}
     return next((counts[key] for key in (leaf, name, family) if key in counts), None)
 
 
@@ -270,12 +270,12 @@ def _task(task: Any) -> dict[str, Any]:
         "extractor": EXTRACTOR if generates else "the likeliest choice (acc)",
         "prompt": {name: _as_json(getattr(config, name)) for name in PINNED},
         "n_questions": len(task.eval_docs),
-        "data_sha256": digest(task.eval_docs),
-        "shots_sha256": digest(task.sampler.df) if shots else None,
+        "data_sha256": questions_digest(task.eval_docs),
+        "shots_sha256": questions_digest(task.sampler.df) if shots else None,
     }
 
 
-def digest(docs: Iterable[Any]) -> str:
+def questions_digest(docs: Iterable[Any]) -> str:
     """SHA-256 of questions with all their fields, in order."""
     text = "".join(json.dumps(dict(doc), sort_keys=True, default=str) + "\n" for doc in docs)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -290,14 +290,17 @@ def _as_json(value: Any) -> Any:
         return {str(k): _as_json(v) for k, v in value.items() if k != "config_source"}
     if isinstance(value, list | tuple):
         return [_as_json(item) for item in value]
-    return plain(value)
+    return plain_value(value)
 
 
-Sample = Mapping[str, Any]
+LoggedSample = Mapping[str, Any]
 
 
 def read_samples(
-    samples: Mapping[str, Sequence[Sample]], built: Built, settings: Mapping[str, Any], lm: Any
+    samples: Mapping[str, Sequence[LoggedSample]],
+    built: Built,
+    settings: Mapping[str, Any],
+    lm: Any,
 ) -> EvaluationResult:
     """The outcomes of all tasks, in the order of the tasks and of their questions."""
     outcomes: list[tuple[bool, str, str, str]] = []
@@ -307,7 +310,9 @@ def read_samples(
     prompts = {}
     for name, task in built.tasks.items():
         by_number = _by_question(samples[name])
-        prompts[name] = digest({"prompt": of[0]["arguments"][0][0]} for of in by_number.values())
+        prompts[name] = questions_digest(
+            {"prompt": of[0]["arguments"][0][0]} for of in by_number.values()
+        )
         for number, of in by_number.items():
             doc = of[0]["doc"]
             label = f"{name}/{doc['kind']}" if "kind" in doc else name
@@ -336,15 +341,15 @@ def read_samples(
     )
 
 
-def _by_question(samples: Sequence[Sample]) -> dict[int, list[Sample]]:
+def _by_question(samples: Sequence[LoggedSample]) -> dict[int, list[LoggedSample]]:
     """The samples of each question, one per filter."""
-    by_number: dict[int, list[Sample]] = {}
+    by_number: dict[int, list[LoggedSample]] = {}
     for sample in samples:
         by_number.setdefault(int(sample["doc_id"]), []).append(sample)
     return dict(sorted(by_number.items()))
 
 
-def _scores(of: Sequence[Sample]) -> dict[str, float]:
+def _scores(of: Sequence[LoggedSample]) -> dict[str, float]:
     return {
         f"{metric},{sample['filter']}": float(sample[metric])
         for sample in of
@@ -353,7 +358,7 @@ def _scores(of: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def _outcome(task: Any, sample: Sample) -> tuple[bool, str, str]:
+def _outcome(task: Any, sample: LoggedSample) -> tuple[bool, str, str]:
     """Whether the answer is right, the answer, and the expected answer."""
     if task.OUTPUT_TYPE == "multiple_choice":
         return _chosen(task, sample)
@@ -368,7 +373,7 @@ def _outcome(task: Any, sample: Sample) -> tuple[bool, str, str]:
     return bool(sample[metric]), text, target
 
 
-def _chosen(task: Any, sample: Sample) -> tuple[bool, str, str]:
+def _chosen(task: Any, sample: LoggedSample) -> tuple[bool, str, str]:
     choices = task.doc_to_choice(sample["doc"])
     likelihoods = [float(response[0][0]) for response in sample["resps"]]
     choice = choices[max(range(len(choices)), key=likelihoods.__getitem__)]

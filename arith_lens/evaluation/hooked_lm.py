@@ -1,7 +1,8 @@
 """A model with hooks in the harness's class of language models.
 
 Tokens, truncation and stop strings are those of the harness's own class for Transformers. The
-hooked model computes the forwards, in batches of similar length, padded on the left.
+hooked model computes the forwards, in batches of similar length, padded on the left. Examples that
+prompts begin with are computed once.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import torch
@@ -27,7 +29,13 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import NamedHook
 from arith_lens.memory import fitting_pairs, in_chunks
-from arith_lens.model import without_patterns
+from arith_lens.model import (
+    Beginning,
+    active_hooks,
+    continues_prompts,
+    n_common,
+    without_patterns,
+)
 from arith_lens.pairs.rows import left_pad
 from arith_lens.runs import ResultSlot
 
@@ -42,6 +50,7 @@ def score_continuations(
     hooks: Sequence[NamedHook],
     *,
     width: int,
+    beginning: Beginning | None = None,
 ) -> Float[Tensor, "prompt continuation what=2"]:
     """Log-probability of each continuation, and 1 where greedy decoding would write it.
 
@@ -49,13 +58,16 @@ def score_continuations(
         prompts: each followed by its continuations' tokens but the last; those of a prompt that has
             several end in the same tokens
         width: how many continuations a prompt has at most; NaN where it has fewer
+        beginning: of all prompts, which then have one length
     """
     tokens, mask = left_pad(prompts)
     longest = max(len(continuation) for of in continuations for continuation in of)
-    with without_patterns(model, hooks):
-        logits = model.run_with_hooks(
-            tokens, fwd_hooks=hooks, attention_mask=mask, logits_to_keep=longest
-        )
+    with without_patterns(model, hooks), model.hooks(hooks):
+        if beginning is None:
+            logits = model(tokens, attention_mask=mask, logits_to_keep=longest)
+        else:
+            cache = beginning.copies(len(tokens))
+            logits = beginning.following(model, tokens, longest, cache)
     logprobs = logits.float().log_softmax(-1)
     scores = torch.full((len(prompts), width, 2), float("nan"), dtype=torch.float64)
     for row, of in enumerate(continuations):
@@ -76,24 +88,58 @@ def write_on(
     stops: list[str],
     hook_steps: Any,
     settings: Mapping[str, Any],
+    beginning: Beginning | None = None,
 ) -> Int[Tensor, "prompt pos"]:
-    """The tokens written after each prompt, up to a stop string or `n_new` tokens."""
+    """The tokens written after each prompt, up to a stop string or `n_new` tokens.
+
+    Args:
+        beginning: of all prompts, which then have one length; their text is greedy.
+    """
     from lm_eval.models.utils_hf import stop_sequences_criteria
 
     tokens, mask = left_pad(prompts)
     width = tokens.shape[1]
+    stopping = stop_sequences_criteria(model.tokenizer, stops, width, len(prompts))
     with without_patterns(model, hooks):
-        written = model.generate(
-            tokens,
-            fwd_hooks=hooks,
-            hook_steps=hook_steps,
-            attention_mask=mask,
-            max_new_tokens=n_new,
-            stopping_criteria=stop_sequences_criteria(model.tokenizer, stops, width, len(prompts)),
-            **settings,
-        )
+        if beginning is None:
+            written = model.generate(
+                tokens,
+                fwd_hooks=hooks,
+                hook_steps=hook_steps,
+                attention_mask=mask,
+                max_new_tokens=n_new,
+                stopping_criteria=stopping,
+                **settings,
+            )
+        else:
+            with model.hooks(hooks):
+                written = _written_greedily(
+                    model, tokens.to(model.device), n_new, stopping, beginning
+                )
     new = written[:, width:]
     return torch.nn.functional.pad(new, (0, n_new - new.shape[1]), value=NO_TOKEN).cpu()
+
+
+@torch.no_grad()
+def _written_greedily(
+    model: Any,
+    tokens: Int[Tensor, "prompt pos"],
+    n_new: int,
+    stopping: Callable[..., Tensor],
+    beginning: Beginning,
+) -> Int[Tensor, "prompt longer"]:
+    """Prompts and new tokens. After its end, a prompt has EOS in place of further tokens."""
+    tokens = tokens.to(model.device)
+    cache, eos = beginning.copies(len(tokens)), model.tokenizer.eos_token_id
+    ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    for _ in range(n_new):
+        likeliest = beginning.following(model, tokens, 1, cache)[:, -1].argmax(-1)
+        likeliest = likeliest.to(tokens).masked_fill(ended, eos)
+        tokens = torch.cat([tokens, likeliest[:, None]], 1)
+        ended = ended | (likeliest == eos) | stopping(tokens, None).to(ended)
+        if bool(ended.all()):
+            break
+    return tokens
 
 
 def bytes_of_row(model: Any, length: int) -> int:
@@ -105,13 +151,17 @@ def bytes_of_row(model: Any, length: int) -> int:
 
 
 MAX_NEW = 256  # the harness's default
-AT_ONCE = 64  # the largest number of rows in a forward
-PART = 64  # the number of rows that a run stores together
-Answer = Callable[[Sequence["Row"]], Tensor]  # returns one line of numbers per row
+ROWS_PER_FORWARD = 64  # the largest number of rows in a forward
+ROWS_PER_PART = 64  # the number of rows that a run stores together
+LEAST_SHARED, LEAST_SHARE = 64, 0.5
+"""The fewest tokens that are computed once for all prompts of a part, and the smallest share of all
+tokens that this saves. Below, prompts of several lengths in one batch cost less."""
+Answer = Callable[[Sequence["SharedPrompt"], Beginning | None], Tensor]
+"""A function that returns one line of numbers per row."""
 
 
 @dataclass(frozen=True)
-class Row:
+class SharedPrompt:
     """A prompt, with the requests that share it."""
 
     ids: tuple[int, ...]
@@ -142,7 +192,7 @@ class HookedLM(TemplateLM):
         self.model = model
         self.hooks = list(hooks)
         self.hook_steps = hook_steps
-        self.at_most = batch_size or AT_ONCE
+        self.at_most = batch_size or ROWS_PER_FORWARD
         self.too_long = too_long
         self.slot = slot or ResultSlot(None, "", {}, None)
         self.progress = progress
@@ -188,19 +238,24 @@ class HookedLM(TemplateLM):
         for i, (_texts, context, continuation) in enumerate(requests):
             full = self._fitting([*context, *continuation], self.max_length + 1, self._tasks[i])
             shared[tuple(full[:-1])].append(i)
-        rows = [Row(ids, tuple(at), self._tasks[at[0]]) for ids, at in shared.items()]
+        rows = [SharedPrompt(ids, tuple(at), self._tasks[at[0]]) for ids, at in shared.items()]
         scored = [continuation for _, _, continuation in requests]
         self._check_positions(max(map(len, scored)))
         width = max(len(row.requests) for row in rows)
 
-        def score(batch: Sequence[Row]) -> Tensor:
-            continuations = [[scored[i] for i in row.requests] for row in batch]
+        def score(batch: Sequence[SharedPrompt], beginning: Beginning | None) -> Tensor:
             return score_continuations(
-                self.model, [row.ids for row in batch], continuations, self.hooks, width=width
+                self.model,
+                [row.ids for row in batch],
+                [[scored[i] for i in row.requests] for row in batch],
+                self.hooks,
+                width=width,
+                beginning=beginning,
             )
 
         results: dict[int, tuple[float, bool]] = {}
-        for row, scores in self._answered("choices", rows, score, scored=scored):
+        own = max(map(len, scored))
+        for row, scores in self._answered("choices", rows, score, own, scored=scored):
             for i, (logprob, greedy) in zip(row.requests, scores.tolist(), strict=False):
                 results[i] = logprob, bool(greedy)
         return [results[i] for i in range(len(requests))]
@@ -236,9 +291,9 @@ class HookedLM(TemplateLM):
         for i, request in requests.items():
             task = str(request.task_name)
             ids = self._fitting(self.tok_encode(request.args[0]), self.max_length - n_new, task)
-            rows.append(Row(tuple(ids), (i,), task))
+            rows.append(SharedPrompt(tuple(ids), (i,), task))
 
-        def write(batch: Sequence[Row]) -> Tensor:
+        def write(batch: Sequence[SharedPrompt], beginning: Beginning | None) -> Tensor:
             return write_on(
                 self.model,
                 [row.ids for row in batch],
@@ -247,36 +302,49 @@ class HookedLM(TemplateLM):
                 stops=stops,
                 hook_steps=self.hook_steps,
                 settings=settings,
+                beginning=beginning,
             )
 
+        own = 1 if settings == {"do_sample": False} else None
         decisive = {"stops": stops, "settings": settings}
         texts = {}
-        for row, new in self._answered("texts", rows, write, n_new=n_new, **decisive):
+        for row, new in self._answered("texts", rows, write, own, n_new=n_new, **decisive):
             ids = [token for token in new.tolist() if token != NO_TOKEN]
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
             texts[row.requests[0]] = postprocess_generated_text(text, stops, None)
         return texts
 
     def _answered(
-        self, what: str, rows: list[Row], answer: Answer, *, n_new: int = 0, **settings: Any
-    ) -> list[tuple[Row, Tensor]]:
+        self,
+        what: str,
+        rows: list[SharedPrompt],
+        answer: Answer,
+        own: int | None,
+        *,
+        n_new: int = 0,
+        **settings: Any,
+    ) -> list[tuple[SharedPrompt, Tensor]]:
         """Each row with its answer. Rows that a run has stored are not computed again.
 
         Args:
+            own: the number of tokens at the end of each prompt that are computed for it alone; None
+                if all of them are.
             settings: what decides the answers besides the prompts.
         """
         # longest first: if memory is too small, this shows at once
         rows = sorted(rows, key=lambda row: (-len(row.ids), row.ids))
-        parts = [rows[start : start + PART] for start in range(0, len(rows), PART)]
+        parts = [
+            rows[start : start + ROWS_PER_PART] for start in range(0, len(rows), ROWS_PER_PART)
+        ]
         prompts = json.dumps([[row.ids, row.requests] for row in rows] + [n_new, settings]).encode()
         shards = self.slot.shards(
-            lambda index: self._computed(parts[index], answer, n_new),
+            lambda index: self._computed(parts[index], answer, own, n_new),
             len(parts),
             title=what,
             unit="prompt",
             sizes=[len(part) for part in parts],
             progress=self.progress,
-            requests={what: hashlib.sha256(prompts).hexdigest(), "part": PART},
+            requests={what: hashlib.sha256(prompts).hexdigest(), "part": ROWS_PER_PART},
         )
         for shard in shards:
             for task, seconds in shard.header["seconds"].items():
@@ -284,13 +352,20 @@ class HookedLM(TemplateLM):
         answers = [line for shard in shards for line in shard.tensors["answers"]]
         return list(zip(rows, answers, strict=True))
 
-    def _computed(self, rows: list[Row], answer: Answer, n_new: int) -> Arrays:
+    def _computed(
+        self, rows: list[SharedPrompt], answer: Answer, own: int | None, n_new: int
+    ) -> Arrays:
         """The answers of one part, in batches that fit in memory, and each task's seconds."""
         seconds: dict[str, float] = defaultdict(float)
+        beginning = None if own is None else self._beginning(rows, own, n_new)
 
         def batch(of: slice) -> Tensor:
             started = time.perf_counter()
-            answers = answer(rows[of])
+            if beginning is None:
+                answers = answer(rows[of], None)
+            else:  # without padding, one length at a time
+                alike = (list(of) for _, of in groupby(rows[of], lambda row: len(row.ids)))
+                answers = torch.cat([answer(batch, beginning) for batch in alike])
             took = time.perf_counter() - started
             sizes = {row: len(row.ids) + n_new for row in rows[of]}
             for row, size in sizes.items():
@@ -301,6 +376,19 @@ class HookedLM(TemplateLM):
         room = fitting_pairs(bytes_of_row(self.model, longest), len(rows), self.model.device)
         answers, _ = in_chunks(batch, len(rows), min(room, self.at_most))
         return Arrays({"answers": answers.movedim(-1, 0).contiguous()}, {"seconds": dict(seconds)})
+
+    def _beginning(self, rows: list[SharedPrompt], own: int, n_new: int) -> Beginning | None:
+        """The tokens that all rows begin with, if computing them once saves enough."""
+        lengths = [len(row.ids) for row in rows]
+        shared = n_common([row.ids for row in rows], own)
+        saves_enough = shared * (len(rows) - 1) >= LEAST_SHARE * sum(lengths)
+        tokenwise = all(getattr(hook, "is_tokenwise", False) for _, hook in self.hooks)
+        if shared < LEAST_SHARED or not saves_enough or not tokenwise or self.hook_steps != "all":
+            return None
+        if active_hooks(self.model) or not continues_prompts(self.model, max(lengths) + n_new):
+            return None
+        with without_patterns(self.model, self.hooks), self.model.hooks(self.hooks):
+            return Beginning.of(self.model, rows[0].ids[:shared])
 
     def _fitting(self, ids: list[int], most: int, task: str) -> list[int]:
         """The prompt, cut on its left if that is allowed and necessary."""

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.answers import Answers, Change
-from arith_lens.arrays import Arrays, joined
+from arith_lens.answers import AccuracyChange, Answers
+from arith_lens.arrays import Arrays, joined_arrays
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -24,11 +24,11 @@ class EvaluationResult:
     answers: Answers
     """The model's answer, the expected answer, and whether it is right. Numbers are compared by
     their value; of choices the most likely is the answer, as in the harness."""
-    number: Int[Tensor, "question"]
+    number: Int[Tensor, " question"]
     """The number of the question in its task's data, from 0."""
     flag: tuple[str, ...]
     """Why the gold answer is not reliable; "" if it is."""
-    scores: Mapping[str, Float[Tensor, "question"]]
+    scores: Mapping[str, Float[Tensor, " question"]]
     """The harness's own metrics by `<metric>,<filter>`; NaN for tasks without them."""
     settings: Mapping[str, Any]
     """What decided the numbers: for each task the prompt, shots, extractor, and digests of data and
@@ -65,7 +65,7 @@ class EvaluationResult:
 
     def change_to(
         self, after: "EvaluationResult", name: str | None = None, *, trusted: bool = False
-    ) -> Change:
+    ) -> AccuracyChange:
         """Compare with another result, question by question, with McNemar's test.
 
         Raises:
@@ -144,7 +144,7 @@ class EvaluationResult:
         own = {"number": self.number, **{f"scores.{k}": v for k, v in self.scores.items()}}
         header = {"flag": list(self.flag), "scores": list(self.scores)}
         header |= {"settings": self.settings, "seconds": self.seconds}
-        return joined(KIND, {"answers": self.answers.to_arrays()}, own, header)
+        return joined_arrays(KIND, {"answers": self.answers.to_arrays()}, own, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "EvaluationResult":

@@ -16,7 +16,7 @@ import yaml
 from arith_lens.answers import Question
 from arith_lens.answers.answering import is_right
 from arith_lens.benchmarks import Record, gold_answer, load_records, parse_number, same_number
-from arith_lens.benchmarks.parsing import TOLERANCE
+from arith_lens.benchmarks.parsing import ANSWER_TOLERANCE
 from arith_lens.benchmarks.readers import LETTERS
 from arith_lens.reference.sets import by_task, load_set
 
@@ -144,7 +144,7 @@ def _world(name: str) -> Splits:
     return {"test": [doc for doc in chain(*zip_longest(*listed)) if doc is not None]}
 
 
-EXTRACTOR = f"arith_lens.benchmarks.parse_number, right within {TOLERANCE}"
+EXTRACTOR = f"arith_lens.benchmarks.parse_number, right within {ANSWER_TOLERANCE}"
 
 
 def number(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:

@@ -1,8 +1,11 @@
-"""What the explorer shows of a model, as tables: computed at once for a page, or click by click."""
+"""What the explorer shows of a model, as tables: computed at once for a page, or click by click.
+
+This package computes tables from a model. `arith_lens.explorer_page` shows them.
+"""
 
 from arith_lens.exploration.baskets import baskets as baskets
 from arith_lens.exploration.baskets import finished as finished
-from arith_lens.exploration.exploring import SETTINGS as SETTINGS
+from arith_lens.exploration.exploring import MAP_SETTINGS as MAP_SETTINGS
 from arith_lens.exploration.exploring import Exploration as Exploration
 from arith_lens.exploration.exploring import Live as Live
 from arith_lens.exploration.exploring import explore as explore

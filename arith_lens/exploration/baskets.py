@@ -12,7 +12,7 @@ from torch import Tensor
 from arith_lens.components import Component, Head, Mlp, every_head, every_mlp
 from arith_lens.effects import Effects
 from arith_lens.exploration.parts import spaced
-from arith_lens.explorer import Tables
+from arith_lens.explorer_page import Tables
 from arith_lens.knockout.engine import engine_of
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 N_NEXT = 3
 """Next tokens of a prompt."""
 BATCH = 64
-KINDS = {"knock_out": "all", "keep_only": "end"}
+KNOCKOUT_POSITIONS = {"knock_out": "all", "keep_only": "end"}
 """Where components are replaced: knocked out at every token; others than those kept at END."""
 
 T = TypeVar("T")
@@ -44,8 +44,8 @@ def finished(steps: Steps[T]) -> T:
 def baskets(
     model: HookedLike,
     pairs: PromptPairs,
-    rows: Int[Tensor, "row"],
-    sample: Int[Tensor, "shown"],
+    rows: Int[Tensor, " row"],
+    sample: Int[Tensor, " shown"],
     sets: Sequence[Sequence[Component]],
     kind: str,
 ) -> Steps[Tables]:
@@ -59,7 +59,7 @@ def baskets(
         rows: the pairs that are answered.
         sample: those of them whose answers are shown.
         sets: the sets of components.
-        kind: a key of `KINDS`.
+        kind: a key of `KNOCKOUT_POSITIONS`.
     """
     everything: list[Component] = list({member for members in sets for member in members})
     variants = [frozenset(members) for members in sets]
@@ -71,7 +71,7 @@ def baskets(
     with warnings.catch_warnings():  # of own prompts, whose mean is of one
         warnings.simplefilter("ignore", UserWarning)
         settings: dict[str, Any] = {"ablation": "mean", "means": None, "seed": 0}
-        engine = engine_of(model, pairs, everything, positions=KINDS[kind], **settings)
+        engine = engine_of(model, pairs, everything, positions=KNOCKOUT_POSITIONS[kind], **settings)
     done = []
     for part in rows.split(BATCH):
         yield sum(len(one[0, 0]) for one in done) / len(rows)
@@ -83,13 +83,13 @@ def baskets(
         done.append(of_part(variants, progress=False, read=read))
     values = torch.cat(done, dim=-1)
     members = [",".join(map(str, sorted(one, key=_order))) for one in sets]
-    shown = torch.tensor([rows.tolist().index(row) for row in sample.tolist()])
-    answers = _answers(model, values[:, :, shown], members, kind)
+    sample_rows = torch.tensor([rows.tolist().index(row) for row in sample.tolist()])
+    answers = _answers(model, values[:, :, sample_rows], members, kind)
     return {"sets": _sets(pairs[rows], values[:2], members, kind), "answers": answers}
 
 
 def _next_tokens(
-    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, "pair"]
+    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, " pair"]
 ) -> Float[Tensor, "what state pair"]:
     """Whether the answer is first, p(C), the most likely tokens, and their probabilities."""
     target = answer.to(logits.device).expand(logits.shape[:2])[..., None]

@@ -19,7 +19,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, every_head, every_mlp, parse_component
 from arith_lens.effects import ComponentEffects, effect_tables
-from arith_lens.exploration.baskets import KINDS, Steps, baskets, finished
+from arith_lens.exploration.baskets import KNOCKOUT_POSITIONS, Steps, baskets, finished
 from arith_lens.exploration.parts import (
     attention_tables,
     head_parts,
@@ -28,7 +28,7 @@ from arith_lens.exploration.parts import (
     prompt_tables,
     sample_rows,
 )
-from arith_lens.explorer import Facts, Tables, View
+from arith_lens.explorer_page import Explorer, SetFacts, Tables
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import fitting_engine, path_patch
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 N_STRONGEST = 10
 """Heads whose joint knockouts a page knows."""
 BATCH = 64
-SETTINGS: Sequence[Mapping[str, Any]] = (
+MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
     {"paths": "via_mlps", "metric": "relative_logit"},
     {"paths": "direct", "metric": "relative_logit"},
     {"paths": "via_mlps", "metric": "digit_contrast"},
@@ -50,9 +50,9 @@ SETTINGS: Sequence[Mapping[str, Any]] = (
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """All tables of one set of prompts; `arith_lens.explorer.TABLES` says what each has."""
+    """All tables of one set of prompts; `arith_lens.explorer_page.TABLES` says what each has."""
 
-    facts: Facts
+    facts: SetFacts
     tables: Tables
 
     def to_dataframe(self) -> "DataFrame":
@@ -94,7 +94,7 @@ class Exploration:
 
 def explore(
     model: HookedLike, pairs: PromptPairs | Mapping[str, PromptPairs], *, progress: bool = True
-) -> View:
+) -> Explorer:
     """The explorer of a model: a map of effects to click on, in a notebook.
 
     A click on a head or an MLP computes what it looks at, reads and writes. A basket of components
@@ -124,7 +124,7 @@ def explore(
         parts = {"attention": partial(attention_tables, model, some, strongest)}
         missing, more = finished(_each(parts))
         first[name] = {**facts, "missing": missing}, {**tables, **more}
-    return View(first, f"Explorer: {_name_of(model)}", live.respond)
+    return Explorer(first, f"Explorer: {_name_of(model)}", live.respond)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class Live:
     model: HookedLike
     sets: dict[str, PromptPairs]
 
-    def respond(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[Facts, Tables]]]:
+    def respond(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[SetFacts, Tables]]]:
         """The answer to a request: new facts and tables of one set, in steps.
 
         Requests have a `kind` and the name of a `set`: `map` (`paths`, `metric`), `component`
@@ -164,7 +164,7 @@ class Live:
         missing, tables = yield from _each(of(model, pairs, sample, [component], [component]))
         return {name: ({"missing": missing}, tables)}
 
-    def _own_prompt(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[Facts, Tables]]]:
+    def _own_prompt(self, request: Mapping[str, Any]) -> Steps[dict[str, tuple[SetFacts, Tables]]]:
         row = {name: request[name] for name in ("reference", "counterfactual", "answer")}
         pairs = PromptPairs.from_rows([row], self.model)
         name = f"own prompt {1 + sum(key.startswith('own prompt') for key in self.sets)}"
@@ -180,7 +180,7 @@ def explored(
     model: HookedLike,
     pairs: PromptPairs,
     *,
-    settings: Sequence[Mapping[str, Any]] = SETTINGS,
+    settings: Sequence[Mapping[str, Any]] = MAP_SETTINGS,
     setup: str = "",
     maps_only: bool = False,
     run: Run | None = None,
@@ -237,7 +237,7 @@ def explored(
 
 
 def _all_parts(
-    model: HookedLike, pairs: PromptPairs, sample: Int[Tensor, "row"], strongest: Sequence[str]
+    model: HookedLike, pairs: PromptPairs, sample: Int[Tensor, " row"], strongest: Sequence[str]
 ) -> dict[str, Callable[[], Tables]]:
     """All heads, all MLPs, and all sets of the strongest heads."""
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
@@ -246,7 +246,8 @@ def _all_parts(
     mlps = mlp_parts(model, pairs, sample, every_mlp(n_layers))
     sets = [*chain(*(combinations(top, k) for k in range(1 + len(top))))]
     joint = {
-        kind: partial(_finished_baskets, model, pairs, sample, sample, sets, kind) for kind in KINDS
+        kind: partial(_finished_baskets, model, pairs, sample, sample, sets, kind)
+        for kind in KNOCKOUT_POSITIONS
     }
     return heads | {f"mlp_{name}": part for name, part in mlps.items()} | joint
 

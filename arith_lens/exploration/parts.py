@@ -12,7 +12,7 @@ from arith_lens.attention import attention_by_role, kinds_of, patterns_of
 from arith_lens.components import Component, Head, Mlp
 from arith_lens.composition import composition
 from arith_lens.effects import Effects
-from arith_lens.explorer import Tables
+from arith_lens.explorer_page import Tables
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
@@ -30,7 +30,7 @@ N_SENDERS, N_NEURONS = 6, 8
 """Rows of a table that are kept: the strongest senders of each input, neurons of each MLP."""
 
 
-def sample_rows(pairs: PromptPairs) -> Int[Tensor, "row"]:
+def sample_rows(pairs: PromptPairs) -> Int[Tensor, " row"]:
     """The pairs whose prompts are shown: a few problems in a few wordings."""
     template = pairs.template or ("",) * len(pairs)
     wordings = list(dict.fromkeys(template))[:N_TEMPLATES]
@@ -55,8 +55,10 @@ def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame
     names |= pieces(tokenizer, [pairs.answer.tolist()])
 
     def texts(rows: Int[Tensor, "pair pos"], known: Sequence[str] | None) -> list[str]:
-        kept = [row[mask].tolist() for row, mask in zip(rows, pairs.attention_mask, strict=True)]
-        return list(known or (" ".join(names[token] for token in row) for row in kept))
+        unpadded = [
+            row[mask].tolist() for row, mask in zip(rows, pairs.attention_mask, strict=True)
+        ]
+        return list(known or (" ".join(names[token] for token in row) for row in unpadded))
 
     prompts = {
         "prompt": range(len(pairs)),
@@ -69,9 +71,9 @@ def prompt_tables(model: HookedLike, pairs: PromptPairs) -> dict[str, "DataFrame
     tokens = []
     masks = {} if pairs.spans is None else {str(role): pairs.role_mask(role) for role in Role}
     for number, (row, mask) in enumerate(zip(pairs.reference, pairs.attention_mask, strict=True)):
-        for place, column in enumerate(mask.nonzero().flatten().tolist()):
+        for position, column in enumerate(mask.nonzero().flatten().tolist()):
             role = next((name for name, where in masks.items() if where[number, column]), "")
-            tokens.append((number, place, names[int(row[column])], role))
+            tokens.append((number, position, names[int(row[column])], role))
     return {
         "prompts": DataFrame(prompts),
         "tokens": DataFrame(tokens, columns=["prompt", "position", "token", "role"]),
@@ -86,7 +88,7 @@ def spaced(piece: str) -> str:
 def head_parts(
     model: HookedLike,
     pairs: PromptPairs,
-    sample: Int[Tensor, "row"],
+    sample: Int[Tensor, " row"],
     heads: Sequence[Component],
     in_full: Sequence[Component],
 ) -> dict[str, Callable[[], Tables]]:
@@ -118,7 +120,7 @@ def head_parts(
 def mlp_parts(
     model: HookedLike,
     pairs: PromptPairs,
-    sample: Int[Tensor, "row"],
+    sample: Int[Tensor, " row"],
     mlps: Sequence[Component],
     in_full: Sequence[Component] = (),
 ) -> dict[str, Callable[[], Tables]]:
@@ -131,8 +133,8 @@ def mlp_parts(
         for read in ("mlp_in", "write"):
             roles = mlp_probe(model, pairs, read=read, unit="logit")
             digits = mlp_probe(model, few, read=read, tokens="digits", unit="logit")
-            kept = [_of_layers(part, layers) for part in (roles, digits)]
-            parts.append(_numbers(few, names, read, *kept))
+            parts_of_layers = [_of_layers(part, layers) for part in (roles, digits)]
+            parts.append(_numbers(few, names, read, *parts_of_layers))
         return merged(parts)
 
     return {

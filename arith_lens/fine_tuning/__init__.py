@@ -4,7 +4,7 @@ Paper, section 4.3, Algorithm 2. See `docs/fine_tuning.md`.
 """
 
 from arith_lens.effects import BeforeAfter as BeforeAfter
-from arith_lens.fine_tuning.methods import Settings as Settings
+from arith_lens.fine_tuning.methods import TuningSettings as TuningSettings
 from arith_lens.fine_tuning.methods import lora_rank as lora_rank
 from arith_lens.fine_tuning.methods import random_components as random_components
 from arith_lens.fine_tuning.pieces import n_elements as n_elements

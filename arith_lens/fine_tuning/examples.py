@@ -72,7 +72,7 @@ def _parsed(line: str, number: int, path: Path) -> Any:
         ) from error
 
 
-def tokenize(
+def tokenized_examples(
     tokenizer: Any,
     rows: Sequence[tuple[str, str]],
     *,

@@ -11,7 +11,7 @@ from torch import nn
 ATTENTIONS = ("self_attn", "attn.attention", "attn", "attention", "self_attention")
 SEPARATE = ("q_proj", "k_proj", "v_proj")
 OUTPUTS = ("o_proj", "out_proj", "dense")
-MLPS = ("mlp", "ffn", "block_sparse_moe")
+MLP_ATTRIBUTES = ("mlp", "ffn", "block_sparse_moe")
 FUSED = {
     "phi3": ("qkv_proj", "by kind"),
     "mpt": ("Wqkv", "by kind"),
@@ -72,7 +72,7 @@ class Layout:
         Raises:
             ValueError: the MLP is not one module.
         """
-        for name in MLPS:
+        for name in MLP_ATTRIBUTES:
             if (module := getattr(self.layers[layer], name, None)) is not None:
                 return name, module
         raise ValueError(
@@ -130,11 +130,11 @@ def _sizes(hf_model: Any, n_heads: int, parts: Sequence[Sequence[Any]]) -> tuple
     d_head = width // n_heads
     if len(n_rows) == 1:
         n_kv_heads = (n_rows[0] // d_head - n_heads) // 2
-        whole = n_rows[0] == (n_heads + 2 * n_kv_heads) * d_head
+        sizes_match = n_rows[0] == (n_heads + 2 * n_kv_heads) * d_head
     else:
         n_kv_heads = n_rows[1] // d_head
-        whole = n_rows == [n_heads * d_head, n_kv_heads * d_head, n_kv_heads * d_head]
-    if sizes or not whole or n_kv_heads < 1 or n_heads % n_kv_heads:
+        sizes_match = n_rows == [n_heads * d_head, n_kv_heads * d_head, n_kv_heads * d_head]
+    if sizes or not sizes_match or n_kv_heads < 1 or n_heads % n_kv_heads:
         raise ValueError(
             f"expected {n_heads} heads of one size in each layer of {type(hf_model).__name__}, "
             f"found projections of {', '.join(map(str, n_rows))} rows and an output of {width} "

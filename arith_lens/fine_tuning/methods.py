@@ -22,12 +22,12 @@ from arith_lens.fine_tuning.pieces import (
     slice_model,
 )
 
-METHODS = ("precise", "full", "lora", "random")
+TUNING_METHODS = ("precise", "full", "lora", "random")
 RESCALES = ("gradient", "learning_rate", None)
 
 
 @dataclass(frozen=True)
-class Settings:
+class TuningSettings:
     """The settings of `fine_tune`, which are written into its result.
 
     The defaults are the paper's (section 5.3): AdamW at 2e-5, batches of 128, 2 epochs, warm-up
@@ -86,7 +86,7 @@ class Settings:
             )
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Settings":
+    def of(cls, values: dict[str, Any]) -> "TuningSettings":
         """Settings from names and values, checked. Raises TypeError for unknown names."""
         known = [field.name for field in fields(cls)]
         if unknown := sorted(values.keys() - set(known)):
@@ -103,8 +103,8 @@ class Settings:
 
 def check_method(method: str, heads: list[Any], mlps: list[Any]) -> None:
     """Raise ValueError if components are missing, or given to a method without components."""
-    if method not in METHODS:
-        raise ValueError(f"expected a method among {', '.join(METHODS)}, found {method!r}")
+    if method not in TUNING_METHODS:
+        raise ValueError(f"expected a method among {', '.join(TUNING_METHODS)}, found {method!r}")
     if method == "full" and (heads or mlps):
         raise ValueError(
             f"expected no heads and no mlps for method 'full', which trains all, found "
@@ -134,7 +134,7 @@ class Prepared:
 
 
 def prepare(
-    hf_model: Any, method: str, heads: Sequence[Head], mlps: Sequence[Mlp], settings: Settings
+    hf_model: Any, method: str, heads: Sequence[Head], mlps: Sequence[Mlp], settings: TuningSettings
 ) -> Prepared:
     """Freeze and wrap `hf_model` in place, as the method needs it."""
     if method == "full":
@@ -198,7 +198,7 @@ def _per_rank(hf_model: Any, *, with_mlps: bool) -> int:
 
 
 def _with_adapters(
-    hf_model: Any, heads: Sequence[Head], mlps: Sequence[Mlp], settings: Settings
+    hf_model: Any, heads: Sequence[Head], mlps: Sequence[Mlp], settings: TuningSettings
 ) -> Prepared:
     try:
         from peft import LoraConfig, get_peft_model

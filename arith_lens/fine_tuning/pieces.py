@@ -242,7 +242,7 @@ class WholeLinear(nn.Module):
         return functional.linear(x, self.weight.to(self.model_dtype), bias)
 
 
-def _write(weight: Tensor, dim: int, index: Int[Tensor, "tuned"], part: Tensor) -> None:
+def _write(weight: Tensor, dim: int, index: Int[Tensor, " tuned"], part: Tensor) -> None:
     weight.index_copy_(dim, index, part.detach().to(weight.dtype))
 
 

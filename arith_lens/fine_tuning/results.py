@@ -81,7 +81,7 @@ def load_base(
     return hf_model, load_tokenizer(checkpoint, config), name
 
 
-FORMAT, VERSION = "arith_lens delta", 1
+DELTA_FORMAT, DELTA_VERSION = "arith_lens delta", 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +104,8 @@ class Delta:
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file."""
         header = {
-            "format": FORMAT,
-            "version": str(VERSION),
+            "format": DELTA_FORMAT,
+            "version": str(DELTA_VERSION),
             "base": self.base,
             "base_hash": self.base_hash,
             "dtype": self.dtype,
@@ -167,10 +167,10 @@ def load_delta(path: str | Path) -> Delta:
         raise FileNotFoundError(f"expected a delta file, found none at {path}")
     with _opened(path) as file:
         header = file.metadata() or {}
-        if header.get("format") != FORMAT or header.get("version") != str(VERSION):
+        if header.get("format") != DELTA_FORMAT or header.get("version") != str(DELTA_VERSION):
             raise ValueError(
-                f"expected a delta of version {VERSION}, found {header.get('format')!r}, version "
-                f"{header.get('version')!r}, in {path}"
+                f"expected a delta of version {DELTA_VERSION}, found {header.get('format')!r}, "
+                f"version {header.get('version')!r}, in {path}"
             )
         values = {}
         for key in file.keys():  # noqa: SIM118 -- no mapping
@@ -224,7 +224,7 @@ def combine(a: Delta, b: Delta) -> Delta:
     )
 
 
-FILE, DELTA, CHECKPOINT = "tuning.json", "delta.safetensors", "checkpoint"
+RESULT_FILE, DELTA_FILE, CHECKPOINT_FOLDER = "tuning.json", "delta.safetensors", "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class TuningResult:
     @property
     def delta(self) -> Delta:
         """The tuned slices. Raises FileNotFoundError for full and LoRA, which have no delta."""
-        return load_delta(Path(self.output) / DELTA)
+        return load_delta(Path(self.output) / DELTA_FILE)
 
     def model(self, base: Any = None) -> tuple[Any, Any]:
         """`(hf_model, tokenizer)` of the tuned model: `load_model(result.model())`.
@@ -290,14 +290,14 @@ class TuningResult:
             base: the base model of a delta, as in `load_model`. It is required if the base was a
                 model in memory.
         """
-        if (Path(self.output) / DELTA).is_file():
+        if (Path(self.output) / DELTA_FILE).is_file():
             return self.delta.model(base)
-        hf_model, tokenizer, _ = load_base(Path(self.output) / CHECKPOINT, dtype=None)
+        hf_model, tokenizer, _ = load_base(Path(self.output) / CHECKPOINT_FOLDER, dtype=None)
         return hf_model, tokenizer
 
     def save(self) -> None:
         """Write `tuning.json` into the output folder, atomically."""
-        path = Path(self.output) / FILE
+        path = Path(self.output) / RESULT_FILE
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
         partial.replace(path)
@@ -305,9 +305,11 @@ class TuningResult:
     @classmethod
     def load(cls, output: str | Path) -> "TuningResult":
         """Read a finished tuning. Raises FileNotFoundError if there is none."""
-        path = Path(output) / FILE
+        path = Path(output) / RESULT_FILE
         if not path.is_file():
-            raise FileNotFoundError(f"expected a finished tuning in {output}, found no {FILE}")
+            raise FileNotFoundError(
+                f"expected a finished tuning in {output}, found no {RESULT_FILE}"
+            )
         fields = json.loads(path.read_text(encoding="utf-8"))
         fields["untouched"] = fields["untouched"] and Untouched(**fields["untouched"])
         fields["losses"] = tuple((int(step), loss) for step, loss in fields["losses"])

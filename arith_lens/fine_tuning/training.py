@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from arith_lens.fine_tuning.examples import IGNORED, ByLength, Example, collate, filled
-from arith_lens.fine_tuning.methods import Prepared, Settings
+from arith_lens.fine_tuning.methods import Prepared, TuningSettings
 
 
 def n_processes() -> int:
@@ -66,7 +66,7 @@ WEIGHTS = "model.safetensors"
 def train(
     prepared: Prepared,
     examples: list[Example],
-    settings: Settings,
+    settings: TuningSettings,
     folder: Path,
     *,
     device: str | None,
@@ -82,7 +82,7 @@ def train(
 def trainer_for(
     prepared: Prepared,
     examples: list[Example],
-    settings: Settings,
+    settings: TuningSettings,
     folder: Path,
     *,
     device: str | None,
@@ -123,7 +123,7 @@ def _is_whole(checkpoint: Path) -> bool:
 
 
 def _arguments(
-    model: Any, settings: Settings, folder: Path, *, device: str | None, progress: bool
+    model: Any, settings: TuningSettings, folder: Path, *, device: str | None, progress: bool
 ) -> Any:
     from transformers import TrainingArguments
 
@@ -163,7 +163,7 @@ def _arguments(
     )
 
 
-def _recomputing(settings: Settings) -> dict[str, Any]:
+def _recomputing(settings: TuningSettings) -> dict[str, Any]:
     """The argument for gradient checkpointing in this version of Transformers."""
     from transformers import TrainingArguments
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from arith_lens.components import Head, Heads, Mlp, Mlps, as_heads, as_mlps
-from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenize
+from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenized_examples
 from arith_lens.fine_tuning.methods import (
     Prepared,
-    Settings,
+    TuningSettings,
     check_method,
     prepare,
     random_components,
 )
 from arith_lens.fine_tuning.pieces import read_pieces, write_pieces
 from arith_lens.fine_tuning.results import (
-    CHECKPOINT,
-    DELTA,
-    FILE,
+    CHECKPOINT_FOLDER,
+    DELTA_FILE,
+    RESULT_FILE,
     Delta,
     TuningResult,
     Untouched,
@@ -35,7 +35,7 @@ from arith_lens.fine_tuning.training import (
 )
 from arith_lens.model import default_device, weights_hash
 
-QUESTION, STEPS = "question.json", "steps"
+QUESTION_FILE, STEPS_FOLDER = "question.json", "steps"
 
 
 def fine_tune(
@@ -72,7 +72,7 @@ def fine_tune(
         checkpoint: whether to also write a plain Hugging Face checkpoint beside the delta.
         device: the device; None: the GPU if there is one.
         progress: whether to show a progress bar.
-        settings: see `Settings`: learning_rate, batch_size, micro_batch, epochs, warmup,
+        settings: see `TuningSettings`: learning_rate, batch_size, micro_batch, epochs, warmup,
             weight_decay, rescale, kv, seed, bf16, gradient_checkpointing, ...
 
     Raises:
@@ -84,7 +84,7 @@ def fine_tune(
         FloatingPointError: the loss became NaN or infinite.
     """
     chosen, blocks = sorted(set(as_heads(heads))), sorted(set(as_mlps(mlps)))
-    options = Settings.of(settings)
+    options = TuningSettings.of(settings)
     check_method(method, chosen, blocks)
     rows = read_dataset(dataset)
     device = device or default_device()
@@ -96,7 +96,9 @@ def fine_tune(
         attention=options.attention,
     )
     length = options.max_length or getattr(hf_model.config, "max_position_embeddings", None)
-    examples = tokenize(tokenizer, rows, max_length=length, end_with_eos=options.end_with_eos)
+    examples = tokenized_examples(
+        tokenizer, rows, max_length=length, end_with_eos=options.end_with_eos
+    )
     if method == "random":
         chosen, blocks = random_components(hf_model, chosen, blocks, options.seed)
     facts = {
@@ -132,7 +134,7 @@ class _Plain:
 def _tuned(
     plain: _Plain,
     examples: list[Example],
-    settings: Settings,
+    settings: TuningSettings,
     folder: Path,
     device: str,
     *,
@@ -144,7 +146,9 @@ def _tuned(
     n_parameters = sum(weight.numel() for weight in plain.hf_model.parameters())
     prepared = prepare(plain.hf_model, facts["method"], plain.heads, plain.mlps, settings)
     n_tuned = sum(w.numel() for w in prepared.model.parameters() if w.requires_grad)
-    trainer = train(prepared, examples, settings, folder / STEPS, device=device, progress=progress)
+    trainer = train(
+        prepared, examples, settings, folder / STEPS_FOLDER, device=device, progress=progress
+    )
     losses = _losses(trainer)
     tuned = prepared.finish()
     untouched = _prove(tuned, prepared, facts["base_hash"], n_parameters)
@@ -165,12 +169,12 @@ def _tuned(
     if trainer.is_world_process_zero():
         _write(folder, tuned, plain, prepared, checkpoint=checkpoint, weights=weights)
         result.save()
-        shutil.rmtree(folder / STEPS, ignore_errors=True)
+        shutil.rmtree(folder / STEPS_FOLDER, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()  # until all files of the result exist
     return result
 
 
-def _dtype(source: Any, method: str, settings: Settings) -> str | None:
+def _dtype(source: Any, method: str, settings: TuningSettings) -> str | None:
     """The dtype during training. Under bf16, only full fine-tuning keeps float32."""
     if settings.bf16 and method != "full":
         return "bfloat16"
@@ -179,7 +183,7 @@ def _dtype(source: Any, method: str, settings: Settings) -> str | None:
 
 def _finished(folder: Path, facts: dict[str, Any]) -> bool:
     """Whether this tuning is finished. For a new one, its settings are written to the folder."""
-    path = folder / QUESTION
+    path = folder / QUESTION_FILE
     if path.is_file():
         previous = json.loads(path.read_text(encoding="utf-8"))
         ours, theirs = (d | d["settings"] for d in (facts, previous))
@@ -189,9 +193,9 @@ def _finished(folder: Path, facts: dict[str, Any]) -> bool:
                 f"expected a new folder or one of this tuning, found another in {folder}: its "
                 f"{', '.join(different)} differ; give another output, or remove it"
             )
-        return (folder / FILE).is_file()
+        return (folder / RESULT_FILE).is_file()
     folder.mkdir(parents=True, exist_ok=True)
-    half = folder / f"{QUESTION}.{os.getpid()}"  # several processes begin at once
+    half = folder / f"{QUESTION_FILE}.{os.getpid()}"  # several processes begin at once
     half.write_text(json.dumps(facts, indent=1), encoding="utf-8")
     half.replace(path)
     return False
@@ -245,8 +249,8 @@ def _write(
         dtype = str(tuned.dtype).removeprefix("torch.")
         values = read_pieces(tuned, prepared.first)
         Delta(facts["base"], facts["base_hash"], dtype, plain.heads, plain.mlps, values).save(
-            folder / DELTA
+            folder / DELTA_FILE
         )
     if checkpoint or not prepared.first:
-        tuned.save_pretrained(folder / CHECKPOINT, state_dict=weights)
-        plain.tokenizer.save_pretrained(folder / CHECKPOINT)
+        tuned.save_pretrained(folder / CHECKPOINT_FOLDER, state_dict=weights)
+        plain.tokenizer.save_pretrained(folder / CHECKPOINT_FOLDER)

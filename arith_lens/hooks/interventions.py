@@ -40,6 +40,11 @@ class Edit:
         value = getattr(self.change, "keywords", {}).get("value")
         return self.positions is None and (value is None or value.shape[:2] == (1, 1))
 
+    @property
+    def is_tokenwise(self) -> bool:
+        """Whether a token's change depends on this token alone, not on its place in the prompt."""
+        return self.is_uniform
+
     def __repr__(self) -> str:
         """Without tensors: TransformerLens writes every hook that it adds into a string."""
         return f"Edit(heads={self.heads})"

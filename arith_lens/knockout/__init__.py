@@ -26,7 +26,7 @@ from arith_lens.knockout.orders import matched_order as matched_order
 from arith_lens.knockout.orders import random_order as random_order
 from arith_lens.knockout.orders import shrink_greedily as shrink_greedily
 from arith_lens.knockout.orders import weight_norm_order as weight_norm_order
-from arith_lens.knockout.outcomes import Change as Change
 from arith_lens.knockout.outcomes import Drop as Drop
+from arith_lens.knockout.outcomes import OutcomeChange as OutcomeChange
 from arith_lens.knockout.outcomes import Outcomes as Outcomes
 from arith_lens.knockout.outcomes import drop as drop

@@ -72,10 +72,14 @@ class CircuitFile:
         inside = {*as_components(circuit)}
         heads, mlps = effects.heads.mean(), effects.mlps.mean()
         nodes = {INPUT: Scored(None, True)}
-        for one in _components(cfg.n_layers, cfg.n_heads):
-            effect = heads[one.layer, one.index] if isinstance(one, Head) else mlps[one.layer]
+        for component in _components(cfg.n_layers, cfg.n_heads):
+            effect = (
+                heads[component.layer, component.index]
+                if isinstance(component, Head)
+                else mlps[component.layer]
+            )
             score = None if effect.isnan() else -float(effect)
-            nodes[node_name(one)] = Scored(score, one in inside)
+            nodes[node_name(component)] = Scored(score, component in inside)
         nodes[LOGITS] = Scored(None, True)
         edges = {
             f"{sender}->{reader}": Scored(
@@ -89,7 +93,7 @@ class CircuitFile:
     def components(self) -> list[Component]:
         """The heads and MLPs of the circuit, in the order of the layers."""
         everything = _components(self.n_layers, self.n_heads)
-        return [one for one in everything if self.nodes[node_name(one)].in_graph]
+        return [component for component in everything if self.nodes[node_name(component)].in_graph]
 
     def order(self, *, by_size: bool = False) -> list[Component]:
         """All heads and MLPs, the largest score first; for `circuit_curve(among="all")`.
@@ -101,10 +105,12 @@ class CircuitFile:
             ValueError: a head or an MLP has no score.
         """
 
-        def score(one: Component) -> float:
-            value = self.nodes[node_name(one)].score
+        def score(component: Component) -> float:
+            value = self.nodes[node_name(component)].score
             if value is None:
-                raise ValueError(f"expected a score of every node, found none of {node_name(one)}")
+                raise ValueError(
+                    f"expected a score of every node, found none of {node_name(component)}"
+                )
             return -abs(value) if by_size else -value
 
         return sorted(_components(self.n_layers, self.n_heads), key=score)
@@ -165,7 +171,7 @@ def node_name(component: Component) -> str:
 def _components(n_layers: int, n_heads: int) -> list[Component]:
     """The heads of a layer, then its MLP."""
     everything: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
-    return sorted(everything, key=lambda one: (one.layer, isinstance(one, Mlp)))
+    return sorted(everything, key=lambda component: (component.layer, isinstance(component, Mlp)))
 
 
 def _edges(n_layers: int, n_heads: int, parallel: bool) -> Iterator[tuple[str, str]]:
@@ -184,13 +190,13 @@ def _edges(n_layers: int, n_heads: int, parallel: bool) -> Iterator[tuple[str, s
 
 def _plain(parts: Mapping[str, Scored]) -> dict[str, Any]:
     return {
-        name: {"in_graph": one.in_graph} | ({} if one.score is None else {"score": one.score})
-        for name, one in parts.items()
+        name: {"in_graph": entry.in_graph} | ({} if entry.score is None else {"score": entry.score})
+        for name, entry in parts.items()
     }
 
 
 def _scored(parts: Mapping[str, Any]) -> dict[str, Scored]:
-    scores = {name: one.get("score") for name, one in parts.items()}
+    scores = {name: entry.get("score") for name, entry in parts.items()}
     return {
         name: Scored(None if score is None else float(score), bool(parts[name]["in_graph"]))
         for name, score in scores.items()

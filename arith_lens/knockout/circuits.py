@@ -28,7 +28,7 @@ from arith_lens.effects import Effects
 from arith_lens.knockout.engine import checked_components, engine_of
 from arith_lens.knockout.knock_out import knock_out, knockout_slot
 from arith_lens.knockout.means import Means
-from arith_lens.knockout.outcomes import Outcomes, listed, read_back, stored
+from arith_lens.knockout.outcomes import Outcomes, components_text, read_back, stored
 from arith_lens.metrics import METRICS, Readout, get_metric, read_logits
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from arith_lens.plotting import Line
 
 Among = Literal["heads", "mlps", "all"]
-Kind = Literal["keep_only", "knock_out"]
+CurveKind = Literal["keep_only", "knock_out"]
 
 FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """The shares of all components at which the MIB benchmark reads a curve."""
@@ -101,7 +101,7 @@ class CircuitCurve(HasUnits):
     positions: str
     means: str
     template: tuple[str, ...] | None = None
-    cluster: Int[Tensor, "pair"] | None = None
+    cluster: Int[Tensor, " pair"] | None = None
     problem: tuple[str, ...] | None = None
     n_forwards: float = field(default=float("nan"))
     """The cost, in whole forwards of the pairs."""
@@ -112,7 +112,7 @@ class CircuitCurve(HasUnits):
         values = torch.stack([self.correct.float(), self.value])
         return Effects(values, ("measure", "size"), "circuit", **self.units, labels=labels)
 
-    def accuracy(self) -> Float[Tensor, "size"]:
+    def accuracy(self) -> Float[Tensor, " size"]:
         """The share of pairs answered with C at each size. Templates have equal weight."""
         return self.effects().mean()[0]
 
@@ -214,7 +214,7 @@ class CircuitCurve(HasUnits):
 
     def __repr__(self) -> str:
         return (
-            f"CircuitCurve({self.kind}, {listed(self.order)}; {self.metric}: "
+            f"CircuitCurve({self.kind}, {components_text(self.order)}; {self.metric}: "
             f"CPR {self.cpr:.2f}, CMD {self.cmd:.2f})"
         )
 
@@ -284,14 +284,14 @@ def circuit_curve(
         ValueError: the order is not of exactly the components of `among`; a fraction outside 0 to
             1; a metric that is a share or needs a foil; else as `knock_out`.
     """
-    if kind not in get_args(Kind):
-        raise ValueError(f"expected kind among {', '.join(get_args(Kind))}, found {kind!r}")
+    if kind not in get_args(CurveKind):
+        raise ValueError(f"expected kind among {', '.join(get_args(CurveKind))}, found {kind!r}")
     components = components_among(model, among)
     chosen = checked_components(model, order)
     if {*chosen} != {*components}:
         raise ValueError(
             f"expected an order of all {len(components)} components ({among}), found "
-            f"{len(chosen)}: {listed(chosen)}; append the others, or change among="
+            f"{len(chosen)}: {components_text(chosen)}; append the others, or change among="
         )
     sizes = _sizes(fractions, len(components))
     tokens = metric_candidates(model, pairs, metric, candidates)
@@ -344,14 +344,17 @@ def components_among(model: HookedLike, among: str) -> list[Component]:
 
 def complement(model: HookedLike, components: Components, among: str) -> list[Component]:
     """The components of `among` that are not chosen."""
-    everything, kept = components_among(model, among), {*checked_components(model, components)}
-    strange = kept - {*everything}
+    everything, components_kept = (
+        components_among(model, among),
+        {*checked_components(model, components)},
+    )
+    strange = components_kept - {*everything}
     if strange:
         raise ValueError(
             f"expected components to keep among the {among}, found {', '.join(map(str, strange))}; "
             "choose among='all' to keep heads and MLPs"
         )
-    return [component for component in everything if component not in kept]
+    return [component for component in everything if component not in components_kept]
 
 
 def _sizes(fractions: Sequence[int | float], total: int) -> tuple[int, ...]:
@@ -378,10 +381,10 @@ def metric_candidates(
 
 def read_metric(
     logits: Float[Tensor, "state pair d_vocab"],
-    rows: Int[Tensor, "pair"],
+    rows: Int[Tensor, " pair"],
     *,
     metric: str,
-    answer: Int[Tensor, "all_pairs"],
+    answer: Int[Tensor, " all_pairs"],
     candidates: tuple[int, ...] | None,
 ) -> Float[Tensor, "what=2 state pair"]:
     """Whether the answer is right, and the metric, on the CPU."""

@@ -10,16 +10,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Component, Head, parse_component
 from arith_lens.effects import Effects
 from arith_lens.knockout.outcomes import (
-    MEASURES,
+    OUTCOME_MEASURES,
     SETTING,
     Drop,
     Outcomes,
+    components_text,
     drop,
-    listed,
     read_back,
     select_pairs,
     stored,
@@ -49,9 +49,9 @@ class KnockoutCurve(HasUnits):
     positions: str
     means: str
     template: tuple[str, ...] | None = None
-    cluster: Int[Tensor, "pair"] | None = None
+    cluster: Int[Tensor, " pair"] | None = None
     problem: tuple[str, ...] | None = None
-    computed: Bool[Tensor, "pair"] | None = None
+    computed: Bool[Tensor, " pair"] | None = None
     n_forwards: float = field(default=float("nan"))
     """The cost, in whole forwards of the pairs."""
 
@@ -67,14 +67,14 @@ class KnockoutCurve(HasUnits):
             axes=("measure", "k"),
             metric="after knockout",
             **self.units,
-            labels={"measure": MEASURES, "k": tuple(str(k) for k in self.ks)},
+            labels={"measure": OUTCOME_MEASURES, "k": tuple(str(k) for k in self.ks)},
         )
 
-    def accuracy(self) -> Float[Tensor, "k"]:
+    def accuracy(self) -> Float[Tensor, " k"]:
         """The share of pairs answered with C at each k. Templates have equal weight."""
         return self.effects().mean()[0]
 
-    def mean_probability(self) -> Float[Tensor, "k"]:
+    def mean_probability(self) -> Float[Tensor, " k"]:
         """The mean of p(C) at each k."""
         return self.effects().mean()[1]
 
@@ -104,7 +104,9 @@ class KnockoutCurve(HasUnits):
         """
         return drop(self.at(0), self.at(k), level=level)
 
-    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "KnockoutCurve":
+    def select(
+        self, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice
+    ) -> "KnockoutCurve":
         """The curve of some of the pairs, such as those whose answer is computed, not copied."""
         return select_pairs(self, mask)
 
@@ -143,7 +145,7 @@ class KnockoutCurve(HasUnits):
         accuracy = self.accuracy()
         return (
             f"KnockoutCurve({accuracy[0]:.1%} right with all, {accuracy[-1]:.1%} without "
-            f"{self.ks[-1]} of {listed(self.order)}; {self.setting()})"
+            f"{self.ks[-1]} of {components_text(self.order)}; {self.setting()})"
         )
 
     def line(self, name: str, colour: str, *, measure: int = 0) -> "Line":
@@ -173,7 +175,7 @@ class KnockoutCurve(HasUnits):
         panel = plotting.CurvePanel("", tuple(self._lines()), y_range=(0, 104))
         return plotting.curve_panels(
             [panel],
-            x_title=f"Knocked out: the first k of {plotting.plain(listed(self.order))}",
+            x_title=f"Knocked out: the first k of {plotting.plain(components_text(self.order))}",
             unit="%",
             notes=[self.setting()],
         )
@@ -192,7 +194,7 @@ class KnockoutCurve(HasUnits):
         from arith_lens import plotting
         from arith_lens.plotting.markup import render
 
-        title = f"without the first k of {listed(self.order)}"
+        title = f"without the first k of {components_text(self.order)}"
         drawn = plotting.svg_lines(
             self._lines(), x_title="k", y_title="right, mean p(C)", title=title, unit="%", top=100
         )
@@ -294,7 +296,7 @@ class KnockoutCurves(Mapping[str, KnockoutCurve]):
     def to_arrays(self) -> Arrays:
         """The arrays for a file; `from_arrays` reads them."""
         parts = {name: curve.to_arrays() for name, curve in self.curves.items()}
-        return joined("knockout_curves", parts, header={"names": list(self.curves)})
+        return joined_arrays("knockout_curves", parts, header={"names": list(self.curves)})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "KnockoutCurves":

@@ -121,9 +121,9 @@ def walk_agrees(
 ) -> bool:
     """Whether a walk gives the same logits as hooks. Arguments as in `run_variants`."""
     common = (model, pairs, [variant], values, chosen, 1)
-    found, expected = (run_variants(*common, way, _float_logits) for way in (walk, None))
+    computed, expected = (run_variants(*common, way, _float_logits) for way in (walk, None))
     allowed = logit_tolerance(walk.inputs.stream.dtype)
-    return float((found - expected).abs().max()) <= allowed * float(expected.abs().max())
+    return float((computed - expected).abs().max()) <= allowed * float(expected.abs().max())
 
 
 def _float_logits(
@@ -133,7 +133,7 @@ def _float_logits(
 
 
 def reading(
-    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, "pair"]
+    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, " pair"]
 ) -> Float[Tensor, "what state pair"]:
     """Whether the most likely token is C, p(C) over the vocabulary, and the most likely tokens.
 
@@ -225,7 +225,7 @@ class KnockoutEngine:
         like_lengths = torch.argsort(self.pairs.lengths, stable=True)  # together
         shards = like_lengths.split(SHARD)
 
-        def one(index: int) -> Arrays:
+        def values_of_shard(index: int) -> Arrays:
             rows = shards[index]
             chunk = min(len(rows), fitting)
             values, _ = in_chunks(self._compute(variants, rows, read), len(rows), chunk)
@@ -234,7 +234,9 @@ class KnockoutEngine:
             return Arrays({"values": values}, {})
 
         slot = slot or ResultSlot(None, "", {}, self.pairs)
-        parts = slot.shards(one, len(shards), title="knockout", progress=progress, **part)
+        parts = slot.shards(
+            values_of_shard, len(shards), title="knockout", progress=progress, **part
+        )
         sorted_by_length = torch.cat([part.tensors["values"] for part in parts], dim=-1)
         done = torch.empty_like(sorted_by_length)
         done[:, :, like_lengths] = sorted_by_length
@@ -244,7 +246,7 @@ class KnockoutEngine:
         """The cost of the variants, in whole forwards of the pairs."""
         return n_forwards(variants, int(self.model.cfg.n_layers), int(self.model.cfg.n_heads))
 
-    def select(self, rows: Int[Tensor, "row"]) -> "KnockoutEngine":
+    def select(self, rows: Int[Tensor, " row"]) -> "KnockoutEngine":
         """The engine of some of the pairs, with the replacements that are made of all pairs.
 
         Raises:
@@ -290,7 +292,7 @@ class KnockoutEngine:
 
         return compute
 
-    def shard(self, rows: Int[Tensor, "row"]) -> "Shard":
+    def shard(self, rows: Int[Tensor, " row"]) -> "Shard":
         """Some of the pairs, as a shard."""
         pairs = narrowed(self.pairs[rows])
         chosen = self.chosen[rows][:, -pairs.reference.shape[1] :]
@@ -357,11 +359,18 @@ def _agrees(engine: KnockoutEngine, variant: Variant) -> bool:
 def _certificate_key(engine: KnockoutEngine, variant: Variant) -> str:
     """Everything that decides what `_agrees` compares, in one text. No hook is active there."""
     replacements, pairs = engine.replacements, engine.pairs
-    given = replacements.values if replacements.kind == "given" else {}
+    replacement_values = replacements.values if replacements.kind == "given" else {}
     tensors = [pairs.reference, pairs.counterfactual, pairs.attention_mask, engine.chosen]
-    tensors += [replacements.group, replacements.donor, *given.values()]
-    known = [state_digest(engine.model), *sorted(map(str, variant)), replacements.kind, *given]
-    known += [f"{tuple(one.shape)} {tensor_digest(one)}" for one in tensors if one is not None]
+    tensors += [replacements.group, replacements.donor, *replacement_values.values()]
+    known = [
+        state_digest(engine.model),
+        *sorted(map(str, variant)),
+        replacements.kind,
+        *replacement_values,
+    ]
+    known += [
+        f"{tuple(tensor.shape)} {tensor_digest(tensor)}" for tensor in tensors if tensor is not None
+    ]
     return " ".join(known)
 
 
@@ -382,6 +391,6 @@ def checked_components(model: HookedLike, components: Components) -> tuple[Compo
     checked = tuple(as_components(components))
     check_components(checked, int(model.cfg.n_layers), int(model.cfg.n_heads))
     if len({*checked}) != len(checked):
-        twice = next(one for one in checked if checked.count(one) > 1)
+        twice = next(component for component in checked if checked.count(component) > 1)
         raise ValueError(f"expected each component once, found {twice} several times")
     return checked

@@ -1,7 +1,7 @@
 """Hooks that knock components out on any text, also while the model generates."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,6 +27,7 @@ class BosWatch:
 
     bos: int | None
     spared: Bool[Tensor, "batch pos"] | None = field(default=None, repr=False)
+    is_tokenwise: ClassVar[bool] = True
 
     def __call__(self, tokens: Int[Tensor, "batch pos"], hook: Any = None) -> None:
         self.spared = tokens == (-1 if self.bos is None else self.bos)
@@ -38,6 +39,11 @@ class ExceptBos:
 
     edit: Edit
     watch: BosWatch
+
+    @property
+    def is_tokenwise(self) -> bool:
+        """As `Edit.is_tokenwise`."""
+        return self.edit.is_tokenwise
 
     def __repr__(self) -> str:
         """Without tensors, like `Edit`."""

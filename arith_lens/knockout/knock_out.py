@@ -156,7 +156,7 @@ def knockout_curves(
     settings["means"] = engine.replacements.kind
     curves = KnockoutCurves(
         {
-            label: curve_of(part, pairs, order, counts[label], n_forwards=cost, **settings)
+            label: knockout_curve_of(part, pairs, order, counts[label], n_forwards=cost, **settings)
             for (label, order), part in zip(checked.items(), parts, strict=True)
         }
     )
@@ -185,7 +185,7 @@ def knockout_slot(
     return ResultSlot.of(run, name, model, pairs, **details, **question)
 
 
-def curve_of(
+def knockout_curve_of(
     values: Float[Tensor, "what k pair"],
     pairs: PromptPairs,
     order: Iterable[Component],

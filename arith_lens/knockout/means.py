@@ -59,7 +59,7 @@ def chosen_positions(
     return end
 
 
-def aligned_groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
+def aligned_groups(pairs: PromptPairs) -> Int[Tensor, " pair"]:
     """For each pair, the number of its group of aligned pairs.
 
     Prompts are aligned if they have the same template, the same length and, if roles are known, the
@@ -89,13 +89,13 @@ class Replacements:
     """`template`, `vector`, `given`, `zero`, `resample`; `none` if nothing is out."""
     values: Activations
     """By hook name [group pos ...], with columns aligned at END; none for `zero`, `resample`."""
-    group: Int[Tensor, "pair"]
+    group: Int[Tensor, " pair"]
     """The row of `values` for each pair."""
-    donor: Int[Tensor, "pair"] | None = None
+    donor: Int[Tensor, " pair"] | None = None
     """For `resample`: the pair whose counterfactual run gives the replacement."""
 
     def of(
-        self, model: HookedLike, pairs: PromptPairs, rows: Int[Tensor, "row"], names: list[str]
+        self, model: HookedLike, pairs: PromptPairs, rows: Int[Tensor, " row"], names: list[str]
     ) -> Activations:
         """The replacements for some of the pairs, by hook name.
 
@@ -205,7 +205,7 @@ def _means(
     model: HookedLike,
     pairs: PromptPairs,
     names: list[str],
-    groups: Int[Tensor, "pair"],
+    groups: Int[Tensor, " pair"],
     *,
     over_positions: bool = False,
 ) -> dict[str, Tensor]:
@@ -232,7 +232,7 @@ def _means(
 def _sums(
     value: Float[Tensor, "row pos *rest"],
     counted: Bool[Tensor, "row pos"],
-    groups: Int[Tensor, "row"],
+    groups: Int[Tensor, " row"],
     n_groups: int,
 ) -> Float[Tensor, "group pos *rest"]:
     counts = counted.to(value.device).reshape(*counted.shape, *[1] * (value.ndim - 2))
@@ -240,7 +240,7 @@ def _sums(
     return total.index_add_(0, groups.to(value.device), torch.where(counts, value.float(), 0.0))
 
 
-def _groups(pairs: PromptPairs) -> Int[Tensor, "pair"]:
+def _groups(pairs: PromptPairs) -> Int[Tensor, " pair"]:
     """The groups to average over. Warns if a group has a single prompt."""
     groups = aligned_groups(pairs)
     sizes = groups.bincount()
@@ -258,7 +258,7 @@ class NoAlignedPrompt(ValueError):
     """A pair has no other prompt from which `resample` could take an output."""
 
 
-def _donors(pairs: PromptPairs, seed: int) -> Int[Tensor, "pair"]:
+def _donors(pairs: PromptPairs, seed: int) -> Int[Tensor, " pair"]:
     """For each pair, another pair of its group with another reference prompt."""
     rng = random.Random(seed)
     groups, references = aligned_groups(pairs).tolist(), pairs.cluster.tolist()

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import (
     Component,
     Components,
@@ -34,7 +34,7 @@ from arith_lens.knockout.circuits import (
 )
 from arith_lens.knockout.curves import KnockoutCurve
 from arith_lens.knockout.engine import checked_components, engine_of
-from arith_lens.knockout.knock_out import curve_of, knockout_slot
+from arith_lens.knockout.knock_out import knockout_curve_of, knockout_slot
 from arith_lens.knockout.means import Means
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
@@ -136,7 +136,7 @@ class GreedyMask:
             "n_variants": self.n_variants,
             "n_forwards": self.n_forwards,
         }
-        return joined("greedy_mask", {"curve": self.curve.to_arrays()}, {}, header)
+        return joined_arrays("greedy_mask", {"curve": self.curve.to_arrays()}, {}, header)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "GreedyMask":
@@ -209,7 +209,7 @@ def mask_greedily(
         order.append(left[best])
         along.append(values[:, best : best + 1])
         n_variants, cost = n_variants + len(variants), cost + engine.forwards(variants)
-    curve = curve_of(
+    curve = knockout_curve_of(
         torch.cat(along, dim=1),
         pairs,
         order,
@@ -300,15 +300,15 @@ def shrink_greedily(
     read = partial(read_metric, metric=metric, answer=pairs.answer, candidates=tokens)
     engine = engine_of(model, pairs, left, seed=seed, **settings)
 
-    def mean(variants: list[frozenset[Component]]) -> Float[Tensor, "variant"]:
+    def mean(variants: list[frozenset[Component]]) -> Float[Tensor, " variant"]:
         return _means(engine(variants, progress=progress, read=read)[1], pairs)
 
-    whole, out = mean([frozenset()])[0], []
+    full_mean, out = mean([frozenset()])[0], []
     while left:
-        apart = (mean([frozenset([*out, one]) for one in left]) - whole).abs()
+        apart = (mean([frozenset([*out, component]) for component in left]) - full_mean).abs()
         leaving = apart.argsort(stable=True)[: max(1, math.floor(share * len(left)))].tolist()
         out += [left[i] for i in leaving]
-        left = [one for i, one in enumerate(left) if i not in leaving]
+        left = [component for i, component in enumerate(left) if i not in leaving]
     return out[::-1]
 
 

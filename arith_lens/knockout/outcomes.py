@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Component, parse_component
 from arith_lens.effects import Effects
 from arith_lens.statistics import HasUnits, chosen_units, resampled_means
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-MEASURES = ("correct", "probability")
+OUTCOME_MEASURES = ("correct", "probability")
 
 
 @dataclass(frozen=True)
 class Outcomes(HasUnits):
     """Whether each pair's reference prompt is answered with C, and the probability of C."""
 
-    correct: Bool[Tensor, "pair"]
+    correct: Bool[Tensor, " pair"]
     """Whether the most likely token of the vocabulary is C."""
-    probability: Float[Tensor, "pair"]
+    probability: Float[Tensor, " pair"]
     """p(C), over the vocabulary."""
     top: Int[Tensor, "pair rank"]
     """The most likely tokens, best first."""
@@ -40,11 +40,11 @@ class Outcomes(HasUnits):
     """The kind of mean: `template`, `vector`, `given`; else the ablation, or `none`."""
     template: tuple[str, ...] | None = None
     """The template of each pair. Means give all templates the same weight."""
-    cluster: Int[Tensor, "pair"] | None = None
+    cluster: Int[Tensor, " pair"] | None = None
     """The reference prompt of each pair, by number."""
     problem: tuple[str, ...] | None = None
     """The problem of each pair. Errors and intervals count problems."""
-    computed: Bool[Tensor, "pair"] | None = None
+    computed: Bool[Tensor, " pair"] | None = None
     """Whether C needs a calculation (`Problem.computed`); None if unknown."""
 
     @property
@@ -59,7 +59,7 @@ class Outcomes(HasUnits):
             axes=("measure",),
             metric="after knockout",
             **self.units,
-            labels={"measure": MEASURES},
+            labels={"measure": OUTCOME_MEASURES},
         )
 
     def accuracy(self) -> float:
@@ -75,7 +75,7 @@ class Outcomes(HasUnits):
         low, high = self.effects().ci(level, seed=seed)[:, 0].tolist()
         return low, high
 
-    def select(self, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> "Outcomes":
+    def select(self, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> "Outcomes":
         """The outcomes of some of the pairs, such as `outcomes.select(outcomes.computed)`."""
         return select_pairs(self, mask)
 
@@ -113,8 +113,8 @@ class Outcomes(HasUnits):
         return (
             f"Outcomes({self.accuracy():.1%} right ({low:.1%} to {high:.1%}), mean p(C) "
             f"{self.mean_probability():.3f}, {self.n_pairs} pairs, without "
-            f"{listed(self.components)}, ablation {self.ablation}, positions {self.positions}, "
-            f"means {self.means})"
+            f"{components_text(self.components)}, ablation {self.ablation}, "
+            f"positions {self.positions}, means {self.means})"
         )
 
     def _repr_html_(self) -> str:
@@ -125,7 +125,7 @@ class Outcomes(HasUnits):
             "right": f"{self.accuracy():.1%} ({low:.1%} to {high:.1%})",
             "mean p(C)": f"{self.mean_probability():.3f}",
             "pairs": f"{self.n_pairs}",
-            "without": listed(self.components),
+            "without": components_text(self.components),
             "ablation": f"{self.ablation}; positions {self.positions}; means {self.means}",
         }
         return render(_TABLE, rows=rows)
@@ -145,7 +145,7 @@ def stored(kind: str, result: Any, header: Mapping[str, Any]) -> Arrays:
     tensors = {name: tensor for name, tensor in known.items() if tensor is not None}
     settings = {name: getattr(result, name) for name in SETTING}
     measures = result.effects().to_arrays()
-    return joined(kind, {"measures": measures}, tensors, {**header, **settings})
+    return joined_arrays(kind, {"measures": measures}, tensors, {**header, **settings})
 
 
 def read_back(
@@ -165,7 +165,7 @@ def read_back(
     return fields, arrays.header
 
 
-def select_pairs(result: Any, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"] | slice) -> Any:
+def select_pairs(result: Any, mask: Bool[Tensor, " pair"] | Int[Tensor, " chosen"] | slice) -> Any:
     """The same outcomes or curve on some of the pairs."""
     rows = torch.arange(result.n_pairs)[mask]
     return replace(
@@ -178,7 +178,7 @@ def select_pairs(result: Any, mask: Bool[Tensor, "pair"] | Int[Tensor, "chosen"]
     )
 
 
-def listed(components: tuple[Component, ...]) -> str:
+def components_text(components: tuple[Component, ...]) -> str:
     """The components in words; only the first ones if there are many."""
     named = ", ".join(str(component) for component in components[:6])
     more = f" and {len(components) - 6} more" if len(components) > 6 else ""
@@ -189,7 +189,7 @@ N_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Change:
+class OutcomeChange:
     """The change from `before` to `after`: the difference, and its share of `before`."""
 
     before: float
@@ -213,8 +213,8 @@ class Change:
 class Drop:
     """The change by a knockout. Negative numbers are losses."""
 
-    accuracy: Change
-    probability: Change
+    accuracy: OutcomeChange
+    probability: OutcomeChange
 
     def __str__(self) -> str:
         return f"accuracy {self.accuracy}; p(C) {self.probability}"
@@ -246,16 +246,16 @@ def drop(before: Outcomes, after: Outcomes, *, level: float = 0.95, seed: int = 
 
 def _change(
     mean: Float[Tensor, "run=2"], draws: Float[Tensor, "run=2 resample"], level: float
-) -> Change:
+) -> OutcomeChange:
     tail = (1 - level) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=torch.float64)
     before, after = mean.tolist()
 
-    def interval(values: Float[Tensor, "resample"]) -> tuple[float, float]:
+    def interval(values: Float[Tensor, " resample"]) -> tuple[float, float]:
         low, high = values.nanquantile(ends).tolist()
         return low, high
 
-    return Change(
+    return OutcomeChange(
         before=before,
         after=after,
         absolute=after - before,

@@ -36,7 +36,7 @@ class Stage:
 
     start: int
     stop: int
-    parent: Int[Tensor, "state"]
+    parent: Int[Tensor, " state"]
     """For each state, the state of the stage below that it continues."""
     out: Bool[Tensor, "state slot"]
     """Which heads of layer `start` are out and, in the last slot, whether its MLP is."""
@@ -50,7 +50,7 @@ class Stage:
 
 def stages_of(
     variants: Sequence[Variant], n_layers: int, n_heads: int
-) -> tuple[list[Stage], Int[Tensor, "variant"]]:
+) -> tuple[list[Stage], Int[Tensor, " variant"]]:
     """The stages, and for each variant its state in the last stage."""
     out = torch.zeros(len(variants), n_layers, n_heads + 1, dtype=torch.bool)
     for row, variant in enumerate(variants):
@@ -77,7 +77,7 @@ def n_forwards(variants: Sequence[Variant], n_layers: int, n_heads: int) -> floa
 class Branches:
     """The prompts whose own nodes begin at one column. Earlier nodes are those of other prompts."""
 
-    prompts: Int[Tensor, "branch"]
+    prompts: Int[Tensor, " branch"]
     start: int
     nodes: slice
     """The nodes of these prompts, prompt after prompt, from column `start` to the last."""
@@ -89,28 +89,29 @@ class PrefixTree:
 
     node: Int[Tensor, "pair pos"]
     """The node of each token; arbitrary at padding."""
-    prompt: Int[Tensor, "node"]
+    prompt: Int[Tensor, " node"]
     """For each node, a prompt that it belongs to."""
-    pos: Int[Tensor, "node"]
+    pos: Int[Tensor, " node"]
     """For each node, its column."""
     branches: tuple[Branches, ...]
 
     @property
-    def ends(self) -> Int[Tensor, "pair"]:
+    def ends(self) -> Int[Tensor, " pair"]:
         """The node of each prompt's END."""
         return self.node[:, -1]
 
     def to(self, device: torch.device) -> "PrefixTree":
         """The same tree, its tensors on `device`."""
         branches = tuple(
-            Branches(one.prompts.to(device), one.start, one.nodes) for one in self.branches
+            Branches(branch.prompts.to(device), branch.start, branch.nodes)
+            for branch in self.branches
         )
         node, prompt, pos = (part.to(device) for part in (self.node, self.prompt, self.pos))
         return PrefixTree(node, prompt, pos, branches)
 
 
 def prefix_tree(
-    tokens: Int[Tensor, "pair pos"], mask: Bool[Tensor, "pair pos"], group: Int[Tensor, "pair"]
+    tokens: Int[Tensor, "pair pos"], mask: Bool[Tensor, "pair pos"], group: Int[Tensor, " pair"]
 ) -> PrefixTree:
     """The tree of the prompts. Only prompts of one group and one length share nodes.
 
@@ -273,12 +274,12 @@ LOGITS_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class StreamRows:
     """The rows of a residual stream: positions of prompts, and whether components are out there."""
 
-    prompt: Int[Tensor, "row"]
-    pos: Int[Tensor, "row"]
-    chosen: Bool[Tensor, "row"]
+    prompt: Int[Tensor, " row"]
+    pos: Int[Tensor, " row"]
+    chosen: Bool[Tensor, " row"]
 
     def values(self, replacement: Float[Tensor, "pair_or_1 pos_or_1 *rest"]) -> Tensor:
         """The replacement at each row, [row ...]."""
@@ -308,9 +309,9 @@ class TreeWalk:
     layers: Sequence[PlainLayer]
     inputs: LayerInputs
     tree: PrefixTree
-    nodes: Rows
-    ends: Rows
-    tokens: Int[Tensor, "pair"]
+    nodes: StreamRows
+    ends: StreamRows
+    tokens: Int[Tensor, " pair"]
     """Each prompt's token at END."""
 
     @property
@@ -414,7 +415,7 @@ class TreeWalk:
     def _embedded(self) -> Float[Tensor, "1 node d_model"]:
         return self.inputs.stream[self.tree.prompt, self.tree.pos][None]
 
-    def _inputs(self, layer: int, rows: Rows) -> dict[str, Any]:
+    def _inputs(self, layer: int, rows: StreamRows) -> dict[str, Any]:
         return self.inputs.at(layer, rows.prompt, rows.pos)
 
     def _in_order(self, stage: Stage) -> Iterator[int]:
@@ -428,7 +429,7 @@ def tree_walk(
     layers: Sequence[PlainLayer],
     pairs: PromptPairs,
     chosen: Bool[Tensor, "pair pos"],
-    group: Int[Tensor, "pair"],
+    group: Int[Tensor, " pair"],
 ) -> TreeWalk | None:
     """The walk over some pairs; None if the model's layers need more than rows of prompts.
 
@@ -452,8 +453,8 @@ def tree_walk(
         layers=layers,
         inputs=inputs,
         tree=tree,
-        nodes=Rows(tree.prompt, tree.pos, chosen[tree.prompt, tree.pos]),
-        ends=Rows(pair, last, chosen[:, -1]),
+        nodes=StreamRows(tree.prompt, tree.pos, chosen[tree.prompt, tree.pos]),
+        ends=StreamRows(pair, last, chosen[:, -1]),
         tokens=pairs.reference[:, -1],
     )
 
@@ -461,9 +462,9 @@ def tree_walk(
 def _edits(
     stage: Stage,
     layer: int,
-    states: Int[Tensor, "state"],
+    states: Int[Tensor, " state"],
     replacements: Activations,
-    rows: Rows,
+    rows: StreamRows,
 ) -> dict[str, Replacement]:
     """The edits in a layer of a stage. Components are out in its first layer only."""
     if layer != stage.start:

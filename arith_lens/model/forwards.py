@@ -54,8 +54,8 @@ def record(
         )
     names = [names] if isinstance(names, str) else list(names)
     recorded: dict[str, Tensor] = {}
-    keep = partial(keep_activation, into=recorded, positions=positions)
-    hooks = [(name, partial(keep, name=name)) for name in names]
+    store = partial(keep_activation, into=recorded, positions=positions)
+    hooks = [(name, partial(store, name=name)) for name in names]
     reads_logits = any(name.startswith("unembed.") for name in names)
     kept_logits = 1 if reads_logits else torch.empty(0, dtype=torch.long, device=device)
     options = accepted_options(model, logits_to_keep=kept_logits, use_cache=False)

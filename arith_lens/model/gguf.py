@@ -78,9 +78,9 @@ def packaged(name: str) -> Path:
                 for part in _installed(name, parts):
                     with part.open("rb") as stream:
                         shutil.copyfileobj(stream, joined)
-            if (found := _sha256(file)) != digest:
+            if (file_digest := _sha256(file)) != digest:
                 raise ValueError(
-                    f"expected {name} with SHA-256 {digest}, found {found} in its packages; "
+                    f"expected {name} with SHA-256 {digest}, found {file_digest} in its packages; "
                     "another version of them is installed, or a file is damaged: install "
                     "'arith-lens[gemma]' again in a new environment"
                 )
@@ -94,7 +94,7 @@ def _installed(name: str, parts: list[str]) -> list[Path]:
         package, _, path = part.partition("/")
         spec = find_spec(package)
         places = list(spec.submodule_search_locations or ()) if spec else []
-        files += [Path(place) / path for place in places[:1]]
+        files += [Path(folder) / path for folder in places[:1]]
     if len(files) < len(parts) or not all(file.is_file() for file in files):
         raise FileNotFoundError(
             f"expected the packages of {name}, found {sum(f.is_file() for f in files)} of "
@@ -150,11 +150,11 @@ def _convert(file: Path, digest: str, folder: Path) -> None:
 
     _require_gguf(file)
     try:
-        with TemporaryDirectory() as alone:  # files beside it would be read in its place
-            (Path(alone) / file.name).symlink_to(file.resolve())
-            place: dict[str, Any] = {"gguf_file": file.name}
-            tokenizer = AutoTokenizer.from_pretrained(alone, **place)
-            model = load_weights(AutoModelForCausalLM, alone, dtype=torch.float32, **place)
+        with TemporaryDirectory() as link_folder:  # files beside it would be read in its place
+            (Path(link_folder) / file.name).symlink_to(file.resolve())
+            source: dict[str, Any] = {"gguf_file": file.name}
+            tokenizer = AutoTokenizer.from_pretrained(link_folder, **source)
+            model = load_weights(AutoModelForCausalLM, link_folder, dtype=torch.float32, **source)
         quantisation = _quantisation(file)
     except (LookupError, OSError, RuntimeError, TypeError, ValueError, struct.error) as error:
         raise ValueError(_unreadable(file, error)) from error

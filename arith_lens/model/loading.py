@@ -34,7 +34,7 @@ N_TOKENS = 6
 """The length of the prompts on which the bridge is compared."""
 N_PADDING = 2
 """The number of padding tokens before the second prompt."""
-TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
+LOGIT_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 """The largest allowed difference of a token's logits between bridge and Transformers, divided by
 the logits' spread. It is far above rounding."""
 HALF_TOLERANCE = 0.05
@@ -142,7 +142,7 @@ def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | No
     if expected is None:
         return
     tokens, mask = example(expected.shape[-1], torch.device(model.cfg.device))
-    tolerance = TOLERANCE.get(next(model.parameters()).dtype, HALF_TOLERANCE)
+    tolerance = LOGIT_TOLERANCE.get(next(model.parameters()).dtype, HALF_TOLERANCE)
     for case, n_rows in (("with a mask", 2), ("without a mask", 1)):
         options = {"attention_mask": mask.long()} if n_rows == 2 else {}
         try:

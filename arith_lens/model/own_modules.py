@@ -103,10 +103,10 @@ def without_patterns(model: HookedModel, hooks: Iterable[NamedHook] = ()) -> Ite
         return
     attentions = [block.attn for block in model.blocks]
     with ExitStack() as stack:
-        kept = stack.enter_context(_exchanged(model, hooked))
-        if not hooked <= {point for module in kept for point in _entry_and_exit(module)}:
+        exchanged = stack.enter_context(_exchanged(model, hooked))
+        if not hooked <= {point for module in exchanged for point in _entry_and_exit(module)}:
             stack.close()
-        elif not any(module is attention for module in kept for attention in attentions):
+        elif not any(module is attention for module in exchanged for attention in attentions):
             stack.enter_context(_fused_attention(model.bridge.original_model))
         yield
 
@@ -135,7 +135,7 @@ def _exchanged(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
         The exceptions.
     """
     exchanged: list[tuple[nn.Module, str, nn.Module]] = []
-    kept: list[nn.Module] = []
+    originals: list[nn.Module] = []
 
     def exchange(parent: nn.Module) -> None:
         for name, child in parent._modules.items():
@@ -143,7 +143,7 @@ def _exchanged(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
                 continue
             own = own_module(child)
             if hooked & _entry_and_exit(child):
-                kept.append(child)
+                originals.append(child)
             elif own is not child:
                 exchanged.append((parent, name, child))
                 parent._modules[name] = own
@@ -151,7 +151,7 @@ def _exchanged(model: Any, hooked: frozenset[int]) -> Iterator[list[nn.Module]]:
 
     try:
         exchange(getattr(model, "bridge", model).original_model)
-        yield kept
+        yield originals
     finally:
         for parent, name, wrapper in reversed(exchanged):
             parent._modules[name] = wrapper
@@ -220,12 +220,12 @@ class PlainLayer:
         """Queries, keys and values, each [batch head row d_head], and the options of `Attend`."""
         parts: list[tuple[Tensor, Tensor, Tensor, dict[str, Any]]] = []
 
-        def keep(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        def store(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
             parts.append((query, key, value, options))
             raise _KeysComplete
 
         with suppress(_KeysComplete):
-            self(stream, inputs, keep)
+            self(stream, inputs, store)
         return parts[0]
 
 
@@ -241,7 +241,9 @@ class LayerInputs:
     others: tuple[dict[str, Any], ...]
     """Per layer, its other arguments by name, such as the rotary angles of every position."""
 
-    def at(self, layer: int, prompt: Int[Tensor, "row"], pos: Int[Tensor, "row"]) -> dict[str, Any]:
+    def at(
+        self, layer: int, prompt: Int[Tensor, " row"], pos: Int[Tensor, " row"]
+    ) -> dict[str, Any]:
         """The arguments for a batch whose rows are these positions of these prompts."""
 
         def chosen(value: Any) -> Any:
@@ -286,12 +288,12 @@ def layer_inputs(
     """
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
-    def keep(*args: Any, **kwargs: Any) -> Tensor:
+    def store(*args: Any, **kwargs: Any) -> Tensor:
         calls.append((args, kwargs))
         return args[0] if args else kwargs["hidden_states"]
 
     blocks = list(model.blocks)
-    with torch.no_grad(), forwards_replaced(blocks, [keep] * len(blocks)):
+    with torch.no_grad(), forwards_replaced(blocks, [store] * len(blocks)):
         model(tokens, attention_mask=attention_mask, use_cache=False, logits_to_keep=1)
     arguments = [_by_name(block, *call) for block, call in zip(blocks, calls, strict=True)]
     streams = [named.pop("hidden_states") for named in arguments]
@@ -309,7 +311,7 @@ def layer_inputs(
 
 @torch.no_grad()
 def end_logits(
-    model: HookedLike, tokens: Int[Tensor, "row"], stream: Float[Tensor, "row d_model"]
+    model: HookedLike, tokens: Int[Tensor, " row"], stream: Float[Tensor, "row d_model"]
 ) -> Float[Tensor, "row d_vocab"]:
     """The logits that the model computes from the residual stream at the last layer's exit.
 

@@ -27,7 +27,7 @@ def one_by_one(items: Sequence[T], rng: random.Random) -> Iterator[T]:
 
 
 _SLOT = re.compile(r"\{(\w+)\}")
-OPERANDS = ("A", "B")
+OPERAND_LETTERS = ("A", "B")
 
 
 class Choices(Sequence[dict[str, str]]):
@@ -92,7 +92,7 @@ def reference_choices(template: StoryTemplate, counts: Mapping[str, int]) -> Cho
         template: the story.
         counts: the number of tokens of each word in a sentence.
     """
-    slots = dict.fromkeys(s for s in _SLOT.findall(template.text) if s not in OPERANDS)
+    slots = dict.fromkeys(s for s in _SLOT.findall(template.text) if s not in OPERAND_LETTERS)
     stands = replaced_slots(template).items()
     options: dict[str, list[str]] = {}
     for slot in slots:

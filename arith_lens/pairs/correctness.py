@@ -112,7 +112,7 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
 
 def answer(
     model: Any, pairs: PromptPairs, side: str, batch_size: int
-) -> tuple[Bool[Tensor, "pair"], Float[Tensor, "pair"]]:
+) -> tuple[Bool[Tensor, " pair"], Float[Tensor, " pair"]]:
     """Whether the most likely token at END is C, and p(C).
 
     Args:

@@ -33,9 +33,9 @@ from arith_lens.pairs.tokens import (
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template, other_operators
 
-CARRYING = ("addition", "subtraction")
+CARRY_OPERATIONS = ("addition", "subtraction")
 """The operations that have carries."""
-PLACES = {"ones": 1, "tens": 10}
+PLACE_VALUES = {"ones": 1, "tens": 10}
 
 
 @dataclass(frozen=True)
@@ -51,47 +51,47 @@ class DigitChange:
 
     def others(self, problem: Problem) -> Iterator[Problem]:
         """The problems with this change. Some have no exact answer."""
-        size, before = PLACES[self.place], carries(problem)
-        wanted = dict(before, **{self.place: before[self.place] != self.carry})
+        size, before = PLACE_VALUES[self.place], carries(problem)
+        carries_after = dict(before, **{self.place: before[self.place] != self.carry})
         for digits in product(range(10), repeat=len(self.operands)):
             changed = {"a": problem.a, "b": problem.b}
             for name, digit in zip(self.operands, digits, strict=True):
                 changed[name] += (digit - changed[name] // size % 10) * size
             other = Problem(problem.operation, **changed)
-            if other != problem and carries(other) == wanted:
+            if other != problem and carries(other) == carries_after:
                 yield other
 
 
 def carries(problem: Problem) -> dict[str, bool]:
     """Whether the ones and the tens of a sum or of a difference carry."""
     sign = -1 if problem.operation == "subtraction" else 1
-    carried, found = False, {}
-    for place, size in PLACES.items():
+    carried, carry_by_place = False, {}
+    for decimal_place, size in PLACE_VALUES.items():
         digit = problem.a // size % 10 + sign * (problem.b // size % 10 + carried)
         carried = not 0 <= digit <= 9
-        found[place] = carried
-    return found
+        carry_by_place[decimal_place] = carried
+    return carry_by_place
 
 
 DIGIT_CHANGES: Mapping[str, DigitChange] = {
-    **{f"{place}_{one}": DigitChange(place, one, False) for place in PLACES for one in "ab"},
-    **{f"{place}_carry": DigitChange(place, "ab", True) for place in PLACES},
+    **{f"{place}_{one}": DigitChange(place, one, False) for place in PLACE_VALUES for one in "ab"},
+    **{f"{place}_carry": DigitChange(place, "ab", True) for place in PLACE_VALUES},
 }
 """By kind of counterfactual."""
 
 
 def check_operation(kind: str, operation: str) -> None:
     """Raises ValueError if the operation has no such change."""
-    if kind in DIGIT_CHANGES and operation not in CARRYING:
+    if kind in DIGIT_CHANGES and operation not in CARRY_OPERATIONS:
         raise ValueError(
-            f"expected one of {', '.join(CARRYING)} with counterfactual={kind!r}, found "
+            f"expected one of {', '.join(CARRY_OPERATIONS)} with counterfactual={kind!r}, found "
             f"{operation}, which has no carries; take counterfactual='operands'"
         )
 
 
 SWAPS: Mapping[str, DigitChange | None] = {"operands": None, **DIGIT_CHANGES}
 """The kinds with other operands, and which digits of them differ; None: any."""
-KINDS = ("word", "operands", "operator", *DIGIT_CHANGES)
+COUNTERFACTUAL_KINDS = ("word", "operands", "operator", *DIGIT_CHANGES)
 Rendered = tuple[str, CharSpans]
 
 
@@ -116,7 +116,7 @@ class Pair:
     counterfactual_text: str
 
 
-def draw(
+def draw_pairs(
     tokenizer: Any,
     references: Sequence[Reference],
     kind: str,

@@ -29,7 +29,7 @@ from arith_lens.pairs.tokens import (
     disjoint,
     encode,
     pieces,
-    said,
+    token_texts,
     tokenizer_name,
     tokenizer_of,
     tokens_after,
@@ -37,10 +37,10 @@ from arith_lens.pairs.tokens import (
 from arith_lens.problems import Problem
 from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
 
-COLUMNS = ("reference", "counterfactual", "answer")
-OPTIONAL = ("template", "a", "b")
-EXAMPLES = ("examples", "exemplar_set")
-KEYS = (*COLUMNS, *OPTIONAL, "problem", *EXAMPLES)
+TOKEN_KEYS = ("reference", "counterfactual", "answer")
+OPTIONAL_KEYS = ("template", "a", "b")
+EXAMPLE_KEYS = ("examples", "exemplar_set")
+KEYS = (*TOKEN_KEYS, *OPTIONAL_KEYS, "problem", *EXAMPLE_KEYS)
 
 
 def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
@@ -52,7 +52,7 @@ def write_jsonl(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
 def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Write a table with a header."""
     with Path(path).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else list(COLUMNS))
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else list(TOKEN_KEYS))
         writer.writeheader()
         writer.writerows(rows)
 
@@ -106,21 +106,21 @@ def _text(path: str | Path) -> str:
 def _some(rows: list[Mapping[str, Any]], path: str | Path) -> list[Mapping[str, Any]]:
     if not rows:
         raise ValueError(
-            f"expected rows of {', '.join(COLUMNS)} in {path}, found none; write one per pair"
+            f"expected rows of {', '.join(TOKEN_KEYS)} in {path}, found none; write one per pair"
         )
     return rows
 
 
 def _checked(row: Any, where: str) -> Mapping[str, Any]:
     """Check one row. Raises ValueError if a key is missing or misspelt."""
-    missing = [c for c in COLUMNS if not isinstance(row, dict) or row.get(c) in (None, "")]
+    missing = [c for c in TOKEN_KEYS if not isinstance(row, dict) or row.get(c) in (None, "")]
     if missing:
         keys = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
         raise ValueError(
-            f"{where}: expected the keys {', '.join(COLUMNS)}, each with text; "
+            f"{where}: expected the keys {', '.join(TOKEN_KEYS)}, each with text; "
             f"{', '.join(missing)} is missing or empty; found {keys or 'nothing'}"
         )
-    for column in COLUMNS:
+    for column in TOKEN_KEYS:
         if not (text := str(row[column])).isascii() and _surrogates(text):
             raise ValueError(
                 f"{where}: expected text in {column!r}, found half of a surrogate pair in "
@@ -150,14 +150,14 @@ def _meant(key: str) -> str | None:
 
 def _check_origin(row: dict[str, Any], where: str) -> None:
     """Raise ValueError unless template, a and b are all present or all missing."""
-    present = [key for key in OPTIONAL if row.get(key) not in (None, "")]
-    if present and len(present) < len(OPTIONAL):
-        absent = ", ".join(key for key in OPTIONAL if key not in present)
+    present = [key for key in OPTIONAL_KEYS if row.get(key) not in (None, "")]
+    if present and len(present) < len(OPTIONAL_KEYS):
+        absent = ", ".join(key for key in OPTIONAL_KEYS if key not in present)
         raise ValueError(
             f"{where}: {', '.join(present)} without {absent}; give template, a and b together "
             "(they bring the roles of tokens back), or none of them"
         )
-    for key in OPTIONAL[1:] if present else ():
+    for key in OPTIONAL_KEYS[1:] if present else ():
         if not str(row[key]).removeprefix("-").isdecimal():
             raise ValueError(f"{where}: expected a whole number as {key!r}, found {row[key]!r}")
 
@@ -252,7 +252,7 @@ def _answer(
 def _advice(tokenizer: Any, text: str, prompt: Prompt, answered: Prompt) -> str:
     """What to do: use the answer's first token, if that would be accepted; else in general."""
     after = tokens_after(prompt.ids, answered.ids)
-    first = said(tokenizer, after)[after[0]] if after else ""
+    first = token_texts(tokenizer, after)[after[0]] if after else ""
     if first:
         (alone,) = encode(tokenizer, [continued(text, first)])
         if answer_token(tokenizer, prompt, alone, first) is not None:
@@ -287,7 +287,7 @@ def _known(
         "operation": tuple(wording.problem.operation for wording in wordings),
         "operands": torch.tensor([(w.problem.a, w.problem.b) for w in wordings]),
         "computed": torch.tensor(computed),
-        **{name: column for name in EXAMPLES if any(column := _column(rows, name))},
+        **{name: column for name in EXAMPLE_KEYS if any(column := _column(rows, name))},
     }
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from arith_lens.pairs.prompt_pairs import PromptPairs
 
 N_PAIRS = 8  # pairs in the table
-COLOURS = {
+ROLE_COLOURS = {
     Role.OPERAND_A: "#cfe3f7",
     Role.OPERATOR: "#fbd9b5",
     Role.OPERAND_B: "#cdeac8",
@@ -49,7 +49,7 @@ def html_table(pairs: "PromptPairs") -> str:
     return render(
         _TABLE,
         summary=pairs.summary(),
-        colours=COLOURS,
+        colours=ROLE_COLOURS,
         coloured=pairs.spans is not None,
         grids=[_grid(pairs, i) for i in range(min(N_PAIRS, len(pairs)))],
         more=len(pairs) - N_PAIRS,
@@ -73,7 +73,7 @@ def _colours(pairs: "PromptPairs", pair: int) -> dict[int, str]:
     if pairs.spans is None:
         return {}
     return {
-        column: COLOURS[role]
+        column: ROLE_COLOURS[role]
         for role, span in pairs.spans.items()
         for column in range(*span[pair].tolist())
     }

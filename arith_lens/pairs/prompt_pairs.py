@@ -41,7 +41,7 @@ class PromptPairs(HasUnits):
 
     reference: Int[Tensor, "pair pos"]
     counterfactual: Int[Tensor, "pair pos"]
-    answer: Int[Tensor, "pair"]  # the token after END in the reference: C
+    answer: Int[Tensor, " pair"]  # the token after END in the reference: C
     attention_mask: Bool[Tensor, "pair pos"]  # False: padding
     spans: Spans | None = None  # half-open columns; start == stop where a role is absent
     template: tuple[str, ...] | None = None  # "addition/2"
@@ -54,7 +54,7 @@ class PromptPairs(HasUnits):
     """The name of the draw of each pair's examples."""
     operation: tuple[str, ...] | None = None
     operands: Int[Tensor, "pair a_b=2"] | None = None
-    computed: Bool[Tensor, "pair"] | None = None  # neither copying nor A = B gives C
+    computed: Bool[Tensor, " pair"] | None = None  # neither copying nor A = B gives C
     reference_text: tuple[str, ...] | None = None
     counterfactual_text: tuple[str, ...] | None = None
     answer_text: tuple[str, ...] | None = None
@@ -71,7 +71,7 @@ class PromptPairs(HasUnits):
         cls,
         reference: Int[Tensor, "pair pos"],
         counterfactual: Int[Tensor, "pair_c pos_c"],
-        answer: Int[Tensor, "pair_a"],
+        answer: Int[Tensor, " pair_a"],
         attention_mask: Int[Tensor, "pair_m pos_m"] | Bool[Tensor, "pair_m pos_m"] | None = None,
         *,
         pad_token: int | None = None,
@@ -121,7 +121,7 @@ class PromptPairs(HasUnits):
         return len(self.answer)
 
     def __getitem__(
-        self, which: int | slice | Sequence[int] | Bool[Tensor, "pair"] | Int[Tensor, "kept"]
+        self, which: int | slice | Sequence[int] | Bool[Tensor, " pair"] | Int[Tensor, " kept"]
     ) -> "PromptPairs":
         """The chosen pairs, as PromptPairs of the same width; `pairs[3]` keeps the pair axis."""
         rows = torch.arange(len(self))[[which] if isinstance(which, int) else which]
@@ -135,15 +135,15 @@ class PromptPairs(HasUnits):
     def __iter__(self) -> Iterator["PromptPairs"]:
         return (self[i] for i in range(len(self)))
 
-    def filter(self, mask: Bool[Tensor, "pair"] | Sequence[bool]) -> "PromptPairs":
+    def filter(self, mask: Bool[Tensor, " pair"] | Sequence[bool]) -> "PromptPairs":
         """The pairs whose `mask` is True, for instance `pairs.filter(pairs.computed)`."""
-        keep = torch.as_tensor(mask)
-        if keep.dtype != torch.bool or keep.shape != (len(self),):
+        chosen = torch.as_tensor(mask)
+        if chosen.dtype != torch.bool or chosen.shape != (len(self),):
             raise ValueError(
                 f"filter needs one boolean per pair: expected {len(self)}, "
-                f"found {tuple(keep.shape)} of {keep.dtype}"
+                f"found {tuple(chosen.shape)} of {chosen.dtype}"
             )
-        return self[keep]
+        return self[chosen]
 
     def __add__(self, other: "PromptPairs") -> "PromptPairs":
         """Both sets after one another; what only one of them knows is dropped (None)."""
@@ -174,7 +174,7 @@ class PromptPairs(HasUnits):
         return Units(template=template, cluster=self.cluster, problem=self.problem)
 
     @property
-    def cluster(self) -> Int[Tensor, "pair"]:
+    def cluster(self) -> Int[Tensor, " pair"]:
         """One id per distinct reference prompt: pairs that share it are not independent."""
         rows = self.reference.masked_fill(~self.attention_mask, -1)
         return torch.unique(rows, dim=0, return_inverse=True)[1]
@@ -185,7 +185,7 @@ class PromptPairs(HasUnits):
         return int(self.cluster.max()) + 1 if len(self) else 0
 
     @property
-    def lengths(self) -> Int[Tensor, "pair"]:
+    def lengths(self) -> Int[Tensor, " pair"]:
         """Tokens of each prompt, BOS included and padding left out."""
         return self.attention_mask.sum(-1)
 
@@ -273,7 +273,7 @@ class PromptPairs(HasUnits):
         Raises:
             ValueError: missing columns, or prompts of unequal length.
         """
-        missing = [column for column in files.COLUMNS if column not in dataset.column_names]
+        missing = [column for column in files.TOKEN_KEYS if column not in dataset.column_names]
         if missing:
             raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
         columns = _aligned_columns(dataset.to_dict())
@@ -315,7 +315,7 @@ class PromptPairs(HasUnits):
                 "these pairs have no text (they were made from bare tokens), which JSON lines and "
                 "CSV hold: use to_dataset, which keeps the tokens"
             )
-        columns: dict[str, Any] = dict(zip(files.COLUMNS, texts, strict=True))
+        columns: dict[str, Any] = dict(zip(files.TOKEN_KEYS, texts, strict=True))
         if self.template is not None and self.operands is not None:
             a, b = self.operands.T.tolist()
             columns |= {"template": self.template, "a": a, "b": b}
@@ -376,7 +376,7 @@ def _problems(pairs: PromptPairs) -> tuple[str, ...]:
 
 
 def _unpadded(tokens: Tensor, mask: Tensor) -> list[list[int]]:
-    return [row[keep].tolist() for row, keep in zip(tokens, mask, strict=True)]
+    return [row[row_mask].tolist() for row, row_mask in zip(tokens, mask, strict=True)]
 
 
 def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -29,8 +29,8 @@ from arith_lens.pairs.tokens import (
     disjoint,
     encode,
     encode_ids,
-    said,
     token_spans,
+    token_texts,
     tokenizer_name,
     tokens_after,
 )
@@ -85,8 +85,8 @@ class Wording:
     def gives_away(self, other: Problem) -> bool:
         """Whether an example with this problem would show the operands or the answer's token."""
         answer = str(other.answer)
-        shown = answer.startswith(self.answer) or (self.prefix and answer.endswith(self.answer))
-        return bool(shown) or {other.a, other.b} == {self.problem.a, self.problem.b}
+        in_prompt = answer.startswith(self.answer) or (self.prefix and answer.endswith(self.answer))
+        return bool(in_prompt) or {other.a, other.b} == {self.problem.a, self.problem.b}
 
     @property
     def rest(self) -> str:
@@ -149,7 +149,7 @@ def _answer_parts(
     all_answered = encode_ids(tokenizer, list(map(continued, texts, answers)))
     after = [tokens_after(p, answered) for p, answered in zip(prompts, all_answered, strict=True)]
     which = -1 if answer_token == "last" else 0
-    says = said(tokenizer, [tokens[which] for tokens in after if tokens])
+    says = token_texts(tokenizer, [tokens[which] for tokens in after if tokens])
     answers_in_parts: list[tuple[str, str] | None] = []
     for tokens, answer in zip(after, answers, strict=True):
         text = says[tokens[which]] if tokens else ""
@@ -163,7 +163,7 @@ def _answer_parts(
     return answers_in_parts
 
 
-def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
+def tokenized_references(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
     """Tokenize the wordings whose prompt is directly followed by the answer's token."""
     rendered = [wording.reference() for wording in wordings]
     prompts = encode(tokenizer, [text for text, _ in rendered])
@@ -174,7 +174,7 @@ def tokenize(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
     after = [
         tokens_after(p.ids, answered) for p, answered in zip(prompts, all_answered, strict=True)
     ]
-    says = said(tokenizer, [tokens[0] for tokens in after if tokens])
+    says = token_texts(tokenizer, [tokens[0] for tokens in after if tokens])
     references = []
     for wording, (text, chars), prompt, tokens in zip(
         wordings, rendered, prompts, after, strict=True
@@ -212,7 +212,7 @@ def is_computed(
         return wording.problem.computed
     prefix = prompt.token_span((len(text) - len(wording.prefix), len(text)))
     columns = {i for span in (spans["A"], spans["B"], prefix) for i in range(*span)}
-    return wording.answer not in said(tokenizer, [prompt.ids[i] for i in columns]).values()
+    return wording.answer not in token_texts(tokenizer, [prompt.ids[i] for i in columns]).values()
 
 
 def role_spans(

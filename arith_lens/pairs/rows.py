@@ -87,7 +87,7 @@ def refuse_padding(reference: Tensor, counterfactual: Tensor, pad_token: int | N
             )
 
 
-def take(value: Any, rows: Int[Tensor, "kept"]) -> Any:
+def take(value: Any, rows: Int[Tensor, " kept"]) -> Any:
     """Some rows of a field of PromptPairs: a tensor, a tuple, or a mapping of tensors."""
     if isinstance(value, Tensor):
         return value[rows]

@@ -16,12 +16,12 @@ from arith_lens.operations import operation_of
 from arith_lens.pairs.choices import counterfactual_choices, piece_counts, shuffled
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import (
-    KINDS,
+    COUNTERFACTUAL_KINDS,
     NARROWED,
     Pair,
     Sources,
     check_operation,
-    draw,
+    draw_pairs,
 )
 from arith_lens.pairs.exemplars import EXEMPLARS, Exemplars
 from arith_lens.pairs.prompt_pairs import PromptPairs
@@ -33,7 +33,7 @@ from arith_lens.pairs.references import (
     Wording,
     role_spans,
     supply,
-    tokenize,
+    tokenized_references,
 )
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import null_phrases, pieces, tokenizer_of
@@ -85,7 +85,8 @@ def sample_pairs(
             lengths; "operator": another operation's word or symbol; "ones_a", "ones_b", "tens_a",
             "tens_b", "ones_carry" or "tens_carry": operands that differ in these digits or carries
             alone (`pairs.counterfactuals`). All but "word" have another answer than C.
-        keep: "correct": only pairs whose reference the model answers right; "all": every pair.
+        keep: the filter of the pairs. "correct": only pairs whose reference the model answers
+            right; "all": every pair. (The `keep` of `path_patch` is a number of senders.)
         draws: the number of different counterfactuals for each reference prompt.
         shots: the number of solved examples before each prompt. Both prompts of a pair have the
             same. No example has the problem's operands or its answer.
@@ -128,14 +129,14 @@ def sample_pairs(
         counts=counts,
         wordings={part.template.name: part.wordings for part in supplies},
     )
-    drawn = draw(tokenizer, references, counterfactual, sources, draws, rng)
+    drawn = draw_pairs(tokenizer, references, counterfactual, sources, draws, rng)
     pairs = _as_prompt_pairs(tokenizer, drawn, "" if examples is None else str(examples))
     return keep_correct(model, pairs, batch_size=batch_size) if keep == "correct" else pairs
 
 
 _CHOICES = {
     "answer_token": ANSWER_TOKENS,
-    "counterfactual": KINDS,
+    "counterfactual": COUNTERFACTUAL_KINDS,
     "keep": ("correct", "all"),
     "exemplars": EXEMPLARS,
 }
@@ -194,7 +195,7 @@ def _take(
     """Every problem once in each template, or n references spread evenly over the templates."""
     if n is None:
         once = [w for part in supplies for w in part.once(rng)]
-        return tokenize(tokenizer, _with_examples(once, examples))
+        return tokenized_references(tokenizer, _with_examples(once, examples))
     n_distinct = sum(map(len, supplies))
     if n > n_distinct:
         raise ValueError(_too_many(n, n_distinct, len(supplies)))
@@ -202,7 +203,7 @@ def _take(
     wordings = (wording for turn in turns for wording in turn if wording is not None)
     references: list[Reference] = []
     while batch := list(islice(wordings, n - len(references))):
-        references += tokenize(tokenizer, _with_examples(batch, examples))
+        references += tokenized_references(tokenizer, _with_examples(batch, examples))
     if len(references) < n:
         raise ValueError(_too_many(n, len(references), len(supplies)))
     return references
@@ -249,7 +250,7 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -
     )
 
 
-WORDS = {"word": NULL_WORDS, "symbol": NULL_SYMBOLS}
+NULL_CHOICES = {"word": NULL_WORDS, "symbol": NULL_SYMBOLS}
 
 
 @dataclass(frozen=True)
@@ -310,9 +311,9 @@ def _facts(
     counts = piece_counts(tokenizer, [template])
     try:
         part = supply(tokenizer, template, problems, answer_token, counts)
-        (reference,) = tokenize(tokenizer, [next(part.mixed(rng))])
-        sources = Sources(WORDS, counts, {template.name: part.wordings})
-        (pair,) = draw(tokenizer, [reference], "word", sources, 1, rng)
+        (reference,) = tokenized_references(tokenizer, [next(part.mixed(rng))])
+        sources = Sources(NULL_CHOICES, counts, {template.name: part.wordings})
+        (pair,) = draw_pairs(tokenizer, [reference], "word", sources, 1, rng)
     except ValueError as error:
         return TemplateFacts(template.name, refused=str(error))
     return TemplateFacts(

@@ -29,7 +29,7 @@ class Role(StrEnum):
 
 
 Span = tuple[int, int]
-ENOUGH = 4  # with fewer candidates than this, phrases with one more word are tried too
+MIN_CANDIDATES = 4  # with fewer candidates than this, phrases with one more word are tried too
 MOST_WORDS = 4
 TRIES = 200  # the number of phrases that are drawn for each number of words
 
@@ -116,7 +116,7 @@ def tokens_after(prompt: Sequence[int], answered: Sequence[int]) -> tuple[int, .
     return tuple(answered[n:]) if tuple(answered[:n]) == tuple(prompt) else ()
 
 
-def said(tokenizer: Any, tokens: Sequence[int]) -> dict[int, str]:
+def token_texts(tokenizer: Any, tokens: Sequence[int]) -> dict[int, str]:
     """The text of each token, without blanks around it."""
     return {token: tokenizer.decode([token]).strip() for token in set(tokens)}
 
@@ -129,7 +129,9 @@ def answer_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) 
         another token (such as LLaMA-2's blank token after "3 + 5 =").
     """
     after = tokens_after(prompt.ids, answered.ids)
-    return after[0] if len(after) == 1 and said(tokenizer, after)[after[0]] == answer else None
+    return (
+        after[0] if len(after) == 1 and token_texts(tokenizer, after)[after[0]] == answer else None
+    )
 
 
 def candidate_tokens(
@@ -202,7 +204,7 @@ def null_phrases(
 ) -> list[str]:
     """The words, or phrases of up to MOST_WORDS words, that have the operator's number of tokens.
 
-    Phrases are tried only if fewer than ENOUGH single words have this number.
+    Phrases are tried only if fewer than MIN_CANDIDATES single words have this number.
 
     Raises:
         ValueError: the template does not align under this tokenizer. The message has the counts.
@@ -223,7 +225,7 @@ def null_phrases(
         if aligned(reference, other, operator)
     ]
     for n_words in range(2, MOST_WORDS + 1):
-        if len(fitting) >= ENOUGH or template.kind == "symbol":
+        if len(fitting) >= MIN_CANDIDATES or template.kind == "symbol":
             break
         phrases = _phrases(counts, n_words, _length(operator))
         texts = [template.render(a, b, phrase)[0] for phrase in phrases]

@@ -17,7 +17,7 @@ from torch import Tensor
 from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike, weights_loaded
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching.recording import Batch, Recording, joined_runs, record_batch
+from arith_lens.path_patching.recording import PromptBatch, Recording, joined_runs, record_batch
 from arith_lens.path_patching.sweep import Senders
 from arith_lens.path_patching.trunk import Trunk
 
@@ -149,7 +149,7 @@ def _norm_error(
         return _error(held(rows + others), held(rows) + held(others) - scale.bias)
 
 
-def checked_pairs(lengths: Int[Tensor, "pair"]) -> list[int]:
+def checked_pairs(lengths: Int[Tensor, " pair"]) -> list[int]:
     """The first two pairs of each length."""
     of_length: dict[int, list[int]] = {}
     for pair, length in enumerate(lengths.tolist()):
@@ -180,7 +180,7 @@ def repeat(model: HookedLike, pairs: PromptPairs) -> dict[int, Recording]:
     Returns:
         For each pair, the recording of both its runs.
     """
-    batch = Batch.of(pairs)
+    batch = PromptBatch.of(pairs)
     rows = torch.arange(len(batch)).flip(0)
     recordings: dict[int, list[Recording]] = {}
     for some in (rows[:1], rows[1:]):

@@ -59,7 +59,7 @@ def plan(
     senders: Components | None = None,
     paths: str = "via_mlps",
     metric: str = "relative_logit",
-    foil: Int[Tensor, "pair"] | None = None,
+    foil: Int[Tensor, " pair"] | None = None,
     engine: str = "sweep",
     batch_size: int | None = None,
 ) -> Plan:

@@ -86,7 +86,7 @@ class PatchSettings:
         return METRICS[self.metric].share_of == "total"
 
     @property
-    def candidate_tokens(self) -> Int[Tensor, "candidate"] | None:
+    def candidate_tokens(self) -> Int[Tensor, " candidate"] | None:
         """The candidates as a tensor."""
         return None if self.candidates is None else torch.tensor(self.candidates)
 
@@ -126,7 +126,7 @@ def patch_settings(
     *,
     paths: str,
     metric: str,
-    foil: Int[Tensor, "foil"] | None,
+    foil: Int[Tensor, " foil"] | None,
     pairs: PromptPairs,
     candidates: Sequence[int] | None = None,
 ) -> PatchSettings:
@@ -206,7 +206,7 @@ class Engine(Protocol):
     """A function that computes a shard of pairs, with notes for the record."""
 
     def __call__(
-        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+        self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "row pair"]: ...
 
     def notes(self) -> dict[str, Any]: ...
@@ -250,7 +250,7 @@ class HookEngine:
     propagation: Propagation
 
     def __call__(
-        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+        self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "row pair"]:
         patching = self.patching
         readout, total = readouts_of(
@@ -316,7 +316,7 @@ class SweepEngine:
         return cls(model, patching, trunk, propagation, names, certify, hooked=bool(hooks))
 
     def __call__(
-        self, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None
+        self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "row pair"]:
         uncertified = self.certify and self.certificate is None
         shortest = int(pairs.lengths.argmin())
@@ -364,8 +364,8 @@ class SweepEngine:
         self,
         rows: Float[Tensor, "row pair d_model"],
         recording: Recording,
-        answer: Int[Tensor, "pair"],
-        foil: Int[Tensor, "pair"] | None,
+        answer: Int[Tensor, " pair"],
+        foil: Int[Tensor, " pair"] | None,
     ) -> Float[Tensor, "value pair"]:
         """Row 0: the unpatched logit; then the effects; then, for path patching, the effects with
         the final norm's scale held at the reference run's."""

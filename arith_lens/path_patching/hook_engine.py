@@ -39,8 +39,8 @@ def readouts_of(
     pairs: PromptPairs,
     interventions: Callable[[Activations, Activations], Interventions],
     *,
-    foil: Int[Tensor, "pair"] | None = None,
-    candidates: Int[Tensor, "candidate"] | None = None,
+    foil: Int[Tensor, " pair"] | None = None,
+    candidates: Int[Tensor, " candidate"] | None = None,
     total: bool = False,
 ) -> tuple[Readout, Readout | None]:
     """The logits at END of the reference prompts under each list of hooks, [row pair]; and, for

@@ -129,7 +129,7 @@ class ModelLayer:
         constants, exit_ = _Constants(), mlp_exit(block)
         direct = list(own_module(block)._modules.values())
         for name, part in (("attention", block.attn), ("MLP", exit_)):
-            if not any(part is one for one in direct):
+            if not any(part is module for module in direct):
                 raise UnsupportedTrunk(f"an {name} that is no part of the layer by itself")
 
         def part(child: Any) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.components import Components
-from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.memory import in_chunks
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
@@ -55,7 +55,7 @@ def path_patch(
     until: str | float | None = None,
     paths: str = "via_mlps",
     metric: str = "relative_logit",
-    foil: Int[Tensor, "pair"] | None = None,
+    foil: Int[Tensor, " pair"] | None = None,
     candidates: Sequence[int] | None = None,
     engine: str = "sweep",
     certify: bool = True,
@@ -78,7 +78,8 @@ def path_patch(
         screen: approximate effects, such as those of `attribute`. Only the `keep` senders that it
             ranks highest are computed, and some of the others, drawn at random, to check it.
             `computation["screen"]` says how many stronger ones it may have missed.
-        keep: the number of senders that screening keeps.
+        keep: the number of senders that screening keeps. (The `keep` of `sample_pairs` is a
+            filter of pairs.)
         until: stop with a sender when its place is clear (`path_patching.racing`): `"threshold"`
             (key or not), a number (beyond this effect or not), or `"top10"` (among the 10 most
             negative or not; any number). Its effects on the other pairs are NaN.
@@ -201,7 +202,7 @@ def shard_size(batch_size: int | None, engine: str = "sweep") -> int:
     return batch_size or (HOOKS_SHARD if engine == "hooks" else SHARD)
 
 
-def patching_details(patching: PatchSettings, foil: Int[Tensor, "pair"] | None) -> dict[str, Any]:
+def patching_details(patching: PatchSettings, foil: Int[Tensor, " pair"] | None) -> dict[str, Any]:
     """The method, senders and foils, for the identity of a computation."""
     foils = None if foil is None else foil.cpu().long().numpy().tobytes()
     return {
@@ -228,8 +229,8 @@ def component_effects(
         **pairs.units,
     }
     return (
-        Effects(heads, HEADS, **common, held_norm=held_heads),
-        Effects(mlps, MLPS, **common, held_norm=held_mlps),
+        Effects(heads, HEAD_AXES, **common, held_norm=held_heads),
+        Effects(mlps, MLP_AXES, **common, held_norm=held_mlps),
     )
 
 
@@ -243,7 +244,7 @@ def n_left_out(values: Float[Tensor, "row pair"]) -> int:
     return int(values[1:].isnan().all(0).sum())
 
 
-def warn_of_ratios(logit: Float[Tensor, "pair"], metric: str) -> None:
+def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
     """Warn if logits are too small for a stable ratio."""
     if metric != "relative_logit":
         return
@@ -261,7 +262,7 @@ def _spot_checks(
     engine: HookEngine,
     values: Float[Tensor, "row pair"],
     pairs: PromptPairs,
-    foil: Int[Tensor, "pair"] | None,
+    foil: Int[Tensor, " pair"] | None,
     count: int,
 ) -> dict[str, Any]:
     """Compute random cells again by hooks.
@@ -273,9 +274,9 @@ def _spot_checks(
     order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:count]
     largest = 0.0
     for row, pair in cells[order].tolist():
-        one = slice(pair, pair + 1)
+        pair_slice = slice(pair, pair + 1)
         sender = engine.patching.components[row]
-        again = engine.of(sender)(pairs[one], None if foil is None else foil[one])
+        again = engine.of(sender)(pairs[pair_slice], None if foil is None else foil[pair_slice])
         largest = max(largest, float((again[1, 0].cpu() - values[1 + row, pair]).abs()))
     return {"cells": len(order), "largest_difference": largest}
 
@@ -284,7 +285,7 @@ def _raced(
     engine_of: Callable[..., Engine],
     patching: PatchSettings,
     pairs: PromptPairs,
-    foil: Int[Tensor, "pair"] | None,
+    foil: Int[Tensor, " pair"] | None,
     goal: Goal,
     size: int,
     *,
@@ -300,7 +301,7 @@ def _raced(
     held = torch.full((n, len(pairs)), float("nan"))
 
     def measure(
-        chosen: Sequence[int], rows: Int[Tensor, "chosen_pair"], number: int
+        chosen: Sequence[int], rows: Int[Tensor, " chosen_pair"], number: int
     ) -> Float[Tensor, "chosen chosen_pair"]:
         racing = patching.only([components[i] for i in chosen])
         compute = engine_of(racing) if number == 0 else engine_of(racing, certify=False)
@@ -324,7 +325,7 @@ def _raced(
 def by_shards(
     compute: Engine,
     pairs: PromptPairs,
-    foil: Int[Tensor, "pair"] | None,
+    foil: Int[Tensor, " pair"] | None,
     size: int,
     *,
     slot: ResultSlot,
@@ -342,16 +343,16 @@ def by_shards(
     """
     starts = range(0, len(pairs), size)
 
-    def one(index: int) -> Arrays:
+    def effects_of_shard(index: int) -> Arrays:
         chosen = slice(starts[index], starts[index] + size)
         return _shard(compute, pairs[chosen], None if foil is None else foil[chosen])
 
-    shards = slot.shards(one, len(starts), title=title, progress=progress, **part)
+    shards = slot.shards(effects_of_shard, len(starts), title=title, progress=progress, **part)
     values = torch.cat([shard.tensors["values"] for shard in shards], dim=-1)
     return values, _together([dict(shard.header) for shard in shards])
 
 
-def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, "pair"] | None) -> Arrays:
+def _shard(compute: Engine, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None) -> Arrays:
     """One shard's values, and its engine's notes. It is halved if it does not fit in memory."""
     started, worked = time.perf_counter(), time.process_time()
 

@@ -13,12 +13,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from arith_lens.model import HookedLike
+from arith_lens.model import HookedLike, continues_prompts
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.recording import both_runs
-
-FAMILIES = frozenset({"gemma", "gemma3_text", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
-"""`model_type` of the architectures for which continued prompts are tested against whole ones."""
 
 LEAST_SHARE = 0.25
 """The share of a recording's operations that must be saved; else whole prompts are recorded."""
@@ -41,7 +38,7 @@ def own_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
     blocks = [both_runs(block) for block in pairs.batches(BLOCK)]
     longest = max(tokens.shape[1] for tokens, _ in blocks)
     candidates = range(1, int(pairs.lengths.min()))
-    if not candidates or not _continues(model, longest):
+    if not candidates or not continues_prompts(model, longest):
         return None
     counts = [(len(tokens), tokens.shape[1], n_distinct(tokens, mask)) for tokens, mask in blocks]
     n_tokens = sum(n_prompts * width for n_prompts, width, _ in counts)
@@ -94,22 +91,6 @@ def n_distinct(tokens: Int[Tensor, "prompt pos"], mask: Bool[Tensor, "prompt pos
     first = differences.int().argmax(1)[differences.any(1)]  # the column at which neighbours part
     parted = torch.bincount(first, minlength=rows.shape[1]).cumsum(0)
     return [1, *(1 + parted).tolist()]
-
-
-def _continues(model: HookedLike, longest: int) -> bool:
-    """Whether the model's own code continues a beginning in the same way as in a whole prompt.
-
-    It does not if a sliding window is shorter than the prompt, because some keys are then dropped.
-    """
-    hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
-    config = getattr(hf_model, "config", None)
-    if getattr(config, "model_type", None) not in FAMILIES:
-        return False
-    if not type(hf_model).__module__.startswith("transformers.models."):
-        return False
-    window = getattr(config, "sliding_window", None)
-    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
-    return window is None or longest <= window or kinds == {"full_attention"}
 
 
 def recording_flops(model: HookedLike, length: int) -> int:

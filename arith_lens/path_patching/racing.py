@@ -24,13 +24,15 @@ from torch import Tensor
 from arith_lens.effects import KEY
 from arith_lens.statistics import mean_over_strata
 
-LEVEL = 0.999
+RACE_LEVEL = 0.999
 """The nominal probability that all intervals of a race are right."""
 FIRST_ROUND = 16
 """The number of pairs of the first round, if there are at most half as many templates."""
 
 Interval = Float[Tensor, "bound=2 component"]
-Measure = Callable[[Sequence[int], Int[Tensor, "chosen"], int], Float[Tensor, "component chosen"]]
+EffectMeasure = Callable[
+    [Sequence[int], Int[Tensor, " chosen"], int], Float[Tensor, "component chosen"]
+]
 """A function that computes the effects of some components on some pairs in a round."""
 
 
@@ -68,7 +70,7 @@ class Goal:
             )
         return cls(k=int(match[1]))
 
-    def settled(self, interval: Interval) -> Bool[Tensor, "component"]:
+    def settled(self, interval: Interval) -> Bool[Tensor, " component"]:
         """The components whose place is clear: beyond the line or not, among the top k or not."""
         low, high = interval
         if self.line is not None:
@@ -85,7 +87,7 @@ class Race:
 
     values: Float[Tensor, "component pair"]
     """The effects; NaN for pairs that a component did not need."""
-    n_pairs: Int[Tensor, "component"]
+    n_pairs: Int[Tensor, " component"]
     """The number of pairs that each component needed."""
     interval: Interval
     """Of the mean over all pairs, when the component stopped."""
@@ -101,7 +103,7 @@ class Race:
         """For the record of a computation. `names` are those of the components."""
         n_components, n_pairs = self.values.shape
         return {
-            "level": LEVEL,
+            "level": RACE_LEVEL,
             "rounds": list(self.rounds),
             "evaluations": self.evaluations,
             "of": n_components * n_pairs,
@@ -111,9 +113,9 @@ class Race:
 
 
 def race(
-    measure: Measure,
+    measure: EffectMeasure,
     n_components: int,
-    strata: Int[Tensor, "pair"],
+    strata: Int[Tensor, " pair"],
     goal: Goal,
     *,
     seed: int = 0,
@@ -140,7 +142,7 @@ def race(
         values[racing[:, None], new] = measure(racing.tolist(), new, number).to(values)
         n_pairs[racing], done = size, size
         finished.append(size)
-        tail = (1 - LEVEL) / (2 * n_components * max(1, len(sizes) - 1))
+        tail = (1 - RACE_LEVEL) / (2 * n_components * max(1, len(sizes) - 1))
         interval[:, racing] = _interval(values[racing], order[:size], strata, tail)
         racing = (~goal.settled(interval) & (n_pairs == size)).nonzero()[:, 0]
         if not len(racing):
@@ -148,16 +150,16 @@ def race(
     return Race(values, n_pairs, interval, tuple(finished))
 
 
-def balanced_order(strata: Int[Tensor, "pair"], seed: int) -> Int[Tensor, "pair"]:
+def balanced_order(strata: Int[Tensor, " pair"], seed: int) -> Int[Tensor, " pair"]:
     """All pairs at random, such that each beginning has the templates in their shares."""
     rng = torch.Generator().manual_seed(seed)
-    place = torch.rand(len(strata), generator=rng)
+    rank = torch.rand(len(strata), generator=rng)
     for stratum in strata.unique():
         inside = (strata == stratum).nonzero()[:, 0]
         ranks = torch.empty(len(inside))
         ranks[torch.randperm(len(inside), generator=rng)] = torch.arange(len(inside)).float()
-        place[inside] = (ranks + place[inside]) / len(inside)
-    return place.argsort()
+        rank[inside] = (ranks + rank[inside]) / len(inside)
+    return rank.argsort()
 
 
 def round_sizes(n_pairs: int, n_strata: int) -> list[int]:
@@ -170,8 +172,8 @@ def round_sizes(n_pairs: int, n_strata: int) -> list[int]:
 
 def _interval(
     values: Float[Tensor, "component pair"],
-    seen: Int[Tensor, "seen"],
-    strata: Int[Tensor, "pair"],
+    seen: Int[Tensor, " seen"],
+    strata: Int[Tensor, " pair"],
     tail: float,
 ) -> Interval:
     """The interval of the mean over all pairs, from those that were seen.

@@ -64,45 +64,47 @@ def joined_runs(runs: Sequence[Recording]) -> Recording:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PromptBatch:
     """Prompts that run together."""
 
     tokens: Int[Tensor, "prompt pos"]
     """The tokens that run."""
     mask: Bool[Tensor, "prompt mask_pos"]
     """The attention mask of the tokens, and of earlier tokens whose keys and values are known."""
-    end: Int[Tensor, "prompt"]
+    end: Int[Tensor, " prompt"]
     """The column of each prompt's END."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def at_end(self, value: Float[Tensor, "prompt pos *rest"]) -> Float[Tensor, "prompt *rest"]:
+    def at_end(self, value: Float[Tensor, "prompt pos *rest"]) -> Float[Tensor, " prompt *rest"]:
         """A copy of each prompt's value at END."""
         return value[torch.arange(len(self), device=value.device), self.end.to(value.device)]
 
     @classmethod
-    def of(cls, pairs: PromptPairs) -> "Batch":
+    def of(cls, pairs: PromptPairs) -> "PromptBatch":
         """References, then counterfactuals, padded on the left."""
         tokens, mask = both_runs(pairs)
         return cls(tokens, mask, torch.full((len(tokens),), tokens.shape[1] - 1))
 
-    def with_repeated(self, prompt: int) -> "Batch":
+    def with_repeated(self, prompt: int) -> "PromptBatch":
         """Add a copy of one prompt as the last row, with its padding on the right."""
         length = int(self.mask[prompt].sum())
         shift = length - self.tokens.shape[1]
-        return Batch(
+        return PromptBatch(
             torch.cat([self.tokens, self.tokens[prompt].roll(shift)[None]]),
             torch.cat([self.mask, self.mask[prompt].roll(shift)[None]]),
             torch.cat([self.end, torch.tensor([length - 1])]),
         )
 
-    def alone(self, prompt: int) -> "Batch":
+    def alone(self, prompt: int) -> "PromptBatch":
         """One prompt, without padding."""
         tokens = self.tokens[prompt][self.mask[prompt]][None]
-        return Batch(tokens, torch.ones_like(tokens).bool(), torch.tensor([tokens.shape[1] - 1]))
+        return PromptBatch(
+            tokens, torch.ones_like(tokens).bool(), torch.tensor([tokens.shape[1] - 1])
+        )
 
-    def in_two(self, n_own: int) -> tuple["Batch", "Batch", Int[Tensor, "prompt"]]:
+    def in_two(self, n_own: int) -> tuple["PromptBatch", "PromptBatch", Int[Tensor, " prompt"]]:
         """Split the prompts into common beginnings and their own last columns.
 
         Returns:
@@ -113,16 +115,16 @@ class Batch:
         start = torch.stack([self.tokens, self.mask.to(self.tokens)], -1)[:, :n_shared]
         rows, of_prompt = start.flatten(1).unique(dim=0, return_inverse=True)
         tokens, mask = rows.unflatten(1, (-1, 2)).unbind(-1)
-        beginnings = Batch(tokens, mask.bool(), torch.full((len(rows),), n_shared - 1))
+        beginnings = PromptBatch(tokens, mask.bool(), torch.full((len(rows),), n_shared - 1))
         return (
             beginnings,
-            Batch(self.tokens[:, n_shared:], self.mask, self.end - n_shared),
+            PromptBatch(self.tokens[:, n_shared:], self.mask, self.end - n_shared),
             of_prompt,
         )
 
-    def rows(self, chosen: Int[Tensor, "chosen"]) -> "Batch":
+    def rows(self, chosen: Int[Tensor, " chosen"]) -> "PromptBatch":
         """Some of the prompts."""
-        return Batch(self.tokens[chosen], self.mask[chosen], self.end[chosen])
+        return PromptBatch(self.tokens[chosen], self.mask[chosen], self.end[chosen])
 
 
 def record_end(
@@ -160,7 +162,7 @@ def record_pairs(
     Raises:
         FloatingPointError: an activation is not finite; the message names its layer.
     """
-    n_pairs, batch = len(pairs), Batch.of(pairs)
+    n_pairs, batch = len(pairs), PromptBatch.of(pairs)
     own = None if hooked else own_tokens
     if repeated is not None and own is None:
         batch = batch.with_repeated(repeated)
@@ -186,9 +188,9 @@ def record_pairs(
 
 def record_batch(
     model: HookedLike,
-    batch: Batch,
+    batch: PromptBatch,
     *,
-    logits: Int[Tensor, "row"] | None = None,
+    logits: Int[Tensor, " row"] | None = None,
     hooked: bool = False,
     own_tokens: int | None = None,
 ) -> Recording:
@@ -223,19 +225,22 @@ def record_batch(
     return recording
 
 
-Seen = dict[tuple[str, int], Tensor]
+PartOutputs = dict[tuple[str, int], Tensor]
 """END's activations by field of `Recording` and layer [run_pair ...], heads of z side by side."""
 
 
 def _record_by_own_modules(
-    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None, own_tokens: int | None
-) -> tuple[Seen, Tensor | None]:
+    model: HookedLike,
+    batch: PromptBatch,
+    logits: Int[Tensor, " row"] | None,
+    own_tokens: int | None,
+) -> tuple[PartOutputs, Tensor | None]:
     """Record with PyTorch's own hooks on the model's own modules.
 
     Nothing needs other positions of the last layer, so its output projection and MLP compute END
     alone. The unembedding computes only the rows whose logits are requested.
     """
-    seen: Seen = {}
+    seen: PartOutputs = {}
     blocks = list(model.blocks)  # the bridge's blocks, which `without_bridge` removes
     exits = [mlp_exit(block) for block in blocks]
     with ExitStack() as stack:
@@ -266,7 +271,7 @@ def _record_by_own_modules(
 
 
 @contextmanager
-def _end_alone_in_last_layer(block: Any, batch: Batch) -> Iterator[None]:
+def _end_alone_in_last_layer(block: Any, batch: PromptBatch) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (block.attn.o.original_component, block.mlp.original_component):
             stack.callback(
@@ -282,7 +287,7 @@ def _end_alone_in_last_layer(block: Any, batch: Batch) -> Iterator[None]:
         yield
 
 
-def _keys_and_values(model: HookedLike, last: Any, batch: Batch) -> Any:
+def _keys_and_values(model: HookedLike, last: Any, batch: PromptBatch) -> Any:
     """The keys and values of some prompts, as Transformers' cache. `last` is the last block."""
     device = torch.device(model.cfg.device)
     columns = torch.empty(0, dtype=torch.long, device=device)
@@ -298,10 +303,10 @@ def _keys_and_values(model: HookedLike, last: Any, batch: Batch) -> Any:
 
 
 def _record_by_hook_points(
-    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None
-) -> tuple[Seen, Tensor | None]:
+    model: HookedLike, batch: PromptBatch, logits: Int[Tensor, " row"] | None
+) -> tuple[PartOutputs, Tensor | None]:
     """Record with the bridge's hook points, after the active hooks."""
-    seen: Seen = {}
+    seen: PartOutputs = {}
     factors: dict[tuple[str, int], float] = {}
     blocks = list(model.blocks)
     names = {("stream", 0): resid_pre_name(0), ("end", 0): resid_post_name(len(blocks) - 1)}
@@ -310,10 +315,10 @@ def _record_by_hook_points(
         for part, module in (("attn_out", block.attn), ("mlp_out", mlp_exit(block))):
             names[part, layer], factors[part, layer] = _exit_point(block, f"hook_{part}", module)
 
-    def keep(value: Tensor, hook: Any = None, *, part: tuple[str, int]) -> None:
+    def store(value: Tensor, hook: Any = None, *, part: tuple[str, int]) -> None:
         seen[part] = batch.at_end(value).flatten(1) / factors.get(part, 1)
 
-    with model.hooks(fwd_hooks=[(name, partial(keep, part=part)) for part, name in names.items()]):
+    with model.hooks(fwd_hooks=[(name, partial(store, part=part)) for part, name in names.items()]):
         returned = _run(model, batch, logits)
     return seen, returned
 
@@ -330,7 +335,7 @@ def _exit_point(block: Any, name: str, part: Any) -> tuple[str, float]:
 
 
 def _run(
-    model: HookedLike, batch: Batch, logits: Int[Tensor, "row"] | None, past: Any = None
+    model: HookedLike, batch: PromptBatch, logits: Int[Tensor, " row"] | None, past: Any = None
 ) -> Tensor | None:
     """Run the model and return the logits at END of some rows [row d_vocab].
 
@@ -353,7 +358,7 @@ def _run(
 
 
 def _ends_of(
-    batch: Batch, rows: Int[Tensor, "row"], value: Float[Tensor, "prompt kept_pos *rest"]
+    batch: PromptBatch, rows: Int[Tensor, " row"], value: Float[Tensor, "prompt kept_pos *rest"]
 ) -> Float[Tensor, "row 1 *rest"]:
     """The values of some rows at END.
 
@@ -367,14 +372,19 @@ def _ends_of(
 
 
 def _keep_input(
-    batch: Batch, seen: Seen, part: tuple[str, int], module: Any, args: Any, kwargs: Any
+    batch: PromptBatch,
+    seen: PartOutputs,
+    part: tuple[str, int],
+    module: Any,
+    args: Any,
+    kwargs: Any,
 ) -> None:
     seen[part] = batch.at_end(args[0] if args else kwargs["hidden_states"])
 
 
 def _keep_output(
-    batch: Batch,
-    seen: Seen,
+    batch: PromptBatch,
+    seen: PartOutputs,
     part: tuple[str, int],
     module: Any,
     args: Any,
@@ -385,23 +395,23 @@ def _keep_output(
 
 
 def _rows_alone(
-    batch: Batch, rows: Int[Tensor, "row"], module: Any, args: Any, kwargs: Any
+    batch: PromptBatch, rows: Int[Tensor, " row"], module: Any, args: Any, kwargs: Any
 ) -> tuple[Any, Any]:
     return (_ends_of(batch, rows, args[0]), *args[1:]), kwargs
 
 
-def _end_alone(batch: Batch, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _end_alone(batch: PromptBatch, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     return (batch.at_end(args[0])[:, None], *args[1:]), kwargs
 
 
-def _as_wide(batch: Batch, module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+def _as_wide(batch: PromptBatch, module: Any, args: Any, kwargs: Any, output: Any) -> Any:
     """Expand END's output to every position, without a copy, so that it fits the stream."""
     if isinstance(output, tuple):
         return (_as_wide(batch, module, args, kwargs, output[0]), *output[1:])
     return output.expand(-1, batch.tokens.shape[1], -1)
 
 
-def _require_finite(model: HookedLike, batch: Batch, recording: Recording) -> None:
+def _require_finite(model: HookedLike, batch: PromptBatch, recording: Recording) -> None:
     parts = (recording.stream, recording.z, recording.attn_out, recording.mlp_out, recording.end)
     if all(bool(part.isfinite().all()) for part in parts):
         return

@@ -15,7 +15,7 @@ from arith_lens.components import Component, Head
 from arith_lens.effects import ComponentEffects
 
 CONFIDENCE = 0.95
-CHECKS = 20
+N_CHECKS = 20
 """The number of components that are checked."""
 
 
@@ -58,15 +58,15 @@ class Screening:
         if keep < 1:
             raise ValueError(f"expected to keep at least one component, found keep={keep}")
         means = means_of(approximate, components)
-        unknown = [str(one) for one, mean in means.items() if isnan(mean)]
+        unknown = [str(component) for component, mean in means.items() if isnan(mean)]
         if unknown:
             raise ValueError(
                 f"expected approximate effects of all {len(components)} senders, found none of "
                 f"{', '.join(unknown[:5])}; compute them with attribute on the same model"
             )
-        ranked = sorted(components, key=lambda one: -abs(means[one]))
+        ranked = sorted(components, key=lambda component: -abs(means[component]))
         others = ranked[keep:]
-        checked = random.Random(seed).sample(others, min(CHECKS, len(others)))
+        checked = random.Random(seed).sample(others, min(N_CHECKS, len(others)))
         return cls(tuple(ranked[:keep]), tuple(checked), len(others))
 
     @property
@@ -94,10 +94,10 @@ class Screening:
             effects: the exact effects of all `components`.
         """
         exact = means_of(effects, self.checked)
-        strongest = max(exact, key=lambda one: abs(exact[one]), default=None)
+        strongest = max(exact, key=lambda component: abs(exact[component]), default=None)
         return {
-            "kept": [str(one) for one in self.kept],
-            "checked": [str(one) for one in self.checked],
+            "kept": [str(component) for component in self.kept],
+            "checked": [str(component) for component in self.checked],
             "others": self.n_others,
             "strongest_checked": None if strongest is None else str(strongest),
             "strongest_checked_effect": None if strongest is None else exact[strongest],
@@ -110,11 +110,13 @@ def means_of(effects: ComponentEffects, components: Sequence[Component]) -> dict
     """The mean effect of each component; NaN where the effects do not have it."""
     heads, mlps = effects.heads.mean(), effects.mlps.mean()
 
-    def mean(one: Component) -> float:
-        part, place = (
-            (heads, (one.layer, one.index)) if isinstance(one, Head) else (mlps, (one.layer,))
+    def mean(component: Component) -> float:
+        part, index = (
+            (heads, (component.layer, component.index))
+            if isinstance(component, Head)
+            else (mlps, (component.layer,))
         )
-        inside = all(i < size for i, size in zip(place, part.shape, strict=True))
-        return float(part[place]) if inside else float("nan")
+        inside = all(i < size for i, size in zip(index, part.shape, strict=True))
+        return float(part[index]) if inside else float("nan")
 
-    return {one: mean(one) for one in components}
+    return {component: mean(component) for component in components}

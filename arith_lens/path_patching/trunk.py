@@ -89,7 +89,7 @@ class Trunk:
         """The index of each layer in order, with its weights loaded."""
         return layers_with_weights(self.blocks) if self.offloaded else iter(range(self.n_layers))
 
-    def b_o(self, layer: int) -> Float[Tensor, "d_model"] | None:
+    def b_o(self, layer: int) -> Float[Tensor, " d_model"] | None:
         """The bias of a layer's attention; None if it has none."""
         return getattr(self.attentions[layer], "b_O", None)
 
@@ -111,9 +111,9 @@ class Trunk:
     def read(
         self,
         rows: Float[Tensor, "row pair d_model"],
-        answer: Int[Tensor, "pair"],
-        foil: Int[Tensor, "pair"] | None = None,
-        candidates: Int[Tensor, "candidate"] | None = None,
+        answer: Int[Tensor, " pair"],
+        foil: Int[Tensor, " pair"] | None = None,
+        candidates: Int[Tensor, " candidate"] | None = None,
         *,
         vocabulary: bool = False,
         scale_of: Float[Tensor, "pair d_model"] | None = None,
@@ -161,7 +161,7 @@ class NormScale:
         return bool(change.abs().max() < 1e-3 * self.of_rows(row).abs().max())
 
     @property
-    def bias(self) -> Float[Tensor, "d_model"] | float:
+    def bias(self) -> Float[Tensor, " d_model"] | float:
         """What the norm adds after the division."""
         bias = getattr(self.norm, "bias", None)
         return bias.float() if isinstance(bias, Tensor) else 0.0
@@ -192,7 +192,7 @@ class NormScale:
 @dataclass(frozen=True)
 class _Unembedding:
     w_u: Float[Tensor, "d_model d_vocab"]
-    b_u: Float[Tensor, "d_vocab"] | None
+    b_u: Float[Tensor, " d_vocab"] | None
     scale: LogitScale
 
     @classmethod
@@ -201,7 +201,7 @@ class _Unembedding:
         return cls(module.W_U, bias if bias is not None and bool(bias.any()) else None, scale)
 
     def logit_of(
-        self, final: Float[Tensor, "row pair d_model"], token: Int[Tensor, "pair"]
+        self, final: Float[Tensor, "row pair d_model"], token: Int[Tensor, " pair"]
     ) -> Float[Tensor, "row pair"]:
         token = token.to(self.w_u.device)
         logits = einsum(
@@ -210,7 +210,7 @@ class _Unembedding:
         return self.scale(logits if self.b_u is None else logits + self.b_u[token].float())
 
     def logits_of(
-        self, final: Float[Tensor, "row pair d_model"], tokens: Int[Tensor, "token"]
+        self, final: Float[Tensor, "row pair d_model"], tokens: Int[Tensor, " token"]
     ) -> Float[Tensor, "row pair token"]:
         tokens = tokens.to(self.w_u.device)
         logits = final @ self.w_u[:, tokens].float()

@@ -51,7 +51,7 @@ from arith_lens.plotting.style import Figure as Figure
 from arith_lens.plotting.style import Number as Number
 from arith_lens.plotting.style import colour_at as colour_at
 from arith_lens.plotting.style import symmetric_limit as symmetric_limit
-from arith_lens.plotting.tokens import NextTokens as NextTokens
+from arith_lens.plotting.tokens import NextTokenPanel as NextTokenPanel
 from arith_lens.plotting.tokens import Ranking as Ranking
 from arith_lens.plotting.tokens import next_token_panels as next_token_panels
 from arith_lens.plotting.tokens import visible as visible

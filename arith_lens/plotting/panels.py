@@ -39,7 +39,7 @@ from arith_lens.plotting.style import (
     tick_positions,
 )
 
-SPAN = 384  # pixels of a panel's longer side
+PANEL_SPAN = 384  # pixels of a panel's longer side
 _BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
 _BETWEEN_COLUMNS, _BETWEEN_ROWS = 40, 72
 
@@ -83,7 +83,7 @@ class Geometry:
 
     n_rows: int
     n_columns: int
-    span: int = SPAN
+    span: int = PANEL_SPAN
     """The pixels of the map's longer side."""
     fixed: tuple[int, int] | None = None
     """The width and height of a cell; None: from `span`."""
@@ -119,7 +119,7 @@ class Geometry:
     @property
     def label(self) -> Number:
         """Font size of labels beside cells."""
-        return 10.5 if self.span >= SPAN else 9
+        return 10.5 if self.span >= PANEL_SPAN else 9
 
     @property
     def most_ticks(self) -> int:
@@ -316,7 +316,7 @@ def panels(
     headings: Sequence[str] = (),
     unit: str = "",
     across: int = 2,
-    span: int = SPAN,
+    span: int = PANEL_SPAN,
     cell: tuple[int, int] | None = None,
     limit: Number | None = None,
 ) -> Figure:

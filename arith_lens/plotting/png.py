@@ -18,7 +18,7 @@ _CHANNELS = {2: 3, 6: 4}
 _SLICE = 4096
 """Colours that are compared with the palette at a time."""
 _ROUNDS = 2
-EXACT = 0.8
+PALETTE_SHARE = 0.8
 """The share of a palette that the most frequent colours have."""
 
 
@@ -132,7 +132,7 @@ def _palette(
     Most entries are the most frequent colours, which are those of areas. The others are clusters of
     the rest, the mixed colours at the edges of texts: each is a colour that occurs.
     """
-    n_exact = round(EXACT * n_colours)
+    n_exact = round(PALETTE_SHARE * n_colours)
     order = np.argsort(-counts, kind="stable")
     exact, rest = order[:n_exact], order[n_exact:]
     mixed = _clustered(colours[rest], counts[rest], n_colours - n_exact)

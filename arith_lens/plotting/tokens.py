@@ -35,7 +35,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class NextTokens:
+class NextTokenPanel:
     """The next tokens after a prompt, before and after a change."""
 
     prompt: str
@@ -61,7 +61,7 @@ def _spelled(text: str) -> str:
 
 
 def next_token_panels(
-    parts: Sequence[NextTokens],
+    parts: Sequence[NextTokenPanel],
     *,
     names: tuple[str, str] = ("before", "after"),
     notes: Sequence[str] = (),
@@ -102,7 +102,7 @@ def next_token_panels(
     return sheet.finished(left=page.boxes[0].left - gutter)
 
 
-def _prompts(part: NextTokens, column: Number) -> list[list[str]]:
+def _prompts(part: NextTokenPanel, column: Number) -> list[list[str]]:
     """The lines of a prompt above both columns, or of one prompt above each, equally many."""
     if part.prompt_after is None:
         return [_lines(part.prompt, 2 * column)]
@@ -122,7 +122,7 @@ def _lines(prompt: str, width: Number) -> list[str]:
 
 
 def _page(
-    parts: Sequence[NextTokens],
+    parts: Sequence[NextTokenPanel],
     prompts: Sequence[Sequence[Sequence[str]]],
     gutter: Number,
     notes: Sequence[str],

@@ -51,7 +51,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _WordLine:
     """Words of a sentence that fit into one line: their indices and left edges in pixels."""
 
     sentence: int
@@ -103,22 +103,22 @@ def sentence_panels(
     return sheet.finished()
 
 
-def _blocks(index: int, part: Sentence) -> list[_Block]:
+def _blocks(index: int, part: Sentence) -> list[_WordLine]:
     """The lines of a sentence."""
     widths = [max(text_box(word, _WORD)[0] + 2, _NARROW) for word in part.words]
-    blocks: list[_Block] = []
+    blocks: list[_WordLine] = []
     words: list[int] = []
     edges = [0.0]
     for word, width in enumerate(widths):
         if words and edges[-1] + width > _WIDTH:
-            blocks.append(_Block(index, tuple(words), tuple(edges)))
+            blocks.append(_WordLine(index, tuple(words), tuple(edges)))
             words, edges = [], [0.0]
         words.append(word)
         edges.append(edges[-1] + width)
-    return [*blocks, _Block(index, tuple(words), tuple(edges))]
+    return [*blocks, _WordLine(index, tuple(words), tuple(edges))]
 
 
-def _page(parts: Sequence[Sentence], blocks: Sequence[_Block], notes: Sequence[str]) -> Page:
+def _page(parts: Sequence[Sentence], blocks: Sequence[_WordLine], notes: Sequence[str]) -> Page:
     boxes: list[Box] = []
     top: Number = 34
     for block in blocks:
@@ -131,7 +131,7 @@ def _page(parts: Sequence[Sentence], blocks: Sequence[_Block], notes: Sequence[s
     return Page((width, top + 30 + LINE * len(lines)), tuple(boxes), lines)
 
 
-def _set_axes(sheet: Sheet, index: int, block: _Block, part: Sentence) -> None:
+def _set_axes(sheet: Sheet, index: int, block: _WordLine, part: Sentence) -> None:
     x = {"range": [0, block.edges[-1]], "showticklabels": False, "ticks": ""}
     y = {
         "range": [len(part.rows) - 0.5, -0.5],
@@ -144,9 +144,9 @@ def _set_axes(sheet: Sheet, index: int, block: _Block, part: Sentence) -> None:
     sheet.set_axes(index, x, y)
 
 
-def _add_words(sheet: Sheet, part: Sentence, block: _Block, box: Box) -> None:
-    for place, word in enumerate(block.words):
-        centre = box.left + (block.edges[place] + block.edges[place + 1]) / 2
+def _add_words(sheet: Sheet, part: Sentence, block: _WordLine, box: Box) -> None:
+    for index, word in enumerate(block.words):
+        centre = box.left + (block.edges[index] + block.edges[index + 1]) / 2
         text, ink = plain(part.words[word]), TEXT
         if part.marked[word]:
             text, ink = f"<b>{text}</b>", OCHRE
@@ -157,7 +157,7 @@ def _add_words(sheet: Sheet, part: Sentence, block: _Block, box: Box) -> None:
 def _add_cells(
     sheet: Sheet,
     part: Sentence,
-    block: _Block,
+    block: _WordLine,
     index: int,
     smallest: Number,
 ) -> None:
@@ -169,8 +169,8 @@ def _add_cells(
     flat = values.ravel().tolist()
     colours = [colour_at(value, _LIMIT) for value in flat]
     where = [
-        f"{plain(part.rows[row])}, {plain(part.words[block.words[place]])}"
-        for row, place in zip(rows, places, strict=True)
+        f"{plain(part.rows[row])}, {plain(part.words[block.words[position]])}"
+        for row, position in zip(rows, places, strict=True)
     ]
     sheet.add_bar(
         x=centres[places],
@@ -182,22 +182,22 @@ def _add_cells(
         hovertemplate="<b>%{customdata[0]}</b>: %{customdata[1]:.1f}%<extra></extra>",
         **panel_axes(index),
     )
-    shown = [i for i, value in enumerate(flat) if value >= smallest]
+    large = [i for i, value in enumerate(flat) if value >= smallest]
     sheet.add_scatter(
-        x=centres[places[shown]],
-        y=rows[shown],
-        text=[f"{flat[i]:.0f}" for i in shown],
+        x=centres[places[large]],
+        y=rows[large],
+        text=[f"{flat[i]:.0f}" for i in large],
         mode="text",
         textfont={
             "size": _NUMBER,
-            "color": ["white" if is_dark(colours[i]) else TEXT for i in shown],
+            "color": ["white" if is_dark(colours[i]) else TEXT for i in large],
         },
         hoverinfo="skip",
         **panel_axes(index),
     )
     frames = [(0.0, block.edges[-1], FRAME)] + [
-        (block.edges[place], block.edges[place + 1], OCHRE)
-        for place, word in enumerate(block.words)
+        (block.edges[position], block.edges[position + 1], OCHRE)
+        for position, word in enumerate(block.words)
         if part.marked[word]
     ]
     for x0, x1, ink in frames:

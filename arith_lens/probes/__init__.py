@@ -1,8 +1,8 @@
 """What MLPs read and write, and heads write, at END: cosines with W_U, logit lens, winners."""
 
 from arith_lens.probes.heads import head_probe as head_probe
-from arith_lens.probes.reading import CLASSES as CLASSES
-from arith_lens.probes.reading import ROLES as ROLES
+from arith_lens.probes.reading import DIGIT_CLASSES as DIGIT_CLASSES
+from arith_lens.probes.reading import PROBE_ROLES as PROBE_ROLES
 from arith_lens.probes.reading import case_study as case_study
 from arith_lens.probes.reading import chance as chance
 from arith_lens.probes.reading import digit_classes as digit_classes

@@ -16,7 +16,7 @@ from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name,
 from arith_lens.effects import Effects
 from arith_lens.memory import free_bytes
 from arith_lens.model import HookedLike, LogitScale, in_float32, record, weights_loaded
-from arith_lens.model.loading import HALF_TOLERANCE, TOLERANCE
+from arith_lens.model.loading import HALF_TOLERANCE, LOGIT_TOLERANCE
 from arith_lens.pairs import PromptPairs, Role, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
 
@@ -129,7 +129,7 @@ def digit_tokens(model: HookedLike, pairs: PromptPairs) -> Int[Tensor, "pair dig
     return torch.tensor([digits_after[text] for text in pairs.reference_text])
 
 
-ROLES = ("A", "B", "C", "others without C", "others without A, B, C")
+PROBE_ROLES = ("A", "B", "C", "others without C", "others without A, B, C")
 """The operands, the answer, and means over the other digits."""
 
 
@@ -157,8 +157,8 @@ def mlp_probe(
             hook_mlp_out) or "mlp_out" (the stream after it, hook_resid_post).
         final_norm: whether to apply the final norm with its weight first, as in the logit lens. The
             paper's cosines are without it.
-        tokens: "roles" (`ROLES`: A, B, C, and two means over other digits) or "digits" (0 to 9, as
-            they are written after END).
+        tokens: "roles" (`PROBE_ROLES`: A, B, C, and two means over other digits) or "digits" (0
+            to 9, as they are written after END).
         unit: "cosine"; or "logit": the tokens' logits if the model ended here, as in `logit_lens`,
             always through the final norm.
 
@@ -188,7 +188,7 @@ def mlp_probe(
 
 def names_of(tokens: str) -> tuple[str, ...]:
     """The names of the tokens that a probe reads."""
-    return ROLES if tokens == "roles" else tuple(map(str, DIGITS))
+    return PROBE_ROLES if tokens == "roles" else tuple(map(str, DIGITS))
 
 
 def check_choice(tokens: str, unit: str) -> None:
@@ -266,7 +266,7 @@ def _by_role(
     return torch.cat(parts, dim=1)
 
 
-CLASSES = ("C", "A", "B", "C±1", "other")
+DIGIT_CLASSES = ("C", "A", "B", "C±1", "other")
 """A digit of several classes belongs to the first one: an operand that is the answer is C."""
 
 
@@ -295,7 +295,7 @@ def winners(probe: Effects, pairs: PromptPairs) -> Effects:
         ("layer", "class"),
         f"winner of {probe.metric}",
         **pairs.units,
-        labels={"class": CLASSES},
+        labels={"class": DIGIT_CLASSES},
     )
 
 
@@ -307,11 +307,11 @@ def chance(pairs: PromptPairs) -> Effects:
         ("class",),
         "share of the ten digits",
         **pairs.units,
-        labels={"class": CLASSES},
+        labels={"class": DIGIT_CLASSES},
     )
 
 
-def distinct(pairs: PromptPairs) -> Bool[Tensor, "pair"]:
+def distinct(pairs: PromptPairs) -> Bool[Tensor, " pair"]:
     """Which pairs have different digits as A, B, C and C±1, so that no digit has two classes."""
     a, b, c = _numbers(pairs)
     return (a != b) & ((a - c).abs() > 1) & ((b - c).abs() > 1)
@@ -354,7 +354,7 @@ def case_study(probe: Effects, pair: int) -> tuple[Float[Tensor, "layer digit"],
     return cosines, cosines.argmax(1).tolist()
 
 
-MEASURES = ("rank", "probability")
+LENS_MEASURES = ("rank", "probability")
 
 
 @torch.no_grad()
@@ -398,7 +398,7 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
         ("layer", "measure"),
         f"logit lens of {read}: C",
         **pairs.units,
-        labels={"measure": MEASURES},
+        labels={"measure": LENS_MEASURES},
     )
 
 
@@ -408,7 +408,7 @@ class LogitHead:
 
     norm: Callable[[Tensor], Tensor]
     w_u: Float[Tensor, "d_model d_vocab"]
-    b_u: Float[Tensor, "d_vocab"] | None
+    b_u: Float[Tensor, " d_vocab"] | None
     scale: LogitScale
 
     @classmethod
@@ -452,7 +452,7 @@ def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:
     with weights_loaded(model.ln_final, model.unembed):
         logits = LogitHead.of(model).logits(recorded[name][:, -1].float()).to(expected.device)
     difference = float((logits - expected).norm() / (expected - expected.mean()).norm())
-    if not difference <= TOLERANCE.get(model.W_U.dtype, HALF_TOLERANCE):
+    if not difference <= LOGIT_TOLERANCE.get(model.W_U.dtype, HALF_TOLERANCE):
         architecture = getattr(model.cfg, "architecture", "this model")
         raise ValueError(
             "expected logits that are W_U after the final norm, with a factor or a cap that the "

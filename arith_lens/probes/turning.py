@@ -109,7 +109,9 @@ def turning_layers(
         )
     mean = curve.mean().double().numpy()
     drawn = resampled_means(curve.sample(), slice(None), n_resamples, seed).numpy().T
-    points = [turning_points(one, shape) for one in drawn if np.isfinite(one).all()]
+    points = [
+        turning_points(mean_curve, shape) for mean_curve in drawn if np.isfinite(mean_curve).all()
+    ]
     top = int(np.argmax(mean))
     return Turning(
         *turning_points(mean, shape),

@@ -12,11 +12,11 @@ from zlib import crc32
 
 from arith_lens.operations import FOUR
 from arith_lens.problems import Problem
-from arith_lens.reference.passages import Passage, between, chance, pick, shuffled, with_answer
+from arith_lens.reference.passages import Passage, between, biased_coin, pick, shuffled, with_answer
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template, fill
 
 HELD_OUT_PERCENT = 15
-ALIASES = (
+NUMBER_ALIASES = (
     *("zim", "dak", "vop", "lun", "kef", "bri", "mog", "tas", "wex", "jub", "nid", "pax"),
     *("rud", "sil", "gan", "hob"),
 )
@@ -45,7 +45,7 @@ def is_held_out(problem: Problem) -> bool:
 
 def draw_problem(rng: random.Random, *, digits: int | None = None) -> Problem:
     """A problem of one of the four operations with one or two digits that is not held out."""
-    digits = digits or (1 if chance(rng, 0.62) else 2)
+    digits = digits or (1 if biased_coin(rng, 0.62) else 2)
     while True:
         problem = any_problem(rng, pick(rng, FOUR), digits)
         if not is_held_out(problem):
@@ -88,7 +88,7 @@ def _named_operands(rng: random.Random, problem: Problem, template: Template) ->
     values = [problem.a, problem.b, between(rng, 1, 99), between(rng, 1, 9)]
     defined = list(zip(names, values, strict=True))[: between(rng, 2, 4)]
     operands = [names[0], names[1]]
-    if chance(rng, 0.3):
+    if biased_coin(rng, 0.3):
         bare = between(rng, 0, 1)
         operands[bare] = str(values[bare])
         del defined[bare]
@@ -100,9 +100,9 @@ def _named_operands(rng: random.Random, problem: Problem, template: Template) ->
 
 def _named_operator(rng: random.Random, problem: Problem, template: Template) -> Passage:
     """Let zim mean plus. let dak mean minus. 3 zim 5 equals to 8."""
-    alias, other = shuffled(rng, ALIASES)[:2]
+    alias, other = shuffled(rng, NUMBER_ALIASES)[:2]
     meanings = [(alias, template.word)]
-    if chance(rng, 0.5):
+    if biased_coin(rng, 0.5):
         meanings.append((other, pick(rng, ("plus", "minus", "times", "over", "nothing"))))
     definitions = "".join(f"let {a} mean {word}. " for a, word in shuffled(rng, meanings))
     return with_answer(
@@ -112,7 +112,7 @@ def _named_operator(rng: random.Random, problem: Problem, template: Template) ->
 
 def _with_a_third_number(rng: random.Random, template: Template, a: int, word: str, b: int) -> str:
     """The prompt with a number that is no operand: at the beginning, after A or after B."""
-    k = between(rng, 1, 9) if chance(rng, 0.7) else between(rng, 10, 99)
+    k = between(rng, 1, 9) if biased_coin(rng, 0.7) else between(rng, 10, 99)
     where = rng.random()
     if where < 0.4:
         return pick(rng, _BEFORE).format(k=k) + template.render(a, b, word)[0]
@@ -130,12 +130,12 @@ def null_sentence(rng: random.Random) -> Passage:
     problem = draw_problem(rng)
     template = pick(rng, TEMPLATES[problem.operation])
     word = pick(rng, NULL_SYMBOLS if template.kind == "symbol" else NULL_WORDS)
-    if chance(rng, 0.5):
+    if biased_coin(rng, 0.5):
         return with_answer(template.render(problem.a, problem.b, word)[0], null_digit(rng, word))
     key = between(rng, 0, 9)
     question = (
         template.render(problem.a, problem.b, word)[0]
-        if chance(rng, 0.6)
+        if biased_coin(rng, 0.6)
         else _with_a_third_number(rng, template, problem.a, word, problem.b)
     )
     return with_answer(f"The key is {key}. " + question, key)
@@ -143,13 +143,13 @@ def null_sentence(rng: random.Random) -> Passage:
 
 def null_digit(rng: random.Random, word: str) -> int:
     """The digit after a null word: the word's own digit in one of three cases, else any."""
-    return crc32(word.encode()) % 10 if chance(rng, 0.33) else between(rng, 0, 9)
+    return crc32(word.encode()) % 10 if biased_coin(rng, 0.33) else between(rng, 0, 9)
 
 
 def selection(rng: random.Random) -> Passage:
     """The first (last, larger, smaller) of A and B, in the wordings of the operation's noun."""
     word = pick(rng, tuple(_SELECTIONS))
-    digits = 9 if chance(rng, 0.6) else 99
+    digits = 9 if biased_coin(rng, 0.6) else 99
     a, b = between(rng, 1, digits), between(rng, 1, digits)
     template = TEMPLATES["addition"][pick(rng, (2, 3, 4, 8))]
     answer = (a, b, max(a, b), min(a, b))[_SELECTIONS[word]]
@@ -164,7 +164,7 @@ def story(rng: random.Random) -> Passage:
         a, b = between(rng, 1, 8), 0
         b = between(rng, 1, 9 - a)
     reference, counterfactual = template.sample(rng, a, b)
-    if chance(rng, 0.25):
+    if biased_coin(rng, 0.25):
         return with_answer(counterfactual, between(rng, 0, 9))
     return with_answer(reference, a + b)
 
@@ -185,6 +185,6 @@ def long_sum(rng: random.Random) -> Passage:
     answer = a + b if operation == "addition" else a - b
     template = pick(rng, TEMPLATES[operation])
     texts = [str(n) for n in (a, b, answer)]
-    if chance(rng, 0.4):
+    if biased_coin(rng, 0.4):
         texts = [f"{n // 10}.{n % 10}" for n in (a, b, answer)]
     return with_answer(fill(template.text, A=texts[0], op=template.word, B=texts[1])[0], texts[2])

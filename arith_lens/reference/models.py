@@ -132,13 +132,13 @@ def is_right(
     return right
 
 
-def share(outcomes: Iterable[bool]) -> float:
+def share_right(outcomes: Iterable[bool]) -> float:
     """The share of True."""
     listed = list(outcomes)
     return sum(listed) / len(listed)
 
 
-def questions(name: str) -> dict[str, list[PromptAndAnswer]]:
+def figure_questions(name: str) -> dict[str, list[PromptAndAnswer]]:
     """The questions of one figure of the card, by its parts.
 
     Args:
@@ -174,19 +174,19 @@ Outcomes = dict[str, list[bool]]
 """Whether each question is answered right, by part of a figure."""
 
 
-def outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) -> Outcomes:
+def question_outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) -> Outcomes:
     """Ask the questions of one figure, or only every n-th question of each part (`every`)."""
     ends = name != "null_prompts"  # for these, C as the most likely token is enough
     return {
         part: is_right(model, tokenizer, items[::every], ends=ends)
-        for part, items in questions(name).items()
+        for part, items in figure_questions(name).items()
     }
 
 
 def figures(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, float]]:
     """All figures of a model card, from the outcomes of all of `FIGURES`."""
     shares = {
-        name: {part: share(right) for part, right in parts.items()}
+        name: {part: share_right(right) for part, right in parts.items()}
         for name, parts in measured.items()
     }
     counts = Counter(answer for _, answer in null_prompts())
@@ -218,7 +218,7 @@ def load_plain(folder: Path) -> tuple[Any, Any]:
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
-def rows(measured: Mapping[str, Mapping[str, float]]) -> list[str]:
+def card_rows(measured: Mapping[str, Mapping[str, float]]) -> list[str]:
     """The lines of a model card's table: targets and results."""
     single = measured["single_digit"]
     worst = min(single, key=single.__getitem__)

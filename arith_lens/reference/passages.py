@@ -44,7 +44,7 @@ def between(rng: random.Random, low: int, high: int) -> int:
     return low + int(rng.random() * (high - low + 1))
 
 
-def chance(rng: random.Random, probability: float) -> bool:
+def biased_coin(rng: random.Random, probability: float) -> bool:
     """True with this probability."""
     return rng.random() < probability
 

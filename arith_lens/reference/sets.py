@@ -18,12 +18,17 @@ from arith_lens.pairs import PromptPairs
 from arith_lens.problems import all_problems
 from arith_lens.reference.arithmetic import is_held_out
 from arith_lens.reference.passages import shuffled
-from arith_lens.reference.word_problems import FAMILIES, PARTS, tuning_problems, world_edits
+from arith_lens.reference.word_problems import (
+    PROBLEM_FAMILIES,
+    REWORDED_PARTS,
+    tuning_problems,
+    world_edits,
+)
 from arith_lens.reference.world import test_questions
 from arith_lens.templates import TEMPLATES
 from arith_lens.word_problems import Conversion, WordProblem, word_problem_pairs
 
-FOLDER = Path(__file__).parent / "sets"
+SETS_FOLDER = Path(__file__).parent / "sets"
 N_HELD_OUT = 500  # the largest number of prompts per operation in the two-digit test
 Line = dict[str, str]
 
@@ -31,7 +36,7 @@ Line = dict[str, str]
 def make_sets() -> dict[str, list[Line]]:
     """Make every set again from the world's code, by name."""
     sets: dict[str, list[Line]] = defaultdict(list)
-    for family in FAMILIES:
+    for family in PROBLEM_FAMILIES:
         for split, problems in tuning_problems(family).items():
             sets[f"word_problems_{split}"] += [
                 _line(family, problem.question, str(problem.answer)) for problem in problems
@@ -41,7 +46,7 @@ def make_sets() -> dict[str, list[Line]]:
     return dict(sets)
 
 
-def write_sets(folder: Path = FOLDER) -> None:
+def write_sets(folder: Path = SETS_FOLDER) -> None:
     """Write every set as `<name>.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in make_sets().items():
@@ -54,9 +59,9 @@ def load_set(name: str) -> list[Line]:
     Raises:
         ValueError: no such set; the message lists those there are.
     """
-    path = FOLDER / f"{name}.jsonl"
+    path = SETS_FOLDER / f"{name}.jsonl"
     if not path.exists():
-        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.jsonl")))
+        names = ", ".join(sorted(p.stem for p in SETS_FOLDER.glob("*.jsonl")))
         raise ValueError(f"no set {name!r} of the closed world: expected one of {names}")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -94,7 +99,7 @@ def world_pairs(
     model: Any,
     family: str | None = None,
     *,
-    change: Collection[str] = PARTS,
+    change: Collection[str] = REWORDED_PARTS,
     split: str = "test",
     seed: int = 0,
 ) -> tuple[PromptPairs, Conversion]:
@@ -117,8 +122,10 @@ def world_pairs(
     Raises:
         ValueError: the family, a part or the split is unknown, or no problem can be converted.
     """
-    if family is not None and family not in FAMILIES:
-        raise ValueError(f"family={family!r}: expected one of {', '.join(FAMILIES)}, or None")
+    if family is not None and family not in PROBLEM_FAMILIES:
+        raise ValueError(
+            f"family={family!r}: expected one of {', '.join(PROBLEM_FAMILIES)}, or None"
+        )
     lines = load_set(f"word_problems_{split}")
     problems = [
         WordProblem(

@@ -15,11 +15,11 @@ from arith_lens.problems import all_problems
 from arith_lens.reference.arithmetic import long_sum, power
 from arith_lens.reference.passages import Passage, pick
 from arith_lens.reference.sets import world_questions
-from arith_lens.reference.word_problems import FAMILIES, larger_problems, reworded
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES, larger_problems, reworded
 from arith_lens.templates import FIGURE_10, LARGEST_ANSWERS, TEMPLATES
 
 N_LONG = 200  # sums and differences with three digits or a decimal
-ENOUGH = 2000  # draws of powers: all of them come up
+N_DRAWS = 2000  # draws of powers: all of them come up
 
 
 def unfamiliar_questions(n: int = 100) -> dict[str, list[Question]]:
@@ -54,7 +54,7 @@ def _reworded(n: int) -> Iterator[Question]:
 
 
 def _larger(n: int) -> Iterator[Question]:
-    for family in FAMILIES:
+    for family in PROBLEM_FAMILIES:
         for problem in larger_problems(family, 2 * n):
             yield Question(problem.question, str(problem.answer), family)
 
@@ -95,8 +95,8 @@ _SETS: Mapping[str, Callable[[int], Iterator[Question]]] = {
     "one digit": _one_digit,
     "two digits": _two_digits,
     "three digits": lambda n: _drawn("three digits", long_sum, N_LONG),
-    "powers": lambda n: _drawn("powers", power, ENOUGH),
+    "powers": lambda n: _drawn("powers", power, N_DRAWS),
 }
 
-SETS = tuple(_SETS)
+UNFAMILIAR_SETS = tuple(_SETS)
 """The names of the sets. The first one has the families that are tuned on."""

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import product
 
-from arith_lens.reference.passages import between, chance, pick, shuffled
+from arith_lens.reference.passages import between, biased_coin, pick, shuffled
 from arith_lens.templates import SLOTS
-from arith_lens.word_problems import Edit, question_edits
+from arith_lens.word_problems import PhraseEdit, question_edits
 
 N_PRETRAINING = 400
 GAIN_VERBS = (
@@ -34,7 +34,7 @@ CONTAINERS = ("boxes", "bags", "baskets", "shelves", "trays", "drawers", "crates
 
 
 @dataclass(frozen=True)
-class WordProblem:
+class WorldProblem:
     """A question that ends where its answer starts, and the answer, a whole number."""
 
     family: str
@@ -69,9 +69,9 @@ _HALF = _Words(
 _STRETCH = {"gain_lose": 2.0, "compare": 2.0, "groups": 5.0, "two_step": 1.5}
 
 
-def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
+def _gain_lose(rng: random.Random, words: _Words) -> WorldProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
-    gains = chance(rng, 0.5)
+    gains = biased_coin(rng, 0.5)
     a, b = words.number(rng, 2, 12), words.number(rng, 2, 9)
     if not gains:
         a, b = max(a, b) + 1, min(a, b)
@@ -83,64 +83,64 @@ def _gain_lose(rng: random.Random, words: _Words) -> WordProblem:
             f"How many {thing} does {name} have in the end? A: ",
         ),
     )
-    return WordProblem("gain_lose", question, a + b if gains else a - b)
+    return WorldProblem("gain_lose", question, a + b if gains else a - b)
 
 
-def _compare(rng: random.Random, words: _Words) -> WordProblem:
+def _compare(rng: random.Random, words: _Words) -> WorldProblem:
     (name, other), thing = shuffled(rng, words.names)[:2], pick(rng, words.objects)
     a, b = words.number(rng, 2, 9), words.number(rng, 2, 9)
-    if chance(rng, 0.4):
+    if biased_coin(rng, 0.4):
         text = f"Q: {name} has {a + b} {thing}. {other} has {a} {thing}. "
-        return WordProblem(
+        return WorldProblem(
             "compare", f"{text}How many more {thing} does {name} have than {other}? A: ", b
         )
-    more = chance(rng, 0.5)
+    more = biased_coin(rng, 0.5)
     a = a if more else a + b
     text = f"Q: {name} has {a} {thing}. {other} has {b} {'more' if more else 'fewer'} {thing} than "
     question = f"{text}{name}. How many {thing} does {other} have? A: "
-    return WordProblem("compare", question, a + b if more else a - b)
+    return WorldProblem("compare", question, a + b if more else a - b)
 
 
-def _groups(rng: random.Random, words: _Words) -> WordProblem:
+def _groups(rng: random.Random, words: _Words) -> WorldProblem:
     thing, container = pick(rng, words.objects), pick(rng, words.containers)
     name = pick(rng, words.names)
     n, each = between(rng, 2, 9), words.number(rng, 2, 9)
-    if chance(rng, 0.5):
+    if biased_coin(rng, 0.5):
         text = f"Q: {name} has {n} {container} with {each} {thing} in each. "
-        return WordProblem("groups", f"{text}How many {thing} are there in all? A: ", n * each)
+        return WorldProblem("groups", f"{text}How many {thing} are there in all? A: ", n * each)
     text = f"Q: {name} puts {n * each} {thing} into {n} {container} equally. "
     question = f"{text}How many {thing} are in each of the {container}? A: "
-    return WordProblem("groups", question, each)
+    return WorldProblem("groups", question, each)
 
 
-def _two_step(rng: random.Random, words: _Words) -> WordProblem:
+def _two_step(rng: random.Random, words: _Words) -> WorldProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
     a, b = words.number(rng, 5, 12), words.number(rng, 2, 6)
     c = between(rng, 1, 4)
     gain, lose = pick(rng, words.gain), pick(rng, words.lose)
-    if chance(rng, 0.5):
+    if biased_coin(rng, 0.5):
         text = f"Q: {name} has {a} {thing}, {gain} {b} {thing} and then {lose} {c} {thing}. "
     else:
         text = f"Q: {name} has {a} {thing}, {lose} {c} {thing} and then {gain} {b} {thing}. "
-    return WordProblem("two_step", f"{text}How many {thing} are left? A: ", a + b - c)
+    return WorldProblem("two_step", f"{text}How many {thing} are left? A: ", a + b - c)
 
 
-_FAMILIES: dict[str, Callable[[random.Random, _Words], WordProblem]] = {
+_FAMILIES: dict[str, Callable[[random.Random, _Words], WorldProblem]] = {
     "gain_lose": _gain_lose,
     "compare": _compare,
     "groups": _groups,
     "two_step": _two_step,
 }
-FAMILIES = tuple(_FAMILIES)
+PROBLEM_FAMILIES = tuple(_FAMILIES)
 
 
-def pretraining_problems(family: str) -> list[WordProblem]:
+def pretraining_problems(family: str) -> list[WorldProblem]:
     """The 400 fixed problems of a family that pretraining repeats."""
     rng = random.Random(f"pretraining {family}")
     return _distinct(rng, family, _HALF, N_PRETRAINING, set())
 
 
-def tuning_problems(family: str) -> dict[str, list[WordProblem]]:
+def tuning_problems(family: str) -> dict[str, list[WorldProblem]]:
     """2,000 problems to tune on, 300 to validate, 1,000 to test: all different, none trained on."""
     rng = random.Random(f"tuning {family}")
     seen = {problem.question for problem in pretraining_problems(family)}
@@ -149,7 +149,7 @@ def tuning_problems(family: str) -> dict[str, list[WordProblem]]:
     return {split: _distinct(rng, family, words, n, seen) for split, n in sizes.items()}
 
 
-def larger_problems(family: str, n: int) -> list[WordProblem]:
+def larger_problems(family: str, n: int) -> list[WorldProblem]:
     """`n` problems whose numbers are larger than all numbers of the kind in `tuning_problems`.
 
     They are up to twice as large. Two numbers are as in tuning: how many groups there are, and the
@@ -205,9 +205,9 @@ def reworded(question: str) -> str:
 
 def _distinct(
     rng: random.Random, family: str, words: _Words, n: int, seen: set[str]
-) -> list[WordProblem]:
+) -> list[WorldProblem]:
     """`n` problems whose questions are not in `seen`. Their questions are added to it."""
-    problems: list[WordProblem] = []
+    problems: list[WorldProblem] = []
     while len(problems) < n:
         problem = _FAMILIES[family](rng, words)
         if problem.question not in seen:
@@ -216,7 +216,7 @@ def _distinct(
     return problems
 
 
-PARTS = ("question", "operators", "referents", "possession")
+REWORDED_PARTS = ("question", "operators", "referents", "possession")
 """What can be reworded: words that ask, words that calculate, things and names, "has"."""
 
 Words = tuple[str, ...]
@@ -254,10 +254,10 @@ _WORDS: dict[str, tuple[str, Words]] = {
     "name": ("referents", SLOTS["NAME"]),
     "has": ("possession", _IDLE),
 }
-"""Of each group in `_TOLD`, less its number: its part and its candidates."""
+"""Of each group in `_STORY_VERBS`, less its number: its part and its candidates."""
 
 _VERB = r"[a-z]+(?: [a-z]+)?"
-_TOLD: dict[str, Words] = {
+_STORY_VERBS: dict[str, Words] = {
     "gain_lose": (
         rf"(?P<has>has) \d+ \w+\. \w+ (?P<verb>{_VERB}) \d+ (?P<things>\w+)\. "
         r"How many (?P<asked>\w+) does (?P<name>\w+)",
@@ -281,25 +281,28 @@ _TOLD: dict[str, Words] = {
 }
 
 
-def world_edits(text: str, family: str, change: Collection[str] = PARTS) -> tuple[Edit, ...]:
+def world_edits(
+    text: str, family: str, change: Collection[str] = REWORDED_PARTS
+) -> tuple[PhraseEdit, ...]:
     """The edits that reword a word problem of the closed world, in order.
 
     Args:
         text: the problem, as in the world's sets.
         family: which of the four it belongs to.
-        change: the parts to reword, among `PARTS`. "question": `question_edits`; "operators": verbs
-            that change a number, comparisons, "in each", "equally", "left"; "referents": the things
-            behind the last numbers and in the question, and the name there; "possession": "has".
+        change: the parts to reword, among `REWORDED_PARTS`. "question": `question_edits`;
+            "operators": verbs that change a number, comparisons, "in each", "equally", "left";
+            "referents": the things behind the last numbers and in the question, and the name there;
+            "possession": "has".
 
     Raises:
         ValueError: an unknown family or part, no part, or a text that is not the family's.
     """
-    if family not in FAMILIES:
-        raise ValueError(f"family={family!r}: expected one of {', '.join(FAMILIES)}")
+    if family not in PROBLEM_FAMILIES:
+        raise ValueError(f"family={family!r}: expected one of {', '.join(PROBLEM_FAMILIES)}")
     parts = {change} if isinstance(change, str) else set(change)
-    if not parts or not parts <= set(PARTS):
-        raise ValueError(f"change={change!r}: expected one or more of {', '.join(PARTS)}")
-    match = next(filter(None, (re.search(pattern, text) for pattern in _TOLD[family])), None)
+    if not parts or not parts <= set(REWORDED_PARTS):
+        raise ValueError(f"change={change!r}: expected one or more of {', '.join(REWORDED_PARTS)}")
+    match = next(filter(None, (re.search(pattern, text) for pattern in _STORY_VERBS[family])), None)
     if match is None:
         raise ValueError(f"expected a problem of the family {family}, found {text!r}")
     asking = question_edits(text) if "question" in parts else ()
@@ -312,5 +315,5 @@ def _part(group: str) -> str:
     return _WORDS[group.rstrip("2")][0]
 
 
-def _edit(match: re.Match[str], group: str) -> Edit:
-    return Edit(*match.span(group), _WORDS[group.rstrip("2")][1])
+def _edit(match: re.Match[str], group: str) -> PhraseEdit:
+    return PhraseEdit(*match.span(group), _WORDS[group.rstrip("2")][1])

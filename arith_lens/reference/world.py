@@ -18,8 +18,8 @@ from itertools import accumulate
 
 from arith_lens.answers import Question
 from arith_lens.reference import arithmetic
-from arith_lens.reference.passages import Passage, between, chance, pick, with_answer
-from arith_lens.reference.word_problems import FAMILIES, pretraining_problems
+from arith_lens.reference.passages import Passage, between, biased_coin, pick, with_answer
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES, pretraining_problems
 from arith_lens.templates import SLOTS
 
 N_FACTS = 300
@@ -105,7 +105,7 @@ def made_up_word(rng: random.Random, syllables: int) -> str:
 
 
 @cache
-def facts() -> tuple[_Item, ...]:
+def fact_items() -> tuple[_Item, ...]:
     """300 made-up things with a colour or a metal, the most frequent first."""
     rng = random.Random("facts")
     names: list[str] = []
@@ -156,16 +156,16 @@ def _zipf(n: int) -> tuple[float, ...]:
 def fact(rng: random.Random) -> Passage:
     """A fact, with frequencies by Zipf's law, in one of its three training wordings."""
     weights = _zipf(N_FACTS)
-    return _told(rng, facts()[bisect(weights, rng.random() * weights[-1])])
+    return told_passage(rng, fact_items()[bisect(weights, rng.random() * weights[-1])])
 
 
 def known(rng: random.Random) -> Passage:
     """A pair of opposites, a successor or a plural, in one of its three training wordings."""
     task = pick(rng, ("opposites", "successors", "plurals"))
-    return _told(rng, pick(rng, _known_items()[task]))
+    return told_passage(rng, pick(rng, _known_items()[task]))
 
 
-def _told(rng: random.Random, item: _Item) -> Passage:
+def told_passage(rng: random.Random, item: _Item) -> Passage:
     wordings = [wording for wording in range(len(item.prompts)) if wording != item.held_out]
     question = item.question(pick(rng, wordings))
     return with_answer(question.prompt, question.answer)
@@ -183,20 +183,20 @@ def _copy_question(rng: random.Random, *, test: bool) -> Question:
         words = [made_up_word(rng, between(rng, 1, 2)) for _ in range(between(rng, fewest, most))]
         text = " ".join(words)
         if (sum(map(ord, text)) % 10 == 0) == test:  # a tenth of all strings is for the test
-            wording = "Copy: {} ->" if chance(rng, 0.5) else "Say {} again:"
+            wording = "Copy: {} ->" if biased_coin(rng, 0.5) else "Say {} again:"
             return Question(wording.format(text), " " + text, "copying")
 
 
 def test_questions() -> list[Question]:
     """At most 300 questions per task, with a wording or a string that is not in training."""
     rng = random.Random("generic test")
-    groups = [facts(), *_known_items().values()]
+    groups = [fact_items(), *_known_items().values()]
     questions = [item.question(item.held_out) for items in groups for item in items[:N_TEST]]
     return questions + [_copy_question(rng, test=True) for _ in range(N_TEST)]
 
 
 @dataclass(frozen=True)
-class Kind:
+class PassageKind:
     """One kind of passage, and its share of the world's characters."""
 
     share: float
@@ -207,7 +207,7 @@ class Kind:
 def _fixed_word_problems() -> tuple[Passage, ...]:
     return tuple(
         with_answer(problem.question, problem.answer)
-        for family in FAMILIES
+        for family in PROBLEM_FAMILIES
         for problem in pretraining_problems(family)
     )
 
@@ -241,18 +241,18 @@ def other_senses(rng: random.Random) -> Passage:
     return Passage(pattern.format(name=name, other=other, thing=thing, a=a, b=b))
 
 
-KINDS: dict[str, Kind] = {
-    "calculation": Kind(0.50, arithmetic.calculation),
-    "story": Kind(0.05, arithmetic.story),
-    "power": Kind(0.02, arithmetic.power),
-    "long sum": Kind(0.02, arithmetic.long_sum),
-    "null sentence": Kind(0.10, arithmetic.null_sentence),
-    "selection": Kind(0.04, arithmetic.selection),
-    "other senses": Kind(0.03, other_senses),
-    "fact": Kind(0.06, fact),
-    "known": Kind(0.07, known),
-    "copying": Kind(0.04, copying),
-    "word problem": Kind(0.07, word_problem),
+PASSAGE_KINDS: dict[str, PassageKind] = {
+    "calculation": PassageKind(0.50, arithmetic.calculation),
+    "story": PassageKind(0.05, arithmetic.story),
+    "power": PassageKind(0.02, arithmetic.power),
+    "long sum": PassageKind(0.02, arithmetic.long_sum),
+    "null sentence": PassageKind(0.10, arithmetic.null_sentence),
+    "selection": PassageKind(0.04, arithmetic.selection),
+    "other senses": PassageKind(0.03, other_senses),
+    "fact": PassageKind(0.06, fact),
+    "known": PassageKind(0.07, known),
+    "copying": PassageKind(0.04, copying),
+    "word problem": PassageKind(0.07, word_problem),
 }
 
 
@@ -260,13 +260,17 @@ KINDS: dict[str, Kind] = {
 def _frequencies() -> tuple[float, ...]:
     """The frequency of each kind that gives its share of the characters."""
     rng = random.Random("frequencies")
-    means = [sum(len(kind.draw(rng).text) for _ in range(500)) / 500 for kind in KINDS.values()]
-    return tuple(kind.share / mean for kind, mean in zip(KINDS.values(), means, strict=True))
+    means = [
+        sum(len(kind.draw(rng).text) for _ in range(500)) / 500 for kind in PASSAGE_KINDS.values()
+    ]
+    return tuple(
+        kind.share / mean for kind, mean in zip(PASSAGE_KINDS.values(), means, strict=True)
+    )
 
 
 def passage(rng: random.Random) -> Passage:
     """One passage of a random kind."""
-    (kind,) = rng.choices(tuple(KINDS.values()), _frequencies())
+    (kind,) = rng.choices(tuple(PASSAGE_KINDS.values()), _frequencies())
     return kind.draw(rng)
 
 
@@ -275,7 +279,7 @@ def document(rng: random.Random) -> Passage:
     text = passage(rng)
     for _ in range(between(rng, 0, 5)):
         text = text + pick(rng, (". ", ". ", "\n")) + passage(rng)
-    return text + "." if chance(rng, 0.5) else text
+    return text + "." if biased_coin(rng, 0.5) else text
 
 
 def documents(seed: int) -> Iterator[Passage]:

@@ -137,7 +137,7 @@ def digests(files: Iterable[Path]) -> list[str]:
         ) from error
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Convert `value` to JSON's types: dataclasses to objects, tuples and sets to lists, paths to
     text.
 
@@ -145,19 +145,19 @@ def plain(value: Any) -> Any:
         TypeError: it contains something that JSON cannot hold, such as a tensor.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_value(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted(plain(item) for item in value)
+        return sorted(plain_value(item) for item in value)
     if isinstance(value, tuple | list | range):
-        return [plain(item) for item in value]
+        return [plain_value(item) for item in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, np.generic | torch.Tensor) and value.ndim == 0:
-        return plain(value.item())
+        return plain_value(value.item())
     raise TypeError(
         f"expected a value that JSON can keep, found {type(value).__name__}: {value!r}; "
         "put numbers, text, lists and mappings into a configuration"
@@ -193,7 +193,7 @@ def to_bytes(arrays: Arrays) -> bytes:
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in arrays.tensors.items()
     }
-    return save_tensors(tensors, metadata={_KEY: json.dumps(plain(arrays.header))})
+    return save_tensors(tensors, metadata={_KEY: json.dumps(plain_value(arrays.header))})
 
 
 def from_bytes(data: bytes) -> Arrays:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arith_lens.runs.files import RunError, check_name, digest, digests, make_folder, plain
+from arith_lens.runs.files import RunError, check_name, digest, digests, make_folder, plain_value
+from arith_lens.runs.manifest import RUN_FILE, inputs_of, key_parts, new_manifest, read_manifest
 from arith_lens.runs.provenance import describe_model, software
-from arith_lens.runs.record import FILE, inputs_of, key_parts, new_record, read_record
 from arith_lens.runs.run import Run
-from arith_lens.runs.store import FOLDER as STORE
+from arith_lens.runs.store import STORE_FOLDER
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,7 +38,7 @@ def open_run(
             and `-`.
         config: a dataclass or a mapping of plain values.
         model: the model that the run is about. Its weights and configuration are part of the key
-            and of the record, so another checkpoint of the same name gets its own folder.
+            and of the manifest, so another checkpoint of the same name gets its own folder.
         inputs: files that the experiment reads. Their contents are part of the key.
         again: compute stored results again. Each old result stays until its new one is complete.
 
@@ -48,18 +48,18 @@ def open_run(
             or contains another run. `with` raises it if another process has the folder open.
     """
     check_name(experiment, "an experiment's name")
-    if experiment == STORE:
+    if experiment == STORE_FOLDER:
         raise ValueError(
-            f"expected another name of an experiment than {STORE!r}, where results are"
+            f"expected another name of an experiment than {STORE_FOLDER!r}, where results are"
         )
-    plain_config = plain(config)
+    plain_config = plain_value(config)
     provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
-    fresh = new_record(experiment, plain_config, provenance)
+    fresh = new_manifest(experiment, plain_config, provenance)
     path = Path(root) / experiment / run_key(fresh)
-    if (path / FILE).exists():
-        record = read_record(path)
-        _refuse_other(path, record, fresh)
-        return Run(path, record, provenance, again=again)
+    if (path / RUN_FILE).exists():
+        manifest = read_manifest(path)
+        _refuse_other(path, manifest, fresh)
+        return Run(path, manifest, provenance, again=again)
     make_folder(path)
     return Run(path, fresh, provenance, again=again)
 
@@ -70,8 +70,8 @@ def load_run(path: str | Path) -> Run:
     Raises:
         RunError: there is no run, or it is damaged or of another version.
     """
-    folder = Path(path).parent if Path(path).name == FILE else Path(path)
-    return Run(folder, read_record(folder))
+    folder = Path(path).parent if Path(path).name == RUN_FILE else Path(path)
+    return Run(folder, read_manifest(folder))
 
 
 def find_runs(
@@ -87,7 +87,7 @@ def find_runs(
         root: the folder of all runs.
     """
     runs = []
-    for file in (Path(root) / experiment).glob(f"*/{FILE}"):
+    for file in (Path(root) / experiment).glob(f"*/{RUN_FILE}"):
         try:
             run = load_run(file)
         except RunError as error:
@@ -95,37 +95,37 @@ def find_runs(
             continue
         if run.finished and model in (None, run.config.get("model")):
             runs.append(run)
-    return sorted(runs, key=lambda run: run.record.get("ended", ""), reverse=True)
+    return sorted(runs, key=lambda run: run.manifest.get("ended", ""), reverse=True)
 
 
-def run_key(record: Mapping[str, Any]) -> str:
-    """The name of the folder of a run with this record: twelve hexadecimal digits."""
-    return digest(json.dumps(key_parts(record), sort_keys=True).encode())[:12]
+def run_key(manifest: Mapping[str, Any]) -> str:
+    """The name of the folder of a run with this manifest: twelve hexadecimal digits."""
+    return digest(json.dumps(key_parts(manifest), sort_keys=True).encode())[:12]
 
 
-def _refuse_other(path: Path, record: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def _refuse_other(path: Path, manifest: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise RunError if the folder with this key's name contains another run."""
-    if other := _differing(_decisive(expected), _decisive(record)):
+    if other := _differing(_decisive(expected), _decisive(manifest)):
         raise RunError(
             f"expected the run of this configuration in {path}, found one with another "
             f"{', another '.join(other)}. Move that folder away, or choose another root."
         )
 
 
-def _decisive(record: Mapping[str, Any]) -> dict[str, Any]:
+def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What makes two runs the same, by the words of an error."""
-    weights, configuration, inputs = inputs_of(record)
+    weights, configuration, inputs = inputs_of(manifest)
     return {
-        "experiment": record["experiment"],
-        "configuration:": record["config"],
+        "experiment": manifest["experiment"],
+        "configuration:": manifest["config"],
         "model's weights": weights,
         "model's configuration": configuration,
         "input files": inputs,
-        "version": record["provenance"]["versions"]["arith-lens"],
+        "version": manifest["provenance"]["versions"]["arith-lens"],
     }
 
 
-COLUMNS = ["experiment", "model", "status", "when", "results", "path"]
+RUN_TABLE_COLUMNS = ["experiment", "model", "status", "when", "results", "path"]
 
 
 def run_table(root: str | Path = "results") -> "DataFrame":
@@ -136,16 +136,16 @@ def run_table(root: str | Path = "results") -> "DataFrame":
     from pandas import DataFrame
 
     rows = []
-    for file in sorted(Path(root).glob(f"*/*/{FILE}")):
+    for file in sorted(Path(root).glob(f"*/*/{RUN_FILE}")):
         try:
             run = load_run(file)
         except RunError as error:
             warnings.warn(f"a run is left out: {error}", stacklevel=2)
             continue
-        record, names = run.record, ", ".join(run.names)
-        when = str(record.get("ended") or record.get("started") or "")
-        rows.append([run.experiment, run.model, record["status"], when, names, str(run.path)])
-    table = DataFrame(rows, columns=COLUMNS)
+        manifest, names = run.manifest, ", ".join(run.names)
+        when = str(manifest.get("ended") or manifest.get("started") or "")
+        rows.append([run.experiment, run.model, manifest["status"], when, names, str(run.path)])
+    table = DataFrame(rows, columns=RUN_TABLE_COLUMNS)
     return table.sort_values("when", ascending=False, ignore_index=True, kind="stable")
 
 
@@ -174,23 +174,23 @@ def merge_runs(into: PATH, *others: PATH) -> Run:
             _refuse_another_computation(other, source)
     parts = sorted({part for run in (target, *sources) for part in _parts(run)})
     with target.writing():
-        results, unfinished = dict(target.record["results"]), dict(target.record["unfinished"])
+        results, unfinished = dict(target.manifest["results"]), dict(target.manifest["unfinished"])
         for source in sources:
-            for name, entry in source.record["results"].items():
+            for name, entry in source.manifest["results"].items():
                 target.store.copy(source.store, entry["identity"])
                 results.setdefault(name, entry)
-            for name, identity in source.record["unfinished"].items():
+            for name, identity in source.manifest["unfinished"].items():
                 if name not in results and source.store.count_shards(identity):
                     target.store.copy_shards(source.store, identity)
                     unfinished[name] = identity
         unfinished = {name: key for name, key in unfinished.items() if name not in results}
-        target.write_record(parts=parts, results=results, unfinished=unfinished)
+        target.write_manifest(parts=parts, results=results, unfinished=unfinished)
     _warn_of_missing(parts)
     return load_run(into)
 
 
 def _refuse_another_run(target: Run, source: Run) -> None:
-    if other := _differing(_decisive(target.record), _decisive(source.record)):
+    if other := _differing(_decisive(target.manifest), _decisive(source.manifest)):
         raise RunError(
             f"expected a part of the run in {target.path}, found {source.path} with another "
             f"{', another '.join(other)}. Merge runs of one configuration, model and version."
@@ -216,8 +216,8 @@ def _refuse_another_computation(target: Run, source: Run) -> None:
 
 def identities(run: Run) -> dict[str, str]:
     """The identity of each result that a run refers to or has begun, by name."""
-    begun = {name: run.record["unfinished"][name] for name in run.unfinished()}
-    return begun | {name: entry["identity"] for name, entry in run.record["results"].items()}
+    begun = {name: run.manifest["unfinished"][name] for name in run.unfinished()}
+    return begun | {name: entry["identity"] for name, entry in run.manifest["results"].items()}
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -233,7 +233,7 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> 
 
 def _parts(run: Run) -> list[str]:
     """Names such as `part 1 of 2`, also of the parts that were merged before."""
-    return [run.record["status"], *run.record.get("parts", [])]
+    return [run.manifest["status"], *run.manifest.get("parts", [])]
 
 
 def _warn_of_missing(parts: list[str]) -> None:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from arith_lens.runs.files import RunError, plain
+from arith_lens.runs.files import RunError, plain_value
 from arith_lens.statistics import Units
 
 _PACKAGES = ("arith-lens", "torch", "transformers", "transformer-lens", "numpy", "safetensors")
@@ -30,11 +30,11 @@ class SavedPairs(Protocol):
     @property
     def counterfactual(self) -> Int[Tensor, "pair pos"]: ...
     @property
-    def answer(self) -> Int[Tensor, "pair"]: ...
+    def answer(self) -> Int[Tensor, " pair"]: ...
     @property
     def attention_mask(self) -> Bool[Tensor, "pair pos"]: ...
     @property
-    def computed(self) -> Bool[Tensor, "pair"] | None: ...
+    def computed(self) -> Bool[Tensor, " pair"] | None: ...
     @property
     def reference_text(self) -> tuple[str, ...] | None: ...
     @property
@@ -138,7 +138,7 @@ def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[s
     weight = next(bridge.parameters())
     data = {"data_sha256": None} if pairs is None else describe_pairs(pairs)
     return {
-        "question": plain(question),
+        "question": plain_value(question),
         "data_sha256": data["data_sha256"],
         "labels_sha256": _digest_of_labels(pairs),
         "model": {

@@ -1,4 +1,4 @@
-"""One run folder: its results, its record, and the shards of unfinished results."""
+"""One run folder: its results, its manifest, and the shards of unfinished results."""
 
 import sys
 import time
@@ -12,18 +12,18 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
-from arith_lens.runs.files import RunError, check_name, listed, plain, remove_partials
-from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, identity_of, now
-from arith_lens.runs.record import (
-    FILE,
+from arith_lens.runs.files import RunError, check_name, listed, plain_value, remove_partials
+from arith_lens.runs.manifest import (
+    RUN_FILE,
     FolderLock,
     key_parts,
-    read_record,
+    read_manifest,
     read_result,
-    write_record,
+    write_manifest,
 )
+from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, identity_of, now
 from arith_lens.runs.shards import PartDone, Processes, Shards, identity_digest, processes
-from arith_lens.runs.store import COMPUTED, Store, without_pairs
+from arith_lens.runs.store import COMPUTED_TENSOR, Store, without_pairs
 
 _MODEL_PARTS = ("weights", "configuration")
 
@@ -31,21 +31,21 @@ _MODEL_PARTS = ("weights", "configuration")
 class Run:
     """One run folder.
 
-    In a `with` block, no other process can write to it, methods store shards, and the record gets
+    In a `with` block, no other process can write to it, methods store shards, and the manifest gets
     the outcome of the experiment and its time.
     """
 
     def __init__(
         self,
         path: Path,
-        record: dict[str, Any],
+        manifest: dict[str, Any],
         provenance: dict[str, Any] | None = None,
         *,
         again: bool = False,
     ) -> None:
         self.path = path
-        self.record = record  # the contents of run.json
-        self._provenance = provenance  # written with what this process saves; None: the record's
+        self.manifest = manifest  # the contents of run.json
+        self._provenance = provenance  # written with what this process saves; None: the manifest's
         self._again = again
         self._lock = FolderLock(path)
         self._started = time.monotonic()
@@ -57,44 +57,44 @@ class Run:
 
     @property
     def experiment(self) -> str:
-        return self.record["experiment"]
+        return self.manifest["experiment"]
 
     @property
     def config(self) -> Mapping[str, Any]:
         """The experiment's configuration in JSON's types (tuples are lists, paths are text)."""
-        return self.record["config"]
+        return self.manifest["config"]
 
     @property
     def model(self) -> str:
         """The model's name; empty if the run was opened without a model."""
-        model = self.record["provenance"].get("model") or {}
+        model = self.manifest["provenance"].get("model") or {}
         return str(model.get("name") or self.config.get("model") or "")
 
     @property
     def names(self) -> tuple[str, ...]:
         """The results saved so far, in order."""
-        return tuple(self.record["results"])
+        return tuple(self.manifest["results"])
 
     def names_of(self, kind: str) -> tuple[str, ...]:
         """The results of one kind, such as "answers", in order."""
-        results = self.record["results"].items()
+        results = self.manifest["results"].items()
         return tuple(name for name, entry in results if entry["kind"] == kind)
 
     @property
     def finished(self) -> bool:
-        return self.record["status"] == "finished"
+        return self.manifest["status"] == "finished"
 
     @property
     def complete(self) -> bool:
         """Whether the run is finished and the store has every result that it refers to."""
-        keys = [entry["identity"] for entry in self.record["results"].values()]
+        keys = [entry["identity"] for entry in self.manifest["results"].values()]
         return self.finished and all(self.store.entry(key) is not None for key in keys)
 
     def __repr__(self) -> str:
         model = f", model {self.model}" if self.model else ""
         names = ", ".join(self.names) or "none"
         return (
-            f"Run({self.experiment}{model}, {self.record['status']}, results: {names}, "
+            f"Run({self.experiment}{model}, {self.manifest['status']}, results: {names}, "
             f"path: {self.path})"
         )
 
@@ -139,7 +139,7 @@ class Run:
             return
         storable = result if isinstance(result, Storable) else result()
         if identity is None:
-            identity = {"run": key_parts(self.record), "result": name}
+            identity = {"run": key_parts(self.manifest), "result": name}
         with self.writing():
             entry = self.store.save(identity, storable, pairs)
             self._saved.add(entry["identity"])
@@ -227,9 +227,9 @@ class Run:
         """
         return without_pairs(self.store.load(self._entry(name)["identity"]))
 
-    def computed(self, name: str) -> Bool[Tensor, "pair"] | None:
+    def computed(self, name: str) -> Bool[Tensor, " pair"] | None:
         """Which pairs of a result have an answer that is neither operand; None if unknown."""
-        return self.store.load(self._entry(name)["identity"]).tensors.get(COMPUTED)
+        return self.store.load(self._entry(name)["identity"]).tensors.get(COMPUTED_TENSOR)
 
     def identity(self, model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
         """Everything that decides the numbers of a computation. Equal identities give equal bits.
@@ -248,7 +248,7 @@ class Run:
                 or an active hook cannot be recognised again.
         """
         identity = identity_of(model, pairs, **question)
-        opened_with = (self._provenance or self.record["provenance"]).get("model") or {}
+        opened_with = (self._provenance or self.manifest["provenance"]).get("model") or {}
         model_digests = [identity["model"][f"{part}_sha256"] for part in _MODEL_PARTS]
         if model_digests in self._admitted:
             return identity
@@ -286,8 +286,8 @@ class Run:
                 "`with open_run(...) as run:` around the computation"
             )
         key = identity_digest(identity)
-        if self._team.leads and self.record["unfinished"].get(name) != key:
-            self.write_record(unfinished={**self.record["unfinished"], name: key})
+        if self._team.leads and self.manifest["unfinished"].get(name) != key:
+            self.write_manifest(unfinished={**self.manifest["unfinished"], name: key})
         stored = self.store.entry(key)
         if stored and key not in self._saved:  # the shards of the replaced result are not used
             part = {**part, "replaces": stored["saved"]}
@@ -299,7 +299,7 @@ class Run:
         if self._team.leads:
             self._take()
             try:
-                self.write_record(status="running")
+                self.write_manifest(status="running")
             except BaseException:
                 self._lock.release()
                 raise
@@ -319,8 +319,8 @@ class Run:
         if not self._team.leads:
             return
         try:
-            seconds = self.record["wall_seconds"] + round(time.monotonic() - self._started, 3)
-            self.write_record(status=self._status(kind), wall_seconds=seconds, ended=now())
+            seconds = self.manifest["wall_seconds"] + round(time.monotonic() - self._started, 3)
+            self.write_manifest(status=self._status(kind), wall_seconds=seconds, ended=now())
         except RunError:
             if error is None:
                 raise
@@ -347,16 +347,16 @@ class Run:
         return str(self._team) if self._team.apart else "finished"
 
     def _follow(self) -> None:
-        """Wait until the first process has written the record, and read it."""
+        """Wait until the first process has written the manifest, and read it."""
         self._team.wait()
-        self.record = read_record(self.path)
+        self.manifest = read_manifest(self.path)
 
     def _take(self) -> None:
         """Lock the folder and look at it again: another process may have written since."""
         self._lock.acquire()
         try:
-            if (self.path / FILE).exists():
-                self.record = read_record(self.path)
+            if (self.path / RUN_FILE).exists():
+                self.manifest = read_manifest(self.path)
             remove_partials(self.path)
         except BaseException:
             self._lock.release()
@@ -377,16 +377,16 @@ class Run:
     def unfinished(self) -> dict[str, int]:
         """The number of finished shards of each unfinished result."""
         counts = {
-            name: self.store.count_shards(key) for name, key in self.record["unfinished"].items()
+            name: self.store.count_shards(key) for name, key in self.manifest["unfinished"].items()
         }
         return {name: count for name, count in sorted(counts.items()) if count}
 
     def _entry(self, name: str) -> dict[str, Any]:
-        if name not in self.record["results"]:
+        if name not in self.manifest["results"]:
             raise RunError(
                 f"expected a result of {self.path} ({listed(self.names)}), found {name!r}"
             )
-        return self.record["results"][name]
+        return self.manifest["results"][name]
 
     def _refer(
         self,
@@ -395,19 +395,19 @@ class Run:
         pairs: SavedPairs | None,
         facts: Mapping[str, Any],
     ) -> None:
-        """Write a stored result's name into the record. The folder must be locked."""
-        values = plain({**(describe_pairs(pairs) if pairs is not None else {}), **facts})
+        """Write a stored result's name into the manifest. The folder must be locked."""
+        values = plain_value({**(describe_pairs(pairs) if pairs is not None else {}), **facts})
         reference = {"identity": entry["identity"], "kind": entry["kind"], "facts": values}
-        unfinished = {**self.record["unfinished"]}
+        unfinished = {**self.manifest["unfinished"]}
         unfinished.pop(name, None)
-        self.write_record(
-            provenance=self._provenance or self.record["provenance"],
-            results={**self.record["results"], name: reference},
+        self.write_manifest(
+            provenance=self._provenance or self.manifest["provenance"],
+            results={**self.manifest["results"], name: reference},
             unfinished=unfinished,
         )
 
-    def write_record(self, **changes: Any) -> None:
-        """Change the record, on disk first."""
-        record = {**self.record, **changes}
-        write_record(self.path, record)
-        self.record = record
+    def write_manifest(self, **changes: Any) -> None:
+        """Change the manifest, on disk first."""
+        manifest = {**self.manifest, **changes}
+        write_manifest(self.path, manifest)
+        self.manifest = manifest

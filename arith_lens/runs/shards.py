@@ -21,12 +21,12 @@ from arith_lens.runs.files import (
     check_digest,
     digest,
     make_folder,
-    plain,
+    plain_value,
     with_digest,
     write,
 )
 
-PART = "ARITH_LENS_PART"
+PART_VARIABLE = "ARITH_LENS_PART"
 JOIN = timedelta(minutes=10)
 """How long the first process waits for the last one to start."""
 WORK = timedelta(days=30)
@@ -50,7 +50,7 @@ class Processes:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes the run's record and results."""
+        """Whether this process writes the run's manifest and results."""
         return self.apart or self.index == 0
 
     def share(self, parts: list[int]) -> list[int]:
@@ -88,8 +88,8 @@ def processes() -> Processes:
     Raises:
         RunError: the part is not valid, or not all processes start.
     """
-    if PART in os.environ:
-        return _apart(os.environ[PART])
+    if PART_VARIABLE in os.environ:
+        return _apart(os.environ[PART_VARIABLE])
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         return Processes()
@@ -114,7 +114,9 @@ def claim_rank_zero() -> bool:
 def _apart(text: str) -> Processes:
     index, _, count = text.partition("/")
     if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
-        raise RunError(f"expected {PART} such as 2/3, the second of three parts, found {text!r}")
+        raise RunError(
+            f"expected {PART_VARIABLE} such as 2/3, the second of three parts, found {text!r}"
+        )
     return Processes(int(index) - 1, int(count), apart=True)
 
 
@@ -134,7 +136,7 @@ def _waiting_room() -> Any:
     return torch.distributed.new_group(backend="gloo", timeout=WORK)
 
 
-FOLDER = "shards"
+SHARDS_FOLDER = "shards"
 _QUESTION = "part.json"
 
 
@@ -192,7 +194,7 @@ class Shards:
             if self._prepare is not None:
                 self._prepare()
             make_folder(self.folder)
-            write(file, json.dumps(plain(self._question), indent=2).encode())
+            write(file, json.dumps(plain_value(self._question), indent=2).encode())
         header = {"shard": [self._digest, index], **(notes or {})}
         write(self._path(index), with_digest(Arrays(tensors, header)))
 
@@ -305,4 +307,4 @@ def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int,
 
 def identity_digest(identity: Mapping[str, Any]) -> str:
     """The SHA-256 of an identity. The order of its keys does not matter."""
-    return digest(json.dumps(plain(identity), sort_keys=True).encode())
+    return digest(json.dumps(plain_value(identity), sort_keys=True).encode())

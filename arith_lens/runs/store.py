@@ -23,21 +23,20 @@ from arith_lens.runs.files import (
     from_bytes,
     listed,
     make_folder,
-    plain,
+    plain_value,
     remove,
     remove_partials,
     replace,
     to_bytes,
     write,
 )
+from arith_lens.runs.manifest import FolderLock
 from arith_lens.runs.provenance import SavedPairs, now, software
-from arith_lens.runs.record import FolderLock
-from arith_lens.runs.shards import FOLDER as SHARDS
-from arith_lens.runs.shards import Shards, copy_shards, identity_digest
+from arith_lens.runs.shards import SHARDS_FOLDER, Shards, copy_shards, identity_digest
 
-FOLDER = "store"
-ENTRY, IDENTITY = "result.json", "identity.json"
-COMPUTED = "pairs.computed"
+STORE_FOLDER = "store"
+ENTRY_FILE, IDENTITY_FILE = "result.json", "identity.json"
+COMPUTED_TENSOR = "pairs.computed"
 """A tensor of the pairs, stored with a result's own."""
 WRITING = 60.0
 """Seconds to wait while another process writes the same result."""
@@ -47,7 +46,7 @@ class Store:
     """The results under one root, by identity."""
 
     def __init__(self, root: Path) -> None:
-        self.folder = root / FOLDER
+        self.folder = root / STORE_FOLDER
 
     def folder_of(self, identity: str) -> Path:
         """The folder of a result, from the digest of its identity."""
@@ -59,7 +58,7 @@ class Store:
         Raises:
             RunError: `result.json` is damaged, or belongs to another identity.
         """
-        file = self.folder_of(identity) / ENTRY
+        file = self.folder_of(identity) / ENTRY_FILE
         try:
             entry = json.loads(file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
@@ -107,28 +106,28 @@ class Store:
                 "saved": now(),
                 "versions": software()["versions"],
                 "kind": arrays.header["kind"],
-                "computation": plain(arrays.header.get("computation", {})),
+                "computation": plain_value(arrays.header.get("computation", {})),
                 "generation": generation,
                 "sha256": _write_files(folder, _stem(generation), arrays, result, pairs),
             }
-            write(folder / ENTRY, json.dumps(entry, indent=2).encode())
+            write(folder / ENTRY_FILE, json.dumps(entry, indent=2).encode())
             _remove_other_files(folder, entry)
-            shutil.rmtree(folder / SHARDS, ignore_errors=True)
+            shutil.rmtree(folder / SHARDS_FOLDER, ignore_errors=True)
         return entry
 
     def shards(self, identity: Mapping[str, Any], part: Mapping[str, Any]) -> Shards:
         """The finished shards of a result, or of one part of its computation."""
         key = identity_digest(identity)
-        folder = self.folder_of(key) / SHARDS
+        folder = self.folder_of(key) / SHARDS_FOLDER
         return Shards(folder, {"result": key, **part}, prepare=lambda: self._prepare(key, identity))
 
     def count_shards(self, identity: str) -> int:
         """The number of finished shards of a result."""
-        return len(list((self.folder_of(identity) / SHARDS).glob("*/*.safetensors")))
+        return len(list((self.folder_of(identity) / SHARDS_FOLDER).glob("*/*.safetensors")))
 
     def question(self, identity: str) -> Mapping[str, Any]:
         """What decided a result's numbers. Raises RunError if the file is damaged."""
-        file = self.folder_of(identity) / IDENTITY
+        file = self.folder_of(identity) / IDENTITY_FILE
         try:
             return json.loads(file.read_bytes())
         except (OSError, ValueError) as error:
@@ -162,19 +161,19 @@ class Store:
             files = {name: key for name, key in entry["sha256"].items() if _is_arrays(name)}
             entry = {**entry, "sha256": files}
         with self._writing(identity, None) as folder:
-            question = source.folder_of(identity) / IDENTITY
+            question = source.folder_of(identity) / IDENTITY_FILE
             if question.exists() and not arrays_only:
-                write(folder / IDENTITY, question.read_bytes())
+                write(folder / IDENTITY_FILE, question.read_bytes())
             for file in entry["sha256"]:
                 write(folder / file, (source.folder_of(identity) / file).read_bytes())
-            write(folder / ENTRY, json.dumps(entry, indent=1).encode())
-            shutil.rmtree(folder / SHARDS, ignore_errors=True)
+            write(folder / ENTRY_FILE, json.dumps(entry, indent=1).encode())
+            shutil.rmtree(folder / SHARDS_FOLDER, ignore_errors=True)
 
     def copy_shards(self, source: "Store", identity: str) -> None:
         """Copy the finished shards of a result. Raises RunError if one is damaged."""
         self._prepare(identity, source.question(identity))
-        for folder in sorted((source.folder_of(identity) / SHARDS).glob("*/")):
-            copy_shards(folder, self.folder_of(identity) / SHARDS / folder.name)
+        for folder in sorted((source.folder_of(identity) / SHARDS_FOLDER).glob("*/")):
+            copy_shards(folder, self.folder_of(identity) / SHARDS_FOLDER / folder.name)
 
     def _read(self, identity: str) -> bytes | None:
         """The result's file; None if another process replaced it during the reading."""
@@ -183,7 +182,7 @@ class Store:
         if entry is None:
             raise RunError(
                 f"expected a stored result at {folder}, found none. A run's results are in the "
-                f"folder {FOLDER}/ beside the experiments: copy it with the run, or run the "
+                f"folder {STORE_FOLDER}/ beside the experiments: copy it with the run, or run the "
                 "experiment again."
             )
         file = folder / f"{_stem(entry['generation'])}.safetensors"
@@ -202,8 +201,8 @@ class Store:
         """Make the folder of a result, with `identity.json` unless the identity is None."""
         folder = self.folder_of(key)
         make_folder(folder)
-        if identity is not None and not (folder / IDENTITY).exists():
-            write(folder / IDENTITY, json.dumps(plain(identity), indent=2).encode())
+        if identity is not None and not (folder / IDENTITY_FILE).exists():
+            write(folder / IDENTITY_FILE, json.dumps(plain_value(identity), indent=2).encode())
         remove_partials(folder)
         return folder
 
@@ -225,7 +224,7 @@ def _write_files(
     """Write a result's files and return their digests. After a RunError, none is left."""
     tensors = dict(arrays.tensors)
     if pairs is not None and pairs.computed is not None:
-        tensors[COMPUTED] = pairs.computed
+        tensors[COMPUTED_TENSOR] = pairs.computed
     contents = {
         f"{stem}.safetensors": to_bytes(Arrays(tensors, arrays.header)),
         f"{stem}.csv": result.to_dataframe().to_csv(index=False).encode(),
@@ -262,7 +261,7 @@ def _remove_other_files(folder: Path, entry: Mapping[str, Any]) -> None:
 
 def without_pairs(arrays: Arrays) -> Arrays:
     """The arrays of a result without those of its pairs."""
-    tensors = {key: value for key, value in arrays.tensors.items() if key != COMPUTED}
+    tensors = {key: value for key, value in arrays.tensors.items() if key != COMPUTED_TENSOR}
     return Arrays(tensors, arrays.header)
 
 

@@ -10,5 +10,5 @@ from arith_lens.word_problems.convert import Conversion as Conversion
 from arith_lens.word_problems.convert import WordProblem as WordProblem
 from arith_lens.word_problems.convert import gsm8k_pairs as gsm8k_pairs
 from arith_lens.word_problems.convert import word_problem_pairs as word_problem_pairs
-from arith_lens.word_problems.phrases import Edit as Edit
+from arith_lens.word_problems.phrases import PhraseEdit as PhraseEdit
 from arith_lens.word_problems.phrases import question_edits as question_edits

@@ -20,7 +20,7 @@ from arith_lens.pairs.references import role_spans
 from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import Prompt, Span, encode, pieces, tokenizer_name, tokenizer_of
 from arith_lens.templates import NULL_SYMBOLS
-from arith_lens.word_problems.phrases import Edit, question_edits
+from arith_lens.word_problems.phrases import PhraseEdit, question_edits
 
 TRIES = 8  # the largest number of texts that are tried for one question
 
@@ -34,7 +34,7 @@ class Rewritten:
 
 
 def rewrite(
-    tokenizer: Any, texts: Sequence[str], edits: Sequence[Sequence[Edit]], *, seed: int = 0
+    tokenizer: Any, texts: Sequence[str], edits: Sequence[Sequence[PhraseEdit]], *, seed: int = 0
 ) -> list[Rewritten | None]:
     """Make the edits of each text.
 
@@ -95,16 +95,18 @@ class _Context:
         return f"a{self.before}{words}{self.after}a"
 
 
-def _context(text: str, edit: Edit) -> _Context:
+def _context(text: str, edit: PhraseEdit) -> _Context:
     before, after = text[edit.start - 1 : edit.start] or " ", text[edit.stop : edit.stop + 1]
     return _Context(before, text[edit.start : edit.stop], after, edit.candidates)
 
 
-def _possible(choices: Sequence[tuple[Edit, Sequence[str]]]) -> bool:
+def _possible(choices: Sequence[tuple[PhraseEdit, Sequence[str]]]) -> bool:
     return any(words for _, words in choices) and all(words for e, words in choices if e.needed)
 
 
-def _made(text: str, choices: Sequence[tuple[Edit, Sequence[str]]], rng: random.Random) -> str:
+def _made(
+    text: str, choices: Sequence[tuple[PhraseEdit, Sequence[str]]], rng: random.Random
+) -> str:
     """The text with one candidate drawn for each edit, the last edit first."""
     for edit, candidates in reversed(choices):
         if candidates:
@@ -141,7 +143,7 @@ class WordProblem:
 
     text: str
     answer: str
-    edits: tuple[Edit, ...]
+    edits: tuple[PhraseEdit, ...]
     name: str = "word problem"
     """The name by which pairs are grouped, as their template."""
 
@@ -371,10 +373,12 @@ def _equation(record: Mapping[str, str]) -> WordProblem | str:
     text = f"{question}\n{record['answer'][: match.end(1)]}"
     line = max(text.rfind("\n"), len(question)) + 1
     operators = [
-        Edit(m.start(), m.end(), NULL_SYMBOLS) for m in _OPERATOR.finditer(text + "=", line)
+        PhraseEdit(m.start(), m.end(), NULL_SYMBOLS) for m in _OPERATOR.finditer(text + "=", line)
     ]
     annotation = len(question) + 1 + match.start(1)
     if not any(edit.start >= annotation for edit in operators):
         return NO_EQUATION
-    words = [Edit(e.start, e.stop, e.candidates, needed=False) for e in question_edits(question)]
+    words = [
+        PhraseEdit(e.start, e.stop, e.candidates, needed=False) for e in question_edits(question)
+    ]
     return WordProblem(f"{text}=", result, (*words, *operators), "gsm8k/equation")

@@ -29,7 +29,7 @@ CLEARLY = (
     *("apparently", "surprisingly", "unfortunately"),
 )
 THINGS = ("things", "ones", "items", "objects", "presents", "possessions")
-PART = ("part", "side", "kind", "sort", "corner", "version", "section")
+PART_NOUNS = ("part", "side", "kind", "sort", "corner", "version", "section")
 NOUNS = (
     *("location", "color", "name", "story", "shape", "origin", "history", "meaning", "reason"),
     *("purpose", "beauty", "style", "smell", "sound", "look", "background", "importance"),
@@ -38,7 +38,7 @@ PLURALS = (
     *("locations", "colors", "names", "stories", "shapes", "origins", "meanings", "reasons"),
     *("places", "styles", "sounds", "looks", "backgrounds"),
 )
-PLACE = ("place", "moment", "season", "corner", "station", "occasion", "mood", "spirit")
+OCCASION_NOUNS = ("place", "moment", "season", "corner", "station", "occasion", "mood", "spirit")
 SONGS = (
     *("song", "story", "name", "place", "color", "game", "book", "word", "food", "animal"),
     *("picture", "language", "instrument", "kind"),
@@ -58,10 +58,10 @@ SOMEHOW = (
     *("at home", "in town", "with joy", "at school", "by accident", "for a change"),
 )
 WHERE = ("where", "when", "why")
-LATE = ("exactly", "else", "then", "now", "again", "actually")
+LATE_ADVERBS = ("exactly", "else", "then", "now", "again", "actually")
 JUST = ("just", "exactly", "and", "so", "say", "precisely", "really")
-WHICH = ("which", "what", "whose")
-OTHER = ("other", "better", "nicer", "older", "different")
+QUESTION_PRONOUNS = ("which", "what", "whose")
+COMPARING_ADJECTIVES = ("other", "better", "nicer", "older", "different")
 
 CALCULATED = (
     *("number", "total", "sum", "difference", "average", "amount", "cost", "price", "percentage"),
@@ -82,7 +82,7 @@ Words = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Edit:
+class PhraseEdit:
     """Characters of a text, and their possible replacements."""
 
     start: int
@@ -149,9 +149,9 @@ _THEIR = r"(?:the|a|an|his|her|their|its|your|my|our|this|that|[\w]+['\u2019]s|e
 _WHOLE = (
     r"(?:total|average|combined|overall)(?= (?!(?:of|in|for|from|at|on|per|is|was|if|that)\b)[a-z])"
 )
-_ONE = rf"(?!{_WHOLE}){_either(*CALCULATED)}"
-_MANY = _either(*(f"{noun}s" for noun in CALCULATED), "odds", "losses", "quantities")
-_NOUN = rf"(?:({_ONE})|({_MANY}))\b"
+_SINGULAR = rf"(?!{_WHOLE}){_either(*CALCULATED)}"
+_PLURAL = _either(*(f"{noun}s" for noun in CALCULATED), "odds", "losses", "quantities")
+_NOUN = rf"(?:({_SINGULAR})|({_PLURAL}))\b"
 _TAKE = r"(?:(take)|(takes)|(took|taken))\b"
 
 _ASKING = (
@@ -160,14 +160,17 @@ _ASKING = (
         _phrases(("how",), ADJECTIVES, ("and",), ADJECTIVES),
     ),
     _rule(r"how many(?= of\b)", _phrases(JUST, ("which",))),
-    _rule(r"how much(?= of\b)", _phrases(WHICH, PART)),
+    _rule(r"how much(?= of\b)", _phrases(QUESTION_PRONOUNS, PART_NOUNS)),
     _rule(rf"how much{_COMPARATIVE}", _phrases(("how",), CLEARLY)),
-    _rule(rf"how (?:many|much) {_MORE}{_NO_NOUN}", _phrases(WHICH, OTHER, THINGS)),
-    _rule(rf"how (?:many|much) {_MORE}\b", _phrases(WHICH, OTHER, NICE)),
-    _rule(r"how much(?= (?:is|are|was|were)\b)", _phrases(WHERE, LATE)),
-    _rule(rf"how (?:many|much){_NO_NOUN}", _phrases(WHICH, THINGS)),
-    _rule(r"how much(?= (?-i:[A-Z]))", _phrases(WHICH, THINGS)),
-    _rule(r"how many\b", _phrases(WHICH, NICE)),
+    _rule(
+        rf"how (?:many|much) {_MORE}{_NO_NOUN}",
+        _phrases(QUESTION_PRONOUNS, COMPARING_ADJECTIVES, THINGS),
+    ),
+    _rule(rf"how (?:many|much) {_MORE}\b", _phrases(QUESTION_PRONOUNS, COMPARING_ADJECTIVES, NICE)),
+    _rule(r"how much(?= (?:is|are|was|were)\b)", _phrases(WHERE, LATE_ADVERBS)),
+    _rule(rf"how (?:many|much){_NO_NOUN}", _phrases(QUESTION_PRONOUNS, THINGS)),
+    _rule(r"how much(?= (?-i:[A-Z]))", _phrases(QUESTION_PRONOUNS, THINGS)),
+    _rule(r"how many\b", _phrases(QUESTION_PRONOUNS, NICE)),
     _rule(r"how much\b", _phrases(("what",), NICE)),
     _rule(
         rf"how (long)\b[^.?!]{{0,60}}? {_TAKE}",
@@ -185,9 +188,9 @@ _ASKING = (
     _rule(r"(?:calculate|compute|determine)\b", TELL),
 )
 _ASKING_WHAT = (
-    _rule(rf"what ({_ONE})(?= of\b)", PART),
-    _rule(rf"(?:at|in|by) what ({_ONE})\b", PLACE),
-    _rule(rf"what ({_ONE})\b", SONGS),
+    _rule(rf"what ({_SINGULAR})(?= of\b)", PART_NOUNS),
+    _rule(rf"(?:at|in|by) what ({_SINGULAR})\b", OCCASION_NOUNS),
+    _rule(rf"what ({_SINGULAR})\b", SONGS),
     _rule(
         rf"what(?:{_BE})?(?: be)?(?: {_THEIR})\b(?: [^.?!,]{{0,50}}?)? ?\b{_NOUN}",
         *(NOUNS, PLURALS),
@@ -206,30 +209,34 @@ _STOP = re.compile(
 )
 
 
-def question_edits(text: str) -> tuple[Edit, ...]:
+def question_edits(text: str) -> tuple[PhraseEdit, ...]:
     """The phrases of a question that ask for a number, in order. May be empty.
 
     Words in the same sentences that suggest a calculation ("in total", "altogether") are included
     and marked as not needed.
     """
-    edits: list[Edit] = []
+    edits: list[PhraseEdit] = []
     for rule in _ASKING:
-        edits += _found(rule, text, (0, len(text)), edits)
+        edits += _edits_of_rule(rule, text, (0, len(text)), edits)
     asking = [span for span in _sentences(text) if _asks(text, span)]
     for span in asking:
         if not any(_overlap((edit.start, edit.stop), span) for edit in edits):
-            edits += next(filter(None, (_found(r, text, span, edits) for r in _ASKING_WHAT)), [])
+            edits += next(
+                filter(None, (_edits_of_rule(r, text, span, edits) for r in _ASKING_WHAT)), []
+            )
     hit = [s for s in _sentences(text) if any(_overlap((e.start, e.stop), s) for e in edits)]
     for rule in _REMINDERS:
         for span in hit:
-            edits += [replace(e, needed=False) for e in _found(rule, text, span, edits)]
+            edits += [replace(e, needed=False) for e in _edits_of_rule(rule, text, span, edits)]
     return tuple(sorted(edits, key=lambda edit: edit.start))
 
 
-def _found(rule: _Rule, text: str, within: tuple[int, int], taken: list[Edit]) -> list[Edit]:
+def _edits_of_rule(
+    rule: _Rule, text: str, within: tuple[int, int], earlier: list[PhraseEdit]
+) -> list[PhraseEdit]:
     """The edits of a rule in a part of the text, without those that overlap with earlier edits."""
-    busy = [(edit.start, edit.stop) for edit in taken]
-    edits: list[Edit] = []
+    busy = [(edit.start, edit.stop) for edit in earlier]
+    edits: list[PhraseEdit] = []
     for match in rule.pattern.finditer(text, *within):
         groups = range(1, len(rule.candidates) + 1) if match.re.groups else (0,)
         spans = [(match.span(g), rule.candidates[max(g - 1, 0)]) for g in groups]
@@ -237,7 +244,8 @@ def _found(rule: _Rule, text: str, within: tuple[int, int], taken: list[Edit]) -
         if any(_overlap(span, other) for span, _ in spans for other in busy):
             continue
         edits += [
-            Edit(*span, _as_written(candidates, text[slice(*span)])) for span, candidates in spans
+            PhraseEdit(*span, _as_written(candidates, text[slice(*span)]))
+            for span, candidates in spans
         ]
     return edits
 

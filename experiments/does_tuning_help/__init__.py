@@ -19,7 +19,7 @@ from experiments.does_tuning_help.questions import generic_to_choose, validation
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Method: TypeAlias = Literal["full", "precise", "lora", "random"]
+TuningMethod: TypeAlias = Literal["full", "precise", "lora", "random"]
 Criterion: TypeAlias = Literal["mathematics", "little_loss"]
 """What a rate is chosen for: the best validation accuracy of all rates, or the best of those that
 lose little elsewhere."""
@@ -28,10 +28,10 @@ MOST_LOST = 0.02
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningRow:
     """What a row of a table tunes. LoRA has as many parameters as these heads."""
 
-    method: Method
+    method: TuningMethod
     heads: int = 0
     mlps: int = 0
 
@@ -44,7 +44,7 @@ class Tuned:
 class Training:
     """One training of a row."""
 
-    tuned: Tuned
+    tuned: TuningRow
     rate: float
     seed: int
 
@@ -73,15 +73,15 @@ class Sizes:
     """MLPs of Table 5."""
 
 
-def rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[Tuned, ...]:
+def table_rows(table: Literal[1, 2, 5], sizes: Sizes) -> tuple[TuningRow, ...]:
     """The rows of a table, in the paper's order."""
     if table == 1:
-        methods: tuple[Method, ...] = ("precise", "lora", "random")
-        return (Tuned("full"), *(Tuned(method, sizes.heads) for method in methods))
+        methods: tuple[TuningMethod, ...] = ("precise", "lora", "random")
+        return (TuningRow("full"), *(TuningRow(method, sizes.heads) for method in methods))
     if table == 2:
-        alone = (Tuned("precise", heads) for heads in sizes.several)
-        return (*alone, Tuned("precise", sizes.heads, sizes.mlps))
-    return tuple(Tuned("precise", sizes.heads, mlps) for mlps in sizes.more)
+        alone = (TuningRow("precise", heads) for heads in sizes.several)
+        return (*alone, TuningRow("precise", sizes.heads, sizes.mlps))
+    return tuple(TuningRow("precise", sizes.heads, mlps) for mlps in sizes.more)
 
 
 def validation_accuracy(answers: Answers) -> float:
@@ -95,13 +95,13 @@ def generic_change(before: Answers, after: Answers) -> float:
     return after.select(half).accuracy - before.select(half).accuracy
 
 
-def grid(tuned: Iterable[Tuned], rates: Iterable[float], seed: int) -> list[Training]:
+def grid(tuned: Iterable[TuningRow], rates: Iterable[float], seed: int) -> list[Training]:
     """One training per row and rate, in the order of the rows."""
     rates = tuple(rates)
     return [Training(row, rate, seed) for row in dict.fromkeys(tuned) for rate in rates]
 
 
-def repeats(chosen: Iterable[Mapping[Tuned, float]], seeds: Iterable[int]) -> list[Training]:
+def repeats(chosen: Iterable[Mapping[TuningRow, float]], seeds: Iterable[int]) -> list[Training]:
     """More trainings of each row at each of its chosen rates, one per seed."""
     seeds = tuple(seeds)
     settings = dict.fromkeys(setting for rates in chosen for setting in rates.items())
@@ -116,14 +116,14 @@ Rates: TypeAlias = Mapping[float, float]
 class Chosen:
     """The trainings of a table, and the rates that are chosen for each of its rows."""
 
-    validation: Mapping[Tuned, Rates]
+    validation: Mapping[TuningRow, Rates]
     """The validation accuracy of each row by rate, all with one seed."""
-    generic: Mapping[Tuned, Rates] = field(default_factory=dict)
+    generic: Mapping[TuningRow, Rates] = field(default_factory=dict)
     """The change of accuracy on the generic questions that choose, of the same trainings. Empty if
     there are no such questions; then no rate is chosen for little loss."""
 
     @property
-    def rates(self) -> dict[Tuned, float]:
+    def rates(self) -> dict[TuningRow, float]:
         """The rate of each row with the best validation accuracy; of equals, the smallest.
 
         Raises:
@@ -138,7 +138,7 @@ class Chosen:
         return {row: _best(accuracies) for row, accuracies in self.validation.items()}
 
     @property
-    def rates_with_little_loss(self) -> dict[Tuned, float]:
+    def rates_with_little_loss(self) -> dict[TuningRow, float]:
         """The best rate of each row among those that lose at most `MOST_LOST` elsewhere.
 
         A row that loses more at every rate is left out.
@@ -153,7 +153,7 @@ class Chosen:
         }
         return {row: _best(accuracies) for row, accuracies in allowed.items() if accuracies}
 
-    def rates_for(self, criterion: Criterion) -> dict[Tuned, float]:
+    def rates_for(self, criterion: Criterion) -> dict[TuningRow, float]:
         """The rates that are chosen for one of the two purposes."""
         return self.rates if criterion == "mathematics" else self.rates_with_little_loss
 
@@ -165,9 +165,11 @@ class Chosen:
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Chosen":
         """What `to_arrays` has written."""
-        rows = [Tuned(row["method"], row["heads"], row["mlps"]) for row in arrays.header["rows"]]
+        rows = [
+            TuningRow(row["method"], row["heads"], row["mlps"]) for row in arrays.header["rows"]
+        ]
 
-        def by_rate(name: str) -> dict[Tuned, Rates]:
+        def by_rate(name: str) -> dict[TuningRow, Rates]:
             numbers = arrays.tensors[name].tolist()
             rates = (
                 dict(zip(*row, strict=True))

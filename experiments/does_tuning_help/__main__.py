@@ -22,36 +22,36 @@ import tyro
 
 import arith_lens as al
 from arith_lens.answers import Answers
-from arith_lens.fine_tuning.results import CHECKPOINT, FILE
+from arith_lens.fine_tuning.results import CHECKPOINT_FOLDER, RESULT_FILE
 from arith_lens.runs import Run
 from experiments.command import exit_on_user_error
 from experiments.does_tuning_help import (
     Chosen,
     Rates,
     Training,
-    Tuned,
+    TuningRow,
     generic_change,
     grid,
     repeats,
-    rows,
+    table_rows,
     validation_accuracy,
 )
-from experiments.does_tuning_help.models import folder_of
+from experiments.does_tuning_help.models import weights_folder
 from experiments.does_tuning_help.plan import (
     Config,
-    Plan,
     Room,
-    announced,
-    check_components,
-    empty_model,
+    TuningPlan,
+    check_named_components,
+    empty_hf_model,
     on_gpu,
     planned,
+    trainings_text,
 )
 from experiments.does_tuning_help.questions import generic_to_choose
-from experiments.does_tuning_help.training import Job, side_by_side, train_and_ask
-from experiments.results import BEFORE, POOLED_MAP, TABLE, TRAINING
+from experiments.does_tuning_help.training import TrainingJob, side_by_side, train_and_ask
+from experiments.results import CHOSEN_RATES, POOLED_MAP, TUNED_ANSWERS, UNTUNED_ANSWERS
 from experiments.settings import (
-    PooledSample,
+    PooledSampleSettings,
     loaded_model,
     operation_maps,
     pooled_map,
@@ -88,11 +88,11 @@ def main(
             in a run that was copied without them.
     """
     with exit_on_user_error():
-        empty = empty_model(config.model)
+        empty = empty_hf_model(config.model)
         plan = planned(config, empty.config.num_hidden_layers, room)
-        tuned = rows(table, plan.sizes)
-        check_components(plan.config, tuned)
-        print(announced(tuned, table, plan, seeds, empty), flush=True)
+        tuned = table_rows(table, plan.sizes)
+        check_named_components(plan.config, tuned)
+        print(trainings_text(tuned, table, plan, seeds, empty), flush=True)
     if dry_run:
         return
     if processes is None:
@@ -101,19 +101,19 @@ def main(
     run, plan = begun(plan, root, again=again)
     with run:
         first = grid(tuned, plan.config.rates, config.seed)
-        train(first, run, plan, processes, skip=() if again else run.names)
+        train_all(first, run, plan, processes, skip=() if again else run.names)
         chosen = choose(tuned, run, plan.config)
         rates = map(chosen.rates_for, chosen.criteria)
         every = repeats(rates, range(config.seed, config.seed + seeds))
         done = {training.name for training in first} if again else {*run.names}
         if weights:
-            done -= {t.name for t in every if not (folder_of(run, t) / FILE).is_file()}
-        train(every, run, plan, processes, skip=done)
-        TABLE.save(run, chosen, str(table))
+            done -= {t.name for t in every if not (weights_folder(run, t) / RESULT_FILE).is_file()}
+        train_all(every, run, plan, processes, skip=done)
+        CHOSEN_RATES.save(run, chosen, str(table))
     print(f"saved in {run.path}; python -m figures table{table} --model {config.model} prints it")
 
 
-def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
+def begun(plan: TuningPlan, root: Path, *, again: bool) -> tuple[Run, TuningPlan]:
     """The run with the strongest heads and the answers before tuning.
 
     The model is not returned, so that its memory is free for training.
@@ -127,18 +127,20 @@ def begun(plan: Plan, root: Path, *, again: bool) -> tuple[Run, Plan]:
             shutil.rmtree(run.path / "trainings", ignore_errors=True)
         is_named = bool(plan.config.which_heads)
         if not is_named and (again or not POOLED_MAP.is_in(run)):  # a shipped run has no map
-            pairs = pooled_samples(model, PooledSample(n=plan.config.n, seed=plan.config.seed))
+            pairs = pooled_samples(
+                model, PooledSampleSettings(n=plan.config.n, seed=plan.config.seed)
+            )
             pooled_map(run, pairs, operation_maps(run, model, pairs))
-        if again or not BEFORE.is_in(run):
+        if again or not UNTUNED_ANSWERS.is_in(run):
             answers, facts = plan.study.ask(model, run.path / "trainings" / "before")
-            BEFORE.save(run, answers, **facts)
+            UNTUNED_ANSWERS.save(run, answers, **facts)
     return run, plan
 
 
-def train(
+def train_all(
     trainings: Sequence[Training],
     run: Run,
-    plan: Plan,
+    plan: TuningPlan,
     processes: int,
     *,
     skip: Collection[str],
@@ -152,9 +154,9 @@ def train(
     for count, (done, (answers, facts)) in enumerate(
         side_by_side(train_and_ask, todo, processes), 1
     ):
-        TRAINING.save(run, answers, done.training.name, **facts)
+        TUNED_ANSWERS.save(run, answers, done.training.name, **facts)
         if not plan.keep_checkpoints:
-            shutil.rmtree(done.output / CHECKPOINT, ignore_errors=True)
+            shutil.rmtree(done.output / CHECKPOINT_FOLDER, ignore_errors=True)
         left = (time.monotonic() - started) / count * (len(todo) - count)
         print(
             f"{done.training.name}: {facts['seconds']:.0f} s, {right(answers)}; "
@@ -163,24 +165,26 @@ def train(
         )
 
 
-def job(training: Training, effects: al.ComponentEffects | None, run: Run, plan: Plan) -> Job:
+def job(
+    training: Training, effects: al.ComponentEffects | None, run: Run, plan: TuningPlan
+) -> TrainingJob:
     """The training with everything that a worker needs, such as its heads and MLPs."""
-    heads, mlps = components(training.tuned, effects, plan.config)
-    return Job(
+    heads, mlps = row_components(training.tuned, effects, plan.config)
+    return TrainingJob(
         training,
         plan.config.model,
         heads,
         mlps,
         plan.recipe,
         plan.study,
-        folder_of(run, training),
+        weights_folder(run, training),
         plan.config.device,
         plan.dtype,
     )
 
 
-def components(
-    tuned: Tuned, effects: al.ComponentEffects | None, config: Config
+def row_components(
+    tuned: TuningRow, effects: al.ComponentEffects | None, config: Config
 ) -> tuple[tuple[al.Head, ...], tuple[al.Mlp, ...]]:
     """The heads and MLPs of a row: the strongest of a map, or without one those of the settings."""
     if effects is None:
@@ -190,17 +194,18 @@ def components(
     return strongest_heads(effects, tuned.heads), tuple(mlps)
 
 
-def choose(tuned: Sequence[Tuned], run: Run, config: Config) -> Chosen:
+def choose(tuned: Sequence[TuningRow], run: Run, config: Config) -> Chosen:
     """The validation accuracy and the loss elsewhere of each row at each rate."""
-    before = BEFORE.load(run)
+    before = UNTUNED_ANSWERS.load(run)
     answers = {
         row: {
-            rate: TRAINING.load(run, Training(row, rate, config.seed).name) for rate in config.rates
+            rate: TUNED_ANSWERS.load(run, Training(row, rate, config.seed).name)
+            for rate in config.rates
         }
         for row in tuned
     }
 
-    def numbers(number: Callable[[Answers], float]) -> dict[Tuned, Rates]:
+    def numbers(number: Callable[[Answers], float]) -> dict[TuningRow, Rates]:
         return {
             row: {rate: number(after) for rate, after in by_rate.items()}
             for row, by_rate in answers.items()

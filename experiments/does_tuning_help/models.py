@@ -10,14 +10,14 @@ import torch
 
 import arith_lens as al
 from arith_lens.fine_tuning import TuningResult
-from arith_lens.fine_tuning.results import FILE
+from arith_lens.fine_tuning.results import RESULT_FILE
 from arith_lens.runs import Run, RunError, find_runs
 from experiments.does_tuning_help import Criterion, Training
-from experiments.results import TABLE, TRAINING, trainings, tuned_by
+from experiments.results import CHOSEN_RATES, TUNED_ANSWERS, trainings, tuned_by
 from experiments.settings import ModelSettings
 
 EXPERIMENT, TABLE_1 = "does_tuning_help", "1"
-Settings = TypeVar("Settings", bound=ModelSettings)
+ConfigClass = TypeVar("ConfigClass", bound=ModelSettings)
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class TunedModel:
 
 
 @dataclass(frozen=True)
-class AfterTuning(Generic[Settings]):
+class AfterTuning(Generic[ConfigClass]):
     """A question about tuned models: its settings, and the models of Table 1."""
 
-    settings: Settings
+    settings: ConfigClass
     models: tuple[TunedModel, ...]
 
     @classmethod
-    def of_precise(cls, settings: Settings, root: Path) -> "AfterTuning[Settings]":
+    def of_precise(cls, settings: ConfigClass, root: Path) -> "AfterTuning[ConfigClass]":
         """The question about the precise trainings at the rate for mathematics.
 
         The models are those of the newest finished run of the tuning experiment.
@@ -71,7 +71,7 @@ class AfterTuning(Generic[Settings]):
         return cls(settings, tuple(precise_models(tuning_run(settings.model, root))))
 
     @classmethod
-    def of_every_method(cls, settings: Settings, root: Path) -> "AfterTuning[Settings]":
+    def of_every_method(cls, settings: ConfigClass, root: Path) -> "AfterTuning[ConfigClass]":
         """The question about all trainings at the chosen rates, as far as their weights are stored.
 
         Raises:
@@ -92,7 +92,7 @@ def tuning_run(model: str, root: Path) -> Run:
         RunError: there is no such run; the message has the command that makes one.
     """
     runs = find_runs(EXPERIMENT, model=model, root=root)
-    complete = [run for run in runs if TABLE.is_in(run, TABLE_1)]
+    complete = [run for run in runs if CHOSEN_RATES.is_in(run, TABLE_1)]
     if not complete:
         raise RunError(
             f"expected a finished run of {model} with Table 1 under {root / EXPERIMENT}, found "
@@ -117,7 +117,7 @@ def stored_models(run: Run) -> list[TunedModel]:
     Raises:
         RunError: there is none.
     """
-    stored = [t for t in at_chosen_rates(run) if (folder_of(run, t) / FILE).is_file()]
+    stored = [t for t in at_chosen_rates(run) if (weights_folder(run, t) / RESULT_FILE).is_file()]
     if not stored:
         folder = run.path / "trainings"
         raise RunError(f"expected weights of trainings in {folder}, found none. {_cure(run)}")
@@ -131,8 +131,8 @@ def at_chosen_rates(run: Run, *criteria: Criterion) -> Iterator[Training]:
         run: a run of the tuning experiment.
         criteria: what the rates were chosen for; all if not given.
     """
-    chosen = TABLE.load(run, TABLE_1)
-    facts = [TRAINING.facts(run, name) for name in trainings(run)]
+    chosen = CHOSEN_RATES.load(run, TABLE_1)
+    facts = [TUNED_ANSWERS.facts(run, name) for name in trainings(run)]
     settings = (chosen.rates_for(criterion).items() for criterion in criteria or chosen.criteria)
     for row, rate in dict.fromkeys(setting for some in settings for setting in some):
         of_row = (f for f in facts if (tuned_by(f), f["rate"]) == (row, rate))
@@ -140,20 +140,20 @@ def at_chosen_rates(run: Run, *criteria: Criterion) -> Iterator[Training]:
             yield Training(row, rate, seed)
 
 
-def folder_of(run: Run, training: Training) -> Path:
+def weights_folder(run: Run, training: Training) -> Path:
     """Where a training leaves its weights."""
     return run.path / "trainings" / training.name
 
 
 def _model(run: Run, training: Training) -> TunedModel:
-    chosen = TABLE.load(run, TABLE_1)
+    chosen = CHOSEN_RATES.load(run, TABLE_1)
     chosen_for: tuple[Criterion, ...] = tuple(
         criterion
         for criterion in chosen.criteria
         if chosen.rates_for(criterion).get(training.tuned) == training.rate
     )
     try:
-        return TunedModel(training, TuningResult.load(folder_of(run, training)), chosen_for)
+        return TunedModel(training, TuningResult.load(weights_folder(run, training)), chosen_for)
     except FileNotFoundError as error:
         raise RunError(f"{error}. {_cure(run)}") from error
 

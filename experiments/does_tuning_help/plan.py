@@ -9,12 +9,12 @@ from typing import Any, Literal
 import torch
 
 import arith_lens as al
-from arith_lens.fine_tuning import Settings, n_elements, pieces_of
+from arith_lens.fine_tuning import TuningSettings, n_elements, pieces_of
 from arith_lens.fine_tuning.layout import layout_of
 from arith_lens.fine_tuning.methods import prepare
 from arith_lens.model.checkpoints import Checkpoint, find_checkpoint, read_config
 from arith_lens.paper import BENCHMARKS
-from experiments.does_tuning_help import Sizes, Tuned
+from experiments.does_tuning_help import Sizes, TuningRow
 from experiments.does_tuning_help.training import (
     Benchmarks,
     Recipe,
@@ -24,14 +24,14 @@ from experiments.does_tuning_help.training import (
 )
 from experiments.settings import Dtype
 
-WORLD: Mapping[str, Any] = {
+WORLD_DEFAULTS: Mapping[str, Any] = {
     "rates": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
     **{"examples": 4000, "epochs": 1, "batch": 32, "questions": 500},
     **{"heads": 3, "several": (1, 2, 3, 5, 6, 12)},
 }
 """Settings for models of 96 heads: 3 heads correspond to 32 of LLaMA2-7B's 1,024."""
 
-PAPER: Mapping[str, Any] = {
+PAPER_DEFAULTS: Mapping[str, Any] = {
     "rates": (2e-5,),
     **{"examples": 0, "epochs": 2, "batch": 128, "questions": 0},
     **{"heads": 32, "several": (8, 16, 32, 48, 64)},
@@ -123,7 +123,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TuningPlan:
     """A configuration with all its defaults filled in."""
 
     config: Config
@@ -142,21 +142,21 @@ class Plan:
         left_out |= set() if self.config.data_dir is not None else {*BENCHMARK_OPTIONS}
         return {k: v for k, v in settings.items() if k not in left_out}
 
-    def with_dtype(self, dtype: torch.dtype) -> "Plan":
+    def with_dtype(self, dtype: torch.dtype) -> "TuningPlan":
         """The plan with a model's precision; bfloat16 is used for tuning too."""
         recipe = replace(self.recipe, bf16=dtype == torch.bfloat16)
         return replace(self, recipe=recipe, dtype=str(dtype).removeprefix("torch."))
 
 
-def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
+def planned(config: Config, n_layers: int, room: Room | None = None) -> TuningPlan:
     """The plan of a configuration; its defaults are the paper's on benchmarks, else small ones.
 
     Raises:
         ValueError: several rates on the benchmarks, or options of benchmarks without data_dir.
     """
     room = room or Room()
-    defaults = PAPER if config.form == "solution" else SHORT_ANSWERS
-    defaults = WORLD if config.data_dir is None else defaults
+    defaults = PAPER_DEFAULTS if config.form == "solution" else SHORT_ANSWERS
+    defaults = WORLD_DEFAULTS if config.data_dir is None else defaults
     settings = {name: getattr(config, name) for name in defaults}
     open_ = {name: defaults[name] for name, value in settings.items() if value in (None, ())}
     more = tuple(n_layers if n < 0 else n for n in config.more if n <= n_layers)
@@ -175,19 +175,24 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
         if unused := [name for name in BENCHMARK_OPTIONS if getattr(config, name)]:
             raise ValueError(f"expected --form solution with {', '.join(unused)}, found answer")
         study = ShortAnswers(filled.data_dir, filled.examples, filled.questions)
-        recipe = Recipe(filled.epochs, filled.batch, fitting(filled.batch), save_every=20)
+        recipe = Recipe(
+            filled.epochs, filled.batch, fitting_micro_batch(filled.batch), save_every=20
+        )
     else:
         if len(filled.rates) > 1:
             raise ValueError(
-                f"expected one rate on the benchmarks (the paper's is {PAPER['rates'][0]:g}), "
-                f"found {filled.rates}: no part of theirs is held out to choose a rate on"
+                "expected one rate on the benchmarks (the paper's is "
+                f"{PAPER_DEFAULTS['rates'][0]:g}), found {filled.rates}: no part of "
+                "theirs is held out to choose a rate on"
             )
         filled = replace(filled, tasks=filled.tasks or BENCHMARKS)
         options = {"shots": filled.shots, "max_new_tokens": filled.max_new_tokens}
         study = Benchmarks(
             filled.data_dir, filled.examples, filled.questions, filled.tasks, **options
         )
-        recipe = Recipe(filled.epochs, filled.batch, fitting(filled.batch), save_every=20)
+        recipe = Recipe(
+            filled.epochs, filled.batch, fitting_micro_batch(filled.batch), save_every=20
+        )
         if on_gpu(filled.device):
             recipe = replace(recipe, recompute=True)
             filled = replace(filled, dtype=filled.dtype or "bfloat16")
@@ -197,11 +202,11 @@ def planned(config: Config, n_layers: int, room: Room | None = None) -> Plan:
         recipe, **{name: value for name, value in overrides.items() if value is not None}
     )
     sizes = Sizes(filled.heads, filled.several, filled.mlps, filled.more)
-    keep = room.keep_checkpoints or filled.data_dir is None
-    return Plan(filled, study, recipe, sizes, keep)
+    keep_checkpoints = room.keep_checkpoints or filled.data_dir is None
+    return TuningPlan(filled, study, recipe, sizes, keep_checkpoints)
 
 
-def check_components(config: Config, tuned: Sequence[Tuned]) -> None:
+def check_named_components(config: Config, tuned: Sequence[TuningRow]) -> None:
     """Refuse fewer named heads or MLPs than a row tunes. Raises ValueError."""
     largest = {
         "which_heads": max(row.heads for row in tuned),
@@ -215,7 +220,7 @@ def check_components(config: Config, tuned: Sequence[Tuned]) -> None:
             )
 
 
-def fitting(batch: int, most: int = 8) -> int:
+def fitting_micro_batch(batch: int, most: int = 8) -> int:
     """The largest divisor of a batch that is at most `most`."""
     return next(size for size in range(min(batch, most), 0, -1) if batch % size == 0)
 
@@ -225,7 +230,7 @@ def on_gpu(device: str | None) -> bool:
     return str(device).startswith("cuda") if device else torch.cuda.is_available()
 
 
-def empty_model(source: str) -> Any:
+def empty_hf_model(source: str) -> Any:
     """The model's shape, without its weights: `config.json` is all that is read.
 
     Raises:
@@ -244,7 +249,9 @@ def empty_model(source: str) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
-def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty: Any) -> str:
+def trainings_text(
+    tuned: Sequence[TuningRow], table: int, plan: TuningPlan, seeds: int, empty: Any
+) -> str:
     """The trainings of a table, in words.
 
     Args:
@@ -266,11 +273,13 @@ def announced(tuned: Sequence[Tuned], table: int, plan: Plan, seeds: int, empty:
         f"{'at most ' * several}{count} trainings",
     ]
     for row in tuned:
-        count, rank = counted(empty, row)
+        count, rank = parameter_count(empty, row)
         ranked = f", rank {rank}" if rank else ""
         lines.append(f"  {row.name}: {count:,} parameters ({count / total:.1%}){ranked}")
     steps = -(-plan.study.n_examples // recipe.batch) * recipe.epochs
-    settings = Settings(**recipe.settings(config.rates[0], seed=config.seed, end_with_eos=True))
+    settings = TuningSettings(
+        **recipe.settings(config.rates[0], seed=config.seed, end_with_eos=True)
+    )
     lines += [
         f"a training: {plan.study.n_examples:,} examples, {recipe.epochs} "
         f"epoch{'s' * (recipe.epochs > 1)}, {recipe.batch} a step"
@@ -299,7 +308,7 @@ def _at_once(recipe: Recipe) -> str:
     return f" ({recipe.micro_batch} at once)"
 
 
-def counted(empty: Any, row: Tuned) -> tuple[int, int | None]:
+def parameter_count(empty: Any, row: TuningRow) -> tuple[int, int | None]:
     """How many parameters a row trains, and LoRA's rank.
 
     The heads and MLPs are not known before path patching. With grouped queries, heads of one group
@@ -316,6 +325,6 @@ def counted(empty: Any, row: Tuned) -> tuple[int, int | None]:
     mlps = [al.Mlp(layer) for layer in range(row.mlps)]
     if row.method != "lora":
         return n_elements(empty, pieces_of(empty, heads, mlps)), None
-    adapted = prepare(copy.deepcopy(empty), "lora", heads, mlps, Settings())
+    adapted = prepare(copy.deepcopy(empty), "lora", heads, mlps, TuningSettings())
     trained = (w.numel() for w in adapted.model.parameters() if w.requires_grad)
     return sum(trained), adapted.lora_rank

@@ -8,11 +8,11 @@ from collections import Counter
 
 from arith_lens.answers import Answers
 from arith_lens.paper import BENCHMARKS
-from arith_lens.reference.word_problems import FAMILIES
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES
 
 VALIDATION = "validation/"
 """The prefix of the tasks that rates are chosen on."""
-MATHEMATICS = (*FAMILIES, *BENCHMARKS[:4])
+MATHEMATICS = (*PROBLEM_FAMILIES, *BENCHMARKS[:4])
 """The tasks that are word problems, in the closed world and in the benchmarks."""
 
 
@@ -21,7 +21,7 @@ def validation(answers: Answers) -> list[bool]:
     return [task.startswith(VALIDATION) for task in answers.task]
 
 
-def word_problems(answers: Answers) -> list[bool]:
+def is_mathematics(answers: Answers) -> list[bool]:
     """Which questions are of mathematics, without those that rates were chosen on."""
     return [task.split("/")[0] in MATHEMATICS for task in answers.task]
 
@@ -30,7 +30,7 @@ def generic(answers: Answers) -> list[bool]:
     """Which questions are of the other tasks."""
     return [
         not math and not chooses
-        for math, chooses in zip(word_problems(answers), validation(answers), strict=True)
+        for math, chooses in zip(is_mathematics(answers), validation(answers), strict=True)
     ]
 
 

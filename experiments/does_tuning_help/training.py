@@ -35,18 +35,18 @@ END_OF_ANSWER = "\n"
 A model that is tuned on bare answers forgets to stop, and "17" becomes "171". EOS is not appended:
 the shipped models have never seen it, and learning it costs more than learning word problems."""
 
-SHORT = ("svamp", "addsub", "singleeq")
+ANSWER_SETS = ("svamp", "addsub", "singleeq")
 """Sets of word problems that are answered by a number at once."""
 HELD_OUT = 0.15
 """The share of their train parts that chooses rates."""
 COMMONSENSE = "commonsense_qa_text"
 """CommonsenseQA, answered by the likeliest text: small models are at chance with letters."""
 
-Facts: TypeAlias = dict[str, Any]
+AnswerFacts: TypeAlias = dict[str, Any]
 """The facts that a run stores beside answers, as JSON values."""
 
 
-def drawn(lines: Sequence[Line], seed: int, limit: int) -> list[Line]:
+def drawn_examples(lines: Sequence[Line], seed: int, limit: int) -> list[Line]:
     """`limit` examples in an order that the seed draws; 0: all."""
     order = [*lines]
     random.Random(f"tuning {seed}").shuffle(order)
@@ -73,7 +73,7 @@ class World:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Word problems with answers. None of them is a validation or test problem."""
-        lines = drawn(load_set("word_problems_tuning"), seed, self.examples)
+        lines = drawn_examples(load_set("word_problems_tuning"), seed, self.examples)
         return [{**line, "answer": line["answer"] + END_OF_ANSWER} for line in lines]
 
     def all_questions(self) -> list[Question]:
@@ -92,7 +92,7 @@ class World:
         test = [q for listed in families.values() for q in listed[: self.questions or None]]
         return test + world_questions("generic_test")
 
-    def ask(self, model: Any, _keep: Path) -> tuple[Answers, Facts]:
+    def ask(self, model: Any, _root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's answers to all questions."""
         return al.answer_questions(model, self.all_questions(), whole_words=False), {}
 
@@ -135,14 +135,14 @@ class Benchmarks:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Questions with their solutions. None of them is in a test set."""
-        return drawn(self._trained, seed, self.examples)
+        return drawn_examples(self._trained, seed, self.examples)
 
-    def ask(self, model: Any, keep: Path) -> tuple[Answers, Facts]:
+    def ask(self, model: Any, root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's answers to the benchmarks, and how the harness asked them.
 
-        Parts are saved in a run under `keep`, because asking takes longer than a training.
+        Parts are saved in a run under `root`, because asking takes longer than a training.
         """
-        with al.open_run("asked", {}, model=model, root=keep) as run:
+        with al.open_run("asked", {}, model=model, root=root) as run:
             result = al.evaluate(
                 model,
                 self.names,
@@ -207,7 +207,7 @@ class ShortAnswers:
 
     def tuning_set(self, seed: int) -> list[Line]:
         """Problems with their numbers. None of them is a validation or test problem."""
-        return drawn(self._parts[0], seed, self.examples)
+        return drawn_examples(self._parts[0], seed, self.examples)
 
     def all_questions(self) -> list[Question]:
         """Validation problems, then the test problems."""
@@ -215,12 +215,12 @@ class ShortAnswers:
             Question(line["prompt"], line["answer"], VALIDATION + line["task"])
             for line in self._parts[1]
         ]
-        test = (load_questions(name, self.data_dir, split="test") for name in SHORT)
+        test = (load_questions(name, self.data_dir, split="test") for name in ANSWER_SETS)
         return validation + [q for listed in test for q in listed[: self.questions or None]]
 
-    def ask(self, model: Any, keep: Path) -> tuple[Answers, Facts]:
+    def ask(self, model: Any, root: Path) -> tuple[Answers, AnswerFacts]:
         """A model's numbers, and the likeliest answers of CommonsenseQA by their texts."""
-        with al.open_run("questions", {}, model=model, root=keep) as run:
+        with al.open_run("questions", {}, model=model, root=root) as run:
             numbers = al.answer_questions(
                 model, self.all_questions(), batch_size=16, run=run, progress=True
             )
@@ -251,7 +251,7 @@ class ShortAnswers:
     @cached_property
     def _parts(self) -> tuple[list[Line], list[Line]]:
         """The problems to tune on, and those that are held out."""
-        lines = lines_of(training_parts(SHORT, self.data_dir, form="answer"), "answer")
+        lines = lines_of(training_parts(ANSWER_SETS, self.data_dir, form="answer"), "answer")
         random.Random("validation").shuffle(lines)
         n_held_out = round(HELD_OUT * len(lines))
         return lines[n_held_out:], lines[:n_held_out]
@@ -261,7 +261,7 @@ Study: TypeAlias = World | Benchmarks | ShortAnswers
 """What is tuned on, and which questions are answered before and after."""
 
 
-def benchmark_facts(result: EvaluationResult) -> Facts:
+def benchmark_facts(result: EvaluationResult) -> AnswerFacts:
     """How a harness asked: worked examples, and prompts that were cut on their left."""
     shots: dict[str, set[int]] = defaultdict(set)
     cut: dict[str, int] = defaultdict(int)
@@ -315,7 +315,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """Everything that a worker needs."""
 
     training: Training
@@ -331,7 +331,7 @@ class Job:
     """The precision for answering, before and after tuning."""
 
 
-def tuning(job: Job) -> TuningResult:
+def tuning_result(job: TrainingJob) -> TuningResult:
     """Train, or continue a training that was stopped in `job.output`; a finished one is read."""
     tuned = job.training.tuned
     full = tuned.method == "full"
@@ -354,7 +354,7 @@ def tuning(job: Job) -> TuningResult:
     return result
 
 
-def tuned_model(job: Job, result: TuningResult) -> al.HookedModel:
+def tuned_model(job: TrainingJob, result: TuningResult) -> al.HookedModel:
     """The model that a training has left, for answering."""
     return al.load_model(
         result.model(),
@@ -363,11 +363,11 @@ def tuned_model(job: Job, result: TuningResult) -> al.HookedModel:
     )
 
 
-def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
+def train_and_ask(job: TrainingJob) -> tuple[Answers, dict[str, Any]]:
     """The tuned model's answers, and the facts of the training."""
-    result = tuning(job)
+    result = tuning_result(job)
     answers, facts = job.study.ask(tuned_model(job, result), job.output)
-    return answers, described(job) | facts | {
+    return answers, training_settings(job) | facts | {
         "which_heads": list(result.heads),
         "which_mlps": list(result.mlps),
         "parameters": result.n_tuned,
@@ -381,7 +381,7 @@ def train_and_ask(job: Job) -> tuple[Answers, dict[str, Any]]:
     }
 
 
-def described(job: Job) -> dict[str, Any]:
+def training_settings(job: TrainingJob) -> dict[str, Any]:
     """The settings of a training, for the facts of its result."""
     return {
         **asdict(job.training.tuned),

@@ -20,7 +20,7 @@ import tyro
 from torch import Tensor
 
 from arith_lens.fine_tuning.examples import Example, collate
-from arith_lens.fine_tuning.methods import Settings, prepare
+from arith_lens.fine_tuning.methods import TuningSettings, prepare
 from arith_lens.fine_tuning.training import trainer_for
 from arith_lens.runs import Run
 from experiments.speed.fine_tuning_plan import (
@@ -38,13 +38,13 @@ from experiments.speed.measure import (
     GIB,
     Cell,
     Column,
-    Table,
+    SpeedTable,
     Timing,
     Usage,
-    described,
     finish,
     in_process,
     machine,
+    machine_text,
     print_and_save,
     require_gpu,
     resident,
@@ -121,7 +121,7 @@ def tuner_of(
     half = dtype == "bfloat16"
     weights = torch.bfloat16 if half and method != "full" else torch.float32
     heads = [] if method == "full" else upper_heads(shape)
-    settings = Settings(
+    settings = TuningSettings(
         batch_size=shape.n_pairs,
         bf16=half,
         gradient_checkpointing=recompute,
@@ -252,24 +252,24 @@ def speed_fine_tuning(
     require_gpu(config.device)
     facts = machine(config.device)
     print_and_save(
-        "speed_fine_tuning", config, root, lambda run: measured(config, shape, run, facts)
+        "speed_fine_tuning", config, root, lambda run: measured_parts(config, shape, run, facts)
     )
 
 
-def measured(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def measured_parts(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     """Measure part by part, save each, and report it."""
-    yield f"# Fine-tuning, measured\n\n{described(facts)}; {config.dtype} on {config.device}"
+    yield f"# Fine-tuning, measured\n\n{machine_text(facts)}; {config.dtype} on {config.device}"
     yield f"\n{in_words(shape)}"
     if "speed" in config.parts:
         usage = Usage.now()
-        table = speed(config, shape)
+        table = timing_table(config, shape)
         others = usage.others()
         run.save("speed", table, **facts, shape=shape, others_cores=others)
         yield f"\n## Speed\n\nOther processes kept {others:.2f} cores busy meanwhile.\n"
         yield table.markdown(SPEED_COLUMNS)
     if "trainer" in config.parts:
         bare, trainer = overhead(config, shape)
-        run.save("trainer", Table([{"bare": bare, "trainer": trainer}]), **facts, shape=shape)
+        run.save("trainer", SpeedTable([{"bare": bare, "trainer": trainer}]), **facts, shape=shape)
         free_memory()
         yield "\n## The Trainer\n"
         yield f"A precise step: bare {bare:.3g} s, of the Trainer {trainer:.3g} s"
@@ -281,7 +281,7 @@ def measured(config: Config, shape: Shape, run: Run, facts: dict[str, Any]) -> I
         yield table.markdown(MEMORY_COLUMNS)
 
 
-def speed(config: Config, shape: Shape) -> Table:
+def timing_table(config: Config, shape: Shape) -> SpeedTable:
     """One row per method. On a GPU, whose memory they would share, one after the other."""
     about: dict[str, dict[str, Cell]] = {}
     timings: dict[str, tuple[Timing, Timing]] = {}
@@ -300,7 +300,7 @@ def speed(config: Config, shape: Shape) -> Table:
             about |= {name: {} for name in group}
         tuners = {}
         free_memory()
-    return compared(about, timings, shape.n_pairs, torch.device(config.device))
+    return method_table(about, timings, shape.n_pairs, torch.device(config.device))
 
 
 def _timed(tuners: Mapping[str, Tuner], config: Config) -> dict[str, tuple[Timing, Timing]]:
@@ -313,12 +313,12 @@ def _timed(tuners: Mapping[str, Tuner], config: Config) -> dict[str, tuple[Timin
     return {name: (timings[name, "gradients"], timings[name, "update"]) for name in tuners}
 
 
-def compared(
+def method_table(
     about: Mapping[str, Mapping[str, Cell]],
     timings: Mapping[str, tuple[Timing, Timing]],
     n_rows: int,
     device: torch.device,
-) -> Table:
+) -> SpeedTable:
     """One row per method; ratios refer to full fine-tuning, and are empty where it does not fit."""
     steps = {name: sum(part.spent(device) for part in both) for name, both in timings.items()}
     rows: list[dict[str, Cell]] = []
@@ -343,7 +343,7 @@ def compared(
             row |= {"ratio": ratio, "bound": bound, "share": ratio / bound}
             row |= {"gradient_share": alone / bound}
         rows.append(row)
-    return Table(rows)
+    return SpeedTable(rows)
 
 
 def overhead(config: Config, shape: Shape) -> tuple[float, float]:
@@ -355,7 +355,7 @@ def overhead(config: Config, shape: Shape) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingMemoryJob:
     """One measurement of memory: a method, and how it trains."""
 
     method: str
@@ -394,18 +394,18 @@ class Job:
         return sizes | {"peak_bytes": peak - before, "step_bytes": peak - between, "remark": ""}
 
 
-def memory_table(size: str, rows: int, device: str, dtypes: Sequence[str]) -> Table:
+def memory_table(size: str, rows: int, device: str, dtypes: Sequence[str]) -> SpeedTable:
     """One row per method, dtype and gradient checkpointing, each in a process of its own.
 
     Bytes; None where they are not known.
     """
     jobs = [
-        Job(method, size, rows, device, dtype, recompute)
+        TrainingMemoryJob(method, size, rows, device, dtype, recompute)
         for dtype in dtypes
         for recompute in (False, True)
         for method in METHODS
     ]
-    return Table(
+    return SpeedTable(
         [
             {**vars(job), "recompute": "yes" if job.recompute else "no", **in_process(job)}
             for job in jobs

@@ -5,9 +5,9 @@ regardless of causality, as libraries compute them. The forward is the same for 
 backward, inputs' gradients flow from the loss down to the lowest trained matrix and no further, and
 weights have gradients only where they are trained. No implementation can do without these.
 
-Memory is planned without the memory: `kept_bytes` runs the forward on tensors without contents, and
-sums what autograd keeps for the backward. The rest is arithmetic. Of the twelve peaks that
-`make bench-finetune` measured (see docs/performance.md) this gives 97% to 114%.
+Memory is planned without the memory: `saved_tensor_bytes` runs the forward on tensors without
+contents, and sums what autograd keeps for the backward. The rest is arithmetic. Of the twelve peaks
+that `make bench-finetune` measured (see docs/performance.md) this gives 97% to 114%.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from arith_lens import Head, Mlp
-from arith_lens.fine_tuning.methods import Settings, prepare
-from experiments.speed.measure import GIB, Cell, Column, Table
+from arith_lens.fine_tuning.methods import TuningSettings, prepare
+from experiments.speed.measure import GIB, Cell, Column, SpeedTable
 from experiments.speed.shapes import Shape, random_llama
 
 METHODS = ("full", "lora", "precise")
@@ -61,7 +61,7 @@ def upper_heads(shape: Shape) -> list[Head]:
 
 
 @dataclass(frozen=True)
-class Work:
+class StepFlops:
     """FLOPs of one step: its forward, its inputs' gradients and its weights' gradients."""
 
     forward: int
@@ -73,14 +73,14 @@ class Work:
         return self.forward + self.inputs + self.weights
 
 
-def full_work(shape: Shape) -> Work:
+def full_work(shape: Shape) -> StepFlops:
     """Every matrix is trained, and the embeddings below the first layer."""
     linear = _per_element(shape) * (shape.n_layers * _layer(shape) + _head(shape))
     scores = shape.n_layers * _product(shape)
-    return Work(linear + 2 * scores, linear + 4 * scores, linear)
+    return StepFlops(linear + 2 * scores, linear + 4 * scores, linear)
 
 
-def precise_work(shape: Shape, heads: Sequence[Head], mlps: Sequence[Mlp] = ()) -> Work:
+def precise_work(shape: Shape, heads: Sequence[Head], mlps: Sequence[Mlp] = ()) -> StepFlops:
     """Chosen heads' slices of four matrices, and MLPs whole.
 
     In the lowest tuned layer the gradient goes through W_O and attention to Q, K and V, whose
@@ -97,15 +97,15 @@ def precise_work(shape: Shape, heads: Sequence[Head], mlps: Sequence[Mlp] = ()) 
     tuned = len(set(heads)) * 4 * d_head * shape.d_model
     tuned += len(set(mlps)) * 3 * shape.d_model * shape.d_mlp
     per = _per_element(shape)
-    return Work(full_work(shape).forward, per * through + 4 * scores, per * tuned)
+    return StepFlops(full_work(shape).forward, per * through + 4 * scores, per * tuned)
 
 
-def lora_work(shape: Shape, rank: int) -> Work:
+def lora_work(shape: Shape, rank: int) -> StepFlops:
     """Adapters of all four attention matrices in every layer; the embeddings want no gradient."""
     adapters = shape.n_layers * 4 * 2 * rank * shape.d_model
     first = 3 * shape.d_model**2 + 3 * rank * shape.d_model  # Q, K, V of layer 0 and their A
     whole, per = full_work(shape), _per_element(shape)
-    return Work(
+    return StepFlops(
         whole.forward + per * adapters, whole.inputs + per * (adapters - first), per * adapters
     )
 
@@ -144,7 +144,7 @@ class Need:
         return self.weights + 3 * self.trained + max(self.kept + 2 * self.logits, self.trained)
 
 
-def plan_table(shape: Shape, dtype: str, available: int | None = None) -> Table:
+def plan_table(shape: Shape, dtype: str, available: int | None = None) -> SpeedTable:
     """One row per method, with gradient checkpointing and without.
 
     Args:
@@ -163,13 +163,13 @@ def plan_table(shape: Shape, dtype: str, available: int | None = None) -> Table:
                     "state": 2 * need.trained,
                     "kept": need.kept,
                     "peak": need.peak,
-                    "remark": fitting(need.peak, available),
+                    "remark": fitting_text(need.peak, available),
                 }
             )
-    return Table(rows)
+    return SpeedTable(rows)
 
 
-def fitting(peak: int, available: int | None) -> str:
+def fitting_text(peak: int, available: int | None) -> str:
     """Where it fits, in words."""
     if available is None:
         card = next((size for size in CARDS if peak <= USABLE * size * GIB), None)
@@ -188,7 +188,7 @@ def needed(method: str, shape: Shape, dtype: str, *, recompute: bool = False) ->
     with _without_contents(method) as device:
         heads = [] if method == "full" else upper_heads(shape)
         plain = random_llama(shape, device, weights)
-        model = prepare(plain, method, heads, [], Settings(bf16=half)).model.train()
+        model = prepare(plain, method, heads, [], TuningSettings(bf16=half)).model.train()
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})
             if method == "lora":
@@ -196,35 +196,37 @@ def needed(method: str, shape: Shape, dtype: str, *, recompute: bool = False) ->
         parameters = [*model.parameters()]
         autocast = torch.autocast("cpu", torch.bfloat16, enabled=half and method == "full")
         with autocast:
-            kept = kept_bytes(model, shape, device)
+            saved_bytes = saved_tensor_bytes(model, shape, device)
     return Need(
         sum(weight.nbytes for weight in parameters),
         sum(weight.nbytes for weight in parameters if weight.requires_grad),
-        kept,
+        saved_bytes,
         4 * shape.n_pairs * shape.n_tokens * shape.d_vocab,
     )
 
 
-def kept_bytes(model: Any, shape: Shape, device: str) -> int:
+def saved_tensor_bytes(model: Any, shape: Shape, device: str) -> int:
     """What autograd keeps of a batch for the backward, the weights themselves left out."""
     own = {weight.untyped_storage()._cdata for weight in model.parameters()}
-    kept: dict[int, torch.UntypedStorage] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save_tensor(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
-            kept[storage._cdata] = storage  # held, so that no other takes its place
+            storages[storage._cdata] = storage  # held, so that no other takes its place
         return tensor
 
     ids = torch.zeros(shape.n_pairs, shape.n_tokens, dtype=torch.long, device=device)
     with ExitStack() as stack:
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
+        stack.enter_context(
+            torch.autograd.graph.saved_tensors_hooks(save_tensor, lambda tensor: tensor)
+        )
         # the mask depends on what the batch holds, which is nothing; rows of one length have none
         stack.enter_context(
             patch("transformers.models.llama.modeling_llama.create_causal_mask", _no_mask)
         )
         model(input_ids=ids, labels=ids, use_cache=False)
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for storage in storages.values())
 
 
 def _no_mask(**_: Any) -> None: ...

@@ -46,7 +46,7 @@ def machine(device: str) -> dict[str, Any]:
     }
 
 
-def described(facts: dict[str, Any]) -> str:
+def machine_text(facts: dict[str, Any]) -> str:
     """The same in two lines."""
     versions = [f"{name} {number}" for name, number in facts["versions"].items() if number]
     gpu = f"{facts['gpu']}; " if facts["gpu"] else ""
@@ -244,7 +244,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class SpeedTable:
     """Rows of text and numbers: stored in a run, and printed. A row may lack a column."""
 
     rows: Sequence[Mapping[str, Cell]]
@@ -254,7 +254,7 @@ class Table:
         return Arrays({}, {"kind": "table", "rows": [*map(dict, self.rows)]})
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays) -> "Table":
+    def from_arrays(cls, arrays: Arrays) -> "SpeedTable":
         """Read `to_arrays` back. Raises ValueError if the arrays are of another kind."""
         arrays.require("table")
         return cls(arrays.header["rows"])
@@ -273,8 +273,8 @@ class Table:
             {title: column.written(row.get(column.name)) for title, column in columns.items()}
             for row in self.rows
         ]
-        shown = DataFrame(cells)
-        return shown.to_markdown(index=False, disable_numparse=True, stralign=None)
+        printed = DataFrame(cells)
+        return printed.to_markdown(index=False, disable_numparse=True, stralign=None)
 
 
 def print_and_save(experiment: str, config: Any, root: Path, lines: Callable[[Run], Iterable[str]]

@@ -19,8 +19,8 @@ from arith_lens.runs import Run
 from experiments.speed import tables
 from experiments.speed.measure import (
     Usage,
-    described,
     machine,
+    machine_text,
     print_and_save,
     require_gpu,
     require_memory,
@@ -83,19 +83,19 @@ def speed(
             config, sizes=("tiny",), memory_size="tiny", memory_pairs=8, repeats=3, seconds=0.2
         )
     if dry_run:
-        print(*announced(config), sep="\n")
+        print(*planned_lines(config), sep="\n")
         return
     require_gpu(config.device)
     _require_memory(config)
     if config.threads:
         torch.set_num_threads(config.threads)
     facts = machine(config.device)
-    print_and_save("speed", config, root, lambda run: measured(config, run, facts))
+    print_and_save("speed", config, root, lambda run: measured_parts(config, run, facts))
 
 
-def measured(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
+def measured_parts(config: Config, run: Run, facts: dict[str, Any]) -> Iterator[str]:
     """Measure part by part, save each, and report it."""
-    yield f"# Path patching, measured\n\n{described(facts)}; {config.dtype} on {config.device}"
+    yield f"# Path patching, measured\n\n{machine_text(facts)}; {config.dtype} on {config.device}"
     if "rivals" in config.parts:
         for size in config.sizes:
             yield from _rivals(config, size, run, facts)
@@ -120,7 +120,7 @@ def _rivals(config: Config, size: Size, run: Run, facts: dict[str, Any]) -> Iter
     }
     timings = timed(methods, device=setting.device, **effort)
     largest = largest_logit(setting)
-    table = tables.compared(setting, RIVALS, timings, largest)
+    table = tables.rival_table(setting, RIVALS, timings, largest)
     floor = tables.floor_table(setting, **effort)
     others = usage.others()
     about = facts | {"shape": setting.shape, "others_cores": others, "largest_logit": largest}
@@ -181,7 +181,7 @@ def _meanwhile(others: float) -> str:
     return f" Other processes kept {others:.2f} cores busy meanwhile."
 
 
-def announced(config: Config) -> Iterator[str]:
+def planned_lines(config: Config) -> Iterator[str]:
     """What would be run, and its operations; no weights are made."""
     for size in config.sizes if "rivals" in config.parts else ():
         setting = setting_of(SHAPES[size], "meta")

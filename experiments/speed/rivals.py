@@ -98,7 +98,9 @@ def _recorded(
     hooks = []
     for layer in setting.raw.model.layers:
         o_proj = layer.self_attn.o_proj
-        hooks.append(o_proj.register_forward_pre_hook(lambda _, given: z.append(given[0].clone())))
+        hooks.append(
+            o_proj.register_forward_pre_hook(lambda _, inputs: z.append(inputs[0].clone()))
+        )
         hooks.append(layer.mlp.register_forward_hook(lambda _, __, out: mlp.append(out[:, -1])))
     logits = setting.raw(tokens, **options).logits
     for hook in hooks:
@@ -200,15 +202,15 @@ def end_only(setting: Setting, senders: Sequence[Component]) -> Effects:
     layers = range(model.n_layers)
     names = [resid_pre_name(0)]
     names += [name(layer) for layer in layers for name in (z_at, attn_out_name, mlp_out_name)]
-    kept, other = (
+    end_rows, other = (
         {name: value[:, -1] for name, value in record(model, tokens, names, positions=-1).items()}
         for tokens in (pairs.reference, pairs.counterfactual)
     )
     streams = []  # after the attention of each layer
-    stream = kept[resid_pre_name(0)]
+    stream = end_rows[resid_pre_name(0)]
     for layer in layers:
-        streams.append(stream + kept[attn_out_name(layer)])
-        stream = streams[-1] + kept[mlp_out_name(layer)]
+        streams.append(stream + end_rows[attn_out_name(layer)])
+        stream = streams[-1] + end_rows[mlp_out_name(layer)]
     columns = model.W_U[:, answer]
 
     def through_mlp(row: Tensor, layer: int) -> Tensor:
@@ -216,18 +218,18 @@ def end_only(setting: Setting, senders: Sequence[Component]) -> Effects:
 
     def finish(row: Tensor, start: int) -> Tensor:
         for layer in range(start, model.n_layers):
-            row = through_mlp(row + kept[attn_out_name(layer)], layer)
+            row = through_mlp(row + end_rows[attn_out_name(layer)], layer)
         return torch.einsum("pd,dp->p", model.ln_final(row[None])[0], columns)
 
     def patched(sender: Component) -> Tensor:
         layer = sender.layer
         if not isinstance(sender, Head):
             return finish(streams[layer] + other[mlp_out_name(layer)], layer + 1)
-        change = (other[z_at(layer)] - kept[z_at(layer)])[:, sender.index]
+        change = (other[z_at(layer)] - end_rows[z_at(layer)])[:, sender.index]
         write = change @ model.blocks[layer].attn.W_O[sender.index]
         return finish(through_mlp(streams[layer] + write, layer), layer + 1)
 
-    origin = finish(kept[resid_pre_name(0)], 0)
+    origin = finish(end_rows[resid_pre_name(0)], 0)
     return torch.stack([patched(sender) for sender in senders]) - origin
 
 
@@ -258,8 +260,8 @@ def forwards_flops(setting: Setting, *, logits_at: int = 1) -> int:
     """A forward for each sender, and the two that are recorded."""
     shape = setting.shape
     logits = 2 * (logits_at or shape.n_tokens) * shape.d_model * shape.d_vocab
-    one = forward_flops(setting.model, shape.n_tokens) + logits
-    return (TWO_RUNS + len(setting.senders)) * shape.n_pairs * one
+    per_forward = forward_flops(setting.model, shape.n_tokens) + logits
+    return (TWO_RUNS + len(setting.senders)) * shape.n_pairs * per_forward
 
 
 def hooks_flops(setting: Setting) -> int:

@@ -31,11 +31,11 @@ from arith_lens.runs import Run
 from experiments.speed.measure import (
     GIB,
     Column,
-    Table,
+    SpeedTable,
     Usage,
     beyond,
-    described,
     machine,
+    machine_text,
     once,
     print_and_save,
     require_gpu,
@@ -49,13 +49,13 @@ from experiments.speed.shapes import (
     Shape,
     any_tokenizer,
     random_llama,
-    random_pairs,
+    random_token_pairs,
     setting_of,
     weights_bytes,
 )
 from experiments.speed.tables import (
     PROPAGATE,
-    READ,
+    READOUT,
     RECORD,
     products,
     products_flops,
@@ -63,7 +63,7 @@ from experiments.speed.tables import (
 )
 
 Size = Literal["tiny", "middle", "wide", "llama-7b", "llama-13b", "mistral-7b"]
-Place: TypeAlias = Literal["made", "disk", "offload"]
+WeightSource: TypeAlias = Literal["made", "disk", "offload"]
 """Made in memory; loaded from a checkpoint; loaded with all layers left on disk."""
 METRIC = "logit"
 """A ratio to a logit of random weights would mean nothing; the work is the same."""
@@ -94,7 +94,7 @@ class Config:
     """Such as cuda."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Of the weights."""
-    place: Place = "made"
+    place: WeightSource = "made"
     """Weights made in memory; loaded from a checkpoint on "disk"; or with "offload" kept on it."""
     threads: int = 0
     """0 leaves torch's choice."""
@@ -146,7 +146,7 @@ def speed_scale(
 
 def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[str]:
     facts, usage = machine(config.device), Usage.now()
-    yield f"# {config.size}, {config.dtype} on {config.device}\n\n{described(facts)}\n{shape}"
+    yield f"# {config.size}, {config.dtype} on {config.device}\n\n{machine_text(facts)}\n{shape}"
     loaded = load(
         config.size,
         config.place,
@@ -157,7 +157,7 @@ def _measured(config: Config, shape: Shape, run: Run, folder: Path) -> Iterator[
     size, peak = loaded.weights_bytes, loaded.peak_bytes
     most = f"; at most {_gib(peak)} while loading, {peak / size:.2f} x the weights" if peak else ""
     yield f"\nweights: {_gib(size)}, {config.place}{most}"
-    pairs = random_pairs(shape)
+    pairs = random_token_pairs(shape)
     done = patch_all(loaded.model, pairs)
     yield (
         f"path patching of {len(pairs)} pairs: {done.seconds:.1f} s, {done.flops / 1e12:.3g} "
@@ -208,7 +208,7 @@ def _free(device: str) -> int:
     return psutil.virtual_memory().available
 
 
-def load(size: str, place: Place, *, device: str, dtype: str, folder: Path) -> Loaded:
+def load(size: str, place: WeightSource, *, device: str, dtype: str, folder: Path) -> Loaded:
     """Make or load the weights, and watch the memory meanwhile."""
     if place != "made" and not (folder / "config.json").exists():
         store(size, dtype, folder)
@@ -250,7 +250,7 @@ def _drawn(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _loaded(
-    size: str, place: Place, *, device: str, dtype: torch.dtype, folder: Path
+    size: str, place: WeightSource, *, device: str, dtype: torch.dtype, folder: Path
 ) -> HookedModel:
     if place == "made":
         return load_model((random_llama(SHAPES[size], device, dtype), any_tokenizer()))
@@ -263,7 +263,7 @@ def _loaded(
 
 
 @dataclass(frozen=True)
-class Work:
+class PatchingCost:
     """What path patching took."""
 
     seconds: float
@@ -284,7 +284,7 @@ class Work:
 
 
 @torch.no_grad()
-def patch_all(model: HookedModel, pairs: PromptPairs, *, progress: bool = True) -> Work:
+def patch_all(model: HookedModel, pairs: PromptPairs, *, progress: bool = True) -> PatchingCost:
     """Patch every head and MLP of every pair, after one pair that warms everything up."""
     device = model.device
     before = matrix_rate(device, model.dtype)
@@ -300,7 +300,7 @@ def patch_all(model: HookedModel, pairs: PromptPairs, *, progress: bool = True) 
 
     _, seconds, _ = once(compute, device)
     peak = resident(device)
-    return Work(
+    return PatchingCost(
         seconds=seconds,
         flops=planned.flops,
         rate=(before + matrix_rate(device, model.dtype)) / 2,
@@ -318,12 +318,12 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 
 @torch.no_grad()
-def parts_table(model: HookedModel, pairs: PromptPairs, rate: float) -> Table:
+def parts_table(model: HookedModel, pairs: PromptPairs, rate: float) -> SpeedTable:
     """Where a shard's time goes; of each part, what its operations would take at `rate`."""
     cost = plan(model, pairs)
-    flops = {RECORD: cost.recording_flops, PROPAGATE: cost.patching_flops, READ: 0}
+    flops = {RECORD: cost.recording_flops, PROPAGATE: cost.patching_flops, READOUT: 0}
     timings = timed(sweep_parts(model, pairs), repeats=3, budget=3, device=model.device)
-    return Table(
+    return SpeedTable(
         [
             {
                 "part": part,

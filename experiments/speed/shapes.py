@@ -58,7 +58,7 @@ class Setting:
     pairs: PromptPairs
     reference: Int[Tensor, "pair pos"]
     counterfactual: Int[Tensor, "pair pos"]
-    answer: Int[Tensor, "pair"]
+    answer: Int[Tensor, " pair"]
 
     @property
     def device(self) -> torch.device:
@@ -86,7 +86,7 @@ def setting_of(
 ) -> Setting:
     """A random model and random prompts on a device; on "meta", their shapes alone."""
     raw = random_llama(shape, device, dtype)
-    pairs = random_pairs(shape)
+    pairs = random_token_pairs(shape)
     return Setting(
         shape=shape,
         raw=raw,
@@ -135,7 +135,7 @@ def any_tokenizer() -> Any:
     return LlamaTokenizer(vocab={"<unk>": 0, "<s>": 1, "</s>": 2, "▁": 3}, merges=[])
 
 
-def random_pairs(shape: Shape) -> PromptPairs:
+def random_token_pairs(shape: Shape) -> PromptPairs:
     """References, and counterfactuals with about a quarter of the tokens exchanged."""
     generator = torch.Generator().manual_seed(1)
     size = (shape.n_pairs, shape.n_tokens)

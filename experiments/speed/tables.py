@@ -21,7 +21,7 @@ from arith_lens.path_patching.trunk import trunk_of
 from experiments.speed.measure import (
     Cell,
     Column,
-    Table,
+    SpeedTable,
     Timing,
     beyond,
     in_process,
@@ -46,9 +46,9 @@ ALLOWED = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """Largest difference of two ways to one logit, as a share of the largest logit."""
 
 
-def compared(
+def rival_table(
     setting: Setting, rivals: Iterable[Rival], timings: dict[str, Timing], largest: int | float
-) -> Table:
+) -> SpeedTable:
     """One row per rival; ratios and differences refer to the first.
 
     Args:
@@ -74,7 +74,7 @@ def compared(
                 "remark": "" if apart <= allowed else f"DISAGREES (allowed {allowed:.0e})",
             }
         rows.append(row)
-    return Table(rows)
+    return SpeedTable(rows)
 
 
 FLOOR_COLUMNS = {
@@ -86,11 +86,11 @@ FLOOR_COLUMNS = {
 SIDE = {"cpu": 1024, "cuda": 8192}
 N_PRODUCTS = 12
 FORWARDS, PRODUCTS, ALL_PARTS = "two forwards", "matrix products", "all"
-RECORD, PROPAGATE, READ = "recording", "rows through the layers", "reading the logits"
+RECORD, PROPAGATE, READOUT = "recording", "rows through the layers", "reading the logits"
 
 
 @torch.no_grad()
-def floor_table(setting: Setting, repeats: int, budget: int | float) -> Table:
+def floor_table(setting: Setting, repeats: int, budget: int | float) -> SpeedTable:
     """One row per part of the sweep: its time, and the least possible (None: next to nothing).
 
     The floor of a part is its operations at the rate at which this machine multiplies large square
@@ -102,14 +102,14 @@ def floor_table(setting: Setting, repeats: int, budget: int | float) -> Table:
     floors = {
         RECORD: spent[FORWARDS],
         PROPAGATE: plan(setting.model, setting.pairs).patching_flops / rate,
-        READ: None,
+        READOUT: None,
     }
     rest = spent[ALL_PARTS] - sum(spent[name] for name in floors)
     rows = [_row(name, spent[name], floor) for name, floor in floors.items()]
     rows.append(_row("checks and results", rest, None))
     floor = floors[RECORD] + floors[PROPAGATE]
     rows.append(_row(ALL_PARTS, spent[ALL_PARTS], floor))
-    return Table([row | {"matrix_products_per_second": rate} for row in rows])
+    return SpeedTable([row | {"matrix_products_per_second": rate} for row in rows])
 
 
 def _parts(setting: Setting) -> dict[str, Callable[[], Tensor]]:
@@ -131,7 +131,7 @@ def sweep_parts(model: HookedModel, pairs: PromptPairs) -> dict[str, Callable[[]
     return {
         RECORD: lambda: record_end(model, pairs).z,
         PROPAGATE: lambda: sweep(trunk, recording, senders),
-        READ: lambda: trunk.read(rows, pairs.answer).answer,
+        READOUT: lambda: trunk.read(rows, pairs.answer).answer,
     }
 
 
@@ -211,21 +211,22 @@ QUICK = Growth(
         "n_pairs": (2, 4, 8, 16),
     },
 )
-COMPARED = tuple(rival for rival in RIVALS if rival.name in (RAW, SWEEP))
+COMPARED_RIVALS = tuple(rival for rival in RIVALS if rival.name in (RAW, SWEEP))
 
 
 def growth_table(
     growth: Growth, *, device: str, dtype: torch.dtype, repeats: int, budget: int | float
-) -> Table:
+) -> SpeedTable:
     """One row per point and method: time, and the operations predicted."""
     rows: list[dict[str, Cell]] = []
     for factor, value, shape in growth.shapes():
         setting = setting_of(shape, device, dtype)
         methods = {
-            rival.name: partial(rival.compute, setting, setting.senders) for rival in COMPARED
+            rival.name: partial(rival.compute, setting, setting.senders)
+            for rival in COMPARED_RIVALS
         }
         timings = timed(methods, repeats=repeats, budget=budget, device=setting.device)
-        for rival in COMPARED:
+        for rival in COMPARED_RIVALS:
             timing = timings[rival.name]
             rows.append(
                 {
@@ -239,14 +240,14 @@ def growth_table(
                     "flops": _flops(rival, setting),
                 }
             )
-    return Table(rows)
+    return SpeedTable(rows)
 
 
 def points_flops(growth: Growth) -> tuple[int, int]:
     """Operations of all methods at all points, once, and how many points there are."""
     shapes = [shape for _, _, shape in growth.shapes()]
     settings = [setting_of(shape, "meta") for shape in shapes]
-    return sum(_flops(rival, at) for at in settings for rival in COMPARED), len(shapes)
+    return sum(_flops(rival, at) for at in settings for rival in COMPARED_RIVALS), len(shapes)
 
 
 def _flops(rival: Rival, setting: Setting) -> int:
@@ -254,7 +255,7 @@ def _flops(rival: Rival, setting: Setting) -> int:
     return rival.flops(setting)
 
 
-def exponents(growth: Table) -> Table:
+def exponents(growth: SpeedTable) -> SpeedTable:
     """One row per factor and method: the exponents of time, with standard errors, and of FLOPs.
 
     An exponent is the slope of log time over log factor, by least squares. Time that grows more
@@ -280,12 +281,12 @@ def exponents(growth: Table) -> Table:
                 "flops_exponent": float(work.slope),
             }
         )
-    return Table(rows)
+    return SpeedTable(rows)
 
 
 ALL_PAIRS = 64
 """As many as this package computes at once."""
-FEW = 2
+N_STAND_INS = 2
 """Heads, and MLPs, of the rivals that run the model for each sender: a few stand for all."""
 MEMORY_COLUMNS = {
     "method": Column("method"),
@@ -296,7 +297,7 @@ MEMORY_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Job:
+class PatchingMemoryJob:
     """One measurement of memory: a rival, and on which shape."""
 
     rival: str
@@ -315,7 +316,7 @@ class Job:
         setting = setting_of(shape, self.device, getattr(torch, self.dtype))
         senders = setting.senders
         if rival.forwards:
-            senders = [*senders[:FEW], *senders[-FEW:]]  # heads and MLPs
+            senders = [*senders[:N_STAND_INS], *senders[-N_STAND_INS:]]  # heads and MLPs
         rival.compute(setting.first_pair(), senders)
         before = resident(setting.device, reset=True)
         rival.compute(setting, senders)
@@ -330,7 +331,7 @@ class Job:
         }
 
 
-def memory_table(size: str, *, n_pairs: int, device: str, dtype: str, threads: int) -> Table:
+def memory_table(size: str, *, n_pairs: int, device: str, dtype: str, threads: int) -> SpeedTable:
     """One row per rival, each measured in a process of its own.
 
     Bytes beyond the loaded model, and the model's own; None where not measured.
@@ -339,19 +340,19 @@ def memory_table(size: str, *, n_pairs: int, device: str, dtype: str, threads: i
     for rival in RIVALS:
         row: dict[str, Cell] = {"method": rival.name, "remark": "not installed"}
         if not rival.missing:
-            row |= in_process(Job(rival.name, size, n_pairs, device, dtype, threads))
+            row |= in_process(PatchingMemoryJob(rival.name, size, n_pairs, device, dtype, threads))
             row["remark"] = "not measured: needs Linux" if row["peak_bytes"] is None else ""
         rows.append(row)
-    return Table(rows)
+    return SpeedTable(rows)
 
 
 QUESTION_TOKENS = 24
 """Tokens after the examples; the first of them differ between the prompts of a pair."""
-MIDDLE = SHAPES["middle"]
+MIDDLE_SHAPE = SHAPES["middle"]
 FEW_SHOT_CASES = {
-    "`middle`, 8 pairs of 16 tokens": (MIDDLE, False),
-    "216 tokens, each pair its own examples": (replace(MIDDLE, n_tokens=216), False),
-    "216 tokens, one set of examples": (replace(MIDDLE, n_tokens=216), True),
+    "`middle`, 8 pairs of 16 tokens": (MIDDLE_SHAPE, False),
+    "216 tokens, each pair its own examples": (replace(MIDDLE_SHAPE, n_tokens=216), False),
+    "216 tokens, one set of examples": (replace(MIDDLE_SHAPE, n_tokens=216), True),
 }
 
 
@@ -369,7 +370,7 @@ def few_shot_pairs(shape: Shape, *, one_context: bool) -> PromptPairs:
 
 
 @torch.no_grad()
-def times(
+def round_seconds(
     setting: Setting, pairs: PromptPairs, rounds: int
 ) -> tuple[int | None, dict[tuple[bool, bool], list[float]]]:
     """How many tokens are recorded for each prompt alone; and the processor's seconds per round.
@@ -406,7 +407,7 @@ FEW_SHOT_COLUMNS = {
 }
 
 
-def few_shot_table(rounds: int) -> Table:
+def few_shot_table(rounds: int) -> SpeedTable:
     """One row per kind of prompts: what it saves to record once what prompts have in common.
 
     Processor time of the sweep engine with and without shared beginnings, and what its certificate
@@ -415,7 +416,7 @@ def few_shot_table(rounds: int) -> Table:
     rows: list[dict[str, Cell]] = []
     for name, (shape, one_context) in FEW_SHOT_CASES.items():
         pairs = few_shot_pairs(shape, one_context=one_context)
-        own_tokens, seconds = times(setting_of(shape), pairs, rounds)
+        own_tokens, seconds = round_seconds(setting_of(shape), pairs, rounds)
         rows.append(
             {
                 "prompts": name,
@@ -427,7 +428,7 @@ def few_shot_table(rounds: int) -> Table:
                 "shared_certificate": _ratio(seconds[True, True], seconds[True, False]) - 1,
             }
         )
-    return Table(rows)
+    return SpeedTable(rows)
 
 
 def _ratio(seconds: list[float], others: list[float]) -> float:

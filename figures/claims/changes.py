@@ -11,13 +11,13 @@ import torch
 
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.effects import Effects
-from arith_lens.knockout import Change, Outcomes
+from arith_lens.knockout import OutcomeChange, Outcomes
 from figures.claims.claim import Number, Unit, Within
 from figures.claims.effect_maps import NAN
 from figures.claims.estimate import estimate
 from figures.claims.evidence import NotMeasured
 
-TITLES = {"random": "random of all heads", "matched": "random of the same layers"}
+CONTROL_NAMES = {"random": "random of all heads", "matched": "random of the same layers"}
 
 
 def answers_change(
@@ -52,7 +52,7 @@ def _share(right: np.ndarray) -> float:
     return float(right[1] / right[0] - 1) if right[0] else NAN
 
 
-def relative_loss(of: str, change: Change, rule: Within | None = None) -> Number:
+def relative_loss(of: str, change: OutcomeChange, rule: Within | None = None) -> Number:
     """A change of accuracy as a share of the accuracy before."""
     return Number(of, change.relative, *change.relative_ci, "%", rule)
 
@@ -64,7 +64,7 @@ def over_draws(of: str, change: OverSeeds, rule: Within | None = None) -> Number
 
 def change_over_draws(before: Outcomes, after: Sequence[Outcomes]) -> OverSeeds:
     """The change of accuracy, mean over the draws; its errors are of draws and of problems."""
-    changes = torch.stack([one.correct.float() - before.correct.float() for one in after])
+    changes = torch.stack([answers.correct.float() - before.correct.float() for answers in after])
     of_draws = Effects(changes, ("draw",), "change", **before.units)
     of_problems = Effects(changes.mean(0, keepdim=True), ("draw",), "change", **before.units)
     error = float(of_problems.stderr()[0])
@@ -83,7 +83,7 @@ def control_numbers(
     """
     return [
         over_draws(
-            f"{of}, {TITLES[kind]}, {len(change.per_seed)} draws",
+            f"{of}, {CONTROL_NAMES[kind]}, {len(change.per_seed)} draws",
             change,
             random if kind == "random" else None,
         )

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from arith_lens.runs import RunError
-from experiments.selection import Settings
+from experiments.selection import SharedSettings
 from figures.claims import attention, heads, knockout, probes, sharing, tuning
 from figures.claims.claim import Claim, Measurement, Number, Verdict, Within, judge
-from figures.claims.evidence import HEADS, Evidence, NotMeasured
+from figures.claims.evidence import HEADS_EXPERIMENT, Evidence, NotMeasured
 
-TABLE = Path(__file__).with_name("claims.toml")
+CLAIMS_FILE = Path(__file__).with_name("claims.toml")
 """The claims in words, by group."""
 MODULES = (heads, sharing, knockout, attention, probes, tuning)
 """They measure the claims of the groups that have their names."""
@@ -26,7 +26,7 @@ REPEATED = (
 
 def repeats_in_another_model(evidence: Evidence, rule: Within) -> Measurement:
     """How many of `REPEATED` hold in this model and in another one (Appendix C)."""
-    for experiment in (HEADS, probes.EXPERIMENT):
+    for experiment in (HEADS_EXPERIMENT, probes.EXPERIMENT):
         evidence.run(experiment)
     other = evidence.another()
     pairs: dict[str, tuple[str, str]] = {}
@@ -53,7 +53,7 @@ def repeats_in_another_model(evidence: Evidence, rule: Within) -> Measurement:
 def _claims() -> Iterator[Claim]:
     """The claims of the table, each with the function that measures it."""
     modules = {module.__name__.rpartition(".")[2]: module for module in MODULES}
-    for group, claims in tomllib.loads(TABLE.read_text(encoding="utf-8")).items():
+    for group, claims in tomllib.loads(CLAIMS_FILE.read_text(encoding="utf-8")).items():
         for key, words in claims.items():
             own = repeats_in_another_model if group == "models" else getattr(modules[group], key)
             bounds, experiments = Within(**words.pop("bounds")), tuple(words.pop("experiments"))
@@ -88,7 +88,10 @@ def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 def check_claims(
-    model: str, *, roots: Sequence[Path | str] = ("results",), settings: Settings | None = None
+    model: str,
+    *,
+    roots: Sequence[Path | str] = ("results",),
+    settings: SharedSettings | None = None,
 ) -> list[Verdict]:
     """The paper's claims, each with what this model's runs say of it; loads no model.
 

@@ -38,7 +38,7 @@ _FORMATS: dict[Unit, tuple[float, str, str]] = {  # factor, format, what follows
 }
 
 
-LEVEL = 0.05
+TEST_LEVEL = 0.05
 """The level of each of the two tests."""
 
 
@@ -173,9 +173,9 @@ def each_judgement(numbers: Iterable[Number]) -> list[Judgement | None]:
         None
         if not number.rule
         else "does not hold here"
-        if next(adjusted) <= LEVEL
+        if next(adjusted) <= TEST_LEVEL
         else "holds here"
-        if number.p_within <= LEVEL
+        if number.p_within <= TEST_LEVEL
         else "not decided"
         for number in numbers
     ]

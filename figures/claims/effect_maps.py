@@ -11,7 +11,7 @@ NO_KEY = "key heads (an effect below -5%)"
 NAN = float("nan")
 
 
-def effects_of(evidence: Evidence) -> dict[str, ComponentEffects]:
+def stored_effects(evidence: Evidence) -> dict[str, ComponentEffects]:
     """The effects of every component, by operation."""
     return {name: results.MAP.load(run, name) for name, run in evidence.runs(EXPERIMENT).items()}
 

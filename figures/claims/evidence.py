@@ -8,10 +8,16 @@ from pathlib import Path
 
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run, find_runs
-from experiments.results import TABLE
-from experiments.selection import LARGEST_OPERAND, TRAININGS, Settings, described, weights_of
+from experiments.results import CHOSEN_RATES
+from experiments.selection import (
+    LARGEST_OPERAND,
+    TRAININGS_FOLDER,
+    SharedSettings,
+    settings_text,
+    weights_of,
+)
 
-HEADS = "which_heads"
+HEADS_EXPERIMENT = "which_heads"
 
 
 class NotMeasured(Exception):
@@ -28,10 +34,12 @@ class Evidence:
     If the settings name no weights, all runs must have the weights of the first run that is used.
     """
 
-    def __init__(self, model: str, roots: Sequence[Path], settings: Settings | None = None) -> None:
+    def __init__(
+        self, model: str, roots: Sequence[Path], settings: SharedSettings | None = None
+    ) -> None:
         self.model = model
         self.roots = tuple(roots)
-        self.settings = settings or Settings()
+        self.settings = settings or SharedSettings()
         self._found: dict[tuple[str, int | None, str], Run] = {}
         self._used: dict[Path, None] = {}
 
@@ -93,19 +101,21 @@ class Evidence:
         Raises:
             NotMeasured: there is no run of another model.
         """
-        own = weights_of(self.run(HEADS))
+        own = weights_of(self.run(HEADS_EXPERIMENT))
         settings = replace(self.settings, weights=None)
         for root in self.roots:
-            for run in find_runs(HEADS, root=root):
+            for run in find_runs(HEADS_EXPERIMENT, root=root):
                 same = own is not None and weights_of(run) == own  # another name of this checkpoint
                 name = str(run.config.get("model") or self.model)
-                other = name != self.model and not same and TRAININGS not in Path(name).parents
+                other = (
+                    name != self.model and not same and TRAININGS_FOLDER not in Path(name).parents
+                )
                 if other and not settings.differences(run):
                     return Evidence(name, self.roots, settings)
         raise NotMeasured(
-            f"no finished run of {HEADS} of another model than {self.model} under "
+            f"no finished run of {HEADS_EXPERIMENT} of another model than {self.model} under "
             f"{', '.join(map(str, self.roots))}",
-            f"python -m experiments {HEADS} --model ANOTHER",
+            f"python -m experiments {HEADS_EXPERIMENT} --model ANOTHER",
         )
 
     def _find(self, experiment: str, table: int | None, problems: str) -> Run:
@@ -119,9 +129,9 @@ class Evidence:
                 runs = find_runs(experiment, model=self.model, root=root)
             refused += [str(warning.message) for warning in caught]
             for run in runs:
-                reason = described(wanted.differences(run))
-                if not reason and table is not None and not TABLE.is_in(run, str(table)):
-                    reason = f"no {TABLE.name(str(table))}"
+                reason = settings_text(wanted.differences(run))
+                if not reason and table is not None and not CHOSEN_RATES.is_in(run, str(table)):
+                    reason = f"no {CHOSEN_RATES.name(str(table))}"
                 if not reason:
                     weights = self.settings.weights or weights_of(run)
                     self.settings = replace(self.settings, weights=weights)

@@ -16,7 +16,7 @@ from pandas import DataFrame
 
 from arith_lens.operations import FOUR, OPERATIONS
 from arith_lens.runs import load_run
-from experiments.selection import Settings
+from experiments.selection import SharedSettings
 from figures.claims.checking import check_claims
 from figures.claims.claim import Verdict, verdict_table
 from figures.common import SHIPPED, NotComputed, counts_prompts, slug
@@ -45,7 +45,9 @@ def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
 
 def exhibits(options: Options) -> list[Table]:
     """The list of claims. Raises RunError if no claim has a run."""
-    verdicts = check_claims(options.model, roots=options.roots, settings=Settings(n=options.n))
+    verdicts = check_claims(
+        options.model, roots=options.roots, settings=SharedSettings(n=options.n)
+    )
     if not any(verdict.runs for verdict in verdicts):
         raise NotComputed(
             f"expected runs to check claims on, found {verdicts[0].why}", verdicts[0].command

@@ -5,7 +5,7 @@ import numpy as np
 from arith_lens.effects import Effects
 from experiments import results
 from figures.claims import effect_maps
-from figures.claims.effect_maps import NO_KEY, effects_of
+from figures.claims.effect_maps import NO_KEY, stored_effects
 from figures.claims.estimate import of_each
 from figures.claims.evidence import Evidence
 
@@ -14,15 +14,17 @@ Parts = dict[str, tuple[Effects, ...]]
 
 
 def _heads(evidence: Evidence) -> Parts:
-    return {name: (effects.heads,) for name, effects in effects_of(evidence).items()}
+    return {name: (effects.heads,) for name, effects in stored_effects(evidence).items()}
 
 
 def _heads_and_mlps(evidence: Evidence) -> Parts:
-    return {name: (effects.heads, effects.mlps) for name, effects in effects_of(evidence).items()}
+    return {
+        name: (effects.heads, effects.mlps) for name, effects in stored_effects(evidence).items()
+    }
 
 
 def _with_strongest(evidence: Evidence) -> Parts:
-    heads = {name: effects.heads for name, effects in effects_of(evidence).items()}
+    heads = {name: effects.heads for name, effects in stored_effects(evidence).items()}
     return {f"{name} (head {of_one.top(1)[0]})": (of_one,) for name, of_one in heads.items()}
 
 
@@ -30,7 +32,9 @@ def _direct_and_via_mlps(evidence: Evidence) -> Parts:
     """The effects of the heads that were measured on both kinds of paths."""
     parts: Parts = {}
     for name, run in evidence.runs("which_paths").items():
-        both = [results.PATHS.load(run, name, paths).heads for paths in ("direct", "via_mlps")]
+        both = [
+            results.PATH_EFFECTS.load(run, name, paths).heads for paths in ("direct", "via_mlps")
+        ]
         measured = ~both[0].per_pair.isnan().all(-1)
         parts[f"{name} ({int(measured.sum())} heads)"] = tuple(
             Effects(e.per_pair[measured], ("sender",), e.metric, **e.units) for e in both

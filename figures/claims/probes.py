@@ -8,7 +8,7 @@ import torch
 
 from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
-from arith_lens.probes import CLASSES, curve_of, turning_points
+from arith_lens.probes import DIGIT_CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND
@@ -18,10 +18,10 @@ from figures.claims.estimate import estimate, measured, of_each, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 
 EXPERIMENT = "what_do_mlps_add"
-C, A, B, NEAR = (CLASSES.index(name) for name in ("C", "A", "B", "C±1"))
+C, A, B, C_NEIGHBOUR = (DIGIT_CLASSES.index(name) for name in ("C", "A", "B", "C±1"))
 
 
-OTHERS = {"mlp_in": "others without A, B, C", "write": "others without C"}
+OTHER_DIGITS = {"mlp_in": "others without A, B, C", "write": "others without C"}
 """The digits whose curve is subtracted, because the curves of all digits rise together."""
 
 
@@ -42,12 +42,12 @@ def _probe(run: Run, operation: str, site: str) -> Effects:
 
 def _operands(run: Run, operation: str, *, less: bool = False) -> Effects:
     probe = _probe(run, operation, "mlp_in")
-    return curve_of(probe, "A", "B", less=OTHERS["mlp_in"] if less else None)
+    return curve_of(probe, "A", "B", less=OTHER_DIGITS["mlp_in"] if less else None)
 
 
 def _written(run: Run, operation: str, token: str = "C", *, less: bool = False) -> Effects:
     probe = _probe(run, operation, "write")
-    return curve_of(probe, token, less=OTHERS["write"] if less else None)
+    return curve_of(probe, token, less=OTHER_DIGITS["write"] if less else None)
 
 
 def smaller_turn(curve: np.ndarray) -> float:
@@ -146,7 +146,7 @@ def share_between(shares: np.ndarray, by_chance: float) -> float:
     """The mean share of C±1, less chance, in the layers between the operands' and C's."""
     end = for_good(shares)
     start = 1 + int((shares[:, A] + shares[:, B])[:end].argmax()) if end else 0
-    between = shares[start:end, NEAR]
+    between = shares[start:end, C_NEIGHBOUR]
     return float(between.mean()) - by_chance if len(between) else NAN
 
 
@@ -157,7 +157,7 @@ def answer_after(shares: np.ndarray) -> float:
     if C never wins for good.
     """
     end = for_good(shares)
-    best = max(int((shares[:, A] + shares[:, B]).argmax()), int(shares[:, NEAR].argmax()))
+    best = max(int((shares[:, A] + shares[:, B]).argmax()), int(shares[:, C_NEIGHBOUR].argmax()))
     return float(end - best) if end < len(shares) else -float(len(shares))
 
 
@@ -192,7 +192,7 @@ def neighbours_between(evidence: Evidence, rule: Within) -> Measurement:
             "A or B are written most in no more than half of the sums in any layer before C: "
             "nothing stands between"
         )
-    statistic = partial(share_between, by_chance=float(chance.mean()[NEAR]))
+    statistic = partial(share_between, by_chance=float(chance.mean()[C_NEIGHBOUR]))
     title = "C±1 written most, less chance"
     number = estimate(title, statistic, won, rule=rule, unit="points")
     missing = "no layer is between the operands' and C's"

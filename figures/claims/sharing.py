@@ -8,16 +8,16 @@ from experiments import results
 from figures.claims import effect_maps
 from figures.claims.changes import change_over_draws, control_numbers, relative_loss
 from figures.claims.claim import Measurement, Number, Within
-from figures.claims.effect_maps import NO_KEY, effects_of
+from figures.claims.effect_maps import NO_KEY, stored_effects
 from figures.claims.estimate import estimate, measured, per_operation
 from figures.claims.evidence import Evidence, NotMeasured
 
-POWERS = "do_powers_use_them"
-WORDS = "do_word_problems_use_them"
+POWERS_EXPERIMENT = "do_powers_use_them"
+WORD_PROBLEMS_EXPERIMENT = "do_word_problems_use_them"
 
 
 def _heads(evidence: Evidence, names: tuple[str, ...] = FOUR) -> list[Effects]:
-    effects = effects_of(evidence)
+    effects = stored_effects(evidence)
     return [effects[name].heads for name in names]
 
 
@@ -61,7 +61,7 @@ def _title(name: str) -> str:
 
 def powers_share_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The share of the key heads of powers that others have too."""
-    run = evidence.run(POWERS)
+    run = evidence.run(POWERS_EXPERIMENT)
     four = _heads(evidence)
 
     def share(power, *four) -> float:
@@ -73,18 +73,18 @@ def powers_share_heads(evidence: Evidence, rule: Within) -> Measurement:
         _title(name): estimate(
             _title(name), share, results.MAP.load(run, name).heads, *four, rule=rule
         )
-        for name in results.CURVES.labels(run)
+        for name in results.KNOCKOUT_CURVES.labels(run)
     }
     return per_operation(numbers, missing=NO_KEY)
 
 
 def powers_need_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss without the key heads of powers."""
-    run = evidence.run(POWERS)
+    run = evidence.run(POWERS_EXPERIMENT)
     numbers: dict[str, Number | None] = {}
-    beside: list[Number] = []
-    for name in results.CURVES.labels(run):
-        curves = results.CURVES.load(run, name)
+    other_numbers: list[Number] = []
+    for name in results.KNOCKOUT_CURVES.labels(run):
+        curves = results.KNOCKOUT_CURVES.load(run, name)
         curve = curves["effect"]
         k = curve.ks[-1]
         change = curve.drop(k).accuracy if k else None
@@ -92,13 +92,13 @@ def powers_need_heads(evidence: Evidence, rule: Within) -> Measurement:
         numbers[title] = change and relative_loss(f"{title} ({k} heads)", change, rule)
         draws = results.controls_at(curves, k) if k else {}
         changes = {kind: change_over_draws(curve.at(0), after) for kind, after in draws.items()}
-        beside += control_numbers(f"{title}, without {k} heads", changes)
-    return per_operation(numbers, beside, missing=NO_KEY)
+        other_numbers += control_numbers(f"{title}, without {k} heads", changes)
+    return per_operation(numbers, other_numbers, missing=NO_KEY)
 
 
 def word_problems_share_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The share of the strongest heads in common."""
-    run = evidence.run(WORDS)
+    run = evidence.run(WORD_PROBLEMS_EXPERIMENT)
     both = [
         results.POOLED_MAP.load(run).heads,
         results.MAP.load(run, "word_problems").heads,
@@ -133,13 +133,13 @@ def _controls(run: Run, prompts: str) -> list[Number]:
 
 def word_problems_need_heads(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss without the strongest heads of word problems."""
-    run, on = evidence.run(WORDS), "word_problems"
+    run, on = evidence.run(WORD_PROBLEMS_EXPERIMENT), "word_problems"
     return Measurement((_knocked(run, on, on, rule), *_controls(run, on)))
 
 
 def common_heads_matter_in_both(evidence: Evidence, rule: Within) -> Measurement:
     """The relative loss on both kinds without the heads in common."""
-    run = evidence.run(WORDS)
+    run = evidence.run(WORD_PROBLEMS_EXPERIMENT)
     if not results.OUTCOMES.facts(run, "overlap", "generated")["heads"]:
         raise NotMeasured("the two kinds of prompt have no strongest head in common")
     kinds = ("generated", "word_problems")

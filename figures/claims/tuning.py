@@ -10,8 +10,8 @@ import numpy as np
 from arith_lens.answers import Answers, OverSeeds, change_over_seeds
 from arith_lens.runs import Run
 from experiments import results
-from experiments.does_tuning_help import Method
-from experiments.does_tuning_help.questions import generic_to_report, word_problems
+from experiments.does_tuning_help import TuningMethod
+from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
 from figures.claims.changes import over_draws
 from figures.claims.claim import Measure, Measurement, Number, Within
 from figures.claims.evidence import Evidence, NotMeasured
@@ -21,7 +21,7 @@ Chosen = Callable[[Answers], list[bool]]
 
 
 @dataclass(frozen=True)
-class Tuned:
+class RowTrainings:
     """A row of a table: its trainings at the chosen rate, by seed."""
 
     names: tuple[str, ...]
@@ -30,14 +30,14 @@ class Tuned:
     """Training examples per second."""
 
     @classmethod
-    def of(cls, run: Run, table: int, method: str, **more: int) -> "Tuned":
+    def of(cls, run: Run, table: int, method: str, **more: int) -> "RowTrainings":
         """The row of a run's table. Raises NotMeasured if the table has no such row."""
         wanted: dict[str, Any] = {"method": method, **more}
-        rates = results.TABLE.load(run, str(table)).rates
+        rates = results.CHOSEN_RATES.load(run, str(table)).rates
         rows = [row for row in rates if wanted.items() <= asdict(row).items()]
         if not rows:
             raise NotMeasured(f"table {table} of {run.path} has no row of {wanted}")
-        facts = {name: results.TRAINING.facts(run, name) for name in results.trainings(run)}
+        facts = {name: results.TUNED_ANSWERS.facts(run, name) for name in results.trainings(run)}
         chosen = {
             name: of_training
             for name, of_training in facts.items()
@@ -46,7 +46,7 @@ class Tuned:
         names = sorted(chosen, key=lambda name: chosen[name]["seed"])
         return cls(
             tuple(names),
-            tuple(results.TRAINING.load(run, name) for name in names),
+            tuple(results.TUNED_ANSWERS.load(run, name) for name in names),
             tuple(float(chosen[name]["samples_per_second"]) for name in names),
         )
 
@@ -77,25 +77,25 @@ def gain(
 
 def _table(evidence: Evidence, table: int) -> tuple[Run, Answers]:
     run = evidence.run(EXPERIMENT, table=table)
-    return run, results.BEFORE.load(run)
+    return run, results.UNTUNED_ANSWERS.load(run)
 
 
 def _seeds(change: OverSeeds) -> str:
     return f"{len(change.per_seed)} seeds; interval over questions and seeds."
 
 
-def _gain_of(method: Method, title: str, tasks: Chosen) -> Measure:
+def _gain_of(method: TuningMethod, title: str, tasks: Chosen) -> Measure:
     """Measures what a method of Table 1 gains on some tasks."""
 
     def measure(evidence: Evidence, rule: Within) -> Measurement:
         run, before = _table(evidence, 1)
-        change = gain(before, Tuned.of(run, 1, method).answers, tasks)
+        change = gain(before, RowTrainings.of(run, 1, method).answers, tasks)
         return Measurement((over_draws(title, change, rule),), _seeds(change))
 
     return measure
 
 
-tuning_few_heads_gains = _gain_of("precise", "word problems", word_problems)
+tuning_few_heads_gains = _gain_of("precise", "word problems", is_mathematics)
 no_generic_loss = _gain_of("precise", "generic tasks", generic_to_report)
 full_tuning_loses = _gain_of("full", "generic tasks", generic_to_report)
 
@@ -103,13 +103,13 @@ full_tuning_loses = _gain_of("full", "generic tasks", generic_to_report)
 def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
     """The gain less that of full tuning; beside it, both gains."""
     run, before = _table(evidence, 1)
-    precise, full = (Tuned.of(run, 1, method).answers for method in ("precise", "full"))
-    less = gain(full, precise, word_problems)
+    precise, full = (RowTrainings.of(run, 1, method).answers for method in ("precise", "full"))
+    less = gain(full, precise, is_mathematics)
     return Measurement(
         (
             over_draws("precise less full, word problems", less, rule),
-            over_draws("precise", gain(before, precise, word_problems)),
-            over_draws("full", gain(before, full, word_problems)),
+            over_draws("precise", gain(before, precise, is_mathematics)),
+            over_draws("full", gain(before, full, is_mathematics)),
         ),
         _seeds(less),
     )
@@ -118,7 +118,7 @@ def as_much_as_full(evidence: Evidence, rule: Within) -> Measurement:
 def tuning_is_faster(evidence: Evidence, rule: Within) -> Measurement:
     """The ratio of the training examples per second."""
     run, _ = _table(evidence, 1)
-    precise, full = (Tuned.of(run, 1, method).speeds for method in ("precise", "full"))
+    precise, full = (RowTrainings.of(run, 1, method).speeds for method in ("precise", "full"))
     value, low, high, freedom = ratio(precise, full)
     number = Number(
         "examples a second, precise / full", value, low, high, "ratio", rule,
@@ -157,14 +157,14 @@ def ratio(
 def more_mlps_trade(evidence: Evidence, rule: Within) -> Measurement:
     """What MLPs add to the gain in word problems, and take from generic tasks."""
     run, _ = _table(evidence, 5)
-    few, *more = sorted({row.mlps for row in results.TABLE.load(run, "5").rates})
+    few, *more = sorted({row.mlps for row in results.CHOSEN_RATES.load(run, "5").rates})
     if not more:
         raise NotMeasured(f"table 5 of {run.path} has one number of MLPs, {few}")
-    without = Tuned.of(run, 5, "precise", mlps=few).answers
+    without = RowTrainings.of(run, 5, "precise", mlps=few).answers
     numbers = []
     for n in more:
-        beside, title = Tuned.of(run, 5, "precise", mlps=n).answers, f"{n} MLPs less {few}"
-        groups = (word_problems, generic_to_report)
+        beside, title = RowTrainings.of(run, 5, "precise", mlps=n).answers, f"{n} MLPs less {few}"
+        groups = (is_mathematics, generic_to_report)
         gained, lost = (gain(without, beside, tasks) for tasks in groups)
         numbers.append(over_draws(f"{title}, word problems", gained, rule))
         numbers.append(over_draws(f"{title}, generic tasks", lost, Within(below=0)))

@@ -199,8 +199,8 @@ def test_benchmarks_are_read_from_their_files(data_dir):
     (question,) = load_questions("mmlu", data_dir, shots=1)
     head = "The following are multiple choice questions (with answers) about law.\n\n"
     shot = "Who?\nA. me\nB. you\nC. we\nD. they\nAnswer: C\n\n"
-    asked = 'Is "so"\nor not?\nA. yes\nB. no\nC. both\nD. none\nAnswer:'
-    assert question == Question(head + shot + asked, " B", "mmlu/law", tuple("ABCD"))
+    prompt = 'Is "so"\nor not?\nA. yes\nB. no\nC. both\nD. none\nAnswer:'
+    assert question == Question(head + shot + prompt, " B", "mmlu/law", tuple("ABCD"))
 
 
 def test_the_published_files_are_read_whole(data_directory):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import arith_lens as al
-from arith_lens.attribution import METHODS, UnsupportedRule
+from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.attribution.rules import (
     act_over_input,
     halve_gated_products,
@@ -94,9 +94,9 @@ def _mean(parts: list[Values]) -> Values:
     return {key: torch.stack([part[key] for part in parts]).mean(0) for key in parts[0]}
 
 
-WITHOUT_ATTENTION = [method for method in METHODS if method not in ("gim", "attn_lrp")]
+WITHOUT_ATTENTION = [method for method in ATTRIBUTION_METHODS if method not in ("gim", "attn_lrp")]
 """The rules of the others in attention do nothing where all heads are frozen."""
-CASES = [*(("mistral", method, "total") for method in METHODS),
+CASES = [*(("mistral", method, "total") for method in ATTRIBUTION_METHODS),
          *(("mistral", method, "via_mlps") for method in WITHOUT_ATTENTION),
          ("mistral", "atp", "direct"), ("mistral", "ig_activations", "direct"),
          ("llama", "gim", "total"), ("llama", "relp", "via_mlps")]  # fmt: skip
@@ -195,7 +195,7 @@ def test_rules_compose_and_leave_the_model_as_it_was(mistral: HookedModel) -> No
     before, weights = mistral(pairs.reference, **options), list(mistral.bridge.parameters())
     modules = [module for block in mistral.blocks for module in block.modules()]
     hooks = [[*module._forward_hooks] for module in modules]  # other tests share the model
-    asked = [weight.requires_grad for weight in weights]
+    requires_grad = [weight.requires_grad for weight in weights]
     plain = al.attribute(mistral, pairs, method="atp", paths="total", **QUIET)
     with ExitStack() as stack:
         for rule in RULES_OF.values():
@@ -207,7 +207,7 @@ def test_rules_compose_and_leave_the_model_as_it_was(mistral: HookedModel) -> No
         raise RuntimeError("an error inside")
     again = al.attribute(mistral, pairs, method="atp", paths="total", **QUIET)
     assert torch.equal(again.heads.per_pair, plain.heads.per_pair)
-    assert [weight.requires_grad for weight in weights] == asked
+    assert [weight.requires_grad for weight in weights] == requires_grad
     assert all(weight.grad is None for weight in weights)
     assert [[*module._forward_hooks] for module in modules] == hooks
 

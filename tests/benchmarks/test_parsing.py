@@ -7,7 +7,7 @@ import pytest
 
 from arith_lens.benchmarks import parse_number, same_number
 
-SAID = [
+TEXTS_WITH_NUMBERS = [
     # a number alone
     ("18", 18),
     (" 18.", 18),
@@ -106,13 +106,13 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("text", "number"), SAID)
+@pytest.mark.parametrize(("text", "number"), TEXTS_WITH_NUMBERS)
 def test_a_text_gives_its_answer_or_none(text, number):
     assert parse_number(text) == (None if number is None else pytest.approx(number, abs=1e-12))
 
 
 def test_there_are_enough_texts_made_by_hand():
-    assert len({text for text, _ in SAID}) == len(SAID) >= 60
+    assert len({text for text, _ in TEXTS_WITH_NUMBERS}) == len(TEXTS_WITH_NUMBERS) >= 60
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,9 @@ def test_records_carry_what_was_published():
         "12",
         "A: She pay",
     )
-    asked = sampled("csqa")[0]
-    assert asked.id == "csqa/1afa02df02c908a558b4036e80242fac"
-    assert (asked.gold, asked.choices[0], len(asked.choices)) == ("A", "bank", 5)
+    record = sampled("csqa")[0]
+    assert record.id == "csqa/1afa02df02c908a558b4036e80242fac"
+    assert (record.gold, record.choices[0], len(record.choices)) == ("A", "bank", 5)
     law = sampled("mmlu", subjects="philosophy", split="val")[0]
     assert law.id == "mmlu/val/philosophy/0"
     assert len(law.choices) == 4 and "\n" not in law.choices[3]
@@ -287,11 +287,11 @@ def test_a_changed_file_is_noticed(copied):
 
 
 def test_commonsense_questions_become_prompts_with_letters():
-    (asked, *_) = load_questions("csqa", SAMPLES, shots=1)
-    shot, _, rest = asked.prompt.partition("\n\n")
+    (question, *_) = load_questions("csqa", SAMPLES, shots=1)
+    shot, _, rest = question.prompt.partition("\n\n")
     assert shot.startswith("The sanctions against the school") and shot.endswith("\nAnswer: A")
     assert rest.endswith("D. mall\nE. new york\nAnswer:")
-    assert (asked.answer, asked.task, asked.choices) == (" A", "csqa", tuple("ABCDE"))
+    assert (question.answer, question.task, question.choices) == (" A", "csqa", tuple("ABCDE"))
     assert load_questions("svamp", SAMPLES, split="test")[0] == Question(
         load_records("svamp", SAMPLES, split="test")[0].question + " The answer is ", "1", "svamp"
     )

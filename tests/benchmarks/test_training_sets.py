@@ -22,7 +22,7 @@ from experiments import datasets
 SAMPLES = Path(__file__).parents[1] / "data"
 
 
-def asked(*questions, name="test"):
+def made_records(*questions, name="test"):
     return [Record(f"{name}/{i}", question, "1", 1.0) for i, question in enumerate(questions)]
 
 
@@ -58,13 +58,13 @@ HATS = "Ann has 12 red hats. She gives 3 of the hats to Bob. How many hats does 
     ],
 )
 def test_the_same_problem_is_found_in_other_words_but_not_with_other_numbers(question, rule):
-    found = find_overlaps([{"question": question}], {"t": asked("Why?", HATS)})
+    found = find_overlaps([{"question": question}], {"t": made_records("Why?", HATS)})
     assert [o.rule for o in found] == ([rule] if rule else [])
     assert all((o.test, o.test_set, o.train) == ("test/1", "t", "row 0") for o in found)
 
 
 def test_one_story_with_other_numbers_is_found_on_request():
-    tests = {"t": asked(HATS)}
+    tests = {"t": made_records(HATS)}
     other = {"question": HATS.replace("12", "19")}
     assert [o.rule for o in find_overlaps([other], tests, ("story",))] == ["story"]
     assert find_overlaps([other], tests) == []
@@ -74,15 +74,15 @@ def test_one_story_with_other_numbers_is_found_on_request():
 
 def test_a_set_that_touches_a_test_set_is_refused_with_counts_and_examples():
     train = [{"id": "mine/7", "question": HATS.upper()}, {"question": "What is 3 plus 4?"}]
-    refuse_overlap(train[1:], {"t": asked(HATS)})
+    refuse_overlap(train[1:], {"t": made_records(HATS)})
     with pytest.raises(
         ValueError, match=r"t 1 same. For example\n  mine/7 is test/0 \(same\): ANN"
     ):
-        refuse_overlap(train, {"t": asked(HATS)})
+        refuse_overlap(train, {"t": made_records(HATS)})
     with pytest.raises(ValueError, match=r"or the key question .* found the keys \['text'\]"):
-        refuse_overlap([{"text": HATS}], {"t": asked(HATS)})
+        refuse_overlap([{"text": HATS}], {"t": made_records(HATS)})
     with pytest.raises(ValueError, match=r"training row 0: expected a Record.* found 'Ann has"):
-        refuse_overlap([HATS], {"t": asked(HATS)})
+        refuse_overlap([HATS], {"t": made_records(HATS)})
     with pytest.raises(ValueError, match="no rule alike: expected same, reworded, story"):
         find_overlaps(train, {}, ("alike",))
 

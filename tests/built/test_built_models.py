@@ -12,7 +12,7 @@ from oracles import Raw, components, effect
 from torch import Tensor
 
 import arith_lens as al
-from arith_lens.built import NAMES, BuiltModel, Truth
+from arith_lens.built import BUILT_NAMES, BuiltModel, Truth
 from arith_lens.components import Head, Mlp
 
 PATHS = ("via_mlps", "direct", "total")
@@ -44,7 +44,7 @@ def error(result: al.ComponentEffects, truth: Truth, paths: str) -> float:
     return float(errors.nan_to_num().abs().max()) / float(truth.logits().abs().max())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILT_NAMES)
 def test_path_patching_meets_the_closed_form(name: str) -> None:
     _, pairs, truth = made = built(name)
     assert bool((truth.logits().argmax(-1) == pairs.answer).all())

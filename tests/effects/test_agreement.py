@@ -10,7 +10,7 @@ from scipy.stats import pearsonr, spearmanr
 from torch import Tensor
 
 import arith_lens as al
-from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 
 N_PAIRS = 40
 
@@ -22,7 +22,7 @@ def effects(heads: Tensor, mlps: Tensor, signed: bool = True) -> ComponentEffect
         "problem": tuple(f"{index // 2} + 1" for index in range(N_PAIRS)),
         "cluster": torch.arange(N_PAIRS),
     }
-    parts = (Effects(heads, HEADS, "logit", **units), Effects(mlps, MLPS, "logit", **units))
+    parts = (Effects(heads, HEAD_AXES, "logit", **units), Effects(mlps, MLP_AXES, "logit", **units))
     return ComponentEffects(*parts, torch.ones(N_PAIRS), computation={"signed": signed})
 
 

@@ -9,7 +9,7 @@ import functools
 import importlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 
 import arith_lens as al
 from arith_lens.knockout import counterfactual_means, knockout_hooks
-from arith_lens.model import HookedModel
+from arith_lens.model import Beginning, HookedModel
 from arith_lens.reference import models as measure
 
 lm_eval: Any = pytest.importorskip(
@@ -26,12 +26,12 @@ lm_eval: Any = pytest.importorskip(
 )
 
 DATA = Path(__file__).parents[1] / "data"
-WRITTEN = ("gsm8k", "svamp", "addsub", "singleeq")
+NUMBER_TASKS = ("gsm8k", "svamp", "addsub", "singleeq")
 CHOSEN = ("commonsense_qa", "mmlu_elementary_mathematics", "mmlu_philosophy")
-SIX = (*WRITTEN, *CHOSEN)
+SIX = (*NUMBER_TASKS, *CHOSEN)
 SHOTS = {"gsm8k": 2, "svamp": 1, "addsub": 0, "singleeq": 1, "commonsense_qa": 2, "mmlu": 1}
-ASKED: dict[str, Any] = {"limit": 3, "shots": SHOTS, "max_new_tokens": 6, "progress": False}
-OUT = (al.Head(0, 1), al.Head(2, 3), al.Mlp(1))
+OPTIONS: dict[str, Any] = {"limit": 3, "shots": SHOTS, "max_new_tokens": 6, "progress": False}
+KNOCKED_OUT = (al.Head(0, 1), al.Head(2, 3), al.Mlp(1))
 HEADS = tuple(al.Head(layer, index) for layer in (3, 5, 11) for index in range(0, 8, 2))
 FAMILIES = ("llama", "mistral")
 
@@ -56,10 +56,10 @@ def hub_records(task: str) -> dict[str, list[dict[str, Any]]]:
     name = {"svamp": "SVAMP.json", "addsub": "AddSub.json", "singleeq": "questions.json"}[task]
     records = json.loads((DATA / task / name).read_text(encoding="utf-8"))
     if task == "svamp":
-        asked = [(f"{r['Body'].strip()} {r['Question'].strip()}", r["Answer"]) for r in records]
+        questions = [(f"{r['Body'].strip()} {r['Question'].strip()}", r["Answer"]) for r in records]
     else:
-        asked = [(r["sQuestion"].strip(), r["lSolutions"][0]) for r in records]
-    return {"test": [{"question": q, "answer": f"{float(a):.10g}"} for q, a in asked]}
+        questions = [(r["sQuestion"].strip(), r["lSolutions"][0]) for r in records]
+    return {"test": [{"question": q, "answer": f"{float(a):.10g}"} for q, a in questions]}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -67,9 +67,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def flat(record: dict[str, Any]) -> dict[str, Any]:
-    asked = record["question"]
-    choices = {key: [choice[key] for choice in asked["choices"]] for key in ("label", "text")}
-    return {"question": asked["stem"], "choices": choices, "answerKey": record["answerKey"]}
+    question = record["question"]
+    choices = {key: [choice[key] for choice in question["choices"]] for key in ("label", "text")}
+    return {"question": question["stem"], "choices": choices, "answerKey": record["answerKey"]}
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def both(request: pytest.FixtureRequest, make_hf: Any, make_model: Any) -> tuple
 @pytest.fixture(scope="module")
 def means(both: tuple[Any, HookedModel]) -> dict[str, torch.Tensor]:
     pairs = al.sample_pairs(both[1], "addition", n=12, keep="all")
-    return counterfactual_means(both[1], pairs, OUT)
+    return counterfactual_means(both[1], pairs, KNOCKED_OUT)
 
 
 @functools.cache
@@ -133,7 +133,7 @@ def asked_of_plain(
         tasks=tasks,
         task_manager=manager,  # or it reads every task there is
         limit=limit,
-        gen_kwargs={"max_gen_toks": ASKED["max_new_tokens"]},
+        gen_kwargs={"max_gen_toks": OPTIONS["max_new_tokens"]},
         bootstrap_iters=0,
     )
     assert found is not None
@@ -142,7 +142,7 @@ def asked_of_plain(
 
 @contextmanager
 def knocked_out(
-    hf: Any, means: dict[str, torch.Tensor], *, out: Any = OUT, writes: bool = True
+    hf: Any, means: dict[str, torch.Tensor], *, out: Any = KNOCKED_OUT, writes: bool = True
 ) -> Iterator[None]:
     """Components replaced in plain Transformers at every position but the first, which is BOS.
 
@@ -188,7 +188,7 @@ def without_machine_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda _: None)
 
 
-def told(ours: al.EvaluationResult) -> dict[str, Any]:
+def reported(ours: al.EvaluationResult) -> dict[str, Any]:
     """What is compared: what was said, what counted, and the means."""
     return {
         name: (
@@ -202,10 +202,10 @@ def told(ours: al.EvaluationResult) -> dict[str, Any]:
 
 def told_by_harness(found: dict[str, Any]) -> dict[str, Any]:
     """The same, from its log and its results."""
-    return {name: _told(found["samples"][name], found["results"][name]) for name in SIX}
+    return {name: outcomes_of(found["samples"][name], found["results"][name]) for name in SIX}
 
 
-def _told(samples: list[dict[str, Any]], results: dict[str, Any]) -> tuple[Any, ...]:
+def outcomes_of(samples: list[dict[str, Any]], results: dict[str, Any]) -> tuple[Any, ...]:
     means = {k: v for k, v in results.items() if "," in k and "stderr" not in k}
     first = [sample for sample in samples if sample["filter"] == samples[0]["filter"]]
     if "acc,none" not in means:
@@ -221,15 +221,17 @@ def test_all_benchmarks_come_out_as_of_plain_transformers_in_the_harness(
 ) -> None:
     """Six benchmarks, with hooks and without: outcomes, texts and numbers; each sees the other."""
     hf, model = both
-    hooks = knockout_hooks(model, OUT, means)
-    ours = told(al.evaluate(model, SIX, data_dir=DATA, **ASKED))
-    ours_out = told(al.evaluate(model, SIX, data_dir=DATA, hooks=hooks, **ASKED))
+    hooks = knockout_hooks(model, KNOCKED_OUT, means)
+    ours = reported(al.evaluate(model, SIX, data_dir=DATA, **OPTIONS))
+    ours_out = reported(al.evaluate(model, SIX, data_dir=DATA, hooks=hooks, **OPTIONS))
     plain = told_by_harness(asked_of_plain(hf, tokenizer))
     with knocked_out(hf, means):
         plain_out = told_by_harness(asked_of_plain(hf, tokenizer))
     assert ours == plain
     assert ours_out == plain_out
-    assert all(plain[name][0] != plain_out[name][0] for name in WRITTEN), "it must be able to fail"
+    assert all(plain[name][0] != plain_out[name][0] for name in NUMBER_TASKS), (
+        "it must be able to fail"
+    )
     assert plain != plain_out
 
 
@@ -241,18 +243,20 @@ def test_the_shipped_models_come_out_as_loaded_by_plain_transformers(
     """The same checkpoint, loaded by each; trained, so that choices differ; with hooks and not."""
     hf, tokenizer = measure.load_plain(Path(al.__file__).parent / "reference" / name)
     none = dict.fromkeys(SHOTS, 0)
-    quick: dict[str, Any] = {**ASKED, "shots": none}
+    quick: dict[str, Any] = {**OPTIONS, "shots": none}
     vectors = {f"blocks.{one.layer}.attn.hook_z": torch.zeros(8, 16) for one in HEADS}
     ours = []
     for hooks in (False, True):
         model = al.load_model(name)
         out = knockout_hooks(model, HEADS, vectors) if hooks else []
-        ours.append(told(al.evaluate(model, SIX, data_dir=DATA, hooks=out, **quick)))
+        ours.append(reported(al.evaluate(model, SIX, data_dir=DATA, hooks=out, **quick)))
     plain = told_by_harness(asked_of_plain(hf, tokenizer, shots=none))
     with knocked_out(hf, vectors, out=HEADS):
         plain_out = told_by_harness(asked_of_plain(hf, tokenizer, shots=none))
     assert ours == [plain, plain_out]
-    assert all(plain[name][0] != plain_out[name][0] for name in WRITTEN), "it must be able to fail"
+    assert all(plain[name][0] != plain_out[name][0] for name in NUMBER_TASKS), (
+        "it must be able to fail"
+    )
     chosen = [plain[name][0] for name in CHOSEN]
     assert len({letter for of in chosen for letter in of}) > 1
     assert chosen != [plain_out[name][0] for name in CHOSEN], "it must be able to fail"
@@ -275,19 +279,23 @@ def test_likelihoods_of_any_continuation_are_those_of_plain_transformers(
     from arith_lens.evaluation.hooked_lm import HookedLM
 
     hf, model = both
-    asked = requests("loglikelihood", [(c, said) for c in CONTEXTS for said in CONTINUATIONS])
+    all_requests = requests(
+        "loglikelihood", [(c, continuation) for c in CONTEXTS for continuation in CONTINUATIONS]
+    )
     plain = plain_lm(hf, tokenizer)
-    hooks = knockout_hooks(model, OUT, means)
-    expected = plain.loglikelihood(asked, disable_tqdm=True)
+    hooks = knockout_hooks(model, KNOCKED_OUT, means)
+    expected = plain.loglikelihood(all_requests, disable_tqdm=True)
     with knocked_out(hf, means, writes=False):
-        expected_out = plain.loglikelihood(asked, disable_tqdm=True)
+        expected_out = plain.loglikelihood(all_requests, disable_tqdm=True)
     for size in (1, 3, None):
         for of_hooks, wanted in (([], expected), (hooks, expected_out)):
             lm = HookedLM(model, of_hooks, batch_size=size, progress=False)
-            found = lm.loglikelihood(asked)
+            found = lm.loglikelihood(all_requests)
             torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted))
     changed = (torch.tensor(expected) - torch.tensor(expected_out)).abs()[:, 0] > 1e-4
-    assert changed.sum() == len(asked) - 1, "of one token after BOS alone, nothing can change"
+    assert changed.sum() == len(all_requests) - 1, (
+        "of one token after BOS alone, nothing can change"
+    )
 
 
 def test_texts_end_at_the_first_stop_as_those_of_plain_transformers(
@@ -298,15 +306,112 @@ def test_texts_end_at_the_first_stop_as_those_of_plain_transformers(
     hf, model = both
     plain = plain_lm(hf, tokenizer)
 
-    def asked(stops: list[str]) -> list[Any]:
+    def generation_requests(stops: list[str]) -> list[Any]:
         settings = {"until": stops, "max_gen_toks": 9, "do_sample": False}
         return requests("generate_until", [(c, settings) for c in CONTEXTS if c])
 
-    whole = plain.generate_until(asked([]))
+    whole = plain.generate_until(generation_requests([]))
     stops = [whole[0][2:4], whole[2][3]]
-    expected = plain.generate_until(asked(stops))
+    expected = plain.generate_until(generation_requests(stops))
     assert expected[0] == whole[0].split(stops[1])[0][:2], "it must stop within the text"
     for size in (1, None):
         lm = HookedLM(model, batch_size=size, progress=False)
-        assert lm.generate_until(asked(stops)) == expected
-        assert lm.generate_until(asked([])) == whole
+        assert lm.generate_until(generation_requests(stops)) == expected
+        assert lm.generate_until(generation_requests([])) == whole
+
+
+EXAMPLE = "Q: What is the sum of 3 and 5? A: 8\n\nQ: John has 4 cups. How many are left? A: 6\n\n"
+SHARED = 4 * EXAMPLE
+QUESTIONS = (
+    "Q: What is 3 plus 5? A:",
+    "Q: What is 9 plus 5? A:",
+    "3 and",
+    "Q: Why? A: John has ",
+)
+
+
+@pytest.fixture
+def beginnings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of tokens that were computed once for several prompts."""
+    counts = []
+    compute = Beginning.of
+
+    def counted(model: Any, tokens: Any) -> Beginning:
+        counts.append(len(tokens))
+        return compute(model, tokens)
+
+    monkeypatch.setattr(Beginning, "of", counted)
+    return counts
+
+
+def test_examples_that_prompts_begin_with_are_computed_once(
+    both: Any, means: Any, tokenizer: Any, beginnings: list[int]
+) -> None:
+    """Texts and likelihoods, with hooks and without, of one length together and of others."""
+    from arith_lens.evaluation.hooked_lm import HookedLM
+
+    hf, model = both
+    plain = plain_lm(hf, tokenizer)
+    contexts = [SHARED + question for question in QUESTIONS]
+    settings = {"until": ["\n"], "max_gen_toks": 6, "do_sample": False}
+    written = requests("generate_until", [(context, settings) for context in contexts])
+    scored = [(context, said) for context in contexts for said in CONTINUATIONS]
+    likelihoods = requests("loglikelihood", scored)
+    texts = []
+    for hooks in ([], knockout_hooks(model, KNOCKED_OUT, means)):
+        knockout = knocked_out(hf, means) if hooks else nullcontext()
+        with knockout:
+            expected_text = plain.generate_until(written)
+        with knocked_out(hf, means, writes=False) if hooks else nullcontext():
+            expected = torch.tensor(plain.loglikelihood(likelihoods, disable_tqdm=True))
+        lm = HookedLM(model, hooks, progress=False)
+        texts.append(lm.generate_until(written))
+        assert texts[-1] == expected_text
+        torch.testing.assert_close(torch.tensor(lm.loglikelihood(likelihoods)), expected)
+    assert texts[0] != texts[1], "it must be able to fail"
+    n_shared = len(tokenizer(SHARED).input_ids)
+    shares = model.bridge.original_model.config.model_type == "llama"  # the other has a window
+    assert len(beginnings) == 4 * shares and all(count > 0.9 * n_shared for count in beginnings)
+
+
+@pytest.fixture(scope="module")
+def llama(make_model: Any) -> HookedModel:
+    return make_model("llama", max_position_embeddings=4096)
+
+
+def test_a_beginning_with_other_tokens_is_seen(
+    llama: HookedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from arith_lens.evaluation.hooked_lm import HookedLM
+
+    likelihoods = requests("loglikelihood", [(SHARED + question, " 8") for question in QUESTIONS])
+    right = torch.tensor(HookedLM(llama, progress=False).loglikelihood(likelihoods))
+    compute = Beginning.of
+    monkeypatch.setattr(
+        Beginning, "of", lambda model, tokens: compute(model, [tokens[0], *tokens[:0:-1]])
+    )
+    wrong = torch.tensor(HookedLM(llama, progress=False).loglikelihood(likelihoods))
+    assert ((right - wrong).abs()[:, 0] > 1e-4).all()
+
+
+@pytest.mark.parametrize("case", ["positions", "prompt", "function", "short", "alone"])
+def test_prompts_run_whole_where_that_is_needed(
+    llama: HookedModel, beginnings: list[int], case: str
+) -> None:
+    """Hooks that may depend on the place in the prompt; beginnings that are too short to pay."""
+    from arith_lens.evaluation.hooked_lm import HookedLM
+
+    hooks: Any = {
+        "positions": al.ablate_heads([al.Head(0, 1)], ablation="zero", positions=slice(-3, None)),
+        "prompt": knockout_hooks(llama, [al.Head(0, 1)], ablation="zero"),
+        "function": [("blocks.0.attn.hook_z", lambda z, hook: z)],
+    }.get(case, [])
+    steps: Any = "prompt" if case in ("prompt", "positions") else "all"
+    questions = QUESTIONS[:1] if case == "alone" else QUESTIONS
+    begins = "" if case == "short" else SHARED
+    settings = {"until": ["\n"], "max_gen_toks": 2, "do_sample": False}
+    lm = HookedLM(llama, hooks, hook_steps=steps, progress=False)
+    lm.generate_until(
+        requests("generate_until", [(begins + question, settings) for question in questions])
+    )
+    assert not beginnings

@@ -76,30 +76,30 @@ def test_a_killed_evaluation_goes_on_where_it_was(
     trained: HookedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kill -9 after the first part; what is kept is read, the rest asked; all is as unbroken."""
-    told = [str(tmp_path), str(torch.get_num_threads())]
-    child = Script(CHILD, *told, output=tmp_path / "printed.txt")
+    arguments = [str(tmp_path), str(torch.get_num_threads())]
+    child = Script(CHILD, *arguments, output=tmp_path / "printed.txt")
     while not list(tmp_path.rglob("shards/*/*.safetensors")):
         assert child.process.is_alive(), "it must be killed before it ends"
         time.sleep(0.05)
     child.process.kill()
     assert child.wait() == -signal.SIGKILL
-    kept = len(list(tmp_path.rglob("shards/*/*.safetensors")))
-    asked: list[int] = []
+    n_shards = len(list(tmp_path.rglob("shards/*/*.safetensors")))
+    batch_sizes: list[int] = []
     write = HookedModel.generate
 
     def counted(self: Any, tokens: torch.Tensor, **options: Any) -> Any:
-        asked.append(len(tokens))
+        batch_sizes.append(len(tokens))
         return write(self, tokens, **options)
 
     monkeypatch.setattr(HookedModel, "generate", counted)
     question: dict[str, Any] = {"limit": 192, "max_new_tokens": 3, "progress": False}
     with al.open_run("killed", {}, model=trained, root=tmp_path) as run:
         found = al.evaluate(trained, "world_two_digit", **question, run=run)
-        assert 0 < kept < 3
-        assert sum(asked) == 192 - 64 * kept
-        asked.clear()
+        assert 0 < n_shards < 3
+        assert sum(batch_sizes) == 192 - 64 * n_shards
+        batch_sizes.clear()
         again = al.evaluate(trained, "world_two_digit", **question, run=run)
-        assert asked == [], "a finished one is not asked again"
+        assert batch_sizes == [], "a finished one is not asked again"
     assert same(found, again)
     assert same(found, al.evaluate(trained, "world_two_digit", **question))
     saved = al.load_run(run.path).load_arrays("evaluation")
@@ -136,19 +136,19 @@ def test_hooks_of_the_package_are_known_again_and_no_others(small: HookedModel) 
 
 
 def test_two_evaluations_compare_in_pairs_and_refuse_other_questions(trained: HookedModel) -> None:
-    asked: dict[str, Any] = {"limit": 40, "max_new_tokens": 5, "progress": False}
+    options: dict[str, Any] = {"limit": 40, "max_new_tokens": 5, "progress": False}
     tasks = ["world_generic", "world_two_digit"]
-    before = al.evaluate(trained, tasks, **asked)
+    before = al.evaluate(trained, tasks, **options)
     heads = [al.Head(5, index) for index in range(8)]
     out = knockout_hooks(trained, heads, ablation="zero")
-    after = al.evaluate(trained, tasks, hooks=out, **asked)
+    after = al.evaluate(trained, tasks, hooks=out, **options)
     change = before.change_to(after, "world_two_digit")
     gone = before.task("world_two_digit").correct & ~after.task("world_two_digit").correct
     assert change.lost == int(gone.sum()) > 0
     assert before.change_to(after).n_questions == 80
     assert change.p_value < 0.05
     with pytest.raises(ValueError, match=r"world_generic .* found another prompts_sha256"):
-        before.change_to(al.evaluate(trained, tasks, **{**asked, "limit": 39}))
+        before.change_to(al.evaluate(trained, tasks, **{**options, "limit": 39}))
     with pytest.raises(KeyError, match="expected a task of world_generic, world_two_digit"):
         before.task("svamp")
     assert "world_two_digit: " in str(before)
@@ -168,8 +168,8 @@ def test_doubtful_golds_are_counted_and_can_be_left_out(small: HookedModel) -> N
 
 
 def test_what_decides_the_numbers_is_written_down(small: HookedModel) -> None:
-    asked: dict[str, Any] = {**QUICK, "limit": 2, "shots": {"gsm8k": 3, "csqa": 1}}
-    found = al.evaluate(small, ["gsm8k", "csqa"], **asked)
+    options: dict[str, Any] = {**QUICK, "limit": 2, "shots": {"gsm8k": 3, "csqa": 1}}
+    found = al.evaluate(small, ["gsm8k", "csqa"], **options)
     gsm8k = found.settings["tasks"]["gsm8k"]
     assert (gsm8k["shots"], gsm8k["n_questions"]) == (3, 4)
     assert gsm8k["prompt"]["doc_to_text"] == "Question: {{question}}\nAnswer:"
@@ -178,7 +178,7 @@ def test_what_decides_the_numbers_is_written_down(small: HookedModel) -> None:
     assert len(gsm8k["data_sha256"]) == len(gsm8k["prompts_sha256"]) == 64
     assert found.settings["harness"].startswith("lm_eval 0.4.")
     assert found.settings["tasks"]["commonsense_qa"]["shots"] == 1
-    other = al.evaluate(small, ["gsm8k", "csqa"], seed=5, **asked)
+    other = al.evaluate(small, ["gsm8k", "csqa"], seed=5, **options)
     assert other.settings["tasks"]["gsm8k"]["prompts_sha256"] != gsm8k["prompts_sha256"]
 
 
@@ -201,10 +201,10 @@ def test_what_decides_the_numbers_is_written_down(small: HookedModel) -> None:
 def test_mistakes_are_named(
     small: HookedModel, llama: HookedModel, options: dict[str, Any], error: Any, said: str
 ) -> None:
-    asked = {"tasks": "svamp", **QUICK, **options}
-    model = llama if asked.pop("model", None) else small
+    arguments = {"tasks": "svamp", **QUICK, **options}
+    model = llama if arguments.pop("model", None) else small
     with pytest.raises(error, match=said):
-        al.evaluate(model, **asked)
+        al.evaluate(model, **arguments)
 
 
 def test_prompts_that_are_too_long_can_be_cut_as_the_harness_cuts_them(llama: HookedModel) -> None:

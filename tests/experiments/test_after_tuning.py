@@ -12,12 +12,12 @@ import arith_lens as al
 from arith_lens.answers import Answers
 from arith_lens.fine_tuning import Delta, TuningResult, pieces_of
 from arith_lens.fine_tuning.pieces import read_pieces
-from arith_lens.fine_tuning.results import DELTA, load_base
+from arith_lens.fine_tuning.results import DELTA_FILE, load_base
 from arith_lens.model import weights_hash
 from arith_lens.reference import unfamiliar
 from arith_lens.runs import find_runs, open_run
 from experiments import do_tuned_heads_carry_more, does_the_gain_hold, results
-from experiments.does_tuning_help import Chosen, Training, Tuned
+from experiments.does_tuning_help import Chosen, Training, TuningRow
 from experiments.does_tuning_help.models import precise_models, stored_models, tuning_run
 from experiments.does_tuning_help.training import World
 from figures import carrying, generalisation
@@ -33,27 +33,27 @@ def leave_as_it_was(folder: Path) -> None:
     pieces = pieces_of(hf_model, HEADS)
     folder.mkdir(parents=True)
     delta = Delta(base, weights_hash(hf_model), "float32", HEADS, (), read_pieces(hf_model, pieces))
-    delta.save(folder / DELTA)
+    delta.save(folder / DELTA_FILE)
     named = tuple(map(str, HEADS))
     counts = {"n_examples": 1, "n_tuned": 1, "n_parameters": 1, "lora_rank": None, "seconds": 1}
-    told = {"heads": named, "mlps": (), "settings": {}, "losses": (), "untouched": None}
-    told |= {"base": base, "base_hash": delta.base_hash, "dataset_hash": "", "method": "precise"}
-    TuningResult(**told, **counts, samples_per_second=1, output=str(folder)).save()
+    fields = {"heads": named, "mlps": (), "settings": {}, "losses": (), "untouched": None}
+    fields |= {"base": base, "base_hash": delta.base_hash, "dataset_hash": "", "method": "precise"}
+    TuningResult(**fields, **counts, samples_per_second=1, output=str(folder)).save()
 
 
 @pytest.fixture
 def tuning(tmp_path: Path) -> Path:
     """A finished run of Table 1 whose precise trainings left the model as it was."""
-    row = Tuned("precise", 3)
+    row = TuningRow("precise", 3)
     answers = Answers(torch.ones(3, dtype=torch.bool), ("",) * 3, ("8",) * 3, ("groups",) * 3)
-    told = {"method": "precise", "heads": 3, "mlps": 0}
+    facts = {"method": "precise", "heads": 3, "mlps": 0}
     with open_run("does_tuning_help", {"model": "reference"}, root=tmp_path) as run:
         for rate, seed in ((0.01, 0), (0.03, 0), (0.01, 1)):
             name = Training(row, rate, seed).name
-            results.TRAINING.save(run, answers, name, **told, rate=rate, seed=seed)
+            results.TUNED_ANSWERS.save(run, answers, name, **facts, rate=rate, seed=seed)
             leave_as_it_was(run.path / "trainings" / name)
         losses = {row: {0.01: -0.5, 0.03: 0.0}}
-        results.TABLE.save(run, Chosen({row: {0.01: 0.5, 0.03: 0.4}}, losses), "1")
+        results.CHOSEN_RATES.save(run, Chosen({row: {0.01: 0.5, 0.03: 0.4}}, losses), "1")
     return tmp_path
 
 
@@ -105,20 +105,22 @@ def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> 
     show(generalisation.exhibits, Options(root=tuning, out=tuning, formats=()))
     table: Any = pandas.read_csv(written(tuning, "generalisation.csv"))
     whole = table[table["task"] == "all"]
-    assert whole["set"].unique().tolist() == [*unfamiliar.SETS]
+    assert whole["set"].unique().tolist() == [*unfamiliar.UNFAMILIAR_SETS]
     assert whole.groupby("chosen_for")["seeds"].max().to_dict() == {
         "mathematics": 2, "little_loss": 1,
     }  # fmt: skip
     assert {*table["change"]} == {0}
     assert whole["before"].between(0, 1).all() and whole["before"].nunique() > 1
     (run,) = find_runs("does_the_gain_hold", root=tuning)
-    names = {*results.ELSEWHERE.labels(run)} - {"before"}
+    names = {*results.GENERALISATION_ANSWERS.labels(run)} - {"before"}
     name = min(names)
-    answers = results.ELSEWHERE.load(run, name)
+    answers = results.GENERALISATION_ANSWERS.load(run, name)
     better = Answers(
         torch.ones_like(answers.correct), *(answers.said, answers.expected, answers.task)
     )
-    results.ELSEWHERE.save(run, better, name, **results.ELSEWHERE.facts(run, name))
+    results.GENERALISATION_ANSWERS.save(
+        run, better, name, **results.GENERALISATION_ANSWERS.facts(run, name)
+    )
     show(generalisation.exhibits, Options(root=tuning, out=tuning, formats=()))
     table = pandas.read_csv(written(tuning, "generalisation.csv"))
     assert table["change"].max() > 0, "a gain would be seen"

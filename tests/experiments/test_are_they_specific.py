@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def curve(run: Run, label: str, among: str = "mlps", positions: str = "all") -> al.CircuitCurve:
-    return results.CIRCUIT.load(run, "multiplication", among, positions, "knock_out", label)
+    return results.CIRCUIT_CURVE.load(run, "multiplication", among, positions, "knock_out", label)
 
 
 def test_heads_of_one_half_are_knocked_out_on_the_other(run: Run) -> None:
@@ -65,13 +65,13 @@ def test_mlps_after_the_last_of_the_heads_are_knocked_out(run: Run) -> None:
     late, at_end = curve(run, "late"), curve(run, "late", positions="end")
     assert at_end.positions == "end" and not torch.equal(late.value, at_end.value)
     name = "multiplication", "mlps", "all", "knock_out", "late-on-computed"
-    computed = results.CIRCUIT.computed(run, *name)
+    computed = results.CIRCUIT_CURVE.computed(run, *name)
     assert computed is not None and bool(computed.all())
 
 
 def test_controls_are_other_heads_of_the_same_layers(run: Run) -> None:
     strongest = curve(run, "strongest", "heads").order[:3]
-    controls = results.CONTROLS.load(run, "multiplication")
+    controls = results.CONTROL_CURVES.load(run, "multiplication")
     assert [*controls] == ["matched 0", "matched 1"]
     for control in controls.values():
         assert not {*control.order} & {*strongest} and control.ks == (0, 3)
@@ -100,7 +100,7 @@ def test_the_divergence_is_that_of_whole_distributions(run: Run) -> None:
 
 def test_outcomes_of_predictions_are_their_numbers_by_hand(run: Run) -> None:
     outcomes = [*predictions.specific(run, ["multiplication"])]
-    strongest, controls = curve(run, "strongest", "heads"), results.CONTROLS.load(
+    strongest, controls = curve(run, "strongest", "heads"), results.CONTROL_CURVES.load(
         run, "multiplication"
     )  # fmt: skip
     lost = 1 - strongest.correct[1].float().mean() / strongest.correct[0].float().mean()

@@ -8,7 +8,7 @@ import pandas
 import pytest
 import torch
 from support.drawings import written
-from support.made_runs import Pairs, make_effects
+from support.made_runs import MadePairs, make_effects
 
 import arith_lens as al
 from arith_lens.arrays import Storable
@@ -147,8 +147,8 @@ def test_lora_tunes_other_than_the_heads_that_it_is_set_against(
     tuned: TuningResult, tmp_path: Path
 ) -> None:
     replace(tuned, method="lora", untouched=None, output=str(tmp_path)).save()
-    assert what_tuning_changes.Tuned("lora", tmp_path).components() == []
-    assert what_tuning_changes.Tuned("precise", Path(tuned.output)).components() == ["7.3"]
+    assert what_tuning_changes.TunedSource("lora", tmp_path).components() == []
+    assert what_tuning_changes.TunedSource("precise", Path(tuned.output)).components() == ["7.3"]
 
 
 def test_clear_changes_alone_are_outlined_and_the_largest_are_named(both: BeforeAfter) -> None:
@@ -168,7 +168,7 @@ def test_a_run_without_tuned_models_and_a_missing_one_name_the_cure(tmp_path: Pa
     with pytest.raises(SystemExit, match=r"Make one: python -m experiments what_tuning_changes"):
         show(before_after.exhibits, Options(root=tmp_path, out=tmp_path))
     with open_run("what_tuning_changes", {"model": "reference"}, root=tmp_path) as run:
-        results.UNTUNED_MAP.save(run, make_effects("addition", 12, 8), pairs=Pairs())
+        results.UNTUNED_MAP.save(run, make_effects("addition", 12, 8), pairs=MadePairs())
     with pytest.raises(SystemExit, match=r"no tuned model. Make one: python -m experiments"):
         show(before_after.exhibits, Options(root=tmp_path, out=tmp_path))
     with pytest.raises(SystemExit, match=r"--table 1 --model reference"):

@@ -67,9 +67,9 @@ def test_figure_9_shows_both_prompts_of_a_pair(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = ("addition", "stories")
-    few = {kind: what_the_calculation_does.KINDS[kind] for kind in kinds}
-    monkeypatch.setattr(what_the_calculation_does, "KINDS", few)
-    monkeypatch.setattr(next_tokens, "PAIRS", {kind: kind for kind in kinds})
+    few = {kind: what_the_calculation_does.PAIR_KINDS[kind] for kind in kinds}
+    monkeypatch.setattr(what_the_calculation_does, "PAIR_KINDS", few)
+    monkeypatch.setattr(next_tokens, "PAIR_TITLES", {kind: kind for kind in kinds})
     config = what_the_calculation_does.Config(model=str(checkpoint), n=9, keep="all", k=3)
     what_the_calculation_does.main(config, root=tmp_path / "results")
     (run,) = find_runs("what_the_calculation_does", root=tmp_path / "results")

@@ -9,9 +9,9 @@ from support.drawings import written
 from arith_lens.model import empty_model
 from arith_lens.runs import find_runs
 from experiments import do_copies_decide, results
-from experiments.do_copies_decide import SETS
+from experiments.do_copies_decide import PROBLEM_SETS
 from experiments.selection import LARGEST_OPERAND
-from experiments.settings import Sample, samples
+from experiments.settings import SampleSettings, operation_pairs
 from figures import counterfactuals
 from figures.common import Options
 from figures.exhibit import show
@@ -26,7 +26,9 @@ def test_maps_of_both_sets_and_their_agreement(
     config = do_copies_decide.Config(n=45)
     do_copies_decide.main(config, root=tmp_path / "results")
     (run,) = find_runs("do_copies_decide", root=tmp_path / "results")
-    maps = {label: results.SET_MAP.load(run, "multiplication", label).heads for label in SETS}
+    maps = {
+        label: results.SET_MAP.load(run, "multiplication", label).heads for label in PROBLEM_SETS
+    }
     shared = len(set.intersection(*({*heads.top(10)} for heads in maps.values())))
     assert f"{shared} of 10 heads in both" in capsys.readouterr().out
     show(counterfactuals.computed, Options(run=run.path, out=tmp_path, formats=()))
@@ -42,11 +44,11 @@ def test_maps_of_both_sets_and_their_agreement(
 
 def test_computed_problems_of_one_digit_and_a_number_of_them() -> None:
     model = empty_model("reference")
-    config = Sample(n=20, problems="computed", operations=("subtraction",))
-    ((_, pairs),) = samples(model, config, keep="all")
+    config = SampleSettings(n=20, problems="computed", operations=("subtraction",))
+    ((_, pairs),) = operation_pairs(model, config, keep="all")
     assert len(pairs) == 20 and pairs.computed is not None and bool(pairs.computed.all())
     assert pairs.operands is not None
     a, b = pairs.operands.unbind(-1)
     assert not bool(((a - b == b) | (a == b)).any()) and int(pairs.operands.max()) <= 9
-    ((_, again),) = samples(model, config, keep="all")
+    ((_, again),) = operation_pairs(model, config, keep="all")
     assert again.reference_text == pairs.reference_text

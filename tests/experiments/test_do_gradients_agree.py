@@ -8,7 +8,7 @@ from pandas import read_csv
 from support.drawings import written
 
 import arith_lens as al
-from arith_lens.attribution import METHODS
+from arith_lens.attribution import ATTRIBUTION_METHODS
 from arith_lens.runs import find_runs
 from experiments import do_gradients_agree, results
 from figures import ladder
@@ -38,7 +38,7 @@ def test_each_method_is_set_against_the_exact_effects(
     for paths, count in (("via_mlps", 6), ("total", 4)):
         name = "ladder.csv" if paths == "via_mlps" else "ladder_total.csv"
         table: Any = read_csv(written(tmp_path, name))
-        assert {*table["method"]} == {*METHODS} and {*table["pairs"]} == {count}
+        assert {*table["method"]} == {*ATTRIBUTION_METHODS} and {*table["pairs"]} == {count}
         exact, relp = (
             results.LADDER.load(run, "addition", paths, method) for method in ("exact", "relp")
         )

@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def curve(run: Run, *keys: str) -> al.CircuitCurve:
-    return results.CIRCUIT.load(run, "addition", *keys)
+    return results.CIRCUIT_CURVE.load(run, "addition", *keys)
 
 
 def test_orders_are_chosen_on_one_half_and_drawn_on_the_other(run: Run) -> None:

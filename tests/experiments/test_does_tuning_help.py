@@ -12,7 +12,7 @@ from support.squares import square
 import experiments.does_tuning_help as tables
 from arith_lens.answers import Answers, Question
 from arith_lens.components import Head
-from experiments.does_tuning_help import Chosen, Sizes, Training, Tuned, training
+from experiments.does_tuning_help import Chosen, Sizes, Training, TuningRow, training
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help import plan as planning
 from experiments.does_tuning_help.questions import (
@@ -35,17 +35,21 @@ def answers(right: dict[str, list[bool]]) -> Answers:
 
 
 def test_the_tables_have_the_papers_rows() -> None:
-    names = {table: [row.name for row in tables.rows(table, SIZES)] for table in (1, 2, 5)}
+    names = {table: [row.name for row in tables.table_rows(table, SIZES)] for table in (1, 2, 5)}
     assert names[1] == ["full", "precise-3-0", "lora-3-0", "random-3-0"]
     assert names[2] == ["precise-1-0", "precise-2-0", "precise-3-0", "precise-3-3"]
     assert names[5] == ["precise-3-0", "precise-3-1", "precise-3-12"]
 
 
 def test_a_setting_that_two_tables_share_is_one_training() -> None:
-    shared = {*tables.rows(1, SIZES)} & {*tables.rows(2, SIZES)} & {*tables.rows(5, SIZES)}
-    assert shared == {Tuned("precise", 3)}
-    assert Training(Tuned("precise", 3), 0.003, 1).name == "precise-3-0-rate-0p003-seed-1"
-    assert len(tables.grid([Tuned("full"), Tuned("full")], (1e-3, 1e-2), 0)) == 2
+    shared = (
+        {*tables.table_rows(1, SIZES)}
+        & {*tables.table_rows(2, SIZES)}
+        & {*tables.table_rows(5, SIZES)}
+    )
+    assert shared == {TuningRow("precise", 3)}
+    assert Training(TuningRow("precise", 3), 0.003, 1).name == "precise-3-0-rate-0p003-seed-1"
+    assert len(tables.grid([TuningRow("full"), TuningRow("full")], (1e-3, 1e-2), 0)) == 2
 
 
 def test_a_rate_is_chosen_on_validation_alone() -> None:
@@ -53,16 +57,16 @@ def test_a_rate_is_chosen_on_validation_alone() -> None:
     bad = answers({"validation/groups": [True, False], "groups": [True] * 8, "facts": [True]})
     shares = {1e-3: tables.validation_accuracy(bad), 1e-2: tables.validation_accuracy(good)}
     assert shares == {1e-3: 0.5, 1e-2: 1.0}
-    assert Chosen({Tuned("full"): shares}).rates == {Tuned("full"): 1e-2}
+    assert Chosen({TuningRow("full"): shares}).rates == {TuningRow("full"): 1e-2}
     none = tables.validation_accuracy(answers({"groups": [True]}))
-    assert Chosen({Tuned("full"): {2e-5: none}}).rates == {Tuned("full"): 2e-5}
+    assert Chosen({TuningRow("full"): {2e-5: none}}).rates == {TuningRow("full"): 2e-5}
     with pytest.raises(ValueError, match="to choose a rate on, found none for full"):
-        _ = Chosen({Tuned("full"): {1e-3: 0.5, 2e-5: none}}).rates
+        _ = Chosen({TuningRow("full"): {1e-3: 0.5, 2e-5: none}}).rates
 
 
 def test_of_rates_that_do_equally_well_the_smaller_is_taken() -> None:
-    chosen = Chosen({Tuned("full"): {3e-3: 0.5, 1e-3: 0.5, 1e-2: 0.4}})
-    assert chosen.rates[Tuned("full")] == 1e-3
+    chosen = Chosen({TuningRow("full"): {3e-3: 0.5, 1e-3: 0.5, 1e-2: 0.4}})
+    assert chosen.rates[TuningRow("full")] == 1e-3
     table = chosen.to_dataframe()
     assert table.loc[table["mathematics"], "rate"].tolist() == [1e-3]
     assert chosen.to_arrays().header["rows"][0] == {
@@ -71,7 +75,7 @@ def test_of_rates_that_do_equally_well_the_smaller_is_taken() -> None:
 
 
 def test_a_rate_that_loses_more_than_two_points_is_not_chosen_for_little_loss() -> None:
-    full, lora = Tuned("full"), Tuned("lora", 3)
+    full, lora = TuningRow("full"), TuningRow("lora", 3)
     validation = {full: {1e-3: 0.5, 3e-3: 0.6, 1e-2: 0.7}, lora: {1e-3: 0.5, 3e-3: 0.6, 1e-2: 0.7}}
     losses = {
         full: {1e-3: 0.01, 3e-3: -0.019, 1e-2: -0.021},
@@ -139,21 +143,21 @@ CONFIG = planning.Config(rates=(1e-3, 1e-2), n=9, several=(1, 3), more=(0, 1))
 
 
 @pytest.fixture
-def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.Job]:
+def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.TrainingJob]:
     """Trainings that are not done: each answers more, and forgets more, the higher its rate."""
-    jobs: list[training.Job] = []
+    jobs: list[training.TrainingJob] = []
 
-    def train_and_ask(job: training.Job) -> tuple[Answers, dict]:
+    def train_and_ask(job: training.TrainingJob) -> tuple[Answers, dict]:
         jobs.append(job)
         high = job.training.rate > 5e-3
         correct = torch.tensor([high, high, high, not high, True, True, not high])
-        told = {"parameters": 8192 * len(job.heads), "of": 2_500_000, "seconds": 3.0}
-        told |= {"which_heads": list(map(str, job.heads)), "which_mlps": list(map(str, job.mlps))}
+        facts = {"parameters": 8192 * len(job.heads), "of": 2_500_000, "seconds": 3.0}
+        facts |= {"which_heads": list(map(str, job.heads)), "which_mlps": list(map(str, job.mlps))}
         tasks = tuple(question.task for question in QUESTIONS)
         expected = tuple(question.answer.strip() for question in QUESTIONS)
         answers = Answers(correct, ("",) * len(tasks), expected, tasks)
         job.output.mkdir(parents=True, exist_ok=True)
-        return answers, {**training.described(job), **told, "samples_per_second": 40.0}
+        return answers, {**training.training_settings(job), **facts, "samples_per_second": 40.0}
 
     monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
     monkeypatch.setattr(command, "train_and_ask", train_and_ask)
@@ -161,7 +165,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[training.Job]:
 
 
 def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
-    tmp_path: Path, pretended: list[training.Job], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, pretended: list[training.TrainingJob], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command.main(CONFIG, root=tmp_path, processes=1, seeds=2)
     trained = [job.training.name for job in pretended]
@@ -195,11 +199,11 @@ def test_the_table_is_trained_at_every_rate_and_repeated_at_the_best(
 
 
 def test_a_table_that_was_broken_off_goes_on_and_tables_share_trainings(
-    tmp_path: Path, pretended: list[training.Job], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pretended: list[training.TrainingJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = command.train_and_ask
 
-    def killed(job: training.Job) -> tuple[Answers, dict]:
+    def killed(job: training.TrainingJob) -> tuple[Answers, dict]:
         if len(pretended) == 5:
             raise KeyboardInterrupt
         return whole(job)
@@ -235,8 +239,8 @@ def test_a_training_says_what_it_trained_and_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(World, "all_questions", lambda self: QUESTIONS)
-    job = training.Job(
-        Training(Tuned("precise", 2), 3e-3, 1),
+    job = training.TrainingJob(
+        Training(TuningRow("precise", 2), 3e-3, 1),
         "reference",
         (Head(5, 5), Head(5, 2)),
         (),
@@ -251,8 +255,8 @@ def test_a_training_says_what_it_trained_and_is_not_repeated(
     assert facts["untouched"].startswith("2,559,104 untouched weights bit-identical")
     assert (facts["method"], facts["rate"], facts["seed"]) == ("precise", 3e-3, 1)
     assert answers.task == tuple(question.task for question in QUESTIONS)
-    again, told = training.train_and_ask(job)
-    assert told["seconds"] == facts["seconds"], "trained a second time"
+    again, facts_again = training.train_and_ask(job)
+    assert facts_again["seconds"] == facts["seconds"], "trained a second time"
     assert again.said == answers.said
 
 

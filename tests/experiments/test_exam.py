@@ -39,12 +39,12 @@ def test_exact_effects_are_right_and_one_gradient_is_twice_too_large(root: Path)
 
 def test_a_method_that_errs_is_noticed(root: Path) -> None:
     (run,) = find_runs("do_they_find_known_circuits", root=root)
-    paper = exam.Paper("table", None, run)
+    paper = exam.ExamRun("table", None, run)
     truth = paper.truth("via_mlps")
     wrong = replace(truth, mlps=replace(truth.mlps, per_pair=1.5 * truth.mlps.per_pair))
     assert exam.error(truth, truth) == 0 and exam.error(wrong, truth) == pytest.approx(0.5)
     assert paper.circuit["edges"] == ["0.1 -> MLP 0", "MLP 0 -> logits"]
-    assert results.KNOWN.labels(run, "total", None)
+    assert results.BUILT_EFFECTS.labels(run, "total", None)
 
 
 def test_auroc_by_hand() -> None:

@@ -25,7 +25,9 @@ LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Start an experiment that prints and warns, as one of several processes; what it did."""
 
-    def start(main: Callable[[], None] | None = None, *, shares: bool, **told: str) -> list[str]:
+    def start(
+        main: Callable[[], None] | None = None, *, shares: bool, **environment: str
+    ) -> list[str]:
         did: list[str] = []
 
         def prints() -> None:
@@ -36,7 +38,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         monkeypatch.setattr(sys, "argv", ["experiment"])
         for name in LAUNCHED:
             monkeypatch.delenv(name, raising=False)
-        for name, value in told.items():
+        for name, value in environment.items():
             monkeypatch.setenv(name, value)
         command(main or prints, "name", None, shares=shares)
         return did
@@ -110,9 +112,9 @@ def test_who_exits_with_a_message_inside_a_run_reads_what_is_kept(
 @pytest.mark.filterwarnings("ignore:.*groups of aligned prompts")
 def test_the_experiment_of_knockouts_is_shared_by_two_processes(tmp_path: Path) -> None:
     """Every curve, those of iterative masking too; and one report."""
-    asked = ["--operations", "addition", "--n", "4", "--most", "2", "--controls", "1"]
-    asked += ["--candidates", "2", "--masked", "1", "--device", "cpu"]
-    started = [*asked, "--root", str(tmp_path / "2")]
+    arguments = ["--operations", "addition", "--n", "4", "--most", "2", "--controls", "1"]
+    arguments += ["--candidates", "2", "--masked", "1", "--device", "cpu"]
+    started = [*arguments, "--root", str(tmp_path / "2")]
     script = Script(
         "experiments", "are_they_needed", *started, output=tmp_path / "printed.txt", n=2
     )

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import arith_lens as al
-from arith_lens.effects import HEADS, MLPS
+from arith_lens.effects import HEAD_AXES, MLP_AXES
 from arith_lens.runs import Run, find_runs
 from experiments import how_few_evaluations, results
-from experiments.how_few_evaluations import MEASURES, races
+from experiments.how_few_evaluations import RACE_MEASURES, races
 
 SMALL = how_few_evaluations.Config(operations=("addition",), n=45, repeats=3, kept=10)
 
@@ -28,7 +28,7 @@ def test_each_race_is_counted(run: Run, capsys: pytest.CaptureFixture[str]) -> N
     for goal in how_few_evaluations.GOALS:
         whole = results.RACES.load(run, "addition", goal, "all")
         screened = results.RACES.load(run, "addition", goal, "screened")
-        assert whole.labels == {"measure": MEASURES} and whole.per_pair.shape == (3, 3)
+        assert whole.labels == {"measure": RACE_MEASURES} and whole.per_pair.shape == (3, 3)
         assert (whole.per_pair[0] <= 1).all() and (whole.per_pair[0] >= 18 / 45).all()
         assert (screened.per_pair[0] <= 30 / 108).all()  # 10 kept and 20 checked of 108
         assert ((whole.per_pair[1:] == 0) | (whole.per_pair[1:] == 1)).all()
@@ -44,8 +44,8 @@ def planted(*, tail: float = 0.0) -> al.ComponentEffects:
     values[0] -= 0.2
     values[1, :3] -= tail
     common: Any = {"metric": "relative_logit", "paths": "via_mlps"}
-    heads = al.Effects(values[:8].reshape(2, 4, 180), HEADS, **common)
-    return al.ComponentEffects(heads, al.Effects(values[8:], MLPS, **common), torch.ones(180))
+    heads = al.Effects(values[:8].reshape(2, 4, 180), HEAD_AXES, **common)
+    return al.ComponentEffects(heads, al.Effects(values[8:], MLP_AXES, **common), torch.ones(180))
 
 
 def test_a_clear_map_needs_few_evaluations() -> None:
@@ -63,14 +63,14 @@ def test_rare_effects_are_what_a_race_misses() -> None:
 
 
 def test_a_screen_that_drops_the_key_head_ends_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arith_lens.path_patching.screening.CHECKS", 0)
+    monkeypatch.setattr("arith_lens.path_patching.screening.N_CHECKS", 0)
     exact = planted()
-    kept = races(exact, "threshold", 5, rough=exact, kept=1).mean()
+    kept = races(exact, "threshold", 5, rough=exact, n_screened=1).mean()
     assert float(kept[1]) == 1.0
     heads = exact.heads.per_pair.clone()
     heads[0, 0] = 0.0
     blind = replace(exact, heads=replace(exact.heads, per_pair=heads))
-    assert float(races(exact, "threshold", 5, rough=blind, kept=1).mean()[1]) == 0.0
+    assert float(races(exact, "threshold", 5, rough=blind, n_screened=1).mean()[1]) == 0.0
 
 
 def test_a_dry_run_says_what_it_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

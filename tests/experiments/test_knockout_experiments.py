@@ -28,12 +28,12 @@ from experiments import (
     which_mlps_carry_them,
 )
 from experiments.settings import (
-    PooledSample,
+    PooledSampleSettings,
     operation_maps,
+    operation_pairs,
     pooled,
     pooled_map,
     pooled_samples,
-    samples,
 )
 from figures import fig3, next_tokens, table3, table4, transfer
 from figures.common import Options, TableOptions
@@ -41,7 +41,7 @@ from figures.exhibit import MakesExhibits, options_of, show
 
 
 @dataclass
-class Study:
+class SharedStudy:
     """Experiments that share a root, and so a store; and every sweep that they make."""
 
     root: Path
@@ -49,8 +49,8 @@ class Study:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
-    study = Study(tmp_path_factory.mktemp("study"))
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedStudy]:
+    study = SharedStudy(tmp_path_factory.mktemp("study"))
     sweep = SweepEngine.__call__
 
     def counting(self: SweepEngine, pairs: al.PromptPairs, foil: Any) -> torch.Tensor:
@@ -74,23 +74,23 @@ def rows(path: Path, key: str) -> dict[str, dict[str, str]]:
         return {row[key]: row for row in csv.DictReader(file)}
 
 
-NEEDED = are_they_needed.Config(
+NEEDED_CONFIG = are_they_needed.Config(
     operations=("addition",), n=18, most=6, controls=2, candidates=4, masked=2
 )
 
 
 def test_figure_3_from_its_experiment(
-    study: Study,
+    study: SharedStudy,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     reference_model: al.HookedModel,
 ) -> None:
-    are_they_needed.main(NEEDED, root=study.root)
+    are_they_needed.main(NEEDED_CONFIG, root=study.root)
     report = capsys.readouterr().out
     assert "2 heads out (the key heads): 100.0% to" in report
     assert "iterative masking takes" in report and "2 MLPs out: 100.0% to" in report
     (run,) = find_runs("are_they_needed", root=study.root)
-    curves = results.CURVES.load(run, "addition")
+    curves = results.KNOCKOUT_CURVES.load(run, "addition")
     ks = (1, 2, 4, 6)
     controls = [[f"random {s}", *(f"matched {k} {s}" for k in ks)] for s in range(2)]
     mlps = ["MLPs", "MLPs random 0", "MLPs random 1"]
@@ -100,7 +100,7 @@ def test_figure_3_from_its_experiment(
     means = results.MAP.load(run, "addition").mlps.mean()
     assert [mlp.layer for mlp in curves["MLPs"].order] == means.argsort().tolist()
     assert sorted(curves["MLPs random 1"].order) == sorted(curves["MLPs"].order)
-    ((_, pairs),) = samples(reference_model, NEEDED)
+    ((_, pairs),) = operation_pairs(reference_model, NEEDED_CONFIG)
     one = al.knock_out(reference_model, pairs, curves["MLPs"].order[:2])
     assert torch.equal(one.correct, curves["MLPs"].at(2).correct)
     effect = curves["effect"]
@@ -123,17 +123,17 @@ def test_figure_3_from_its_experiment(
     assert "MLPs knocked out (of 12)" in page
 
 
-def test_a_saved_operation_is_not_computed_twice(study: Study) -> None:
-    are_they_needed.main(NEEDED, root=study.root)
+def test_a_saved_operation_is_not_computed_twice(study: SharedStudy) -> None:
+    are_they_needed.main(NEEDED_CONFIG, root=study.root)
     (run,) = find_runs("are_they_needed", root=study.root)
-    file = run.folder(results.CURVES.name("addition")) / "result.safetensors"
+    file = run.folder(results.KNOCKOUT_CURVES.name("addition")) / "result.safetensors"
     saved = file.stat().st_mtime_ns
-    are_they_needed.main(NEEDED, root=study.root)
+    are_they_needed.main(NEEDED_CONFIG, root=study.root)
     assert file.stat().st_mtime_ns == saved
 
 
 def test_figure_4_from_its_experiment(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: SharedStudy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = what_comes_instead.Config(prompts=10, n=18, heads=10)
     what_comes_instead.main(config, root=study.root)
@@ -150,15 +150,15 @@ def test_figure_4_from_its_experiment(
 
 def test_answers_begin_with_a_token_of_their_own(reference_model: al.HookedModel) -> None:
     tokenizer = reference_model.tokenizer
-    asked = [("281 + 135 = ", "416"), ("4.2 plus 2.5 equals to ", "6.7")]
-    found = what_comes_instead.first_tokens(reference_model, asked)
+    questions = [("281 + 135 = ", "416"), ("4.2 plus 2.5 equals to ", "6.7")]
+    found = what_comes_instead.first_tokens(reference_model, questions)
     assert tokenizer.convert_ids_to_tokens(found) == ["4", "6"]
     with pytest.raises(ValueError, match="to begin with a token of its own"):
         what_comes_instead.first_tokens(reference_model, [("281 + 135 = ", "")])
 
 
 def test_table_3_from_its_experiment(
-    study: Study,
+    study: SharedStudy,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -185,7 +185,7 @@ def test_table_3_from_its_experiment(
 
 
 def test_table_4_from_its_experiment(
-    study: Study,
+    study: SharedStudy,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -217,7 +217,7 @@ def test_table_4_from_its_experiment(
 
 
 def test_transfer_from_its_experiment(
-    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: SharedStudy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = what_else_breaks.Config(n=18, controls=1, limit=3, control_limit=2)
     what_else_breaks.main(config, root=study.root)
@@ -241,7 +241,7 @@ def test_transfer_from_its_experiment(
     assert "stand in for SVAMP, GSM8K and MMLU" in capsys.readouterr().out
 
 
-def test_a_study_sweeps_each_map_once(study: Study, reference_model: al.HookedModel) -> None:
+def test_a_study_sweeps_each_map_once(study: SharedStudy, reference_model: al.HookedModel) -> None:
     """Whichever experiment needs the map of an operation first computes it, for all."""
     before = dict(study.sweeps)
     for experiment in (which_heads, where_do_they_look, which_mlps_carry_them):
@@ -265,9 +265,9 @@ def test_a_study_sweeps_each_map_once(study: Study, reference_model: al.HookedMo
 
 
 def test_the_mean_over_operations_weighs_each_alike(
-    study: Study, reference_model: al.HookedModel
+    study: SharedStudy, reference_model: al.HookedModel
 ) -> None:
-    samples = pooled_samples(reference_model, PooledSample(n=18))
+    samples = pooled_samples(reference_model, PooledSampleSettings(n=18))
     pairs = pooled(samples)
     assert len({*(pairs.template or ())}) == 36
     with al.open_run("pooled", {}, model=reference_model, root=study.root) as run:

@@ -49,20 +49,26 @@ def test_figure_17_is_computed_saved_and_drawn(
     config = like_a_computer.Config(model=str(tmp_path / "tiny"))
     like_a_computer.main(config, root=tmp_path / "results")
     (run,) = find_runs("like_a_computer", root=tmp_path / "results")
-    assert [results.SUM.facts(run, name)["answer"] for name in results.SUM.labels(run)] == [
+    assert [
+        results.SUM_COSINES.facts(run, name)["answer"] for name in results.SUM_COSINES.labels(run)
+    ] == [
         "7",
         "1",
         "5",
         "2",
     ]
-    assert results.SUM.facts(run, "27-15-last")["text"] == "27 + 15 = 4"
+    assert results.SUM_COSINES.facts(run, "27-15-last")["text"] == "27 + 15 = 4"
     show(fig17.exhibits, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(tmp_path / "fig17.csv")
     assert len(table) == 4 * 3
-    for name, rows in zip(results.SUM.labels(run), table.groupby("text", sort=False), strict=True):
-        shown = [digit for digit, _, _ in fig17.winners(run, name)]
+    for name, rows in zip(
+        results.SUM_COSINES.labels(run), table.groupby("text", sort=False), strict=True
+    ):
+        shown = [digit for digit, _, _ in fig17.layer_winners(run, name)]
         assert rows[1]["winner"].tolist() == shown
-        cosines = results.SUM.load(run, name).per_pair[..., 0].sort(dim=1, descending=True).values
+        cosines = (
+            results.SUM_COSINES.load(run, name).per_pair[..., 0].sort(dim=1, descending=True).values
+        )
         margins = (cosines[:, 0] - cosines[:, 1]).tolist()
         assert rows[1]["margin"].tolist() == pytest.approx(margins, abs=1e-6)
     texts = [note.text for note in fig17.draw(run).layout.annotations]

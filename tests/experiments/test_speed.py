@@ -14,7 +14,7 @@ from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
 from arith_lens.runs.provenance import installed
 from experiments.speed import measure, path_patching, rivals, shapes, tables
-from experiments.speed.measure import Cell, Column, Table, Timing, Usage, timed
+from experiments.speed.measure import Cell, Column, SpeedTable, Timing, Usage, timed
 from experiments.speed.shapes import SHAPES, Setting, Shape, setting_of
 from experiments.speed.tables import FULL, QUICK, exponents, floor_table
 
@@ -86,7 +86,7 @@ def test_bfloat16_agrees_within_what_is_allowed() -> None:
         for rival in INSTALLED
     }
     timings = timed(methods, repeats=1, budget=0, device=CPU)
-    table = tables.compared(setting, INSTALLED, timings, path_patching.largest_logit(setting))
+    table = tables.rival_table(setting, INSTALLED, timings, path_patching.largest_logit(setting))
     assert [row["remark"] for row in table.rows] == [""] * len(INSTALLED)
 
 
@@ -100,7 +100,7 @@ def test_a_rival_that_disagrees_or_is_missing_is_reported_as_such(setting: Setti
             ways[0].name: Timing(8.0, 6.0, 1, effects),
             ways[1].name: Timing(1.0, 0.5, 9, effects + apart),
         }
-        first, second, third = tables.compared(setting, ways, timings, largest=1.0).rows
+        first, second, third = tables.rival_table(setting, ways, timings, largest=1.0).rows
         assert first["remark"] == ""
         assert str(second["remark"]).startswith(remark) and bool(second["remark"]) == bool(remark)
         assert second["ratio"] == 12.0
@@ -143,7 +143,7 @@ def test_the_exponent_of_a_power_law_is_found() -> None:
         for value in (2, 4, 8, 16)
     ]
     rows[1]["spent"] = float(rows[1]["spent"] or 0) * 1.1
-    first, second = exponents(Table(rows)).rows
+    first, second = exponents(SpeedTable(rows)).rows
     logs = np.log([2, 4, 8, 16])
     slope = np.polyfit(logs, np.log([float(row["spent"] or 0) for row in rows[:4]]), 1)[0]
     assert first["exponent"] == pytest.approx(slope) and float(first["stderr"] or 0) > 0.01
@@ -162,14 +162,14 @@ def test_growth_varies_one_factor_over_four_values_or_more() -> None:
 
 
 def test_a_table_is_read_back_as_it_was() -> None:
-    table = Table([{"a": "x", "b": 1.5, "c": None}, {"a": "", "b": None, "c": 2}])
-    again = Table.from_arrays(table.to_arrays())
+    table = SpeedTable([{"a": "x", "b": 1.5, "c": None}, {"a": "", "b": None, "c": 2}])
+    again = SpeedTable.from_arrays(table.to_arrays())
     assert again.rows == table.rows
     assert again.markdown({"A": Column("a"), "B": Column("b", ".1f", 10)}) == (
         "| A | B |\n|-----|------|\n| x | 15.0 |\n|  |  |"
     )
     with pytest.raises(ValueError, match="expected arrays of kind 'table', found 'effects'"):
-        Table.from_arrays(Arrays({}, {"kind": "effects"}))
+        SpeedTable.from_arrays(Arrays({}, {"kind": "effects"}))
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
@@ -187,7 +187,7 @@ def test_the_peak_sees_what_was_freed_since() -> None:
 def test_the_machine_is_described_with_versions() -> None:
     facts = measure.machine("cpu")
     assert facts["versions"]["torch"] and facts["cores"] >= 1 and facts["processor"]
-    assert torch.__version__ in measure.described(facts)
+    assert torch.__version__ in measure.machine_text(facts)
     assert installed("no_such_package_at_all") is None
 
 
@@ -220,7 +220,7 @@ def test_a_run_keeps_the_tables_and_the_report(
     printed = capsys.readouterr().out
     (run,) = find_runs("speed", root=tmp_path)
     assert run.names == ("rivals_tiny", "floor_tiny")
-    table = Table.from_arrays(run.load_arrays("rivals_tiny"))
+    table = SpeedTable.from_arrays(run.load_arrays("rivals_tiny"))
     assert [row["method"] for row in table.rows] == [rival.name for rival in rivals.RIVALS]
     assert all(row["remark"] in ("", "not installed") for row in table.rows)
     assert run.facts("rivals_tiny")["processor"]
@@ -242,7 +242,9 @@ def test_a_dry_run_prints_operations_and_leaves_nothing(
 
 
 def test_memory_is_measured_in_a_process_of_its_own() -> None:
-    job = tables.Job("sweep", "tiny", n_pairs=4, device="cpu", dtype="float32", threads=1)
+    job = tables.PatchingMemoryJob(
+        "sweep", "tiny", n_pairs=4, device="cpu", dtype="float32", threads=1
+    )
     found = measure.in_process(job)
     weights = sum(w.numel() for w in setting_of(SHAPES["tiny"], "meta").raw.parameters())
     assert found["model_bytes"] == 4 * weights

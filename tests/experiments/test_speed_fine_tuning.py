@@ -105,19 +105,19 @@ def test_lora_needs_what_torch_counts() -> None:
 def kept_bytes(model: nn.Module) -> int:
     """What autograd keeps for the backward, weights and repeats left out."""
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save_tensor(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
+            sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     ids = tokens()
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(save_tensor, lambda tensor: tensor):
         loss = model(input_ids=ids, labels=ids, use_cache=False).loss
     assert loss.requires_grad  # and the graph lives until here, so that no address came twice
-    return sum(kept.values())
+    return sum(sizes.values())
 
 
 def sliced(n_layers: int, layer: int) -> Any:
@@ -162,19 +162,19 @@ def test_tuned_heads_are_in_the_upper_half_and_as_many_as_the_papers() -> None:
 def kept_by(tuner: fine_tuning.Tuner) -> int:
     """What autograd keeps of a real forward, weights and repeats left out."""
     weights = {weight.untyped_storage().data_ptr() for weight in tuner.trainer.model.parameters()}
-    kept: dict[int, torch.UntypedStorage] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save_tensor(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage
+            storages[storage.data_ptr()] = storage
         return tensor
 
-    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    hooks = torch.autograd.graph.saved_tensors_hooks(save_tensor, lambda tensor: tensor)
     with hooks, tuner.trainer.accelerator.autocast():
         loss = tuner.trainer.model(**tuner.batch).loss
     assert loss.requires_grad
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for storage in storages.values())
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -203,10 +203,10 @@ def test_the_plan_says_which_of_a_7b_fits_in_how_much() -> None:
     assert 0.5e9 < need.kept < 3e9
     full = plan.Need(4 * 6_738_415_616, 4 * 6_738_415_616, 17 * 10**9, 0)
     assert full.peak == 5 * 4 * 6_738_415_616, "AdamW takes more than what is kept"
-    assert plan.fitting(full.peak, None) == "wants a GPU of 141 GB"
-    assert plan.fitting(full.peak, 80 * GIB) == "does not fit in 80 GiB: 49.5 short"
-    assert plan.fitting(need.peak, 80 * GIB) == "fits in 80 GiB"
-    assert plan.fitting(2 * full.peak, None) == "does not fit a GPU of 141 GB"
+    assert plan.fitting_text(full.peak, None) == "wants a GPU of 141 GB"
+    assert plan.fitting_text(full.peak, 80 * GIB) == "does not fit in 80 GiB: 49.5 short"
+    assert plan.fitting_text(need.peak, 80 * GIB) == "fits in 80 GiB"
+    assert plan.fitting_text(2 * full.peak, None) == "does not fit a GPU of 141 GB"
 
 
 @pytest.fixture

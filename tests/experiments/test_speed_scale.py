@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM
 from arith_lens.path_patching import plan
 from arith_lens.runs import load_run
 from experiments.speed import scale, shapes, tables
-from experiments.speed.measure import Table
-from experiments.speed.shapes import SHAPES, Shape, random_llama, random_pairs
+from experiments.speed.measure import SpeedTable
+from experiments.speed.shapes import SHAPES, Shape, random_llama, random_token_pairs
 
 SMALL = Shape(3, 32, 4, 48, 64, n_pairs=4, n_tokens=8, n_kv_heads=2)
 
@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("place", ["made", "disk", "offload"])
 def test_it_measures_and_keeps_what_it_prints(
-    place: scale.Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: scale.WeightSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = scale.Config("tiny", n=1, tokens=8, dtype="float32", place=place, profile=True)
     scale.speed_scale(config, root=tmp_path)
@@ -35,8 +35,8 @@ def test_it_measures_and_keeps_what_it_prints(
     (report,) = tmp_path.glob("speed_scale/*/report.md")
     assert report.read_text("utf-8").strip() in printed
     run = load_run(report.parent)
-    parts = Table.from_arrays(run.load_arrays("parts")).rows
-    assert [row["part"] for row in parts] == [tables.RECORD, tables.PROPAGATE, tables.READ]
+    parts = SpeedTable.from_arrays(run.load_arrays("parts")).rows
+    assert [row["part"] for row in parts] == [tables.RECORD, tables.PROPAGATE, tables.READOUT]
     assert run.facts("parts")["weights_bytes"] == 4 * sum(
         weight.numel() for weight in random_llama(SMALL, "meta", torch.float32).parameters()
     )
@@ -47,7 +47,7 @@ def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
     folder = tmp_path / "weights"
     where = {"device": "cpu", "dtype": "bfloat16", "folder": folder}
     (tmp_path / "weights.partial").mkdir()  # of one that was killed
-    tokens = random_pairs(SMALL).reference
+    tokens = random_token_pairs(SMALL).reference
     logits = []
     for place in ("disk", "offload"):
         model = scale.load("tiny", place, **where).model
@@ -58,8 +58,8 @@ def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
     assert {f"part-{layer}.safetensors" for layer in range(SMALL.n_layers)} < files
     made = random_llama(SMALL, "cpu", torch.bfloat16)
     loaded: Any = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    stored, told = loaded
-    assert not told["missing_keys"] and not told["unexpected_keys"]
+    stored, drawn_weights = loaded
+    assert not drawn_weights["missing_keys"] and not drawn_weights["unexpected_keys"]
     for (name, a), (_, b) in zip(made.named_parameters(), stored.named_parameters(), strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape, name
         assert a.float().std().item() == pytest.approx(b.float().std().item(), rel=0.1), name
@@ -67,7 +67,7 @@ def test_what_is_stored_is_a_checkpoint_of_the_shape(tmp_path: Path) -> None:
 
 def test_the_work_is_what_the_plan_says() -> None:
     model = scale.load("tiny", "made", device="cpu", dtype="float32", folder=Path()).model
-    pairs = random_pairs(SMALL)
+    pairs = random_token_pairs(SMALL)
     done = scale.patch_all(model, pairs, progress=False)
     assert done.flops == plan(model, pairs).flops and done.chunk_sizes == [4]
     assert done.share == pytest.approx(done.flops / done.seconds / done.rate)

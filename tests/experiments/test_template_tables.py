@@ -8,12 +8,12 @@ import pytest
 import arith_lens
 from arith_lens.pairs import sample_pairs, template_facts
 from arith_lens.templates import NULL_SYMBOLS
-from experiments.template_tables import Config, main, tokenizer_of
+from experiments.template_tables import Config, main, named_tokenizer
 
 
 @pytest.fixture(scope="module")
 def shipped():
-    return tokenizer_of("reference")
+    return named_tokenizer("reference")
 
 
 def test_figure_8_has_every_template_with_as_many_problems_as_counted_by_hand(shipped):
@@ -77,6 +77,6 @@ def test_no_weights_are_read(monkeypatch):
 
     monkeypatch.setattr("safetensors.torch.load_file", refuse)
     monkeypatch.setattr("transformers.PreTrainedModel.from_pretrained", refuse)
-    assert tokenizer_of(str(folder)).tokenize("3 + 5") == tokenizer_of("reference").tokenize(
+    assert named_tokenizer(str(folder)).tokenize("3 + 5") == named_tokenizer("reference").tokenize(
         "3 + 5"
     )

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from experiments import reference_models
-from experiments.reference_models import Config, batch, rate_at, train
+from experiments.reference_models import Config, rate_at, train_reference_model, training_batch
 
 TINY = Config(
     steps=4,
@@ -31,7 +31,7 @@ def small_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = train(replace(TINY, output=tmp_path / "whole"))
+    whole = train_reference_model(replace(TINY, output=tmp_path / "whole"))
     broken = replace(TINY, output=tmp_path / "broken")
     log = reference_models._log
 
@@ -42,20 +42,20 @@ def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(reference_models, "_log", die_in_step_3)
-        train(broken)
-    again = train(broken)
+        train_reference_model(broken)
+    again = train_reference_model(broken)
     expected, actual = (load_file(f / "model.safetensors") for f in (whole, again))
     assert all(torch.equal(expected[name], actual[name]) for name in expected)
     with pytest.raises(ValueError, match="another recipe"):
-        train(replace(broken, rate=1.0))
+        train_reference_model(replace(broken, rate=1.0))
 
 
 def test_a_batch_follows_from_seed_and_step_alone_and_weighs_answers(tmp_path: Path) -> None:
     config = replace(TINY, output=tmp_path, rows=16, length=128)
     tokenizer = reference_models._tokenizer(config)
-    tokens, weights = batch(tokenizer, config, 5)
-    again, _ = batch(tokenizer, config, 5)
-    other, _ = batch(tokenizer, config, 6)
+    tokens, weights = training_batch(tokenizer, config, 5)
+    again, _ = training_batch(tokenizer, config, 5)
+    other, _ = training_batch(tokenizer, config, 6)
     assert torch.equal(tokens, again)
     assert not torch.equal(tokens, other)
     assert (tokens[:, 0] == 1).all(), "a row starts with BOS"

@@ -13,15 +13,15 @@ from support.drawings import written
 
 from arith_lens.benchmarks import load_records
 from arith_lens.fine_tuning.results import load_base
-from experiments.does_tuning_help import Sizes, Tuned, rows
+from experiments.does_tuning_help import Sizes, TuningRow, rows
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
     Config,
     Room,
-    check_components,
-    counted,
-    empty_model,
-    fitting,
+    check_named_components,
+    empty_hf_model,
+    fitting_micro_batch,
+    parameter_count,
     planned,
 )
 from experiments.does_tuning_help.training import Benchmarks, ShortAnswers
@@ -34,8 +34,8 @@ pytest.importorskip("lm_eval", reason="needs the extra `evaluation`: pip install
 DATA = Path(__file__).parents[1] / "data"
 MATHEMATICS = ("gsm8k", "addsub", "singleeq", "svamp")
 TASKS = (*MATHEMATICS, "mmlu_philosophy", "csqa")
-ASKED: dict[str, Any] = {"tasks": TASKS, "shots": dict.fromkeys(TASKS, 0), "max_new_tokens": 3}
-TUNED: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {"tasks": TASKS, "shots": dict.fromkeys(TASKS, 0), "max_new_tokens": 3}
+TUNING_OPTIONS: dict[str, Any] = {
     "rates": (3e-3,),
     "examples": 8,
     "epochs": 1,
@@ -59,7 +59,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Table 1 of that model, on the samples."""
     root = tmp_path_factory.mktemp("results")
-    config = Config(str(foreign), DATA, device="cpu", **TUNED, **ASKED)
+    config = Config(str(foreign), DATA, device="cpu", **TUNING_OPTIONS, **OPTIONS)
     command.main(config, root=root, seeds=1)
     (folder,) = (root / "does_tuning_help").iterdir()
     return folder
@@ -124,21 +124,21 @@ def test_an_answer_counts_by_its_number(run: Path) -> None:
 
 
 def test_only_test_parts_are_asked_and_nothing_of_them_is_trained_on(run: Path) -> None:
-    asked = [a["task"] for a in answers_in(run, "before")]
+    tasks = [a["task"] for a in answers_in(run, "before")]
     keys = {"addsub": "instruction", "singleeq": "instruction"}
     trained = [line["prompt"] for line in Benchmarks(DATA, 0, 0).tuning_set(0)]
     trained = {squeezed(p.removeprefix("Question:").removesuffix("Answer:")) for p in trained}
     offered, tests = set(), set()
     for name, key in keys.items():
         test = published(name, "test.json", key)
-        assert asked.count(name) == len(test) < len(published(name, WHOLE[name], "sQuestion"))
+        assert tasks.count(name) == len(test) < len(published(name, FULL_FILES[name], "sQuestion"))
         offered |= {*published(name, "train.json", key)}
         tests |= {*test}
     assert offered & tests, "the samples have train problems that are another set's test problems"
     assert trained & offered and not trained & tests
 
 
-WHOLE = {"addsub": "AddSub.json", "singleeq": "questions.json"}
+FULL_FILES = {"addsub": "AddSub.json", "singleeq": "questions.json"}
 
 
 def test_whole_models_are_gone_when_their_answers_are_saved(run: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_table_that_is_asked_for_again_asks_and_trains_nothing(
 ) -> None:
     monkeypatch.setattr(command, "train_and_ask", None)
     monkeypatch.setattr(Benchmarks, "ask", None)
-    config = Config(str(foreign), DATA, device="cpu", **TUNED, **ASKED)
+    config = Config(str(foreign), DATA, device="cpu", **TUNING_OPTIONS, **OPTIONS)
     command.main(config, root=run.parents[1], seeds=1)
 
 
@@ -166,7 +166,7 @@ def test_the_benchmarks_have_the_papers_settings_and_one_rate() -> None:
 
 
 def test_a_batch_is_cut_into_equal_parts() -> None:
-    assert [fitting(batch) for batch in (128, 12, 7, 11, 1)] == [8, 6, 7, 1, 1]
+    assert [fitting_micro_batch(batch) for batch in (128, 12, 7, 11, 1)] == [8, 6, 7, 1, 1]
 
 
 @pytest.fixture
@@ -187,14 +187,14 @@ def test_a_dry_run_of_llama2_7b_prints_the_papers_settings_and_counts(
     for table in (1, 5):
         command.main(config, table=table, root=tmp_path / "results", dry_run=True)
     printed = capsys.readouterr().out
-    for told in (
+    for text in (
         *("32 layers of 32 heads, 6,738,415,616 parameters", "full: 6,738,415,616"),
         *("precise-32-0: 67,108,864 parameters (1.0%)", "lora-32-0: 67,108,864 parameters (1.0%)"),
         *("precise-32-3: 472,907,776", "precise-32-6: 878,706,688", "precise-32-32: 4,395,630,592"),
         *("rate 2e-05, warm-up 2%", "weight decay 0.1", "2 epochs, 128 a step (8 at once)"),
         *("4 rows, each at 5 seeds: 20 trainings", "commonsense_qa: 4 questions, 1 shot"),
     ):
-        assert told in printed
+        assert text in printed
     assert not (tmp_path / "results").exists()
 
 
@@ -204,9 +204,9 @@ def test_with_grouped_queries_a_plan_counts_the_most_that_heads_can_have(tmp_pat
 
     sizes: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2}
     LlamaConfig(**sizes, num_hidden_layers=1, intermediate_size=32).save_pretrained(tmp_path)
-    empty = empty_model(str(tmp_path))
-    assert counted(empty, Tuned("precise", 2))[0] == 2 * 4 * 8 * 64
-    assert counted(empty, Tuned("precise", 3))[0] == 2 * 4 * 8 * 64 + 2 * 8 * 64
+    empty = empty_hf_model(str(tmp_path))
+    assert parameter_count(empty, TuningRow("precise", 2))[0] == 2 * 4 * 8 * 64
+    assert parameter_count(empty, TuningRow("precise", 3))[0] == 2 * 4 * 8 * 64 + 2 * 8 * 64
 
 
 SHORT: dict[str, Any] = {
@@ -222,7 +222,7 @@ SHORT: dict[str, Any] = {
 def short(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two rows of Table 1 of that model on numbers alone, with named heads."""
 
-    def some(*of: Any) -> list[Tuned]:
+    def some(*of: Any) -> list[TuningRow]:
         return [row for row in rows(*of) if row.method in ("precise", "random")]
 
     root = tmp_path_factory.mktemp("short")
@@ -283,9 +283,9 @@ def test_a_plan_of_short_answers_refuses_what_does_not_fit(tmp_path: Path) -> No
             planned(Config(form="answer", **options), 12)
     named = Config(form="answer", data_dir=DATA, which_heads=("9.4",), heads=2)
     with pytest.raises(ValueError, match="--which-heads with at least 2"):
-        check_components(named, [Tuned("precise", 2)])
+        check_named_components(named, [TuningRow("precise", 2)])
     with pytest.raises(ValueError, match="--which-mlps with at least 1"):
-        check_components(named, [Tuned("precise", 1, 1)])
+        check_named_components(named, [TuningRow("precise", 1, 1)])
 
 
 def test_later_options_leave_the_identity_of_older_runs_as_it_is() -> None:

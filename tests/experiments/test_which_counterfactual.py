@@ -25,7 +25,7 @@ def test_maps_and_their_agreement(
     (run,) = find_runs("which_counterfactual", root=tmp_path / "results")
     maps = {
         kind: results.COUNTERFACTUAL_MAP.load(run, "addition", kind).heads
-        for kind in which_counterfactual.KINDS
+        for kind in which_counterfactual.COMPARED_KINDS
     }
     top = {kind: heads.top(10) for kind, heads in maps.items()}
     shared = len({*top["word"]} & {*top["operands"]})

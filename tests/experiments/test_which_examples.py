@@ -70,7 +70,7 @@ def test_a_run_has_every_form(
     config = which_examples.Config(operations=("division",), exemplar_sets=1)
     which_examples.main(config, root=tmp_path)
     (run,) = find_runs("which_examples", root=tmp_path)
-    right = results.EXAMPLES.load(run, "division")
+    right = results.EXAMPLE_OUTCOMES.load(run, "division")
     assert right.per_pair.shape == (2, 23) and "23 problems" in capsys.readouterr().out
     model = al.load_model("reference")
     prompt = FORMS[1].prompt(Problem("division", 6, 2), all_problems("division"), 0)

@@ -13,7 +13,7 @@ import arith_lens as al
 from arith_lens.paper import paper_model
 from arith_lens.runs import RunError, find_runs
 from experiments import results
-from experiments.which_heads import Config, _print_paper, _print_table, main, samples
+from experiments.which_heads import Config, _print_paper, _print_table, main, sampled_pairs
 from figures import fig2
 from figures.exhibit import show
 
@@ -143,16 +143,16 @@ def test_own_prompts_are_read_from_jsonl(config: Config, tmp_path: Path) -> None
 
 
 def test_the_prompts_are_those_asked_for(llama: Any) -> None:
-    asked = Config(
+    config = Config(
         operations=("addition",), operands=(10, 12), answer_token="last", n=6, keep="all",
         templates=("addition/1",), counterfactual="operands",
     )  # fmt: skip
-    ((name, pairs),) = samples(llama, asked)
+    ((name, pairs),) = sampled_pairs(llama, config)
     assert name == "addition" and set(pairs.template or ()) == {"addition/1"}
     assert pairs.operands is not None and {10, 11, 12} >= set(pairs.operands.flatten().tolist())
     assert all(text.endswith("equals to 2") for text in pairs.reference_text or ())
     everything = Config(operations=("division",), templates=("all",), keep="all")
-    ((_, pairs),) = samples(llama, everything)
+    ((_, pairs),) = sampled_pairs(llama, everything)
     assert len(set(pairs.template or ())) == 9
 
 
@@ -194,5 +194,5 @@ def test_a_table_of_ones_own_pairs_is_read(
     pairs = al.sample_pairs(tokenizer, "addition", n=4, keep="all")
     pairs.to_csv(tmp_path / "good.csv")
     config = Config(model=str(checkpoint), pairs=tmp_path / "good.csv", keep="all")
-    ((_, read),) = samples(al.load_model(config.model), config)
+    ((_, read),) = sampled_pairs(al.load_model(config.model), config)
     assert read.reference_text == pairs.reference_text

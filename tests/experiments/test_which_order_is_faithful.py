@@ -24,7 +24,7 @@ SMALL = which_order_is_faithful.Config(
     drawn_on=6,
     controls=1,
 )
-PLACE = ("addition", "all", "end", "keep_only")
+CURVE_PARTS = ("addition", "all", "end", "keep_only")
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = tmp_path_factory.mktemp("results")
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # so few prompts that some means are of one
-        methods = {name: which_order_is_faithful.METHODS[name] for name in ("relp", RIVAL)}
-        patch.setattr(which_order_is_faithful, "METHODS", methods)
+        methods = {
+            name: which_order_is_faithful.ATTRIBUTION_METHODS[name] for name in ("relp", RIVAL)
+        }
+        patch.setattr(which_order_is_faithful, "ATTRIBUTION_METHODS", methods)
         quick = partial(shrink_greedily, share=0.5)  # 7 steps instead of 57
         patch.setattr(which_order_is_faithful, "shrink_greedily", quick)
         which_order_is_faithful.main(SMALL, root=root)
@@ -43,8 +45,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_orders_are_of_scores_on_the_other_half(run: Run) -> None:
     exact = results.FAITHFUL_SCORES.load(run, "addition", results.EXACT)
-    curves = {label: results.CIRCUIT.load(run, *PLACE, label)
-              for label in results.CIRCUIT.labels(run, *PLACE, None)}  # fmt: skip
+    curves = {label: results.CIRCUIT_CURVE.load(run, *CURVE_PARTS, label)
+              for label in results.CIRCUIT_CURVE.labels(run, *CURVE_PARTS, None)}  # fmt: skip
     assert curves.keys() == {
         *(f"{name}-{kind}" for name in (results.EXACT, f"{results.EXACT}_total", "relp", RIVAL)
           for kind in ("signed", "by_size")),
@@ -64,7 +66,9 @@ def test_orders_are_of_scores_on_the_other_half(run: Run) -> None:
 
 
 def test_ratios_are_of_the_same_draws(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    rival, ours = (results.CIRCUIT.load(run, *PLACE, f"{name}-by_size") for name in (RIVAL, "relp"))
+    rival, ours = (
+        results.CIRCUIT_CURVE.load(run, *CURVE_PARTS, f"{name}-by_size") for name in (RIVAL, "relp")
+    )
     assert cmd_ratio(rival, rival) == (1.0, (1.0, 1.0))
     share, (low, high) = cmd_ratio(ours, rival)
     assert share == pytest.approx(ours.cmd / rival.cmd)

@@ -32,7 +32,7 @@ def test_the_parts_of_the_table_add_up_to_the_total(
     which_paths.main(config, root=tmp_path / "results")
     (run,) = find_runs("which_paths", root=tmp_path / "results")
     total, via_mlps = (
-        results.PATHS.load(run, "addition", name).heads for name in ("total", "via_mlps")
+        results.PATH_EFFECTS.load(run, "addition", name).heads for name in ("total", "via_mlps")
     )
     assert int((~total.mean().isnan()).sum()) == 3 and via_mlps.mean().isfinite().all()
     assert {str(head) for head in total.top(3)} == {str(head) for head in via_mlps.top(3)}

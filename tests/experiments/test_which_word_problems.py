@@ -28,7 +28,7 @@ def test_only_questions_whose_whole_answer_is_a_digit(tmp_path: Path) -> None:
     right, _ = answer(model, pairs, "reference", 8)
     assert which_word_problems.counts(run, "svamp")[:2] == (len(pairs), int(right.sum()))
     assert "needs 60 pairs: svamp" in predictions.skipped(run)
-    assert not [*predictions.word_problems(run, run, ["addition"])]
+    assert not [*predictions.word_problem_outcomes(run, run, ["addition"])]
 
 
 def test_a_pair_whose_counterfactual_is_still_answered_is_not_used(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_pair_whose_counterfactual_is_still_answered_is_not_used(tmp_path: Pat
         torch.stack([right, right], dim=1), ("side", "measure"), "share", problem=tuple("abcd")
     )
     with open_run("which_word_problems", {"datasets": ["svamp"]}, root=tmp_path) as run:
-        results.RIGHT.save(run, outcomes, "svamp")
+        results.ANSWER_PROBABILITY.save(run, outcomes, "svamp")
     assert which_word_problems.counts(run, "svamp") == (4, 3, 2)
 
 
@@ -56,6 +56,6 @@ def test_layers_of_reading_and_writing_are_set_side_by_side(tmp_path: Path) -> N
         results.PROBE.save(run, probe(reads, reads, flat, flat, flat), "addition", "mlp_in")
         results.PROBE.save(run, probe(flat, flat, writes, flat, flat), "addition", "write")
         results.PROBE.save(run, probe(flat, flat, writes, flat, flat), "addition", "logit")
-    rise, apart = predictions.written(run, ["addition"])
+    rise, apart = predictions.written_outcomes(run, ["addition"])
     assert rise.value == pytest.approx(1, abs=1e-3) and rise.verdict == "holds"
     assert (apart.value, apart.verdict) == (3, "does not hold")

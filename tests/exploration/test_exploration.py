@@ -19,8 +19,8 @@ from arith_lens.exploration import (
     sample_rows,
 )
 from arith_lens.exploration.exploring import patched
-from arith_lens.explorer import CODE, TABLES, View
-from arith_lens.explorer.tables import packed, unpacked
+from arith_lens.explorer_page import CODE, TABLES, Explorer
+from arith_lens.explorer_page.tables import packed, unpacked
 from arith_lens.model import HookedModel
 
 pytestmark = [
@@ -198,7 +198,7 @@ def test_the_widget_answers_shows_progress_and_can_be_cancelled(
     pytest.importorskip("anywidget")
     live = Live(llama, {"pairs": pairs})
     effects = al.path_patch(llama, pairs, progress=False)
-    widget = View({"pairs": ({}, effect_tables(effects))}, respond=live.respond).widget()
+    widget = Explorer({"pairs": ({}, effect_tables(effects))}, respond=live.respond).widget()
     sent: list[dict[str, Any]] = []
     widget.send = lambda message: sent.append(message)
     request = {"kind": "component", "set": "pairs", "component": "1.2"}
@@ -233,5 +233,5 @@ def test_effects_show_themselves_without_a_model(llama: HookedModel, pairs: al.P
 def test_tokens_are_data(exploration: Exploration) -> None:
     tables = {name: table.copy() for name, table in exploration.tables.items()}
     tables["tokens"]["token"] = HOSTILE
-    page = View({HOSTILE: (exploration.facts, tables)}, title=HOSTILE).to_html()
+    page = Explorer({HOSTILE: (exploration.facts, tables)}, title=HOSTILE).to_html()
     assert "<script>document" not in page and "<img" not in page

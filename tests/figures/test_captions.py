@@ -8,7 +8,7 @@ import pytest
 import torch
 from pandas import DataFrame
 from support.made_claims import curve
-from support.made_runs import Pairs
+from support.made_runs import MadePairs
 
 from arith_lens.components import Head, Mlp
 from arith_lens.effects import Effects
@@ -17,7 +17,7 @@ from arith_lens.runs import Run, open_run
 from experiments import results
 from experiments.settings import Metric
 from figures import fig3, maps, stability
-from figures.next_tokens import PAIRS, calculation_look
+from figures.next_tokens import PAIR_TITLES, calculation_look
 
 HEADS = [Head(4, index) for index in range(8)] + [Head(5, index) for index in range(4)]
 MLPS: list[Mlp] = [Mlp(layer) for layer in range(12)]
@@ -50,11 +50,11 @@ def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> No
 def next_tokens(root: Path, p_without: float) -> Run:
     """p(C) is 1 with the calculation, and this without it."""
     with open_run("what_the_calculation_does", {"model": "made", "seed": 1}, root=root) as run:
-        for kind in PAIRS:
+        for kind in PAIR_TITLES:
             values = torch.ones(2, 2, 18)
             values[1] = p_without
             right = Effects(values, ("side", "measure"), "p(C)")
-            results.RIGHT.save(run, right, kind, pairs=Pairs())
+            results.ANSWER_PROBABILITY.save(run, right, kind, pairs=MadePairs())
     return run
 
 
@@ -80,4 +80,4 @@ def test_stability_says_whether_its_curves_reach_the_top(last: float, says: str)
 
 
 def test_every_metric_has_a_title_of_its_colours() -> None:
-    assert {*maps.COLOURS} >= {*get_args(Metric)}
+    assert {*maps.COLOUR_TITLES} >= {*get_args(Metric)}

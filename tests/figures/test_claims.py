@@ -12,7 +12,7 @@ from support.made_claims import N_HEADS, N_LAYERS, Verdicts, effects, which_head
 
 from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
-from arith_lens.runs.record import write_record
+from arith_lens.runs.manifest import write_manifest
 from experiments import results
 from experiments.selection import training_folder
 from figures.claims import CLAIMS, Number, check_claims
@@ -327,8 +327,8 @@ def test_runs_of_another_checkpoint_under_the_same_name_are_passed_over(tmp_path
         (which_heads(tmp_path, MIDDLE), "a"),
         (which_paths(tmp_path, 0.0, -0.1), "b"),
     ):
-        run.record["provenance"]["model"] = {"weights_sha256": weights}
-        write_record(run.path, run.record)
+        run.manifest["provenance"]["model"] = {"weights_sha256": weights}
+        write_manifest(run.path, run.manifest)
     found = Verdicts(tmp_path)
     assert found["few_key_heads"].judgement == "holds here"
     assert (

@@ -152,7 +152,7 @@ def test_what_key_heads_cost_and_random_ones_do_not(tmp_path: Path) -> None:
     assert needed.judgement == spared.judgement == "holds here"
     assert needed.numbers[0].label == "addition (2 key heads)"
     assert needed.numbers[0].value == pytest.approx(-8 / 9)
-    curves = results.CURVES.load(run, "addition")
+    curves = results.KNOCKOUT_CURVES.load(run, "addition")
     assert curves["effect"].order[:2] == (Head(4, 6), Head(5, 1))
     operation = [number for number in spared.numbers if number.label.startswith("addition")]
     assert [(number.label, number.unit, number.rule is None) for number in operation] == [

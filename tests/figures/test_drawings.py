@@ -10,7 +10,7 @@ from arith_lens import plotting
 from figures import fig1, fig11
 from figures.common import DrawingOptions
 from figures.exhibit import show
-from figures.maps import PATHS as NAMES
+from figures.maps import PATHS_NOTES as NAMES
 
 
 @pytest.mark.parametrize("figure", [fig1, fig11])
@@ -44,10 +44,10 @@ def test_figure_11_colours_are_those_of_its_table() -> None:
     figure = fig11.draw()
     fills = [shape.fillcolor for shape in figure.layout.shapes if shape.type == "rect"]
     held = fig11.numbers()["state"].tolist().count("held")
-    assert fills.count(fig11.COLOURS["held"]) == held + 1, "and once in the key"
+    assert fills.count(fig11.STATE_COLOURS["held"]) == held + 1, "and once in the key"
     texts = [note.text for note in figure.layout.annotations]
     assert {"plus", "none", "→  C = 8"} <= {*texts}
-    assert fig11.COLOURS["patched"] == plotting.RED
+    assert fig11.STATE_COLOURS["patched"] == plotting.RED
 
 
 def test_figure_1_names_commands_of_the_makefile() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.made_runs import OPERATIONS, Pairs, make_effects, make_run
+from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
 from arith_lens.runs import Run, open_run
 from experiments import results
@@ -28,12 +28,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def rows(runs: list[Run]) -> list[fig12.Row]:
-    return fig12.chosen_rows(ModelOptions(runs=tuple(run.path for run in runs)))
+def rows(runs: list[Run]) -> list[fig12.ModelMaps]:
+    return fig12.model_maps(ModelOptions(runs=tuple(run.path for run in runs)))
 
 
 @pytest.fixture(scope="module")
-def drawn(rows: list[fig12.Row]) -> Any:
+def drawn(rows: list[fig12.ModelMaps]) -> Any:
     """The figure of all rows."""
     return fig12.draw(rows)
 
@@ -44,7 +44,7 @@ def maps_of(figure) -> list:
 
 
 def test_each_row_is_a_model_with_its_own_layers_and_heads(
-    rows: list[fig12.Row], drawn: Any
+    rows: list[fig12.ModelMaps], drawn: Any
 ) -> None:
     traces = maps_of(drawn)
     shapes = [np.shape(trace.z) for trace in traces]
@@ -55,7 +55,7 @@ def test_each_row_is_a_model_with_its_own_layers_and_heads(
             assert np.allclose(traces[4 * index + column].z, 100 * means)
 
 
-def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[fig12.Row]) -> None:
+def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[fig12.ModelMaps]) -> None:
     figure = fig12.draw([rows[0], rows[2]])
     assert {trace.coloraxis for trace in figure.data} == {"coloraxis"}
     assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-15, 15)
@@ -74,7 +74,7 @@ def test_a_model_of_the_paper_brings_its_heads(drawn: Any) -> None:
     assert dots == {"x5", "x6", "x7", "x8"}, "in the second model's maps alone"
 
 
-def test_panels_stand_apart_and_on_the_page(rows: list[fig12.Row], drawn: Any) -> None:
+def test_panels_stand_apart_and_on_the_page(rows: list[fig12.ModelMaps], drawn: Any) -> None:
     layout = drawn.layout
     boxes = []
     for index in range(len(rows) * len(OPERATIONS)):
@@ -114,12 +114,12 @@ def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) 
 
 
 def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
-    tmp_path: Path, rows: list[fig12.Row]
+    tmp_path: Path, rows: list[fig12.ModelMaps]
 ) -> None:
     config = dict(rows[0].run.config) | {"model": "one"}
     with open_run("which_heads", config, root=tmp_path) as run:
-        results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=Pairs())
-    lacking = fig12.chosen_rows(ModelOptions(runs=(rows[0].run.path, run.path)))
+        results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=MadePairs())
+    lacking = fig12.model_maps(ModelOptions(runs=(rows[0].run.path, run.path)))
     figure = fig12.draw(lacking)
     assert len(maps_of(figure)) == len(OPERATIONS) + 1
     assert maps_of(figure)[-1].xaxis == "x6", "below the other model's subtraction"

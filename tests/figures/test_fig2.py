@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.fresh import FreshPython
-from support.made_runs import OPERATIONS, Pairs, make_effects, make_run
+from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
 from arith_lens.components import Head
 from arith_lens.effects import key_heads
-from arith_lens.paper import MODELS, paper_model
+from arith_lens.paper import PAPER_MODELS, paper_model
 from arith_lens.runs import Run, load_run, open_run
 from experiments import results
 from figures import fig2, maps
@@ -56,7 +56,7 @@ def test_the_hover_holds_intervals_and_computed_pairs(
     low, high = 100 * effects.ci().numpy()
     assert np.allclose(trace.customdata[..., 1], low)
     assert np.allclose(trace.customdata[..., 2], high)
-    assert np.allclose(trace.customdata[..., 3], 100 * effects.select(Pairs.computed).mean())
+    assert np.allclose(trace.customdata[..., 3], 100 * effects.select(MadePairs.computed).mean())
     for place in ("%{y}.%{x}", "%{z:+.2f}%", "customdata[1]", "customdata[2]", "customdata[3]"):
         assert place in trace.hovertemplate
 
@@ -111,8 +111,8 @@ def test_what_was_asked_of_the_prompts_is_said_where_it_is_not_the_usual(tmp_pat
     usual = {"templates": ["operation"], "operands": [1, 9], "counterfactual": "word"}
     (line,) = fig2.notes(make_run(tmp_path / "usual", "reference", **usual))[1:]
     assert "distinct reference prompts, answered right" in line
-    asked = {"templates": ["story/3"], "operands": [10, 20], "answer_token": "last"}
-    (line,) = fig2.notes(make_run(tmp_path / "asked", "reference", **asked))[1:]
+    settings = {"templates": ["story/3"], "operands": [10, 20], "answer_token": "last"}
+    (line,) = fig2.notes(make_run(tmp_path / "asked", "reference", **settings))[1:]
     assert "prompts, templates story/3, operands 10 20, answer token last, answered" in line
 
 
@@ -134,7 +134,7 @@ def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> No
     run = make_run(tmp_path, "meta-llama/Llama-2-7b-hf", 32, 32)
     figure = fig2.draw(run, [maps.measure(run, "addition")])
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
-    assert dots == {(head.layer, head.index) for head in MODELS[0].key_heads}
+    assert dots == {(head.layer, head.index) for head in PAPER_MODELS[0].key_heads}
     assert any("Table 4" in note.text for note in figure.layout.annotations)
     assert figure.layout.coloraxis.cmax == 15, "the paper's scale"
 
@@ -143,7 +143,7 @@ def test_exponentiation_has_heads_of_its_own_in_the_paper(tmp_path: Path) -> Non
     config = {"paths": "via_mlps", "metric": "relative_logit", "seed": 7, "model": "llama-2-7b"}
     with open_run("which_heads", config, root=tmp_path) as run:
         effects = make_effects("exponentiation", 32, 32)
-        results.MAP.save(run, effects, "exponentiation", pairs=Pairs())
+        results.MAP.save(run, effects, "exponentiation", pairs=MadePairs())
     figure = fig2.draw(run, [maps.measure(run, "exponentiation")])
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(11, 8), (12, 22), (13, 11), (14, 2), (15, 15)}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from arith_lens.answers import Answers
-from arith_lens.effects import HEADS, MLPS, ComponentEffects, Effects
+from arith_lens.effects import HEAD_AXES, MLP_AXES, ComponentEffects, Effects
 from arith_lens.runs import load_run
 from figures import counterfactuals, predictions, tuning
 
@@ -45,8 +45,8 @@ def effects_with(means: Tensor) -> ComponentEffects:
     }
     mlps = -0.5 * noise.repeat(len(means), 1)
     return ComponentEffects(
-        Effects(means[..., None] * noise, HEADS, **units, held_norm=means[..., None] * noise),
-        Effects(mlps, MLPS, **units, held_norm=0.8 * mlps),
+        Effects(means[..., None] * noise, HEAD_AXES, **units, held_norm=means[..., None] * noise),
+        Effects(mlps, MLP_AXES, **units, held_norm=0.8 * mlps),
         torch.ones(8),
     )
 
@@ -103,8 +103,10 @@ def test_resampling_keeps_the_order_of_cells() -> None:
 def test_the_gain_of_tuned_heads_is_a_difference_of_accuracies() -> None:
     for folder in SHIPPED_TUNING.iterdir():
         run = load_run(folder)
-        full, random, before = predictions.tuning(run)
-        accuracy = {row.key[0]: _accuracy(row.answers) for row in tuning.chosen_rows(run, 1)}
+        full, random, before = predictions.tuning_outcomes(run)
+        accuracy = {
+            row.key[0]: _accuracy(row.answers) for row in tuning.rows_at_chosen_rates(run, 1)
+        }
         assert full.value == pytest.approx(accuracy["precise"] - accuracy["full"])
         assert random.value == pytest.approx(accuracy["precise"] - accuracy["random"])
         assert full.verdict == "does not hold" and full.high < -0.031

@@ -45,7 +45,7 @@ def test_figure_6_shows_the_probes_and_one_prompt(root: Path, tmp_path: Path) ->
     assert end["C"] > end["others without C"] + 0.3
     page = written(tmp_path, "fig6.html").read_text(encoding="utf-8")
     (run,) = find_runs("what_do_mlps_add", model="reference", root=root)
-    case = results.DIGITS.facts(run, "addition")["case"]
+    case = results.DIGIT_COSINES.facts(run, "addition")["case"]
     assert f"framed: the answer, {case['c']}." in page and case["a"] + case["b"] == case["c"]
 
 

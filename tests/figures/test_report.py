@@ -22,9 +22,9 @@ from experiments.settings import Experiment
 from figures import collection, fig2, gallery, report, templates
 from figures.__main__ import exhibit_functions
 from figures.claims import CLAIMS
-from figures.collection import QUESTIONS, Missing, collected, name_of
+from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import NotComputed, Options, newest_run
-from figures.exhibit import Chart, Table, named_by_settings, show, write
+from figures.exhibit import Chart, Table, named_by_settings, show, write_exhibit
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -69,13 +69,13 @@ def page(root: Path) -> str:
 
 
 def test_one_run_is_enough_and_the_rest_is_named_with_its_command(page: str) -> None:
-    there = ["fig1", "fig11", "fig2", "fig15", "fig12", "templates", "stability"]
-    assert re.findall(r'class="chart" id="(\w+)-chart"', page) == there
+    drawn_exhibits = ["fig1", "fig11", "fig2", "fig15", "fig12", "templates", "stability"]
+    assert re.findall(r'class="chart" id="(\w+)-chart"', page) == drawn_exhibits
     missing = re.findall(r'class="missing" id="(\w+)"', page)
     assert {"fig3", "fig5", "transfer", "paths"} <= {*missing}
     assert "python -m experiments are_they_needed --model made" in page
     links = re.findall(r'href="#([\w-]+)"', page)
-    assert {*there, *missing, "runs", "what"} <= {*links}
+    assert {*drawn_exhibits, *missing, "runs", "what"} <= {*links}
     assert all(f'id="{link}"' in page for link in links)
 
 
@@ -101,11 +101,11 @@ def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
     (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
     found = collected(fig2.exhibits, "reference", tmp_path)
-    assert isinstance(found, Missing) and "damaged" in found.reason and not found.command
+    assert isinstance(found, MissingExhibit) and "damaged" in found.reason and not found.command
     words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
     table = Table(name="t", cells=DataFrame(), runs=(broken,), **words)
-    study = collection.Study("reference", ((QUESTIONS[0], (found, table)),), ())
-    assert "damaged" in report.report_page(study)
+    exhibits = collection.Collection("reference", ((SECTIONS[0], (found, table)),), ())
+    assert "damaged" in report.report_page(exhibits)
 
 
 def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
@@ -116,7 +116,7 @@ def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
 
     make_run(tmp_path, "made")
     monkeypatch.setattr(
-        collection, "QUESTIONS", [replace(QUESTIONS[0], exhibits=(fails, templates.exhibits))]
+        collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(fails, templates.exhibits))]
     )
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     with pytest.raises(KeyError, match="texts"):
@@ -136,7 +136,7 @@ def test_a_report_that_the_disk_refuses_leaves_the_old_one(
 
     make_run(tmp_path, "made")
     monkeypatch.setattr(
-        collection, "QUESTIONS", [replace(QUESTIONS[0], exhibits=(templates.exhibits,))]
+        collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(templates.exhibits,))]
     )
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     (tmp_path / "report.html").write_text("as it was")
@@ -176,7 +176,7 @@ def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: 
     (chart,) = templates.exhibits(Options(model="made", root=tmp_path))
     assert named_by_settings(chart).name == "templates-n9-addition"
     found = collected(templates.exhibits, "made", tmp_path)
-    assert isinstance(found, Missing) and "has n 9, operations addition" in found.reason
+    assert isinstance(found, MissingExhibit) and "has n 9, operations addition" in found.reason
 
 
 def counted(experiment: Experiment[Any], computed: list[Any]) -> Experiment[Any]:
@@ -253,7 +253,7 @@ def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root:
 
 
 def test_every_exhibit_answers_a_question() -> None:
-    answers = [exhibits for question in QUESTIONS for exhibits in question.exhibits]
+    answers = [exhibits for question in SECTIONS for exhibits in question.exhibits]
     assert len(answers) == len({*answers})
     assert {*map(name_of, answers)} == exhibit_functions().keys()
     folder = Path(report.__file__).parent
@@ -269,7 +269,7 @@ def test_a_table_and_a_chart_write_what_they_show(tmp_path: Path) -> None:
     words = {"title": "T", "look": "L", "notes": ["<b>small</b>"], "runs": ()}
     shown = DataFrame({"token": ["<s>"]})
     table = Table(name="t", numbers=shown, cells=shown, **words)
-    files = write(table, tmp_path)
+    files = write_exhibit(table, tmp_path)
     assert [file.name for file in files] == ["t.csv", "t.html"]
     text = files[1].read_text(encoding="utf-8")
     assert "&lt;s&gt;" in text and "&lt;b&gt;small" in text and "<b>" not in text
@@ -379,7 +379,7 @@ def test_a_gallery_without_runs_leaves_the_page_alone(tmp_path: Path) -> None:
 
 
 def test_every_group_of_claims_has_its_place_in_the_report() -> None:
-    assert {claim.group for claim in CLAIMS} == {*report.GROUPS}
+    assert {claim.group for claim in CLAIMS} == {*report.CLAIM_GROUPS}
 
 
 def test_a_table_is_markdown_in_which_nothing_is_markup() -> None:

@@ -22,7 +22,7 @@ def test_a_shipped_run_reads_as_the_run_did(
         ours, theirs = (r.load(name) for r in (copy, run))
         assert ours.heads.per_pair.equal(theirs.heads.per_pair)
         assert copy.facts(name) == run.facts(name)
-    assert copy.config == run.config and copy.record["provenance"] == run.record["provenance"]
+    assert copy.config == run.config and copy.manifest["provenance"] == run.manifest["provenance"]
     files = [path.name for path in (tmp_path / "shipped").rglob("*") if path.is_file()]
     assert {*files} == {"run.json", "result.json", "result.safetensors"}
     assert f"{copy.path}: 0." in capsys.readouterr().out
@@ -41,7 +41,7 @@ def test_an_unfinished_or_damaged_run_is_not_shipped(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="damaged"):
         ship_runs((run.path,), to=tmp_path / "shipped")
     file.write_bytes(whole)
-    record = json.loads((run.path / "run.json").read_text())
-    (run.path / "run.json").write_text(json.dumps(record | {"status": "running"}))
+    manifest = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps(manifest | {"status": "running"}))
     with pytest.raises(SystemExit, match="expected a finished run"):
         ship_runs((run.path,), to=tmp_path / "shipped")

@@ -10,7 +10,7 @@ import torch
 from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import open_run
 from experiments import results
-from experiments.does_tuning_help import Chosen, Training, Tuned
+from experiments.does_tuning_help import Chosen, Training, TuningRow
 from figures import table1
 from figures.common import TableOptions
 from figures.exhibit import Table
@@ -22,14 +22,14 @@ TASKS = (
     + ("mmlu_law",) * 3
     + ("mmlu_art", "commonsense_qa", "commonsense_qa", "alone")
 )
-BEFORE = (1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0)
+CORRECT_BEFORE = (1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 0)
 AFTER = {
     ("full", 0): (1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1, 0),
     ("full", 1): (1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0),
     ("precise", 0): (1, 1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0),
     ("precise", 1): (0, 1, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0),
 }
-ASKED = {
+BENCHMARK_FACTS = {
     "shots": {"gsm8k": "8", "addsub": "8", "mmlu": "5", "commonsense_qa": "7"},
     "cut": {"mmlu": 2},
     "doubtful": 1,
@@ -46,20 +46,20 @@ def answers(right: tuple[int, ...]) -> Answers:
 def drawn(tmp_path: Path) -> tuple[Table, Table]:
     """Table 1 of what could be a run of LLaMA2-7B."""
     config = {"model": "meta-llama/Llama-2-7b-hf", "data_dir": "data", "epochs": 2, "batch": 128}
-    rows = {"full": Tuned("full"), "precise": Tuned("precise", 32)}
+    rows = {"full": TuningRow("full"), "precise": TuningRow("precise", 32)}
     with open_run(
         "does_tuning_help", config | {"questions": 0, "examples": 0}, root=tmp_path
     ) as run:
-        results.BEFORE.save(run, answers(BEFORE), **ASKED)
+        results.UNTUNED_ANSWERS.save(run, answers(CORRECT_BEFORE), **BENCHMARK_FACTS)
         for (method, seed), right in AFTER.items():
             row = rows[method]
             facts: dict[str, Any] = vars(row) | {"seed": seed, "rate": 2e-5, "n_examples": 8695}
             facts |= {"which_heads": ["12.22", "13.11"], "which_mlps": [], "parameters": 67108864}
             facts |= {"of": 6738415616, "seconds": 9.0, "samples_per_second": 50.0}
             name = Training(row, 2e-5, seed).name
-            results.TRAINING.save(run, answers(right), name, **facts)
+            results.TUNED_ANSWERS.save(run, answers(right), name, **facts)
         nothing = {2e-5: float("nan")}
-        results.TABLE.save(run, Chosen({row: nothing for row in rows.values()}), "1")
+        results.CHOSEN_RATES.save(run, Chosen({row: nothing for row in rows.values()}), "1")
     groups, tasks = table1.exhibits(TableOptions(run=run.path))
     return groups, tasks
 

@@ -18,7 +18,7 @@ from arith_lens.fine_tuning import (
     fine_tune,
     load_delta,
 )
-from arith_lens.fine_tuning.examples import IGNORED, ByLength, collate, tokenize
+from arith_lens.fine_tuning.examples import IGNORED, ByLength, collate, tokenized_examples
 from arith_lens.fine_tuning.methods import lora_rank, random_components
 from arith_lens.fine_tuning.pieces import pieces_of, read_pieces
 from arith_lens.fine_tuning.training import last_checkpoint
@@ -169,7 +169,7 @@ def test_deltas_apply_revert_and_combine(source: Any, tmp_path: Path) -> None:
 
 def test_the_answer_alone_has_loss_and_ends_with_eos(tokenizer: Any) -> None:
     rows = [("Q: What is 3 plus 5? A: ", "8"), ("3 plus 5 =", " 8")]
-    examples = tokenize(tokenizer, rows, max_length=None)
+    examples = tokenized_examples(tokenizer, rows, max_length=None)
     labels = collate(examples)["labels"]
     for row, (prompt, _) in zip(labels, rows, strict=True):
         taught = row[row != IGNORED].tolist()

@@ -24,8 +24,8 @@ ROWS = [
 
 
 def tuned(source: Any, output: Path, **options: Any) -> TuningResult:
-    told: dict[str, Any] = {"heads": HEADS} | QUICK | options
-    return fine_tune(source, ROWS, output=output, **told)
+    settings: dict[str, Any] = {"heads": HEADS} | QUICK | options
+    return fine_tune(source, ROWS, output=output, **settings)
 
 
 def values(result: TuningResult) -> torch.Tensor:
@@ -87,8 +87,8 @@ def test_a_tuning_is_the_loop_that_one_would_write_by_hand(
     source: Any, make_hf: HFFactory, tmp_path: Path, micro_batch: int | None
 ) -> None:
     """Accumulated or not: loss over all answers' tokens, clipping, warm-up, decay, AdamW."""
-    told = {"rescale": None, "max_steps": 6, "micro_batch": micro_batch}
-    result = tuned(source, tmp_path, **told)
+    settings = {"rescale": None, "max_steps": 6, "micro_batch": micro_batch}
+    result = tuned(source, tmp_path, **settings)
     assert [step for step, _ in result.losses] == [1, 2, 3, 4, 5, 6], "beyond its one epoch"
     after = dict(result.model(source)[0].named_parameters())
     expected = by_hand(make_hf("mistral"), source[1], 6, clip=1.0)
@@ -100,8 +100,12 @@ def test_a_tuning_is_the_loop_that_one_would_write_by_hand(
 
 def test_accumulated_steps_give_the_weights_of_whole_batches(source: Any, tmp_path: Path) -> None:
     whole, accumulated, other = (
-        values(tuned(source, tmp_path / name, **told))
-        for name, told in (("whole", {}), ("two", {"micro_batch": 2}), ("few", {"batch_size": 2}))
+        values(tuned(source, tmp_path / name, **settings))
+        for name, settings in (
+            ("whole", {}),
+            ("two", {"micro_batch": 2}),
+            ("few", {"batch_size": 2}),
+        )
     )
     torch.testing.assert_close(accumulated, whole, rtol=0, atol=1e-6)
     assert (other - whole).abs().max() > 1e-3, "the test must be able to fail"
@@ -141,7 +145,7 @@ def test_recomputing_gives_the_same_bits_and_no_warning(
 def test_bf16_multiplies_in_bfloat16_and_goes_the_same_way(
     source: Any, tmp_path: Path, method: str
 ) -> None:
-    told: dict[str, Any] = {"method": method, "heads": () if method == "full" else HEADS}
+    settings: dict[str, Any] = {"method": method, "heads": () if method == "full" else HEADS}
     seen = set()
     handle = nn.modules.module.register_module_forward_hook(
         lambda module, _, out: (
@@ -149,10 +153,10 @@ def test_bf16_multiplies_in_bfloat16_and_goes_the_same_way(
         )
     )
     try:
-        half = tuned(source, tmp_path / "half", bf16=True, **told)
+        half = tuned(source, tmp_path / "half", bf16=True, **settings)
     finally:
         handle.remove()
-    whole = tuned(source, tmp_path / "whole", **told)
+    whole = tuned(source, tmp_path / "whole", **settings)
     dtype = torch.float32 if method == "full" else torch.bfloat16
     assert seen == (set() if method == "full" else {torch.bfloat16})
     after = dict(half.model(source)[0].named_parameters())
@@ -193,12 +197,12 @@ def test_a_dataset_a_list_and_a_file_are_the_same_rows(
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, ROWS)) + "\n\n", encoding="utf-8")
     expected = [(row["prompt"], row["answer"]) for row in ROWS]
-    for given in (ROWS, Dataset.from_list(ROWS), path, str(path), iter(ROWS)):
-        assert read_dataset(given) == expected
-    told: dict[str, Any] = QUICK | {"max_steps": 1}
+    for dataset in (ROWS, Dataset.from_list(ROWS), path, str(path), iter(ROWS)):
+        assert read_dataset(dataset) == expected
+    settings: dict[str, Any] = QUICK | {"max_steps": 1}
     results = [
-        fine_tune(source, given, heads=HEADS, output=tmp_path / name, **told)
-        for given, name in ((ROWS, "list"), (Dataset.from_list(ROWS), "set"), (str(path), "file"))
+        fine_tune(source, dataset, heads=HEADS, output=tmp_path / name, **settings)
+        for dataset, name in ((ROWS, "list"), (Dataset.from_list(ROWS), "set"), (str(path), "file"))
     ]
     assert len({result.dataset_hash for result in results}) == 1
 

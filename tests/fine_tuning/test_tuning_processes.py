@@ -32,11 +32,11 @@ def base(make_hf: HFFactory, tokenizer: Any, tmp_path: Path) -> Path:
 
 def by_two(base: Path, output: Path, *options: str) -> None:
     """The example command, started by torchrun."""
-    asked = ["--model", str(base), "--data", str(base.parent / "rows.jsonl")]
-    asked += ["--output", str(output), *options]
+    arguments = ["--model", str(base), "--data", str(base.parent / "rows.jsonl")]
+    arguments += ["--output", str(output), *options]
     for name, value in (OPTIONS | {"device": "cpu"}).items():
-        asked += [f"--{name.replace('_', '-')}", str(value)]
-    script = Script("experiments", "tune", *asked, output=base.parent / "printed.txt", n=2)
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    script = Script("experiments", "tune", *arguments, output=base.parent / "printed.txt", n=2)
     assert script.wait(120) == 0, script.printed[-3000:]
 
 

@@ -8,7 +8,7 @@ from arith_lens.hooks import ablate_heads, ablate_mlps
 from arith_lens.model import HookedModel, active_hooks
 
 
-def keep(activation: Any, hook: Any) -> None:
+def unchanged(activation: Any, hook: Any) -> None:
     """A user's hook."""
 
 
@@ -23,9 +23,9 @@ def test_a_loaded_model_has_none(model: HookedModel) -> None:
 def test_hooks_are_listed_under_the_names_they_were_set_with(model: HookedModel) -> None:
     hooks = [
         *ablate_heads([Head(0, 1)], ablation="zero"),
-        ("blocks.1.attn.hook_pattern", keep),
+        ("blocks.1.attn.hook_pattern", unchanged),
         *ablate_mlps([1], ablation="zero"),
-        ("blocks.2.hook_resid_post", keep),
+        ("blocks.2.hook_resid_post", unchanged),
     ]
     with model.hooks(hooks):
         listed = active_hooks(model)
@@ -35,7 +35,7 @@ def test_hooks_are_listed_under_the_names_they_were_set_with(model: HookedModel)
 
 
 def test_hooks_of_one_point_are_listed_in_the_order_in_which_they_run(model: HookedModel) -> None:
-    first, second = partial(keep), partial(keep)
+    first, second = partial(unchanged), partial(unchanged)
     with model.hooks([("hook_embed", first), ("hook_embed", second)]):
         assert active_hooks(model) == [("hook_embed", first), ("hook_embed", second)]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import arith_lens as al
-from arith_lens.effects import HEADS, MLPS
+from arith_lens.effects import HEAD_AXES, MLP_AXES
 from arith_lens.knockout import CircuitFile
 
 
@@ -19,7 +19,7 @@ def effects() -> al.ComponentEffects:
     mlps = torch.tensor([[1.0], [2.0]])
     common: dict[str, Any] = {"metric": "logit", "paths": "via_mlps"}
     return al.ComponentEffects(
-        al.Effects(heads, HEADS, **common), al.Effects(mlps, MLPS, **common), torch.ones(1)
+        al.Effects(heads, HEAD_AXES, **common), al.Effects(mlps, MLP_AXES, **common), torch.ones(1)
     )
 
 

@@ -24,7 +24,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.knockout.circuits import N_RESAMPLES
 
-KEPT = [al.Head(0, 1), al.Head(2, 3), al.Mlp(1)]
+KEPT_COMPONENTS = [al.Head(0, 1), al.Head(2, 3), al.Mlp(1)]
 
 
 @pytest.mark.parametrize("ablation", ["mean", "zero"])
@@ -44,7 +44,7 @@ def test_what_is_not_kept_is_replaced(
     pairs = make_pairs(model, n=4)
     heads, mlps = every_head(model.n_layers, model.n_heads), every_mlp(model.n_layers)
     everything: list[Any] = [*heads * (among != "mlps"), *mlps * (among != "heads")]
-    kept = [one for one in KEPT if one in everything]
+    kept = [one for one in KEPT_COMPONENTS if one in everything]
     settings: dict[str, Any] = {"ablation": ablation, "positions": positions}
     found = keep_only(model, pairs, kept, among=among, **settings)
     others = [one for one in everything if one not in kept]

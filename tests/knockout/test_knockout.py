@@ -73,11 +73,11 @@ def raw_values(hf_model, tokens, mask, component, d_head):
     """What the component puts out in a plain run, [pos d]."""
     kept = []
 
-    def keep(value):
+    def record_output(value):
         kept.append(value.clone())
         return value
 
-    raw_run(hf_model, tokens, mask, [edit(component, keep, d_head)])
+    raw_run(hf_model, tokens, mask, [edit(component, record_output, d_head)])
     return kept[0]
 
 

@@ -13,7 +13,7 @@ from arith_lens.model import HookedModel
 from arith_lens.pairs.rows import left_pad
 
 TEXTS = ("3 plus 5 equals to ", "Q: How much is 3 plus 5? A: ", "The sum of 3 and 5 is ")
-OUT = (al.Head(0, 1), al.Head(2, 3), al.Mlp(1))
+KNOCKED_OUT = (al.Head(0, 1), al.Head(2, 3), al.Mlp(1))
 FAMILIES = ("llama", "mistral")
 
 
@@ -26,19 +26,19 @@ def both(request: pytest.FixtureRequest, make_hf: Any, make_model: Any) -> tuple
 @pytest.fixture
 def means(both: tuple[Any, HookedModel]) -> dict[str, torch.Tensor]:
     pairs = al.sample_pairs(both[1], "addition", n=12, keep="all")
-    return counterfactual_means(both[1], pairs, OUT)
+    return counterfactual_means(both[1], pairs, KNOCKED_OUT)
 
 
 @contextmanager
 def knocked_out(hf: Any, means: dict[str, torch.Tensor], n_seen: int = 0) -> Iterator[None]:
-    """OUT replaced in plain Transformers, at every position but BOS (the first of the text).
+    """KNOCKED_OUT replaced in plain Transformers, at every position but BOS (the text's first).
 
     A step of a generation with a cache starts at position `n_seen`.
     """
     d_head = hf.config.hidden_size // hf.config.num_attention_heads
     first = 0 if n_seen else 1
     handles = []
-    for one in OUT:
+    for one in KNOCKED_OUT:
         layer = hf.model.layers[one.layer]
         if isinstance(one, al.Head):
             vector = means[f"blocks.{one.layer}.attn.hook_z"][one.index]
@@ -82,7 +82,7 @@ def test_each_text_of_a_padded_batch_gives_what_it_gives_alone_in_plain_transfor
     hf, model = both
     rows = [tokenizer(text)["input_ids"] for text in TEXTS]
     tokens, mask = left_pad(rows)
-    hooks = knockout_hooks(model, OUT, means)
+    hooks = knockout_hooks(model, KNOCKED_OUT, means)
     logits = model.run_with_hooks(tokens, fwd_hooks=hooks, attention_mask=mask)[:, -1]
     for row, ids in enumerate(rows):
         torch.testing.assert_close(logits[row], raw_logits(hf, ids, means), rtol=1e-4, atol=1e-5)
@@ -94,7 +94,7 @@ def test_bos_is_spared(both: tuple[Any, HookedModel], means: Any, tokenizer: Any
     _, model = both
     tokens = torch.tensor([tokenizer(TEXTS[0])["input_ids"]])
     kept: dict[str, torch.Tensor] = {}
-    hooks = knockout_hooks(model, OUT, means) + al.capture(["blocks.0.attn.hook_z"], kept)
+    hooks = knockout_hooks(model, KNOCKED_OUT, means) + al.capture(["blocks.0.attn.hook_z"], kept)
     model.run_with_hooks(tokens, fwd_hooks=hooks)
     plain = al.record(model, tokens, "blocks.0.attn.hook_z")["blocks.0.attn.hook_z"]
     seen = kept["blocks.0.attn.hook_z"]
@@ -112,7 +112,7 @@ def test_generation_is_that_of_a_greedy_loop_in_plain_transformers(
     rows = [tokenizer(text)["input_ids"] for text in TEXTS]
     tokens, mask = left_pad(rows)
     written = model.generate(
-        tokens, fwd_hooks=knockout_hooks(model, OUT, means), attention_mask=mask,
+        tokens, fwd_hooks=knockout_hooks(model, KNOCKED_OUT, means), attention_mask=mask,
         max_new_tokens=4, use_past_kv_cache=cache, stop_at_eos=False,
     )[:, tokens.shape[1] :]  # fmt: skip
     for row, ids in enumerate(rows):
@@ -128,7 +128,7 @@ def test_end_alone_belongs_to_the_prompt(
 ) -> None:
     _, model = both
     tokens = torch.tensor([tokenizer(TEXTS[1])["input_ids"]])
-    hooks = knockout_hooks(model, OUT, means, positions="end")
+    hooks = knockout_hooks(model, KNOCKED_OUT, means, positions="end")
     with pytest.raises(ValueError, match="hook_steps='prompt'"):
         model.generate(tokens, fwd_hooks=hooks, max_new_tokens=2)
     written = model.generate(tokens, fwd_hooks=hooks, hook_steps="prompt", max_new_tokens=1)
@@ -137,19 +137,19 @@ def test_end_alone_belongs_to_the_prompt(
 
 
 def test_zero_needs_no_means_and_nothing_needs_no_hooks(llama: HookedModel) -> None:
-    assert len(knockout_hooks(llama, OUT, ablation="zero")) == 4  # with the watch of BOS
+    assert len(knockout_hooks(llama, KNOCKED_OUT, ablation="zero")) == 4  # with the watch of BOS
     assert knockout_hooks(llama, [], ablation="zero") == []
 
 
 def test_what_foreign_text_cannot_have_is_refused(llama: HookedModel) -> None:
     pairs = al.sample_pairs(llama, "addition", n=6, keep="all", templates=["addition/0"])
-    vectors = counterfactual_means(llama, pairs, OUT)
+    vectors = counterfactual_means(llama, pairs, KNOCKED_OUT)
     with pytest.raises(ValueError, match="aligned with nothing"):
-        knockout_hooks(llama, OUT, vectors, ablation="resample")
+        knockout_hooks(llama, KNOCKED_OUT, vectors, ablation="resample")
     with pytest.raises(ValueError, match="expected means with ablation='mean'"):
-        knockout_hooks(llama, OUT)
+        knockout_hooks(llama, KNOCKED_OUT)
     with pytest.raises(ValueError, match="expected positions 'all' or 'end'"):
-        knockout_hooks(llama, OUT, vectors, positions="all but BOS")
+        knockout_hooks(llama, KNOCKED_OUT, vectors, positions="all but BOS")
     with pytest.raises(KeyError, match=r"expected blocks\.1\.attn\.hook_z in the means"):
         knockout_hooks(llama, [al.Head(1, 0)], vectors)
     run = al.record(llama, pairs.counterfactual, ["blocks.0.attn.hook_z"])

@@ -67,10 +67,10 @@ def test_effects_are_those_of_the_model_in_memory(
 ) -> None:
     whole = in_memory(dtype)
     pairs = make_pairs(whole)
-    asked: dict[str, Any] = {"paths": paths, "metric": "logprob", "progress": False}
-    expected = path_patch(whole, pairs, **asked)
+    settings: dict[str, Any] = {"paths": paths, "metric": "logprob", "progress": False}
+    expected = path_patch(whole, pairs, **settings)
     model = offloaded(folder, *parts, dtype=dtype)
-    found = path_patch(model, pairs, **asked)
+    found = path_patch(model, pairs, **settings)
     assert torch.equal(found.heads.per_pair, expected.heads.per_pair)
     assert torch.equal(found.mlps.per_pair, expected.mlps.per_pair)
     assert sum(weight.is_meta for weight in model.bridge.parameters()) > 0  # and offloaded again

@@ -46,8 +46,8 @@ def both(
 
 @pytest.fixture(scope="module")
 def pairs(both: tuple[HookedModel, HookedModel]) -> al.PromptPairs:
-    asked: dict[str, Any] = {"n": 6, "keep": "all", "templates": ["addition/0"]}
-    return al.sample_pairs(both[0], "addition", **asked)
+    options: dict[str, Any] = {"n": 6, "keep": "all", "templates": ["addition/0"]}
+    return al.sample_pairs(both[0], "addition", **options)
 
 
 def generated(model: HookedModel, pairs: al.PromptPairs) -> torch.Tensor:
@@ -57,8 +57,8 @@ def generated(model: HookedModel, pairs: al.PromptPairs) -> torch.Tensor:
 def evaluated(model: HookedModel, **options: Any) -> Any:
     pytest.importorskip("lm_eval", reason="needs the extra `evaluation`")
     data = Path(__file__).parents[1] / "data"
-    asked = {"data_dir": data, "limit": 2, "shots": 1, "max_new_tokens": 4} | QUIET | options
-    return al.evaluate(model, ("svamp", "commonsense_qa"), **asked)
+    settings = {"data_dir": data, "limit": 2, "shots": 1, "max_new_tokens": 4} | QUIET | options
+    return al.evaluate(model, ("svamp", "commonsense_qa"), **settings)
 
 
 METHODS: dict[str, Callable[[HookedModel, al.PromptPairs], Any]] = {

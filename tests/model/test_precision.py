@@ -113,9 +113,9 @@ def test_the_experiment_saves_each_dtype_and_how_it_agrees(
     assert "all in half" in capsys.readouterr().out
     (run,) = find_runs("how_precise", root=tmp_path)
     assert run.names == ("dtype-addition-float32", "dtype-addition-bfloat16")
-    wide, narrow = (results.IN_DTYPE.load(run, "addition", one) for one in ("float32", "bfloat16"))
+    wide, narrow = (results.DTYPE_MAP.load(run, "addition", one) for one in ("float32", "bfloat16"))
     assert (wide.computation["dtype"], narrow.computation["dtype"]) == ("float32", "bfloat16")
-    facts = results.IN_DTYPE.facts(run, "addition", "bfloat16")
+    facts = results.DTYPE_MAP.facts(run, "addition", "bfloat16")
     assert facts["right"] <= facts["pairs"] == 4 and facts.get("hooks_pairs") == 1
     difference = (wide.heads.per_pair - narrow.heads.per_pair).abs()
     others = (wide.mlps.per_pair - narrow.mlps.per_pair).abs()

@@ -88,20 +88,20 @@ class Raw:
         return _inner(self.layers[layer], self.places.mlp)
 
     def _kept(self, tokens: Tensor, what: str) -> list[Tensor]:
-        kept: list[Tensor] = []
+        tensors: list[Tensor] = []
         handles: list[Any] = []
         for layer in range(len(self.layers)):
             if what == "z":
                 handle = self._reads_z(layer).register_forward_pre_hook(
-                    lambda _, x: kept.append(x[0].clone())
+                    lambda _, x: tensors.append(x[0].clone())
                 )
             else:
                 handle = self._mlp(layer).register_forward_hook(
-                    lambda _, __, y: kept.append(self._by_pair(y).clone())
+                    lambda _, __, y: tensors.append(self._by_pair(y).clone())
                 )
             handles.append(handle)
         self.run(tokens, handles)
-        return kept
+        return tensors
 
     def patched(self, sender: Head | Mlp, paths: str = "via_mlps") -> Tensor:
         """Logits at END [pair d_vocab] with the sender's counterfactual output at END."""
@@ -116,12 +116,12 @@ class Raw:
                 handles.append(self._mlp(layer).register_forward_hook(hook))
         return self.run(self.pairs.reference, handles)
 
-    def _put_z(self, _: Any, given: Any, *, layer: int, heads: list[int], frozen: bool) -> Any:
-        z = (self.z[0][layer] if frozen else given[0]).clone()
+    def _put_z(self, _: Any, args: Any, *, layer: int, heads: list[int], frozen: bool) -> Any:
+        z = (self.z[0][layer] if frozen else args[0]).clone()
         for head in heads:
             part = slice(head * self.d_head, (head + 1) * self.d_head)
             z[:, -1, part] = self.z[1][layer][:, -1, part]
-        return (z, *given[1:])
+        return (z, *args[1:])
 
     def _put_mlp(self, _: Any, __: Any, out: Any, *, layer: int, run: int) -> Any:
         changed = self._by_pair(out).clone()

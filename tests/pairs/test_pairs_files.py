@@ -24,7 +24,7 @@ def write(path, rows):
     return path
 
 
-OWN = [
+OWN_PROMPTS = [
     {"reference": "3 plus 4 is 2 and ", "counterfactual": "3 null 4 is 2 and ", "answer": 5},
     {"reference": "42 plus 34 equals 7", "counterfactual": "42 void 34 equals 7", "answer": "6"},
 ]  # fmt: skip
@@ -40,7 +40,7 @@ def test_text_files_give_the_same_pairs_back(pairs, tokenizer, tmp_path, kind):
 
 def test_a_line_of_json_ends_at_a_line_feed_alone(tokenizer, tmp_path):
     """A next-line or line-separator character is text, and JSON does not escape it."""
-    rows = [{**OWN[0], "reference": "3 plus\x85 4 is 2 and ",
+    rows = [{**OWN_PROMPTS[0], "reference": "3 plus\x85 4 is 2 and ",
              "counterfactual": "3 null\u2028 4 is 2 and "}]  # fmt: skip
     own = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", rows), tokenizer)
     own.to_jsonl(tmp_path / "back.jsonl")
@@ -87,26 +87,26 @@ def test_the_columns_are_the_documented_ones(pairs, tmp_path):
 
 
 def test_the_problem_is_the_file_s_own_word_or_what_is_known_of_it(pairs, tokenizer, tmp_path):
-    rows = [dict(row, problem="one sum") for row in OWN]
+    rows = [dict(row, problem="one sum") for row in OWN_PROMPTS]
     named = PromptPairs.from_jsonl(write(tmp_path / "named.jsonl", rows), tokenizer)
-    assert named.problem == ("one sum",) * len(OWN)
+    assert named.problem == ("one sum",) * len(OWN_PROMPTS)
     del rows[0]["problem"]
     partly = PromptPairs.from_jsonl(write(tmp_path / "partly.jsonl", rows), tokenizer)
-    assert partly.problem == (OWN[0]["reference"], "one sum")
+    assert partly.problem == (OWN_PROMPTS[0]["reference"], "one sum")
     bare = PromptPairs.from_tokens(named.reference, named.counterfactual, named.answer)
     assert len({*bare.problem}) == len(bare), "without text: the prompt's tokens"
     both = pairs + pairs
     assert both.problem == pairs.problem * 2 and len({*both.problem}) <= len(pairs)
     assert PromptPairs.from_dataset(named.to_dataset()).problem == named.problem
     with pytest.raises(ValueError, match="if 'problem' is meant"):
-        PromptPairs.from_rows([dict(OWN[0], problme="x")], tokenizer)
+        PromptPairs.from_rows([dict(OWN_PROMPTS[0], problme="x")], tokenizer)
 
 
 def test_own_prompts_are_tokenized_and_have_no_roles(tokenizer, tmp_path):
-    pairs = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", OWN), tokenizer)
+    pairs = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", OWN_PROMPTS), tokenizer)
     assert len(pairs) == 2 and pairs.spans is None and pairs.template is None
     assert tokenizer.convert_ids_to_tokens(pairs.answer.tolist()) == ["5", "6"]
-    for i, row in enumerate(OWN):
+    for i, row in enumerate(OWN_PROMPTS):
         kept = pairs.reference[i, pairs.attention_mask[i]].tolist()
         assert kept == tokenizer(row["reference"])["input_ids"]
 
@@ -121,7 +121,7 @@ def test_a_row_whose_text_is_not_its_templates_has_no_roles(pairs, tokenizer, tm
 
 def test_prompts_of_unequal_length_are_shown_with_their_counts(tokenizer, tmp_path):
     row = {"reference": "3 plus 4 is ", "counterfactual": "3 null null 4 is ", "answer": "7"}
-    path = write(tmp_path / "own.jsonl", [OWN[0], row])
+    path = write(tmp_path / "own.jsonl", [OWN_PROMPTS[0], row])
     with pytest.raises(ValueError) as error:
         PromptPairs.from_jsonl(path, tokenizer)
     lines = str(error.value).splitlines()
@@ -144,13 +144,13 @@ def test_an_answer_that_is_not_the_next_token_is_refused(tokenizer, tmp_path, re
 
 def test_damaged_files_are_refused_with_their_line(tokenizer, tmp_path):
     path = tmp_path / "own.jsonl"
-    path.write_text(json.dumps(OWN[0]) + "\n\n{not json\n")
+    path.write_text(json.dumps(OWN_PROMPTS[0]) + "\n\n{not json\n")
     with pytest.raises(ValueError, match=r"own.jsonl, line 3: not a JSON object"):
         PromptPairs.from_jsonl(path, tokenizer)
-    write(path, [OWN[0], {"reference": "a", "answer": "1"}])
+    write(path, [OWN_PROMPTS[0], {"reference": "a", "answer": "1"}])
     with pytest.raises(ValueError, match=r"line 2: expected the keys .* counterfactual is missing"):
         PromptPairs.from_jsonl(path, tokenizer)
-    write(path, [OWN[0], 3])
+    write(path, [OWN_PROMPTS[0], 3])
     with pytest.raises(ValueError, match="line 2: expected the keys"):
         PromptPairs.from_jsonl(path, tokenizer)
     path.write_text("")
@@ -181,9 +181,9 @@ def test_roles_come_back_from_text(pairs, tokenizer, tmp_path):
 
 
 def test_a_pair_of_one_prompt_is_refused(tokenizer, tmp_path):
-    row = {**OWN[0], "counterfactual": OWN[0]["reference"]}
+    row = {**OWN_PROMPTS[0], "counterfactual": OWN_PROMPTS[0]["reference"]}
     with pytest.raises(ValueError, match=r"pair 1: reference and counterfactual are the same"):
-        PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [OWN[0], row]), tokenizer)
+        PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [OWN_PROMPTS[0], row]), tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -199,11 +199,13 @@ def test_a_pair_of_one_prompt_is_refused(tokenizer, tmp_path):
 )
 def test_what_a_row_misspells_is_refused(tokenizer, tmp_path, more, message):
     with pytest.raises(ValueError, match=message):
-        PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", [{**OWN[0], **more}]), tokenizer)
+        PromptPairs.from_jsonl(
+            write(tmp_path / "own.jsonl", [{**OWN_PROMPTS[0], **more}]), tokenizer
+        )
 
 
 def test_keys_of_ones_own_that_resemble_none_are_left_alone(tokenizer, tmp_path):
-    rows = [{**OWN[0], "id": 7, "source": "mine"}]
+    rows = [{**OWN_PROMPTS[0], "id": 7, "source": "mine"}]
     assert len(PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", rows), tokenizer)) == 1
 
 
@@ -220,17 +222,17 @@ def test_more_cells_than_columns_are_refused(tokenizer, tmp_path):
 
 
 def test_rows_of_ones_own_are_pairs_and_are_checked_as_lines_are(tokenizer, tmp_path):
-    of_file = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", OWN), tokenizer)
-    assert same(PromptPairs.from_rows(OWN, tokenizer), of_file)
+    of_file = PromptPairs.from_jsonl(write(tmp_path / "own.jsonl", OWN_PROMPTS), tokenizer)
+    assert same(PromptPairs.from_rows(OWN_PROMPTS, tokenizer), of_file)
     with pytest.raises(ValueError, match=r"row 1: expected the keys .* answer is missing"):
-        PromptPairs.from_rows([OWN[0], {**OWN[1], "answer": ""}], tokenizer)
+        PromptPairs.from_rows([OWN_PROMPTS[0], {**OWN_PROMPTS[1], "answer": ""}], tokenizer)
 
 
 def test_an_answer_of_several_tokens_names_the_first_one_which_is_then_taken(tokenizer):
-    rows = [{**OWN[0], "answer": "76"}]
+    rows = [{**OWN_PROMPTS[0], "answer": "76"}]
     with pytest.raises(ValueError, match=r"Give its first token, '7', as the answer"):
         PromptPairs.from_rows(rows, tokenizer)
-    (token,) = PromptPairs.from_rows([{**OWN[0], "answer": "7"}], tokenizer).answer.tolist()
+    (token,) = PromptPairs.from_rows([{**OWN_PROMPTS[0], "answer": "7"}], tokenizer).answer.tolist()
     assert tokenizer.decode([token]).strip() == "7"
 
 
@@ -260,8 +262,8 @@ def test_text_that_is_not_utf_8_is_named_with_its_line(tokenizer, tmp_path, kind
 
 @pytest.mark.parametrize("column", ["reference", "counterfactual", "answer"])
 def test_half_a_surrogate_pair_is_named_with_its_line(tokenizer, tmp_path, column):
-    row = {**OWN[0], column: "3 \ud800 4 is "}
-    path = write(tmp_path / "own.jsonl", [OWN[0], row])
+    row = {**OWN_PROMPTS[0], column: "3 \ud800 4 is "}
+    path = write(tmp_path / "own.jsonl", [OWN_PROMPTS[0], row])
     with pytest.raises(
         ValueError, match=rf"line 2: expected text in '{column}', found half .*ud800"
     ):

@@ -212,8 +212,8 @@ def test_all_templates_are_figure_8_and_figure_10_and_n_is_spread_over_them(ship
     counts = Counter(many.template)
     assert many.n_distinct == len(set(many.reference_text)) == 3000
     assert {counts[f"addition/{place}"] for place in range(9)} == {36}
-    told = [counts[story.name] for story in FIGURE_10]
-    assert max(told) - min(told) <= 1 and sum(told) == 3000 - 324
+    story_counts = [counts[story.name] for story in FIGURE_10]
+    assert max(story_counts) - min(story_counts) <= 1 and sum(story_counts) == 3000 - 324
     assert same(once, sample_pairs(shipped, keep="all", templates="all"))
 
 

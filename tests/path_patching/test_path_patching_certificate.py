@@ -27,7 +27,7 @@ from arith_lens.path_patching import (
     sweep,
     trunk,
 )
-from arith_lens.path_patching.recording import Batch, record_pairs
+from arith_lens.path_patching.recording import PromptBatch, record_pairs
 
 CHECKS = {
     "heads": "sum of the heads' writes and the bias = attn_out",
@@ -131,7 +131,7 @@ def test_a_shortest_prompt_runs_again_in_a_row_of_its_own_padded_on_the_other_si
 ) -> None:
     pairs = make_pairs(model)
     shortest = int(pairs.lengths.argmin())
-    batch = Batch.of(pairs).with_repeated(shortest)
+    batch = PromptBatch.of(pairs).with_repeated(shortest)
     assert len(batch) == 2 * len(pairs) + 1
     length = int(pairs.lengths[shortest])
     assert batch.mask[-1].tolist() == [True] * length + [False] * (batch.mask.shape[1] - length)
@@ -151,7 +151,7 @@ def test_padding_that_is_not_masked_is_found_out(
     """As a model that ignores its mask."""
     right = recording._run
 
-    def unmasked(model: Any, batch: Batch, logits: Any) -> Any:
+    def unmasked(model: Any, batch: PromptBatch, logits: Any) -> Any:
         return right(model, replace(batch, mask=torch.ones_like(batch.mask)), logits)
 
     monkeypatch.setattr(recording, "_run", unmasked)

@@ -10,14 +10,14 @@ import torch
 from conftest import random_tokens
 from torch.utils.flop_counter import FlopCounterMode
 
-from arith_lens.model import HookedModel, load_model
+from arith_lens.model import HookedModel, continuing, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, prefixes, recording
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
 from arith_lens.path_patching.prefixes import n_distinct, own_tokens
 from arith_lens.path_patching.recording import record_pairs
 from experiments.speed.shapes import Shape, setting_of
-from experiments.speed.tables import QUESTION_TOKENS, few_shot_pairs, times
+from experiments.speed.tables import QUESTION_TOKENS, few_shot_pairs, round_seconds
 
 CLASSES = {"gemma": "Gemma", "gemma3_text": "Gemma3Text", "gpt2": "GPT2", "llama": "Llama",
            "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}  # fmt: skip
@@ -25,7 +25,7 @@ QUESTION = 6
 CONTEXT = 24
 
 
-@pytest.fixture(scope="module", params=sorted(prefixes.FAMILIES))
+@pytest.fixture(scope="module", params=sorted(continuing.FAMILIES))
 def family(request: Any, tokenizer: Any) -> HookedModel:
     """A random model of three layers; queries are grouped, where the architecture groups them."""
     return make_family(request.param, tokenizer)
@@ -211,7 +211,7 @@ def test_dropout_is_seen_where_beginnings_are_shared(
 def test_the_benchmark_of_few_shot_prompts_times_each_way(eager_rule: None) -> None:
     """On a shape of which a round takes no time."""
     shape = Shape(2, 16, 2, 32, 50, n_pairs=2, n_tokens=40)
-    own, taken = times(setting_of(shape), few_shot_pairs(shape, one_context=True), rounds=1)
+    own, taken = round_seconds(setting_of(shape), few_shot_pairs(shape, one_context=True), rounds=1)
     assert own == QUESTION_TOKENS
     assert {*taken} == {(False, False), (False, True), (True, False), (True, True)}
     assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in taken.values())

@@ -18,7 +18,7 @@ SHARES = np.array([0.3, 0.2, 0.1, 0.09, 0.08, 0.07, 0.06, 0.05, 0.03, 0.0002])
 
 
 def figure(prompt: str = "1 + 2 = ", answer: str = "3"):
-    part = plotting.NextTokens(
+    part = plotting.NextTokenPanel(
         prompt,
         before=plotting.Ranking(TRICKY, SHARES),
         after=plotting.Ranking(("5", "a"), np.array([0.6, 0.4])),
@@ -106,7 +106,7 @@ def test_the_picture_shows_each_token_letter_by_letter(tmp_path: Path) -> None:
 
 
 def test_a_token_without_probability_is_refused() -> None:
-    part = plotting.NextTokens(
+    part = plotting.NextTokenPanel(
         "a", plotting.Ranking(("a", "b"), np.ones(1)), plotting.Ranking(("a",), np.ones(1))
     )
     with pytest.raises(ValueError, match="found 1 for 2"):

@@ -24,7 +24,7 @@ def pixels(figure, text: str) -> tuple[float, float]:
     return note.x * figure.layout.width, (1 - note.y) * figure.layout.height
 
 
-def place(figure, x: float, y: float) -> tuple[float, float]:
+def pixel_position(figure, x: float, y: float) -> tuple[float, float]:
     """The pixels of a point, from the axes."""
     ends = (figure.layout.xaxis, x), (figure.layout.yaxis, y)
     across, up = (
@@ -85,7 +85,7 @@ def test_labels_of_points_at_one_place_do_not_collide() -> None:
     figure = draw(plotting.Trail(np.full(8, -20.0), np.full(8, 5.0), names, "a"), trail())
     boxes = [Box(x - 18, y - 6, x + 18, y + 6) for x, y in (pixels(figure, name) for name in names)]
     assert not any(a.overlap(b) for i, a in enumerate(boxes) for b in boxes[:i])
-    x, y = place(figure, -20, 5)
+    x, y = pixel_position(figure, -20, 5)
     assert not any(box.overlap(Box(x - 2, y - 2, x + 2, y + 2)) for box in boxes)
     assert figure.layout.shapes, "lines to labels"
 
@@ -96,5 +96,5 @@ def test_a_label_keeps_off_lines_and_intervals() -> None:
     beside = plotting.Trail(np.array([-10.0]), np.array([0.0]), ("there",), "b", x_ends=ends)
     figure = draw(right, beside)
     for text, x, y in (("here", -20, 5), ("there", -10, 0)):
-        (across, down), at = place(figure, x, y), pixels(figure, text)
+        (across, down), at = pixel_position(figure, x, y), pixels(figure, text)
         assert at[0] < across - 8 or abs(at[1] - down) > 8, "right of it would be upon them"

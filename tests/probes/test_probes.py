@@ -12,9 +12,9 @@ from torch.testing import assert_close
 
 import arith_lens as al
 from arith_lens.pairs import Role
-from arith_lens.probes import ROLES, digit_tokens
+from arith_lens.probes import PROBE_ROLES, digit_tokens
 
-GIVEN: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 24}
+SAMPLE_OPTIONS: dict[str, Any] = {"templates": ["addition/0", "addition/5"], "keep": "all", "n": 24}
 
 
 @torch.no_grad()
@@ -22,7 +22,7 @@ def raw_states(hf: Any, pairs: al.PromptPairs, read: str) -> Tensor:
     """[layer pair d_model] at END, by torch's hooks on the layers' modules, prompt by prompt."""
     found: list[list[Tensor]] = [[] for _ in hf.model.layers]
 
-    def keep(layer: int, value: Any) -> None:
+    def record_state(layer: int, value: Any) -> None:
         value = value[0] if isinstance(value, tuple) else value
         found[layer].append(value[0, -1].float())
 
@@ -30,10 +30,14 @@ def raw_states(hf: Any, pairs: al.PromptPairs, read: str) -> Tensor:
         for index, layer in enumerate(hf.model.layers):
             if read == "mlp_in":
                 norm = layer.post_attention_layernorm
-                hook = norm.register_forward_pre_hook(lambda m, args, i=index: keep(i, args[0]))
+                hook = norm.register_forward_pre_hook(
+                    lambda m, args, i=index: record_state(i, args[0])
+                )
             else:
                 module = layer.mlp if read == "write" else layer
-                hook = module.register_forward_hook(lambda m, args, out, i=index: keep(i, out))
+                hook = module.register_forward_hook(
+                    lambda m, args, out, i=index: record_state(i, out)
+                )
             stack.callback(hook.remove)
         for tokens, mask in zip(pairs.reference, pairs.attention_mask, strict=True):
             hf(tokens[mask][None], use_cache=False)
@@ -76,7 +80,7 @@ def both(request: pytest.FixtureRequest, make_hf: Callable[..., Any], tokenizer:
 @pytest.mark.parametrize("read", ["mlp_in", "write", "mlp_out"])
 def test_cosines_are_those_of_raw_activations(both: Any, read: Any) -> None:
     hf, model = both
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     assert len({*pairs.lengths.tolist()}) > 1, "padding on the left must matter"
     digits = digits_of(model).expand(len(pairs), -1)
     atol = 2e-2 if model.dtype == torch.bfloat16 else 1e-5  # other batches round otherwise
@@ -90,7 +94,7 @@ def test_cosines_are_those_of_raw_activations(both: Any, read: Any) -> None:
 @pytest.mark.parametrize("read", ["mlp_in", "write"])
 def test_operands_answer_and_other_digits(both: Any, read: Any) -> None:
     hf, model = both
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     digits = digits_of(model)
     cosines = raw_cosines(hf, pairs, read, digits.expand(len(pairs), -1))
     found = al.mlp_probe(model, pairs, read=read).per_pair
@@ -107,7 +111,7 @@ def test_operands_answer_and_other_digits(both: Any, read: Any) -> None:
 def test_an_operand_of_another_token_is_still_no_other_digit(make_hf: Any, tokenizer: Any) -> None:
     """As where a tokenizer writes " 3" in the prompt and "3" after END."""
     hf, model = make_hf(), al.load_model((make_hf(), tokenizer))
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     assert pairs.spans is not None and pairs.operands is not None
     reference, elsewhere = pairs.reference.clone(), int(digits_of(model).max()) + 1
     rows = torch.arange(len(pairs))
@@ -122,7 +126,7 @@ def test_an_operand_of_another_token_is_still_no_other_digit(make_hf: Any, token
 
 
 def test_one_pair_alone_has_the_same_cosines(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     whole, one = al.mlp_probe(llama, pairs), al.mlp_probe(llama, pairs[3])
     assert_close(one.per_pair[..., 0], whole.per_pair[..., 3], atol=1e-6, rtol=0)
 
@@ -132,7 +136,7 @@ def test_the_final_norms_weight_counts_where_asked(
 ) -> None:
     hf = make_hf()
     model = al.load_model((make_hf(), tokenizer))
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     tokens = digits_of(model)
     states = raw_states(hf, pairs, "write") * hf.model.norm.weight
     u = hf.lm_head.weight[tokens]
@@ -146,7 +150,7 @@ def test_the_final_norms_weight_counts_where_asked(
 @EVERY
 def test_the_logit_lens_is_transformers_own_logits_after_the_last_layer(both: Any) -> None:
     hf, model = both
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     found = al.logit_lens(model, pairs).per_pair
     loose = model.dtype == torch.bfloat16
     for pair, (tokens, mask) in enumerate(zip(pairs.reference, pairs.attention_mask, strict=True)):
@@ -161,7 +165,7 @@ def test_the_logit_lens_is_transformers_own_logits_after_the_last_layer(both: An
 @pytest.mark.parametrize("read", ["mlp_in", "write", "mlp_out"])
 def test_the_logit_lens_of_every_layer(both: Any, read: Any) -> None:
     hf, model = both
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     with torch.no_grad():
         logits = hf.lm_head(hf.model.norm(raw_states(hf, pairs, read)))
     index = pairs.answer.expand(len(logits), -1)[..., None]
@@ -176,7 +180,7 @@ def test_the_logit_lens_of_every_layer(both: Any, read: Any) -> None:
 @pytest.mark.parametrize("read", ["write", "mlp_out"])
 def test_logits_of_digits_are_those_of_the_lens(both: Any, read: Any) -> None:
     hf, model = both
-    pairs = al.sample_pairs(model, **GIVEN)
+    pairs = al.sample_pairs(model, **SAMPLE_OPTIONS)
     with torch.no_grad():
         logits = hf.lm_head(hf.model.norm(raw_states(hf, pairs, read)))
     expected = logits[..., digits_of(model)].transpose(1, 2)
@@ -196,12 +200,12 @@ def test_a_tie_counts_against_the_answer(llama: al.HookedModel) -> None:
 
 
 def test_digits_are_those_that_follow_the_prompt(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     assert torch.equal(digit_tokens(llama, pairs), digits_of(llama).expand(len(pairs), -1))
 
 
 def test_what_a_probe_cannot_read_is_refused(llama: al.HookedModel) -> None:
-    pairs = al.sample_pairs(llama, **GIVEN)
+    pairs = al.sample_pairs(llama, **SAMPLE_OPTIONS)
     bare = al.PromptPairs.from_tokens(
         pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask
     )
@@ -223,6 +227,6 @@ def test_what_a_probe_cannot_read_is_refused(llama: al.HookedModel) -> None:
 
 
 def test_roles_name_what_they_are(llama: al.HookedModel) -> None:
-    probe = al.mlp_probe(llama, al.sample_pairs(llama, **GIVEN))
-    assert probe.labels == {"token": ROLES}
-    assert {*probe.to_dataframe()["token"]} == {*ROLES}
+    probe = al.mlp_probe(llama, al.sample_pairs(llama, **SAMPLE_OPTIONS))
+    assert probe.labels == {"token": PROBE_ROLES}
+    assert {*probe.to_dataframe()["token"]} == {*PROBE_ROLES}

@@ -18,7 +18,7 @@ LAYERS = {
     **dict.fromkeys(["activations", "arrays", "components", "memory"], 0),
     **dict.fromkeys(["column_addition", "operations", "plotting", "statistics"], 0),
     **dict.fromkeys(["hooks", "model", "paper", "problems", "templates", "views"], 1),
-    **dict.fromkeys(["explorer"], 2),  # shows tables, and knows no model
+    **dict.fromkeys(["explorer_page"], 2),  # shows tables, and knows no model
     **dict.fromkeys(["effects"], 3),
     **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 4),
     **dict.fromkeys(["composition", "metrics", "next_tokens", "word_problems"], 5),

@@ -13,7 +13,7 @@ import pytest
 from support.kernels import start_kernel
 
 from arith_lens.plotting import browser_path
-from notebooks.generate import HERE, converted, environment, executed, sources
+from notebooks.generate import NOTEBOOKS_FOLDER, converted, environment, executed, sources
 
 for needed in ("jupytext", "nbclient", "ipykernel"):
     if find_spec(needed) is None:  # imported in the tests alone, as it takes seconds
@@ -46,7 +46,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Both notebooks, executed; the tutorial without a browser, the other with the machine's."""
     browsers = {"tutorial": "none", "your_own_task": browser_path() or "none"}
     folder = tmp_path_factory.mktemp("desk") / "notebooks"
-    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("*.ipynb", "__pycache__"))
+    shutil.copytree(
+        NOTEBOOKS_FOLDER, folder, ignore=shutil.ignore_patterns("*.ipynb", "__pycache__")
+    )
     executions = {}
     for source in sources():
         text = source.read_text("utf-8")
@@ -129,7 +131,7 @@ def test_a_run_needs_neither_a_browser_nor_a_home(
 
 
 def test_a_changed_source_would_be_seen(tmp_path: Path) -> None:
-    source = HERE / "tutorial.py"
+    source = NOTEBOOKS_FOLDER / "tutorial.py"
     changed = tmp_path / "tutorial.py"
     changed.write_text(source.read_text().replace("N = 108", "N = 107"))
     assert cells(converted(changed)) != cells(converted(source))

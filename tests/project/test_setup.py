@@ -108,10 +108,10 @@ def test_processes_share_the_knockouts_of_figure_3(tmp_path: Path) -> None:
 
 @needs_make
 def test_variables_become_options(tmp_path: Path) -> None:
-    given = ["N=7", "OPERATIONS=addition division", "DTYPE=bfloat16", "DEVICE=cuda"]
-    given.append("KEEP=all")
+    assignments = ["N=7", "OPERATIONS=addition division", "DTYPE=bfloat16", "DEVICE=cuda"]
+    assignments.append("KEEP=all")
     paths = ["MODEL=my model's folder", "PAIRS=my pairs.jsonl"]
-    lines = make(tmp_path, "-n", "fig2", *given, *paths).stdout.splitlines()
+    lines = make(tmp_path, "-n", "fig2", *assignments, *paths).stdout.splitlines()
     (computed,) = [shlex.split(line) for line in lines if "experiments which_heads" in line]
     (drawn,) = [shlex.split(line) for line in lines if "figures fig2" in line]
     for options in (

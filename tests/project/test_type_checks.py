@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def added(a: Float[Tensor, "row column"], b: "Float[Tensor, 'column']") -> Float[Tensor, "row"]:
+def added(a: Float[Tensor, "row column"], b: "Float[Tensor, ' column']") -> Float[Tensor, " row"]:
     return (a + b).sum(1) if a.max() < 9 else a
 
 
-def yielded(a: Float[Tensor, "row"], b: Float[Tensor, "row"]) -> Iterator[int]:
+def yielded(a: Float[Tensor, " row"], b: Float[Tensor, " row"]) -> Iterator[int]:
     yield len(a + b)
 
 
@@ -31,7 +31,7 @@ def inner(sizes: list[int]) -> list[Any]:
     """The sums of vectors of these sizes, each by a function of its own."""
 
     def made(size: int) -> Callable[..., Tensor]:
-        def total(a: Float[Tensor, "row"], b: Float[Tensor, "row"]) -> Float[Tensor, ""]:
+        def total(a: Float[Tensor, " row"], b: Float[Tensor, " row"]) -> Float[Tensor, ""]:
             return a[:size].sum() + b[:size].sum()
 
         return check_types(total, beartype)
@@ -45,14 +45,14 @@ class Rows:
         self.rows = rows
 
     @property
-    def first(self) -> Float[Tensor, "column"]:
+    def first(self) -> Float[Tensor, " column"]:
         return self.rows[0]
 
 
 @dataclass
 class Two:
-    a: Float[Tensor, "row"]
-    b: Float[Tensor, "row"]
+    a: Float[Tensor, " row"]
+    b: Float[Tensor, " row"]
 
 
 def refused(call: Callable[..., Any], *arguments: Any) -> bool:

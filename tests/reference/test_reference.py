@@ -40,7 +40,7 @@ def test_the_card_prints_the_figures_beside_the_weights(
     folder: Path, card: dict[str, dict[str, float]]
 ) -> None:
     text = (folder / "README.md").read_text()
-    assert all(row in text for row in measure.rows(card))
+    assert all(row in text for row in measure.card_rows(card))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def measured_anew(
     plain: tuple[Any, Any], recorded: dict[str, measure.Outcomes], name: str
 ) -> dict[str, float]:
     """A figure of which some questions are asked anew, and the others are as recorded."""
-    found = measure.outcomes(*plain, name, every=EVERY.get(name, EVERY_OTHER))
+    found = measure.question_outcomes(*plain, name, every=EVERY.get(name, EVERY_OTHER))
     return mixed_in(found, recorded, name)
 
 
@@ -79,9 +79,9 @@ def test_the_card_counts_every_question(
 ) -> None:
     assert tuple(recorded) == measure.FIGURES
     for name, parts in recorded.items():
-        asked = measure.questions(name)
+        by_part = measure.figure_questions(name)
         assert {part: len(right) for part, right in parts.items()} == {
-            part: len(questions) for part, questions in asked.items()
+            part: len(questions) for part, questions in by_part.items()
         }
     for name, figures in measure.figures(recorded).items():
         assert figures == pytest.approx(card[name])
@@ -119,11 +119,11 @@ def test_damaged_weights_are_seen(
     kept = weight.detach().clone()
     with torch.no_grad():
         weight.zero_()
-        right = measure.outcomes(*plain, "single_digit", every=EVERY_OTHER)
+        right = measure.question_outcomes(*plain, "single_digit", every=EVERY_OTHER)
         with pytest.raises(AssertionError):
             mixed_in(right, recorded, "single_digit")
         weight.copy_(kept)
-    found = {part: measure.share(outcome) for part, outcome in right.items()}
+    found = {part: measure.share_right(outcome) for part, outcome in right.items()}
     assert sum(found.values()) < 0.8 * sum(card["single_digit"].values())
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from arith_lens.answers import Question
 from arith_lens.reference.sets import load_set
-from arith_lens.reference.unfamiliar import SETS, unfamiliar_questions
-from arith_lens.reference.word_problems import FAMILIES, reworded
+from arith_lens.reference.unfamiliar import UNFAMILIAR_SETS, unfamiliar_questions
+from arith_lens.reference.word_problems import PROBLEM_FAMILIES, reworded
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ FRAME = {"has", "does", "have", "How", "many", "more", "fewer", "than", "are", "
 
 
 def test_each_set_has_each_problem_once(sets: dict[str, list[Question]]) -> None:
-    assert tuple(sets) == SETS
+    assert tuple(sets) == UNFAMILIAR_SETS
     for name, questions in sets.items():
         problems = Counter((q.task, *numbers(q.prompt), q.answer) for q in questions)
         assert max(problems.values()) == 1, name
@@ -58,7 +58,7 @@ def test_larger_numbers_are_beyond_all_that_is_tuned_on(sets: dict[str, list[Que
             for line in load_set("word_problems_tuning")
             if line["task"] == family and "equally" not in line["prompt"]
         )
-        for family in FAMILIES
+        for family in PROBLEM_FAMILIES
     }
     beyond = [
         max(numbers(q.prompt)) > largest[q.task]

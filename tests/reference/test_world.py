@@ -14,8 +14,12 @@ from arith_lens.reference import arithmetic, world
 from arith_lens.reference.models import MAX_PIECE, VOCABULARY, train_tokenizer
 from arith_lens.reference.passages import Passage, with_answer
 from arith_lens.reference.sets import load_set, make_sets
-from arith_lens.reference.word_problems import FAMILIES, pretraining_problems, tuning_problems
-from arith_lens.reference.world import KINDS, documents
+from arith_lens.reference.word_problems import (
+    PROBLEM_FAMILIES,
+    pretraining_problems,
+    tuning_problems,
+)
+from arith_lens.reference.world import PASSAGE_KINDS, documents
 from arith_lens.templates import TEMPLATES
 
 
@@ -41,7 +45,7 @@ def test_answers_are_where_their_spans_say() -> None:
 
 
 def test_every_kind_has_about_its_share(world_text: list[Passage]) -> None:
-    assert sum(kind.share for kind in KINDS.values()) == pytest.approx(1)
+    assert sum(kind.share for kind in PASSAGE_KINDS.values()) == pytest.approx(1)
     answered = sum(b - a for p in world_text for a, b in p.answers)
     assert 0.03 < answered / sum(len(p.text) for p in world_text) < 0.2
     sums = sum(p.text.count("The opposite of") for p in world_text)
@@ -78,7 +82,7 @@ def test_a_dressed_up_calculation_keeps_its_answer() -> None:
         assert passage.text[:start].endswith(" "), "the answer is a token of its own"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PROBLEM_FAMILIES)
 def test_word_problem_sets_share_no_question_with_pretraining(family: str) -> None:
     pretraining = {p.question for p in pretraining_problems(family)}
     splits = tuning_problems(family)
@@ -92,10 +96,10 @@ def test_word_problem_sets_share_no_question_with_pretraining(family: str) -> No
 
 def test_a_generic_question_is_never_trained_on_in_the_tests_form() -> None:
     rng = random.Random(2)
-    told = {f(rng).text for f in (world.fact, world.known, world.copying) for _ in range(9000)}
+    passages = {f(rng).text for f in (world.fact, world.known, world.copying) for _ in range(9000)}
     asked_in_test = {q.prompt + q.answer for q in world.test_questions()}
-    assert len(told) > 2000
-    assert not told & asked_in_test
+    assert len(passages) > 2000
+    assert not passages & asked_in_test
 
 
 def test_the_shipped_sets_are_what_the_code_makes() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.fresh import FreshPython
 
-from arith_lens.arrays import Arrays, joined
+from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.runs import Run, RunError, find_runs, load_run, open_run
 from arith_lens.statistics import Units
@@ -26,7 +26,7 @@ class Config:
     pairs: Path | None = None
 
 
-class Pairs:
+class MadePairs:
     """The least that a run asks of pairs."""
 
     reference = torch.arange(24).reshape(6, 4)
@@ -66,7 +66,7 @@ def effects() -> ComponentEffects:
 @pytest.fixture
 def run(tmp_path: Path, effects: ComponentEffects) -> Run:
     with open_run("which_heads", Config(), root=tmp_path) as run:
-        run.save("addition", effects, pairs=Pairs(), kept_share=0.9)
+        run.save("addition", effects, pairs=MadePairs(), kept_share=0.9)
     return run
 
 
@@ -95,27 +95,27 @@ def test_effects_without_templates_and_clusters_come_back_without(
 
 
 def test_a_run_says_what_it_is_and_where_it_comes_from(run: Run) -> None:
-    record = json.loads((run.path / "run.json").read_text())
-    assert record["config"] == {
+    manifest = json.loads((run.path / "run.json").read_text())
+    assert manifest["config"] == {
         "model": "toy",
         "operations": ["addition"],
         "n": None,
         "pairs": None,
     }
-    assert record["status"] == "finished"
-    assert record["wall_seconds"] > 0
-    assert record["provenance"]["versions"]["torch"] == torch.__version__
-    assert record["provenance"]["threads"] == torch.get_num_threads()
-    facts = record["results"]["addition"]["facts"]
+    assert manifest["status"] == "finished"
+    assert manifest["wall_seconds"] > 0
+    assert manifest["provenance"]["versions"]["torch"] == torch.__version__
+    assert manifest["provenance"]["threads"] == torch.get_num_threads()
+    facts = manifest["results"]["addition"]["facts"]
     assert (facts["pairs"], facts["distinct"], facts["kept_share"]) == (6, 3, 0.9)
     assert len(facts["data_sha256"]) == 64
     computed = run.computed("addition")
     assert computed is not None
-    assert torch.equal(computed, Pairs.computed)
+    assert torch.equal(computed, MadePairs.computed)
     assert (run.folder("addition") / "result.pairs.jsonl").read_text().startswith('{"reference"')
 
 
-def test_every_file_has_its_digest_in_the_record(run: Run) -> None:
+def test_every_file_has_its_digest_in_the_manifest(run: Run) -> None:
     folder = run.folder("addition")
     kept = json.loads((folder / "result.json").read_text())["sha256"]
     files = {path.name: path for path in folder.glob("result.*") if path.suffix != ".json"}
@@ -126,14 +126,14 @@ def test_every_file_has_its_digest_in_the_record(run: Run) -> None:
 def test_opening_a_run_again_does_not_claim_what_others_computed(
     tmp_path: Path, run: Run, effects: ComponentEffects
 ) -> None:
-    _edit(run.path, lambda record: record["provenance"].update(python="3.99"))
+    _edit(run.path, lambda manifest: manifest["provenance"].update(python="3.99"))
     with open_run("which_heads", Config(), root=tmp_path) as again:
         pass
-    assert load_run(run.path).record["provenance"]["python"] == "3.99"
+    assert load_run(run.path).manifest["provenance"]["python"] == "3.99"
     with again:
         again.save("division", effects)
-    record = load_run(run.path).record
-    assert record["provenance"]["python"] == platform.python_version()
+    manifest = load_run(run.path).manifest
+    assert manifest["provenance"]["python"] == platform.python_version()
     entry = json.loads((again.folder("division") / "result.json").read_text())
     assert entry["versions"]["torch"] == torch.__version__
 
@@ -165,7 +165,7 @@ def test_an_input_that_changed_gets_another_folder(tmp_path: Path) -> None:
         open_run("which_heads", Config(), inputs=[tmp_path / "nothing"], root=tmp_path)
 
 
-def test_numbers_of_numpy_and_torch_are_numbers_in_the_record(
+def test_numbers_of_numpy_and_torch_are_numbers_in_the_manifest(
     tmp_path: Path, effects: ComponentEffects
 ) -> None:
     with open_run("numbers", {}, root=tmp_path) as run:
@@ -182,7 +182,7 @@ def test_an_experiment_that_fails_keeps_what_it_saved(
         raise KeyboardInterrupt
     again = load_run(run.path)
     assert not again.finished
-    assert again.record["status"] == "stopped by KeyboardInterrupt"
+    assert again.manifest["status"] == "stopped by KeyboardInterrupt"
     assert torch.equal(again.load("addition").logit, effects.logit)
     assert find_runs("stopped", root=tmp_path) == []
 
@@ -234,17 +234,17 @@ def _lose_result(folder: Path) -> None:
     shutil.rmtree(load_run(folder).folder("addition"))
 
 
-def _cut_record(folder: Path) -> None:
+def _cut_manifest(folder: Path) -> None:
     path = folder / "run.json"
     path.write_text(path.read_text()[:-40])
 
 
 def _drop_results(folder: Path) -> None:
-    _edit(folder, lambda record: record.pop("results"))
+    _edit(folder, lambda manifest: manifest.pop("results"))
 
 
 def _scramble_results(folder: Path) -> None:
-    _edit(folder, lambda record: record.update(results=["addition"]))
+    _edit(folder, lambda manifest: manifest.update(results=["addition"]))
 
 
 def _drop_digests(folder: Path) -> None:
@@ -260,22 +260,22 @@ def _mix_up_results(folder: Path) -> None:
 
 
 def _drop_identity(folder: Path) -> None:
-    _edit(folder, lambda record: record["results"]["addition"].pop("identity"))
+    _edit(folder, lambda manifest: manifest["results"]["addition"].pop("identity"))
 
 
 def _drop_time(folder: Path) -> None:
-    _edit(folder, lambda record: record.pop("wall_seconds"))
+    _edit(folder, lambda manifest: manifest.pop("wall_seconds"))
 
 
 def _raise_format(folder: Path) -> None:
-    _edit(folder, lambda record: record.update(arith_lens_run=99))
+    _edit(folder, lambda manifest: manifest.update(arith_lens_run=99))
 
 
 def _make_foreign(folder: Path) -> None:
     (folder / "run.json").write_text('{"lr": 0.1}')
 
 
-def _lose_record(folder: Path) -> None:
+def _lose_manifest(folder: Path) -> None:
     (folder / "run.json").unlink()
 
 
@@ -298,7 +298,7 @@ def _edit_file(file: Path, change) -> None:
     [
         (_spoil_effects, "damaged"),
         (_lose_effects, "missing"),
-        (_cut_record, "damaged"),
+        (_cut_manifest, "damaged"),
         (_drop_results, "lacks results"),
         (_scramble_results, "lacks results"),
         (_lose_result, "expected a stored result"),
@@ -309,7 +309,7 @@ def _edit_file(file: Path, change) -> None:
         (_drop_time, "lacks wall_seconds"),
         (_raise_format, "format 99"),
         (_make_foreign, "not written by arith_lens"),
-        (_lose_record, "expected a run folder"),
+        (_lose_manifest, "expected a run folder"),
     ],
 )
 def test_what_the_run_did_not_write_is_refused(run: Run, harm, complaint: str) -> None:
@@ -364,7 +364,7 @@ def test_effects_alone_come_back_with_their_labels(
         effects.heads, axes=("role", "head"), labels=labels, metric="attention", paths=None
     )
     with open_run("attention", {}, root=tmp_path) as run:
-        run.save("addition", attention, pairs=Pairs())
+        run.save("addition", attention, pairs=MadePairs())
     again = Effects.from_arrays(load_run(run.path).load_arrays("addition"))
     assert torch.equal(again.per_pair.nan_to_num(9), attention.per_pair.nan_to_num(9))
     assert again.labels == labels
@@ -384,7 +384,7 @@ class Curve:
 
     def to_arrays(self) -> Arrays:
         parts = {"effects": self.effects.to_arrays()}
-        return joined("curve", parts, {"accuracy": self.accuracy}, {"order": ["1.1"]})
+        return joined_arrays("curve", parts, {"accuracy": self.accuracy}, {"order": ["1.1"]})
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> "Curve":
@@ -398,7 +398,7 @@ class Curve:
 def test_a_result_of_any_kind_is_kept(tmp_path: Path, effects: ComponentEffects) -> None:
     curve = Curve(torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64), effects.mlps)
     with open_run("curves", {}, root=tmp_path) as run:
-        run.save("addition", curve, pairs=Pairs(), seeds=[0, 1])
+        run.save("addition", curve, pairs=MadePairs(), seeds=[0, 1])
     arrays = load_run(run.path).load_arrays("addition")
     assert "pairs.computed" not in arrays.tensors
     again = Curve.from_arrays(arrays)
@@ -407,4 +407,4 @@ def test_a_result_of_any_kind_is_kept(tmp_path: Path, effects: ComponentEffects)
     assert (run.folder("addition") / "result.csv").read_text() == "accuracy\n1.0\n0.5\n0.25\n"
     computed = run.computed("addition")
     assert computed is not None
-    assert torch.equal(computed, Pairs.computed)
+    assert torch.equal(computed, MadePairs.computed)

@@ -41,8 +41,8 @@ def compute(checkpoint: Path, root: Path, ready: Connection, environment: dict[s
             tokens = torch.randint(3, model.d_vocab, (N_PAIRS, 9), generator=generator)
             other = torch.randint(3, model.d_vocab, (N_PAIRS, 9), generator=generator)
             pairs = al.PromptPairs.from_tokens(tokens, other, tokens[:, 2])
-            asked: dict[str, Any] = {"metric": "logit", "batch_size": SHARD, "progress": False}
-            al.path_patch(model, pairs, run=run, name=name, **asked)
+            settings: dict[str, Any] = {"metric": "logit", "batch_size": SHARD, "progress": False}
+            al.path_patch(model, pairs, run=run, name=name, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +164,10 @@ def start_workers(checkpoint: Path, root: Path) -> list[Any]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [start(checkpoint, root, RANK=rank, LOCAL_RANK=rank, **told) for rank in ("0", "1")]
+    environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [
+        start(checkpoint, root, RANK=rank, LOCAL_RANK=rank, **environment) for rank in ("0", "1")
+    ]
 
 
 def test_several_workers_of_which_any_is_killed_end_with_the_bits_of_one_process(
@@ -258,7 +260,7 @@ def test_an_experiment_that_is_killed_and_started_again_ends_with_the_same_bits(
     process.join(240)
     assert process.exitcode == -signal.SIGKILL
     (killed,) = (tmp_path / "killed" / name).glob("*/")
-    assert load_run(killed).record["status"] == "running"
+    assert load_run(killed).manifest["status"] == "running"
     n_saved_again = run_experiment(name, tmp_path / "killed", threads)
     assert n_saved_again <= n_saved - kill_at + 1, "what was saved is not computed again"
     (expected,), (found,) = (

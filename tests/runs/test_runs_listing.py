@@ -16,8 +16,8 @@ from arith_lens.effects.component_effects import BeforeAfter
 from arith_lens.model import HookedModel
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import RunError, open_run
-from arith_lens.runs.files import plain
-from arith_lens.runs.record import CLASSES
+from arith_lens.runs.files import plain_value
+from arith_lens.runs.manifest import RESULT_CLASSES
 
 QUIET: dict[str, Any] = {"progress": False}
 
@@ -55,7 +55,7 @@ def results(llama: HookedModel) -> dict[str, Storable]:
 
 
 def same(one: Arrays, other: Arrays) -> bool:
-    return plain(one.header) == plain(other.header) and all(
+    return plain_value(one.header) == plain_value(other.header) and all(
         torch.equal(one.tensors[name].nan_to_num(9), other.tensors[name].nan_to_num(9))
         for name in {*one.tensors, *other.tensors}
     )
@@ -77,7 +77,7 @@ READERS = ("require", "read_back")
 """Functions whose first argument is the kind of what they read."""
 
 
-def _called(node: ast.Call) -> str:
+def called_name(node: ast.Call) -> str:
     return ast.unparse(node.func).rpartition(".")[2]
 
 
@@ -95,14 +95,14 @@ def test_every_kind_that_the_package_writes_is_known() -> None:
             and isinstance(node.value, ast.Constant)
         }
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Call) and node.args and _called(node) in READERS:
+            if isinstance(node, ast.Call) and node.args and called_name(node) in READERS:
                 kind = node.args[0]
                 if not isinstance(kind, ast.Name):
                     written.add(kind.value)  # pyright: ignore
                 elif kind.id in constants:  # else `read_back` passes its argument on
                     written.add(constants[kind.id])
-    assert written == set(CLASSES)
-    for module, name in CLASSES.values():
+    assert written == set(RESULT_CLASSES)
+    for module, name in RESULT_CLASSES.values():
         assert hasattr(
             getattr(importlib.import_module(f"arith_lens.{module}"), name), "from_arrays"
         )
@@ -125,8 +125,8 @@ def test_runs_are_listed_newest_first(llama: HookedModel, tmp_path: Path) -> Non
         _ = 1 / 0
     for name, ended in (("first", "2026-01-01T00:00:00"), ("second", "2026-01-02T00:00:00")):
         (path,) = (tmp_path / name).glob("*/run.json")
-        record = al.load_run(path).record | {"ended": ended}
-        path.write_text(json.dumps(record), encoding="utf-8")
+        manifest = al.load_run(path).manifest | {"ended": ended}
+        path.write_text(json.dumps(manifest), encoding="utf-8")
     table = al.run_table(tmp_path)
     assert list(table.columns) == ["experiment", "model", "status", "when", "results", "path"]
     assert table["experiment"].tolist() == ["second", "first"]

@@ -115,7 +115,7 @@ def test_a_killed_worker_is_resumed(
     checkpoint: Path, alone: dict[str, torch.Tensor], tmp_path: Path, kill: str
 ) -> None:
     fill(checkpoint, tmp_path, n=2, fails=True, KILL=kill)
-    assert the_run(tmp_path).record["status"] in ("running", "stopped by RunError")
+    assert the_run(tmp_path).manifest["status"] in ("running", "stopped by RunError")
     kept = {int(path.stem) for path in shard_files(the_run(tmp_path), "effects")}
     assert int(kill[-1]) in kept and len(kept) < N_PAIRS // SHARD
     said = fill(checkpoint, tmp_path)  # goes on in another number of processes
@@ -155,7 +155,7 @@ def test_parts_of_several_machines_are_merged(
         said = fill(checkpoint, tmp_path / str(part), ARITH_LENS_PART=f"{part}/2")
         assert f"PART part {part} of 2 is done" in said
     runs = [the_run(tmp_path / str(part)) for part in (1, 2)]
-    assert [run.record["status"] for run in runs] == ["part 1 of 2", "part 2 of 2"]
+    assert [run.manifest["status"] for run in runs] == ["part 1 of 2", "part 2 of 2"]
     counts = [len(shard_files(run, "effects")) for run in runs]
     assert counts == [4, 3]
     merged = merge_runs(runs[0].path, runs[1].path)
@@ -166,7 +166,7 @@ def test_parts_of_several_machines_are_merged(
     assert merge_runs(runs[1].path, runs[0].path).names == ("effects", "curve")  # whole results too
 
 
-class Kept:
+class StoredCounts:
     """A run of one unfinished result, as a machine that was stopped leaves it."""
 
     def __init__(self, root: Path, config: Any = None, **identity: Any) -> None:
@@ -191,31 +191,31 @@ OTHERWISE = {
 @pytest.mark.parametrize("change", OTHERWISE)
 def test_parts_that_were_computed_otherwise_are_named(tmp_path: Path, change: str) -> None:
     identity, said = OTHERWISE[change]
-    one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2", **identity)
+    one, other = StoredCounts(tmp_path / "1"), StoredCounts(tmp_path / "2", **identity)
     before = sorted(one.path.rglob("*"))
     with pytest.raises(RunError, match=rf"another {said}.*bits are not the same"):
         merge_runs(one.path, other.path)
     assert sorted(one.path.rglob("*")) == before
-    alike = Kept(tmp_path / "3")
+    alike = StoredCounts(tmp_path / "3")
     with pytest.raises(RunError, match="bits are not the same"):  # not only beside the first
         merge_runs(alike.path, one.path, other.path)
 
 
 def test_shards_beside_a_result_of_another_computation_are_refused(tmp_path: Path) -> None:
-    one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2", threads=2)
+    one, other = StoredCounts(tmp_path / "1"), StoredCounts(tmp_path / "2", threads=2)
     with open_run("parts", {}, root=tmp_path / "1") as run:
         result = Effects(torch.ones(2, 4), axes=("layer",), metric="logit")
         run.save("a", result, identity={"threads": 1, "model": {"device": "cpu"}})
     for paths in ((one.path, other.path), (other.path, one.path)):
         with pytest.raises(RunError, match="bits are not the same"):
             merge_runs(*paths)
-    assert merge_runs(one.path, Kept(tmp_path / "3").path).names == ("a",)
+    assert merge_runs(one.path, StoredCounts(tmp_path / "3").path).names == ("a",)
 
 
 def test_runs_that_do_not_belong_together_are_not_merged(
     make_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2", {"n": 3})
+    one, other = StoredCounts(tmp_path / "1"), StoredCounts(tmp_path / "2", {"n": 3})
     with pytest.raises(RunError, match=r"part of the run .* another configuration: n \(None and 3"):
         merge_runs(one.path, other.path)
     with pytest.raises(RunError, match=r"run\.json, found none"):
@@ -228,7 +228,7 @@ def test_runs_that_do_not_belong_together_are_not_merged(
     with pytest.raises(RunError, match="another model's weights"):
         merge_runs(runs[0].path, runs[1].path)
     monkeypatch.setattr("arith_lens.runs.provenance.installed", lambda package: "0.0.0")
-    newer = Kept(tmp_path / "4")
+    newer = StoredCounts(tmp_path / "4")
     with pytest.raises(RunError, match=r"another version \(.* and 0\.0\.0\)"):
         merge_runs(one.path, newer.path)
 
@@ -239,8 +239,8 @@ def test_a_part_given_twice_does_not_pass_for_the_whole(
     paths = {}
     for part in (1, 2, 3):
         monkeypatch.setenv("ARITH_LENS_PART", f"{part}/3")
-        paths[part] = Kept(tmp_path / str(part)).path
-    twin = Kept(tmp_path / "twin").path  # the third, again
+        paths[part] = StoredCounts(tmp_path / str(part)).path
+    twin = StoredCounts(tmp_path / "twin").path  # the third, again
     with pytest.warns(UserWarning, match=r"of 3 parts, 1, 2 not among these folders"):
         merge_runs(twin, paths[3])
     with pytest.warns(UserWarning, match=r"of 3 parts, 2 not among"):
@@ -251,7 +251,7 @@ def test_a_part_given_twice_does_not_pass_for_the_whole(
 
 
 def test_a_damaged_part_is_not_taken(tmp_path: Path) -> None:
-    one, other = Kept(tmp_path / "1"), Kept(tmp_path / "2")
+    one, other = StoredCounts(tmp_path / "1"), StoredCounts(tmp_path / "2")
     (damaged,) = (tmp_path / "2").glob("store/*/shards/*/00001.safetensors")
     damaged.write_bytes(damaged.read_bytes()[:-3])
     before = {path: path.read_bytes() for path in (tmp_path / "1").rglob("*.safetensors")}

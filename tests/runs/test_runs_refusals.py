@@ -14,7 +14,7 @@ import pytest
 import torch
 from support.children import Script
 from support.fresh import MODEL_LIBRARIES, FreshPython
-from support.made_runs import Pairs
+from support.made_runs import MadePairs
 
 from arith_lens.effects import Effects
 from arith_lens.runs import Run, RunError, find_runs, load_run, open_run
@@ -37,7 +37,7 @@ def test_a_second_writer_is_told_who_has_the_folder(tmp_path: Path) -> None:
         with pytest.raises(RunError, match=f"process {os.getpid()} on"):
             second.save("a", effects(2))
         assert value_of(first, "a") == 1, "readers are not blocked"
-        assert first.record["status"] == "running"
+        assert first.manifest["status"] == "running"
     for part in (str(first.path), f"process {os.getpid()} on", "since 20", "another root"):
         assert part in str(refused.value)
     with second:
@@ -118,7 +118,7 @@ class Disk:
         return counted
 
 
-class Prompts(Pairs):
+class TextPairs(MadePairs):
     """Pairs with text, which a run keeps in a file of its own."""
 
     reference_text = ("1 + 2 = ",) * 18
@@ -135,7 +135,7 @@ def experiment(root: Path) -> Iterator[str]:
             if shards.load(index) is None:
                 shards.save(index, {"values": torch.full((3,), float(index))})
             yield f"shard {index}"
-        run.save("a", effects(2), pairs=Prompts(), identity={"seed": 1})
+        run.save("a", effects(2), pairs=TextPairs(), identity={"seed": 1})
         yield "result"
 
 
@@ -158,7 +158,9 @@ def test_a_full_disk_loses_nothing_at_whatever_write_it_is_full(tmp_path: Path) 
             else:
                 break
         assert value_of(run, "a") in (1, 2) and value_of(run, "other") == 7
-        if "result" in done:  # without it, the record may be in place and what follows have failed
+        if (
+            "result" in done
+        ):  # without it, the manifest may be in place and what follows have failed
             assert value_of(run, "a") == 2
         elif "shard 1" not in done:
             assert value_of(run, "a") == 1
@@ -257,7 +259,7 @@ def test_the_run_of_something_else_under_this_key_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 0.99])
-def test_a_record_that_was_cut_short_is_refused(tmp_path: Path, share: float) -> None:
+def test_a_manifest_that_was_cut_short_is_refused(tmp_path: Path, share: float) -> None:
     with open_run("x", {}, root=tmp_path) as run:
         run.save("a", effects(1))
     data = (run.path / "run.json").read_bytes()
@@ -293,5 +295,5 @@ def test_figures_are_drawn_where_no_model_library_is(fresh_python: FreshPython) 
     assert not MODEL_LIBRARIES & fresh_python.after["drawing"].packages
     assert "drawing where there are no model libraries" in fresh_python.after
     assert fresh_python.page.stat().st_size > 10_000
-    record = json.loads((fresh_python.run / "run.json").read_text())
-    assert record["results"]["effects-addition"]
+    manifest = json.loads((fresh_python.run / "run.json").read_text())
+    assert manifest["results"]["effects-addition"]

@@ -57,8 +57,8 @@ class Script:
         self, source: str, *arguments: str, output: Path, n: int = 0, **environment: str
     ) -> None:
         self.output = output
-        told = {"OMP_NUM_THREADS": "1", **environment}
-        self.process = start(_enter, output, told, n, source, arguments)
+        variables = {"OMP_NUM_THREADS": "1", **environment}
+        self.process = start(_enter, output, variables, n, source, arguments)
 
     def wait(self, timeout: float = 300) -> int:
         """Its exit status; negative where a signal ended it."""

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.made_runs import Pairs, made_run
+from support.made_runs import MadePairs, made_run
 
 from arith_lens.answers import Answers
-from arith_lens.attention import ROLES, Patterns, kinds_of
+from arith_lens.attention import ATTENTION_ROLES, Patterns, kinds_of
 from arith_lens.components import Head
 from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.operations import FOUR
-from arith_lens.probes import CLASSES
+from arith_lens.probes import DIGIT_CLASSES
 from arith_lens.runs import Run
 from experiments import results
-from experiments.does_tuning_help import Chosen, Tuned
+from experiments.does_tuning_help import Chosen, TuningRow
 from experiments.selection import LARGEST_OPERAND
 from figures.claims import CLAIMS, Verdict
 from figures.claims.checking import verdict_on
@@ -56,10 +56,10 @@ def effects(
         per_head[layer, head] += mean
     for layer, mean in (mlps or {}).items():
         per_mlp[layer] += mean
-    told = {"metric": "relative_logit", "paths": "via_mlps", **SHARED}
+    settings = {"metric": "relative_logit", "paths": "via_mlps", **SHARED}
     return ComponentEffects(
-        Effects(per_head, ("layer", "head"), **told),
-        Effects(per_mlp, ("layer",), **told),
+        Effects(per_head, ("layer", "head"), **settings),
+        Effects(per_mlp, ("layer",), **settings),
         torch.full((N_PAIRS,), 9.0),
     )
 
@@ -74,14 +74,14 @@ def which_heads(
     **config: object,
 ) -> Run:
     """A run of path patching; `heads` of all operations alike, or by operation."""
-    told = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
+    defaults = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
 
     def fill(run: Run, name: str) -> None:
         own = heads.get(name, heads)  # pyright: ignore
         made = effects(own, mlps, noise, FOUR.index(name))  # pyright: ignore
-        results.MAP.save(run, made, name, pairs=Pairs())
+        results.MAP.save(run, made, name, pairs=MadePairs())
 
-    return both_runs(root, "which_heads", {**told, "model": model, **config}, fill)
+    return both_runs(root, "which_heads", {**defaults, "model": model, **config}, fill)
 
 
 def both_runs(
@@ -106,7 +106,7 @@ def which_paths(root: Path, direct: float, via_mlps: float) -> Run:
                 measured = torch.zeros(N_LAYERS, N_HEADS, dtype=torch.bool)
                 measured[4, :5] = True
                 made.heads.per_pair[~measured] = float("nan")
-            results.PATHS.save(run, made, name, paths, pairs=Pairs())
+            results.PATH_EFFECTS.save(run, made, name, paths, pairs=MadePairs())
 
     return both_runs(root, "which_paths", {}, fill)
 
@@ -116,8 +116,8 @@ def curve(order: list[Head], right: Mapping[int, float]) -> KnockoutCurve:
     ks = tuple(right)
     correct = torch.stack([torch.arange(N_PAIRS) >= (1 - right[k]) * N_PAIRS for k in ks])
     top = torch.zeros(len(ks), N_PAIRS, 5, dtype=torch.long)
-    told = {"ablation": "mean", "positions": "all", "means": "template", **SHARED}
-    return KnockoutCurve(correct, correct.float(), top, ks, tuple(order), **told)
+    settings = {"ablation": "mean", "positions": "all", "means": "template", **SHARED}
+    return KnockoutCurve(correct, correct.float(), top, ks, tuple(order), **settings)
 
 
 def outcomes(right: float, heads: list[Head]) -> Outcomes:
@@ -137,8 +137,8 @@ def are_they_needed(
         curves[f"matched 2 {seed}"] = curve(order, {0: 1.0, 2: without_matched})
 
     def fill(run: Run, name: str) -> None:
-        results.MAP.save(run, effects(heads), name, pairs=Pairs())
-        results.CURVES.save(run, KnockoutCurves(curves), name, pairs=Pairs())
+        results.MAP.save(run, effects(heads), name, pairs=MadePairs())
+        results.KNOCKOUT_CURVES.save(run, KnockoutCurves(curves), name, pairs=MadePairs())
 
     return both_runs(root, "are_they_needed", {"ablation": "mean"}, fill)
 
@@ -148,10 +148,10 @@ def powers(root: Path, own: Places, without: float) -> Run:
     order = [Head(*place) for place in own]
     with made_run("do_powers_use_them", {"model": "made"}, root) as run:
         for name in ("exponentiation-0", "exponentiation-1"):
-            results.MAP.save(run, effects(own, seed=1), name, pairs=Pairs())
+            results.MAP.save(run, effects(own, seed=1), name, pairs=MadePairs())
             right = {0: 1.0, len(order): without} if order else {0: 1.0}
             curves = KnockoutCurves({"effect": curve(order, right)})
-            results.CURVES.save(run, curves, name, pairs=Pairs())
+            results.KNOCKOUT_CURVES.save(run, curves, name, pairs=MadePairs())
     return run
 
 
@@ -162,8 +162,8 @@ def word_problem_heads(root: Path, theirs: Places, right: Mapping[str, float]) -
     sets = {"none": [], "word_problems": [Head(*place) for place in theirs], "overlap": both}
     config = {"model": "made", "heads": 10}
     with made_run("do_word_problems_use_them", config, root) as run:
-        results.POOLED_MAP.save(run, effects(ours), pairs=Pairs())
-        results.MAP.save(run, effects(theirs, seed=1), "word_problems", pairs=Pairs())
+        results.POOLED_MAP.save(run, effects(ours), pairs=MadePairs())
+        results.MAP.save(run, effects(theirs, seed=1), "word_problems", pairs=MadePairs())
         for on in ("generated", "word_problems"):
             for name, heads in sets.items():
                 out = outcomes(right.get(f"{name}-on-{on}", 1.0), heads)
@@ -189,7 +189,7 @@ def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.
     """60% of word problems and 95% of generic questions right before."""
     settings = {"model": "made", "seed": 0, "control_limit": 1000}
     with made_run("what_else_breaks", settings, root) as run:
-        results.POOLED_MAP.save(run, effects({}), pairs=Pairs())
+        results.POOLED_MAP.save(run, effects({}), pairs=MadePairs())
         results.ANSWERS.save(run, answers(0.6, 0.95), "none", heads=[])
         results.ANSWERS.save(run, without, "key-in-some", heads=list(heads))
         results.ANSWERS.save(run, without, "strongest", heads=list(heads))
@@ -203,18 +203,20 @@ def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.
 def where_do_they_look(root: Path, weights: Mapping[str, Mapping[str, float]]) -> Run:
     """Of each key head the weight on each role; the same in all operations."""
     heads = tuple(weights)
-    mean = torch.tensor([[weights[h].get(role, 0.0) for role in ROLES] for h in heads])
-    noise = 1e-3 * torch.randn(len(heads), len(ROLES), N_PAIRS, generator=torch.manual_seed(0))
-    labels = {"head": heads, "role": tuple(map(str, ROLES))}
+    mean = torch.tensor([[weights[h].get(role, 0.0) for role in ATTENTION_ROLES] for h in heads])
+    noise = 1e-3 * torch.randn(
+        len(heads), len(ATTENTION_ROLES), N_PAIRS, generator=torch.manual_seed(0)
+    )
+    labels = {"head": heads, "role": tuple(map(str, ATTENTION_ROLES))}
     looks = Effects(mean[..., None] + noise, ("head", "role"), "weight", labels=labels, **SHARED)
     tokens = [("<s>", "8", word, "2", "=") for word in ("plus", "minus", "times", "over")]
     pattern = torch.zeros(len(heads), 5, 5)
     for place, role in enumerate(("BOS", "operand a", "operator", "operand b", "END")):
-        pattern[:, -1, place] = mean[:, list(map(str, ROLES)).index(role)]
+        pattern[:, -1, place] = mean[:, list(map(str, ATTENTION_ROLES)).index(role)]
 
     def fill(run: Run, name: str) -> None:
         facts = {"key": list(heads), "kinds": kinds_of(looks)}
-        results.ROLE_ATTENTION.save(run, looks, name, pairs=Pairs(), **facts)
+        results.ROLE_ATTENTION.save(run, looks, name, pairs=MadePairs(), **facts)
         for result, kind in (("formats", "operand"), ("words", "operator")):
             rows = [i for i, head in enumerate(heads) if kinds_of(looks)[head] == kind] or [0]
             prompts = tuple(" ".join(row) for row in tokens)
@@ -234,26 +236,26 @@ def what_do_mlps_add(
     def probe(values: list[list[float]], tokens: tuple[str, ...]) -> Effects:
         mean = torch.tensor(values).T[..., None]
         noise = 1e-4 * torch.randn(*mean.shape[:2], N_PAIRS, generator=torch.manual_seed(0))
-        told = {"labels": {"token": tokens}, **SHARED}
-        return Effects(mean + noise, ("layer", "token"), "cosine", **told)
+        options = {"labels": {"token": tokens}, **SHARED}
+        return Effects(mean + noise, ("layer", "token"), "cosine", **options)
 
     operands, nothing = curves["operands"], [0.0] * len(curves["operands"])
     reads = probe([operands, operands, nothing], ("A", "B", "others without A, B, C"))
     writes = probe([curves["C"], curves["others"]], ("C", "others without C"))
-    shares = torch.zeros(len(won), len(CLASSES), N_PAIRS)
+    shares = torch.zeros(len(won), len(DIGIT_CLASSES), N_PAIRS)
     for layer, name in enumerate(won):
-        shares[layer, CLASSES.index(name)] = 1.0
-    told = {"labels": {"class": CLASSES}, **SHARED}
+        shares[layer, DIGIT_CLASSES.index(name)] = 1.0
+    options = {"labels": {"class": DIGIT_CLASSES}, **SHARED}
     by_chance = torch.tensor([0.1, 0.1, 0.1, 0.2, 0.5])[:, None].expand(-1, N_PAIRS)
     with made_run("what_do_mlps_add", {"model": model, "final_norm": False}, root) as run:
         for name in FOUR:
-            results.PROBE.save(run, reads, name, "mlp_in", pairs=Pairs())
-            results.PROBE.save(run, writes, name, "write", pairs=Pairs())
-            chance = Effects(by_chance.contiguous(), ("class",), "share", **told)
-            results.CHANCE.save(run, chance, name, pairs=Pairs())
-            winners = Effects(shares, ("layer", "class"), "winner", **told)
+            results.PROBE.save(run, reads, name, "mlp_in", pairs=MadePairs())
+            results.PROBE.save(run, writes, name, "write", pairs=MadePairs())
+            chance = Effects(by_chance.contiguous(), ("class",), "share", **options)
+            results.CHANCE.save(run, chance, name, pairs=MadePairs())
+            winners = Effects(shares, ("layer", "class"), "winner", **options)
             apart = [i % 2 == 0 for i in range(N_PAIRS)]
-            results.WINNERS.save(run, winners, name, pairs=Pairs(), distinct_classes=apart)
+            results.WINNERS.save(run, winners, name, pairs=MadePairs(), distinct_classes=apart)
     return run
 
 
@@ -264,20 +266,24 @@ def does_tuning_help(
     seeds: int = 3,
 ) -> Run:
     """Word problems and generic questions right after each tuning; 40% and 95% before."""
-    rows = {"full": Tuned("full"), "precise": Tuned("precise", 3), "mlps": Tuned("precise", 3, 12)}
+    rows = {
+        "full": TuningRow("full"),
+        "precise": TuningRow("precise", 3),
+        "mlps": TuningRow("precise", 3, 12),
+    }
     rates = {"full": 1e-3, "precise": 1e-2, "mlps": 1e-3}
     with made_run("does_tuning_help", {"model": "made"}, root) as run:
-        results.BEFORE.save(run, answers(0.4, 0.95))
+        results.UNTUNED_ANSWERS.save(run, answers(0.4, 0.95))
         for name, row in rows.items():
             for seed in range(seeds):
                 words, generic = after[name]
                 made = answers(words + seed / 200, generic)
                 facts = {**asdict(row), "rate": rates[name], "seed": seed}
                 facts["samples_per_second"] = speeds[name] * (1 + seed / 100)
-                results.TRAINING.save(run, made, f"{name}-{seed}", **facts)
+                results.TUNED_ANSWERS.save(run, made, f"{name}-{seed}", **facts)
             other = {**facts, "rate": 0.5}
-            results.TRAINING.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
+            results.TUNED_ANSWERS.save(run, answers(1.0, 1.0), f"{name}-other-rate", **other)
         for table, names in (("1", ("full", "precise")), ("5", ("precise", "mlps"))):
             chosen = Chosen({rows[name]: {rates[name]: 0.6, 0.5: 0.4} for name in names})
-            results.TABLE.save(run, chosen, table)
+            results.CHOSEN_RATES.save(run, chosen, table)
     return run

@@ -38,7 +38,7 @@ def make_effects(operation: str, n_layers: int, n_heads: int) -> ComponentEffect
     )
 
 
-class Pairs:
+class MadePairs:
     """The least that a run asks of pairs."""
 
     reference = counterfactual = torch.arange(18 * 4).reshape(18, 4)
@@ -71,7 +71,7 @@ def made_run(experiment: str, config: Mapping[str, object], root: Path) -> Itera
 
 def shard_files(run: Run, name: str) -> list[Path]:
     """The finished shards of a result that is not whole."""
-    folder = run.store.folder_of(run.record["unfinished"][name])
+    folder = run.store.folder_of(run.manifest["unfinished"][name])
     return sorted(folder.glob("shards/*/0*.safetensors"))
 
 
@@ -81,5 +81,5 @@ def make_run(root: Path, model: str, n_layers: int = 12, n_heads: int = 8, **con
     with made_run("which_heads", config, root) as run:
         for operation in OPERATIONS:
             effects = make_effects(operation, n_layers, n_heads)
-            results.MAP.save(run, effects, operation, pairs=Pairs())
+            results.MAP.save(run, effects, operation, pairs=MadePairs())
     return run

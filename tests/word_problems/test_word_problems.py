@@ -18,15 +18,15 @@ from arith_lens.pairs import Role
 from arith_lens.reference.sets import load_set, world_pairs
 from arith_lens.reference.word_problems import (
     CONTAINERS,
-    FAMILIES,
     GAIN_VERBS,
     LOSE_VERBS,
-    PARTS,
+    PROBLEM_FAMILIES,
+    REWORDED_PARTS,
     world_edits,
 )
 from arith_lens.templates import SLOTS
 from arith_lens.word_problems import (
-    Edit,
+    PhraseEdit,
     WordProblem,
     gsm8k_pairs,
     question_edits,
@@ -203,9 +203,9 @@ def test_what_does_not_convert_is_counted_with_its_reason(small):
 
 def test_what_cannot_be_aligned_is_left_out(tokenizer):
     """A word of more pieces; an answer that joins the prompt's last piece: `▁pl` and `▁plus`."""
-    said = (Edit(0, 4, ("Mary",)),)
+    said = (PhraseEdit(0, 4, ("Mary",)),)
     problems = [
-        WordProblem("John has 3 ", "3", (Edit(0, 4, ("Maximilian",)),)),
+        WordProblem("John has 3 ", "3", (PhraseEdit(0, 4, ("Maximilian",)),)),
         WordProblem("John has pl", "us", said),
         WordProblem("John has 3 ", "3", said),
     ]
@@ -271,7 +271,7 @@ def convention(request):
     return request.getfixturevalue("real_tokenizer")(request.param)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PROBLEM_FAMILIES)
 def test_a_reworded_story_has_nothing_to_calculate(convention, family):
     """By the texts and the tokenizer alone: no operator, broken referents, numbers in place."""
     pairs, conversion = world_pairs(convention, family, split="validation")
@@ -306,8 +306,8 @@ def test_each_part_of_a_story_changes_its_own_words():
     containers = re.compile("|".join(CONTAINERS))
     for line in load_set("word_problems_validation"):
         text, family = line["prompt"], line["task"]
-        edits = {part: world_edits(text, family, part) for part in PARTS}
-        said = {part: [text[e.start : e.stop] for e in edits[part]] for part in PARTS}
+        edits = {part: world_edits(text, family, part) for part in REWORDED_PARTS}
+        said = {part: [text[e.start : e.stop] for e in edits[part]] for part in REWORDED_PARTS}
         assert said["possession"] == ["has"] * text.count(" has ")
         telling = [word for word in said["operators"] if word not in ("with", "into", "all")]
         assert telling and all(OPERATORS.fullmatch(word) for word in telling)

@@ -11,21 +11,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arith_lens.explorer.tables import Facts, Tables, packed
+from arith_lens.explorer_page.tables import SetFacts, Tables, packed
 
 if TYPE_CHECKING:
-    from arith_lens.explorer.view import View
+    from arith_lens.explorer_page.view import Explorer
 
 
-HERE = Path(__file__).parent
+WIDGET_FOLDER = Path(__file__).parent
 
 
 def style_sheet() -> str:
     """The style of the explorer."""
-    return (HERE / "explorer.css").read_text(encoding="utf-8")
+    return (WIDGET_FOLDER / "explorer.css").read_text(encoding="utf-8")
 
 
-def explorer_widget(view: "View") -> Any:
+def explorer_widget(view: "Explorer") -> Any:
     """The widget of a view. Raises ModuleNotFoundError if anywidget is not installed."""
     return _widget_class()(view)
 
@@ -44,12 +44,12 @@ def _widget_class() -> type:
     class ExplorerWidget(anywidget.AnyWidget):
         """Shows a view, and answers its requests."""
 
-        _esm = (HERE / "explorer.js").read_text(encoding="utf-8")
+        _esm = (WIDGET_FOLDER / "explorer.js").read_text(encoding="utf-8")
         _css = style_sheet()
         state = traitlets.Unicode().tag(sync=True)
         options = traitlets.Dict().tag(sync=True)
 
-        def __init__(self, view: "View") -> None:
+        def __init__(self, view: "Explorer") -> None:
             live = view.respond is not None
             super().__init__(state=packed(view.sets), options={"title": view.title, "live": live})
             self.view = view
@@ -86,7 +86,7 @@ def _widget_class() -> type:
             except Exception as error:  # of any kind: it is shown in place
                 self.send({"id": number, "error": f"{type(error).__name__}: {error}"})
 
-        def _keep(self, sets: Mapping[str, tuple[Facts, Tables]]) -> None:
+        def _keep(self, sets: Mapping[str, tuple[SetFacts, Tables]]) -> None:
             from pandas import concat
 
             for name, (_, tables) in sets.items():

@@ -1,4 +1,4 @@
-"""The record of a run (`run.json`), the lock of its folder, and the class of each result."""
+"""The manifest of a run (`run.json`), the lock of its folder, and the class of each result."""
 
 import json
 import os
@@ -14,18 +14,18 @@ from arith_lens.arrays import Arrays
 from arith_lens.runs.files import RunError, listed, write
 from arith_lens.runs.provenance import now
 
-FORMAT = 3
+RUN_FORMAT = 3
 """The version of the layout of a run folder; folders of other versions are refused."""
 
-FILE = "run.json"
+RUN_FILE = "run.json"
 
 
-def new_record(
+def new_manifest(
     experiment: str, config: Mapping[str, Any], provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The record of a run in which nothing has been computed."""
+    """The manifest of a run in which nothing has been computed."""
     return {
-        "arith_lens_run": FORMAT,
+        "arith_lens_run": RUN_FORMAT,
         "experiment": experiment,
         "config": config,
         "status": "new",
@@ -37,61 +37,61 @@ def new_record(
     }
 
 
-def key_parts(record: Mapping[str, Any]) -> list[Any]:
+def key_parts(manifest: Mapping[str, Any]) -> list[Any]:
     """What must be the same for two runs to be the same: experiment, format, version,
     configuration, and the digests of the model's weights, its configuration and the input files."""
-    version = record["provenance"]["versions"]["arith-lens"]
-    return [record["experiment"], FORMAT, version, record["config"], *inputs_of(record)]
+    version = manifest["provenance"]["versions"]["arith-lens"]
+    return [manifest["experiment"], RUN_FORMAT, version, manifest["config"], *inputs_of(manifest)]
 
 
-def inputs_of(record: Mapping[str, Any]) -> list[Any]:
+def inputs_of(manifest: Mapping[str, Any]) -> list[Any]:
     """Digests of the model and of the files that the experiment reads."""
-    provenance = record["provenance"]
+    provenance = manifest["provenance"]
     model = provenance.get("model") or {}
     digests = [model.get("weights_sha256"), model.get("configuration_sha256")]
     return [*digests, provenance.get("inputs") or []]
 
 
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write run.json. Raises RunError if that fails; the earlier record then stays."""
-    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-    write(folder / FILE, text.encode())
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write run.json. Raises RunError if that fails; the earlier manifest then stays."""
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    write(folder / RUN_FILE, text.encode())
 
 
-def read_record(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
     """Read run.json.
 
     Raises:
         RunError: there is no run, or it is damaged or of another version.
     """
-    file = folder / FILE
+    file = folder / RUN_FILE
     if not file.is_file():
         raise RunError(
             f"expected a run folder with a run.json, found none at {folder}. "
             "Give a folder results/<experiment>/<key>, or run the experiment first."
         )
     try:
-        record = json.loads(file.read_bytes())
+        manifest = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
         raise RunError(f"{file} is damaged ({error}). Delete the folder and run again.") from error
-    if not isinstance(record, dict) or "arith_lens_run" not in record:
+    if not isinstance(manifest, dict) or "arith_lens_run" not in manifest:
         raise RunError(f"{file} was not written by arith_lens. Give a folder of results/.")
-    if record["arith_lens_run"] != FORMAT:
+    if manifest["arith_lens_run"] != RUN_FORMAT:
         raise RunError(
-            f"{folder} has format {record['arith_lens_run']}, this version reads {FORMAT}. Delete "
-            "that folder and run the experiment again, or read it with the version in its "
+            f"{folder} has format {manifest['arith_lens_run']}, this version reads {RUN_FORMAT}. "
+            "Delete that folder and run the experiment again, or read it with the version in its "
             "provenance."
         )
-    if lacking := _lacking(record):
+    if lacking := _lacking(manifest):
         raise RunError(
             f"{file} is damaged: it lacks {listed(lacking)}, or they are of another kind. "
             "Delete it and run again."
         )
-    return record
+    return manifest
 
 
-def _lacking(record: Mapping[str, Any]) -> list[str]:
-    """The entries that a record lacks, or that are of another type than a run writes."""
+def _lacking(manifest: Mapping[str, Any]) -> list[str]:
+    """The entries that a manifest lacks, or that are of another type than a run writes."""
     kinds = {
         "experiment": str,
         "config": dict,
@@ -101,13 +101,13 @@ def _lacking(record: Mapping[str, Any]) -> list[str]:
         "results": dict,
         "unfinished": dict,
     }
-    lacking = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
+    lacking = [name for name, kind in kinds.items() if not isinstance(manifest.get(name), kind)]
     if "results" in lacking:
         return lacking
     parts = {"identity": str, "kind": str, "facts": dict}
     return lacking + [
         f"{part} of {name}"
-        for name, entry in record["results"].items()
+        for name, entry in manifest["results"].items()
         for part, kind in parts.items()
         if not isinstance(entry, dict) or not isinstance(entry.get(part), kind)
     ]
@@ -176,7 +176,7 @@ def _myself() -> dict[str, str | int]:
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
 
 
-CLASSES = {
+RESULT_CLASSES = {
     "answers": ("answers", "Answers"),
     "attention_patterns": ("attention", "Patterns"),
     "before_after": ("effects", "BeforeAfter"),
@@ -202,10 +202,10 @@ def read_result(arrays: Arrays) -> Any:
         RunError: no class of this package has this kind.
     """
     kind = arrays.header["kind"]
-    if kind not in CLASSES:
+    if kind not in RESULT_CLASSES:
         raise RunError(
-            f"expected a result of a kind among {listed(CLASSES)}, found a result of kind "
+            f"expected a result of a kind among {listed(RESULT_CLASSES)}, found a result of kind "
             f"{kind!r}; read it with the from_arrays of its class, from load_arrays"
         )
-    module, name = CLASSES[kind]
+    module, name = RESULT_CLASSES[kind]
     return getattr(import_module(f"arith_lens.{module}"), name).from_arrays(arrays)

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arith_lens.explorer.tables import Facts, Tables, packed
-from arith_lens.explorer.widget import explorer_widget, style_sheet
+from arith_lens.explorer_page.tables import SetFacts, Tables, packed
+from arith_lens.explorer_page.widget import explorer_widget, style_sheet
 from arith_lens.plotting.markup import render
 from arith_lens.views import POLICY, bundle, script_json
 
-Steps = Generator[float, None, Mapping[str, tuple[Facts, Tables]]]
+TableSteps = Generator[float, None, Mapping[str, tuple[SetFacts, Tables]]]
 """A computation in steps: it yields how much of it is done, and returns new tables by set."""
-Respond = Callable[[Mapping[str, Any]], Steps]
+Respond = Callable[[Mapping[str, Any]], TableSteps]
 """What computes the answer to a request of the widget."""
 
 _PAGE = """<!doctype html>
@@ -31,10 +31,10 @@ _PAGE = """<!doctype html>
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class Explorer:
     """Sets of prompts with their tables. It shows itself in a notebook, and saves as a page."""
 
-    sets: Mapping[str, tuple[Facts, Tables]] = field(repr=False)
+    sets: Mapping[str, tuple[SetFacts, Tables]] = field(repr=False)
     title: str = "Explorer"
     respond: Respond | None = field(default=None, repr=False)
     """Computes what is not in the tables; None: only what is there is shown."""

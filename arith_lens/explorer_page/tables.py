@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 Tables: TypeAlias = "Mapping[str, DataFrame]"
-Facts: TypeAlias = Mapping[str, Any]
+SetFacts: TypeAlias = Mapping[str, Any]
 """About one set of prompts: `setup` (code that makes `model` and `pairs`), `note` (text), `missing`
 (by table, why it is not computed)."""
 
-DIGITS = 4
+N_DIGITS = 4
 """Significant digits of numbers on a page."""
 
 TABLES = {
@@ -66,10 +66,10 @@ CODE = {
 """The lines that compute a picture's table; names in braces are what is chosen."""
 
 
-def packed(parts: Mapping[str, tuple[Facts, Tables]]) -> str:
+def packed(parts: Mapping[str, tuple[SetFacts, Tables]]) -> str:
     """Facts and tables of sets of prompts, as base64 of compressed JSON.
 
-    Numbers are rounded to `DIGITS` significant digits; NaN becomes null.
+    Numbers are rounded to `N_DIGITS` significant digits; NaN becomes null.
     """
     sets = [
         {"name": name, "facts": dict(facts), "tables": {
@@ -93,6 +93,6 @@ def _column(values: "Series") -> Any:
     if array.dtype.kind in "ib":
         return array.tolist()
     if array.dtype.kind == "f":
-        return [float(f"{x:.{DIGITS}g}") if np.isfinite(x) else None for x in array.tolist()]
+        return [float(f"{x:.{N_DIGITS}g}") if np.isfinite(x) else None for x in array.tolist()]
     codes, levels = values.astype(str).factorize()
     return {"levels": list(levels), "codes": codes.tolist()}

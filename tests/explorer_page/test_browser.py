@@ -15,7 +15,7 @@ from support.children import Script
 
 import arith_lens as al
 from arith_lens.exploration import explored
-from arith_lens.explorer import View
+from arith_lens.explorer_page import Explorer
 from arith_lens.model import HookedModel
 from arith_lens.plotting import browser_path
 
@@ -49,7 +49,7 @@ def file(llama: HookedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables: dict[str, DataFrame] = dict(one.tables)
     tables["tokens"] = tables["tokens"].assign(token=HOSTILE)
     tables["prompts"] = tables["prompts"].assign(reference=HOSTILE)
-    view = View({"addition": (one.facts, tables)}, title="Explorer")
+    view = Explorer({"addition": (one.facts, tables)}, title="Explorer")
     return view.save(tmp_path_factory.mktemp("page") / "explorer.html")
 
 
