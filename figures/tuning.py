@@ -219,13 +219,11 @@ def rows_by_criterion(run: Run, table: int) -> dict[Criterion, list[TableRow]]:
     Raises:
         RunError: the run does not have this table.
     """
-    first = rows_at_chosen_rates(run, table)
-    rows = {
-        criterion: rows_at_chosen_rates(run, table, criterion)
-        for criterion in results.CHOSEN_RATES.load(run, str(table)).criteria
-        if criterion != "mathematics"
-    }
-    return {"mathematics": first, **rows}
+    rows: dict[Criterion, list[TableRow]] = {"mathematics": rows_at_chosen_rates(run, table)}
+    for criterion in results.CHOSEN_RATES.load(run, str(table)).criteria:
+        if criterion not in rows:
+            rows[criterion] = rows_at_chosen_rates(run, table, criterion)
+    return rows
 
 
 def without_rate(run: Run, table: int, criterion: Criterion) -> list[Key]:

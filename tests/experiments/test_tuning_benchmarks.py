@@ -13,7 +13,7 @@ from support.drawings import written
 
 from arith_lens.benchmarks import load_records
 from arith_lens.fine_tuning.results import load_base
-from experiments.does_tuning_help import Sizes, TuningRow, rows
+from experiments.does_tuning_help import Sizes, TuningRow, table_rows
 from experiments.does_tuning_help import __main__ as command
 from experiments.does_tuning_help.plan import (
     Config,
@@ -223,12 +223,12 @@ def short(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two rows of Table 1 of that model on numbers alone, with named heads."""
 
     def some(*of: Any) -> list[TuningRow]:
-        return [row for row in rows(*of) if row.method in ("precise", "random")]
+        return [row for row in table_rows(*of) if row.method in ("precise", "random")]
 
     root = tmp_path_factory.mktemp("short")
     config = Config(str(foreign), DATA, device="cpu", which_heads=("9.4", "8.1"), **SHORT)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(command, "rows", some)
+        patched.setattr(command, "table_rows", some)
         command.main(config, root=root, seeds=1)
     (folder,) = (root / "does_tuning_help").iterdir()
     return folder
