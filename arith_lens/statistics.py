@@ -10,8 +10,9 @@ wordings of its kind. So both are drawn (the two-way bootstrap of crossed factor
 Where each stratum is a block of its own, wordings are fixed and only clusters are drawn.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypedDict
 
 import numpy as np
@@ -186,12 +187,24 @@ class _Block:
         """The mean of each stratum; NaN where it has no pair."""
         return self.sums.sum(1) / self.counts.sum(1)
 
-    def drawn_means(
+    def drawn_totals(
         self, times: Float[Tensor, "cluster draw"]
-    ) -> Iterator[Float[Tensor, "component draw"]]:
-        """The means of each stratum, its clusters taken so many times."""
+    ) -> tuple[Float[Tensor, "component draw"], Int[Tensor, "#component draw"]]:
+        """The sum of the strata's means, its clusters taken so many times; how many strata it has.
+
+        A stratum without a pair in a draw does not count there.
+        """
+        if torch.equal(self.counts, self.counts[:1].expand_as(self.counts)):  # one product for all
+            drawn = self.counts[0].T @ times
+            weights = torch.where(drawn > 0, times[:, None] / drawn, 0.0)
+            return self.sums.flatten(1) @ weights.flatten(0, 1), (drawn > 0).sum(0, keepdim=True)
+        total = self.sums.new_zeros(len(self.sums), times.shape[1])
+        n_strata = torch.zeros_like(total, dtype=torch.long)
         for sums, counts in zip(self.sums.unbind(-1), self.counts.unbind(-1), strict=True):
-            yield (sums @ times) / (counts @ times)
+            drawn = counts @ times
+            total += torch.where(drawn > 0, (sums @ times) / drawn, 0.0)
+            n_strata += drawn > 0
+        return total, n_strata
 
 
 def _blocks(sample: Sample) -> list[_Block]:
@@ -347,20 +360,20 @@ def resampled_means(
     )
     design, rng = _Design.of(chosen), np.random.default_rng(seed)
     total = chosen.values.new_zeros(len(chosen.values), n_resamples)
-    n_strata, moved = torch.zeros_like(total), torch.zeros_like(total)
+    n_strata, moved = total.new_zeros(1, n_resamples), total.new_zeros(len(total), 1)
     for block, spread in zip(design.blocks, design.spreads, strict=True):
         if block.n_clusters == 1:
             sign = torch.as_tensor(rng.choice((-1.0, 1.0), size=n_resamples))
-            moved += (spread.share * spread.clusters.sqrt())[:, None] * sign
+            moved = moved + (spread.share * spread.clusters.sqrt())[:, None] * sign
             times = torch.ones(1, n_resamples, dtype=total.dtype)
         else:
             times = _draws(rng, block.n_clusters, n_resamples)
-        for means in block.drawn_means(times):
-            total += means.nan_to_num(nan=0.0)
-            n_strata += ~means.isnan()
+        of_block, n_of_block = block.drawn_totals(times)
+        total += of_block
+        n_strata = n_strata + n_of_block
     mean = design.mean[:, None]
     by_clusters = total / n_strata - mean + moved
-    by_strata = torch.zeros_like(total)
+    by_strata = moved.new_zeros(len(moved), 1)
     wordings = np.random.default_rng([seed if strata_seed is None else strata_seed, 1])
     for block, spread in zip(design.blocks, design.spreads, strict=True):
         if block.n_strata > 1:
@@ -368,7 +381,7 @@ def resampled_means(
             means, own = block.means(), block.means().nanmean(1)[:, None]
             drawn = (means.nan_to_num() @ times) / ((~means.isnan()).double() @ times) - own
             narrowed = (spread.share * spread.strata_share.sqrt())[:, None]
-            by_strata += narrowed * drawn.nan_to_num(nan=0.0)
+            by_strata = by_strata + narrowed * drawn.nan_to_num(nan=0.0)
     clusters, strata = (_student_over_normal(freedom) for freedom in design.freedom)
     draws = mean + clusters * by_clusters + strata * by_strata
     if chosen.values.numel():
@@ -384,6 +397,7 @@ def _draws(rng: np.random.Generator, n: int, n_resamples: int) -> Float[Tensor, 
     return torch.as_tensor(drawn, dtype=torch.float64).T
 
 
+@cache
 def _student_over_normal(freedom: int) -> float:
     from scipy.stats import norm, t
 
@@ -398,11 +412,11 @@ def means_of_draws(
     Clusters are numbered from 0 without gaps.
     """
     total = sample.values.new_zeros(len(sample.values), drawn.shape[1], dtype=torch.float64)
-    n_strata = torch.zeros_like(total)
+    n_strata = total.new_zeros(1, drawn.shape[1])
     for block in _blocks(replace(sample, values=sample.values.double())):
-        for means in block.drawn_means(drawn[block.clusters].double()):
-            total += means.nan_to_num(nan=0.0)
-            n_strata += ~means.isnan()
+        of_block, n_of_block = block.drawn_totals(drawn[block.clusters].double())
+        total += of_block
+        n_strata = n_strata + n_of_block
     return total / n_strata
 
 

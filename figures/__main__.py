@@ -1,6 +1,6 @@
 """Draw one exhibit: `python -m figures <exhibit> [options]`."""
 
-import ast
+import re
 from collections.abc import Callable
 from inspect import cleandoc
 from pathlib import Path
@@ -18,7 +18,10 @@ from experiments.command import (
 from figures.exhibit import command_for
 
 FOLDER = Path(__file__).parent
-EXHIBIT_TYPES = {f"list[{kind}]" for kind in ("Chart", "Table", "Interactive", "Exhibit")}
+MAKES_EXHIBITS = re.compile(
+    r"^def ([a-z]\w*)\([^)]*\) -> list\[(?:Chart|Table|Interactive|Exhibit)\]:", re.MULTILINE
+)
+"""A public function that makes exhibits."""
 
 
 def _order(name: str) -> tuple[str, int]:
@@ -35,21 +38,20 @@ def exhibit_functions() -> dict[str, tuple[str, str, str]]:
     """
     functions: dict[str, tuple[str, str, str]] = {}
     for file in FOLDER.glob("*.py"):
-        source = ast.parse(file.read_text(encoding="utf-8"))
-        for part in source.body:
-            if isinstance(part, ast.FunctionDef) and part.name[0] != "_" and _makes_exhibits(part):
-                of_module = part.name == "exhibits"
-                of_source, of_part = (ast.get_docstring(node) or "" for node in (source, part))
-                sentence = (of_source if of_module else of_part).partition("\n")[0]
-                if experiment := experiment_of(of_part) or experiment_of(of_source):
-                    sentence += f" [experiments {experiment}]"
-                name = file.stem if of_module else part.name
-                functions[name] = file.stem, part.name, sentence
+        source = file.read_text(encoding="utf-8")
+        for part in MAKES_EXHIBITS.finditer(source):
+            of_module = part[1] == "exhibits"
+            of_source, of_part = map(_docstring, (source, source[part.end() :]))
+            sentence = (of_source if of_module else of_part).partition("\n")[0]
+            if experiment := experiment_of(of_part) or experiment_of(of_source):
+                sentence += f" [experiments {experiment}]"
+            functions[file.stem if of_module else part[1]] = file.stem, part[1], sentence
     return functions
 
 
-def _makes_exhibits(function: ast.FunctionDef) -> bool:
-    return function.returns is not None and ast.unparse(function.returns) in EXHIBIT_TYPES
+def _docstring(source: str) -> str:
+    """The first docstring in some code."""
+    return source.partition('"""')[2].partition('"""')[0]
 
 
 def main() -> None:

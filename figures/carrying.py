@@ -27,8 +27,11 @@ UNTUNED, CONTROL_BASE = "before", "whole-for-controls"
 def exhibits(options: TableOptions) -> list[Table]:
     """The table of a run. Raises RunError if there is no run."""
     run = chosen_run(options, "do_tuned_heads_carry_more")
-    answers = answers_of(run)
-    rows = [row(answers, part) for part in parts(answers[UNTUNED]["whole"])]
+    answers = {
+        model: {heads: by_part(of_heads) for heads, of_heads in sets.items()}
+        for model, sets in answers_of(run).items()
+    }
+    rows = [row(answers, part) for part in answers[UNTUNED]["whole"]]
     cells, numbers = (DataFrame([line[i] for line in rows]) for i in (0, 1))
     return [
         Table(
@@ -58,17 +61,18 @@ def answers_of(run: Run) -> dict[str, dict[str, Answers]]:
     return answers
 
 
-def parts(answers: Answers) -> dict[str, list[bool]]:
-    """The questions of the two groups and of each task."""
-    return {f"all {name}": inside for name, inside in groups(answers).items()} | tasks(answers)
+def by_part(answers: Answers) -> dict[str, Answers]:
+    """The answers of the two groups and of each task."""
+    all_of = {f"all {name}": inside for name, inside in groups(answers).items()}
+    return {name: answers.select(inside) for name, inside in (all_of | tasks(answers)).items()}
 
 
 def row(
-    all_answers: Mapping[str, Mapping[str, Answers]], part: str
+    all_answers: Mapping[str, Mapping[str, Mapping[str, Answers]]], part: str
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """One group or task: as text and as numbers."""
     answers = {
-        model: {heads: of_heads.select(parts(of_heads)[part]) for heads, of_heads in sets.items()}
+        model: {heads: of_heads[part] for heads, of_heads in sets.items()}
         for model, sets in all_answers.items()
     }
     n_questions = len(answers[UNTUNED]["whole"])

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.answers import Answers, OverSeeds
 from arith_lens.runs import Run
 from experiments.does_tuning_help import Criterion
 from figures.common import Options, chosen_run
@@ -22,12 +21,9 @@ from figures.tuning import (
     METHOD_COLOURS,
     METHOD_NAMES,
     TableRow,
-    answers_before,
     by_rate,
-    criteria,
-    groups,
     possible_ends,
-    rows_at_chosen_rates,
+    rows_by_criterion,
     title_of,
     without_rate,
 )
@@ -37,12 +33,9 @@ from figures.tuning_words import MOST_LOST_TEXT
 def exhibits(options: Options) -> list[Chart]:
     """Every rate of Table 1. Raises RunError if there is no run, or if it lacks the table."""
     run = chosen_run(options, EXPERIMENT)
-    chosen: dict[Criterion, list[TableRow]] = {
-        criterion: rows_at_chosen_rates(run, 1, criterion) for criterion in criteria(run, 1)
-    }
-    every = by_rate(run)
+    chosen = rows_by_criterion(run, 1)
+    every = by_rate(run, {row.key for row in chosen["mathematics"]})
     methods = {row.key: every[row.key] for row in chosen["mathematics"]}
-    before = answers_before(run)
     return [
         Chart(
             name="frontier",
@@ -52,10 +45,10 @@ def exhibits(options: Options) -> list[Chart]:
             notes=notes(run, chosen),
             runs=(run,),
             numbers=DataFrame(
-                record for rates in methods.values() for record in records(before, rates, chosen)
+                record for rates in methods.values() for record in records(rates, chosen)
             ),
             figure=plotting.trail_chart(
-                [trail(before, rates, chosen) for rates in methods.values()],
+                [trail(rates, chosen) for rates in methods.values()],
                 x_title="Generic tasks, change in points (square-root scale)",
                 y_title="Word problems, change in points",
                 root=True,
@@ -63,11 +56,6 @@ def exhibits(options: Options) -> list[Chart]:
             ),
         )
     ]
-
-
-def changes(before: Answers, row: TableRow) -> dict[str, OverSeeds]:
-    """The changes of word problems and of generic tasks."""
-    return {name: row.change(before, chosen) for name, chosen in groups(before).items()}
 
 
 def chosen_for(row: TableRow, chosen: Mapping[Criterion, Sequence[TableRow]]) -> list[Criterion]:
@@ -80,14 +68,14 @@ def chosen_for(row: TableRow, chosen: Mapping[Criterion, Sequence[TableRow]]) ->
 
 
 def records(
-    before: Answers, rates: Mapping[float, TableRow], chosen: Mapping[Criterion, Sequence[TableRow]]
+    rates: Mapping[float, TableRow], chosen: Mapping[Criterion, Sequence[TableRow]]
 ) -> Iterator[dict[str, Any]]:
     """One line per rate: the mean of both changes in points, their intervals, and each seed's."""
     for rate, row in rates.items():
         line: dict[str, Any] = {"method": row.key[0], "heads": row.key[1], "rate": rate}
         line |= {"chosen_for": " ".join(chosen_for(row, chosen)), "seeds": len(row.trainings)}
-        for name, change in changes(before, row).items():
-            name = name.replace(" ", "_")
+        for group in row.before.groups:
+            name, change = group.replace(" ", "_"), row.changes[group]
             low, high = change.ci()
             line |= {name: 100 * change.mean, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
             line[f"{name}_per_seed"] = " ".join(f"{100 * v:+.2f}" for v in change.per_seed)
@@ -95,11 +83,11 @@ def records(
 
 
 def trail(
-    before: Answers, rates: Mapping[float, TableRow], chosen: Mapping[Criterion, Sequence[TableRow]]
+    rates: Mapping[float, TableRow], chosen: Mapping[Criterion, Sequence[TableRow]]
 ) -> plotting.Trail:
     """A method's rates: the means, with intervals where a rate has several trainings."""
     rows = [*rates.values()]
-    (y, y_ends), (x, x_ends) = (_points(before, rows, mask) for mask in groups(before).values())
+    (y, y_ends), (x, x_ends) = (_points(rows, name) for name in rows[0].before.groups)
     return plotting.Trail(
         x,
         y,
@@ -113,14 +101,14 @@ def trail(
 
 
 def _points(
-    before: Answers, rows: Sequence[TableRow], mask: list[bool]
+    rows: Sequence[TableRow], group: str
 ) -> tuple[Float[np.ndarray, " rate"], Float[np.ndarray, "rate end=2"]]:
     """The mean change at each rate in points, and its interval, cut where none or all are right.
 
     A rate with one training has no interval (NaN).
     """
-    share = before.select(mask).accuracy
-    changes = [row.change(before, mask) for row in rows]
+    share = rows[0].before.accuracy[group]
+    changes = [row.changes[group] for row in rows]
     ends = [
         possible_ends(change, share) if len(change.per_seed) > 1 else (np.nan, np.nan)
         for change in changes
@@ -140,10 +128,10 @@ def _mark(row: TableRow, chosen: Mapping[Criterion, Sequence[TableRow]]) -> plot
 def notes(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]]) -> list[str]:
     """How to read the figure, and what it was made from."""
     config, rows = run.config, chosen["mathematics"]
-    before = answers_before(run)
+    before = rows[0].before
     shares = ", ".join(
-        f"{name} {before.select(inside).accuracy:.1%} of {sum(inside)}"
-        for name, inside in groups(before).items()
+        f"{name} {before.accuracy[name]:.1%} of {sum(inside)}"
+        for name, inside in before.groups.items()
     )
     heads = ", ".join(next((r.facts[0]["which_heads"] for r in rows if r.key[0] == "precise"), ()))
     seeds = sorted({len(row.trainings) for some in chosen.values() for row in some})

@@ -12,11 +12,10 @@ from figures.exhibit import Table
 from figures.tuning import (
     EXPERIMENT,
     TableRow,
-    criteria,
     model_name,
     paper_rows,
     row_numbers,
-    rows_at_chosen_rates,
+    rows_by_criterion,
     task_numbers,
     without_rate,
 )
@@ -68,18 +67,16 @@ def table5(options: TableOptions) -> list[Table]:
 
 def _tables(options: TableOptions, table: int) -> list[Table]:
     run = chosen_run(options, EXPERIMENT)
-    first = rows_at_chosen_rates(run, table)
+    chosen = rows_by_criterion(run, table)
     rows: list[tuple[Criterion, TableRow]] = [
-        (criterion, row)
-        for criterion in criteria(run, table)
-        for row in rows_at_chosen_rates(run, table, criterion)
+        (criterion, row) for criterion, of_one in chosen.items() for row in of_one
     ]
     paper = paper_rows(run, table)
     title = f"{TABLE_TITLES[table]}, {model_name(run)}"
-    cells = [summary(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
+    cells = [summary(row, criterion, paper.get(row.key)) for criterion, row in rows]
     cells += [
         no_rate(cells[0], key, criterion)
-        for criterion in criteria(run, table)
+        for criterion in chosen
         for key in without_rate(run, table, criterion)
     ]
     return [
@@ -87,10 +84,10 @@ def _tables(options: TableOptions, table: int) -> list[Table]:
             name=f"table{table}",
             title=title,
             look=LOOKS[table],
-            notes=notes(run, first, table),
+            notes=notes(run, chosen, table),
             runs=(run,),
             numbers=DataFrame(
-                [row_numbers(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
+                [row_numbers(row, criterion, paper.get(row.key)) for criterion, row in rows]
             ),
             cells=DataFrame(cells),
         ),
@@ -98,13 +95,13 @@ def _tables(options: TableOptions, table: int) -> list[Table]:
             name=f"table{table}_tasks",
             title=f"{title}: every task",
             look="Which tasks the changes of the groups come from.",
-            notes=task_notes(run, first, paper),
+            notes=task_notes(chosen["mathematics"], paper),
             runs=(run,),
             numbers=DataFrame(
-                [line for criterion, row in rows for line in task_numbers(run, row, criterion)]
+                [line for criterion, row in rows for line in task_numbers(row, criterion)]
             ),
             cells=DataFrame(
-                [task_texts(run, row, criterion, paper.get(row.key)) for criterion, row in rows]
+                [task_texts(row, criterion, paper.get(row.key)) for criterion, row in rows]
             ),
         ),
     ]

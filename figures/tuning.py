@@ -4,13 +4,16 @@ The words of the tables are in `figures/tuning_words.py`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from arith_lens import plotting
-from arith_lens.answers import Answers, OverSeeds, change_over_seeds
+from arith_lens.answers import Answers, OverSeeds, changes_by_question, over_seeds
 from arith_lens.paper import PaperTuning, paper_model
 from arith_lens.runs import Run, RunError
 from experiments import results
@@ -38,6 +41,29 @@ Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class UntunedAnswers:
+    """The answers before tuning, and which questions tables and figures show."""
+
+    answers: Answers = field(repr=False)
+
+    @cached_property
+    def groups(self) -> dict[str, list[bool]]:
+        """The questions of mathematics and of other tasks, as `groups`."""
+        return groups(self.answers)
+
+    @cached_property
+    def tasks(self) -> dict[str, list[bool]]:
+        """The questions of each task, as `tasks`."""
+        return tasks(self.answers)
+
+    @cached_property
+    def accuracy(self) -> dict[str, float]:
+        """The share of right answers of each group and task."""
+        parts = {**self.groups, **self.tasks}
+        return {name: self.answers.select(inside).accuracy for name, inside in parts.items()}
+
+
+@dataclass(frozen=True)
 class TableRow:
     """One setting at one rate: its trainings, one per seed."""
 
@@ -47,6 +73,7 @@ class TableRow:
     """The names of their results in the run."""
     facts: tuple[results.TrainingFacts, ...]
     answers: tuple[Answers, ...] = field(repr=False)
+    before: UntunedAnswers = field(repr=False)
 
     @property
     def title(self) -> str:
@@ -62,9 +89,14 @@ class TableRow:
         """Training examples per second, mean over the trainings."""
         return sum(facts["samples_per_second"] for facts in self.facts) / len(self.facts)
 
-    def change(self, before: Answers, tasks: Sequence[bool]) -> OverSeeds:
-        """The change of accuracy on the questions where `tasks` is True."""
-        return change_over_seeds(before, self.answers, tasks)
+    @cached_property
+    def changes(self) -> dict[str, OverSeeds]:
+        """The change of accuracy of each group and task."""
+        every = changes_by_question(self.before.answers, self.answers)
+        return {
+            name: over_seeds(every[:, torch.tensor(inside)])
+            for name, inside in {**self.before.groups, **self.before.tasks}.items()
+        }
 
 
 def title_of(key: Key) -> str:
@@ -86,9 +118,9 @@ def possible_ends(change: OverSeeds, before: float) -> tuple[float, float]:
     return low, high
 
 
-def answers_before(run: Run) -> Answers:
+def answers_before(run: Run) -> UntunedAnswers:
     """The answers before tuning. Raises RunError if the run has none."""
-    return results.UNTUNED_ANSWERS.load(run)
+    return UntunedAnswers(results.UNTUNED_ANSWERS.load(run))
 
 
 def groups(answers: Answers) -> dict[str, list[bool]]:
@@ -122,18 +154,24 @@ def _benchmark(task: str) -> str:
     return "mmlu" if task.startswith("mmlu") else task.split("/")[0]
 
 
-def by_rate(run: Run) -> dict[Key, dict[float, TableRow]]:
-    """Every setting of a run at each of its rates, the smallest first."""
+def by_rate(run: Run, keys: Collection[Key]) -> dict[Key, dict[float, TableRow]]:
+    """Some settings of a run at each of their rates, the smallest first."""
+    trained, before = _trainings(run), answers_before(run)
+    return {
+        key: {rate: _row(run, key, rate, trained[key][rate], before) for rate in sorted(rates)}
+        for key, rates in trained.items()
+        if key in keys
+    }
+
+
+def _trainings(run: Run) -> Mapping[Key, Mapping[float, Sequence[str]]]:
+    """The names of the trainings of each setting at each rate."""
     names: dict[Key, dict[float, list[str]]] = {}
     for name in results.trainings(run):
         facts = results.TUNED_ANSWERS.facts(run, name)
-        names.setdefault(key_of(results.tuned_by(facts)), {}).setdefault(facts["rate"], []).append(
-            name
-        )
-    return {
-        key: {rate: _row(run, key, rate, trained[rate]) for rate in sorted(trained)}
-        for key, trained in names.items()
-    }
+        rates = names.setdefault(key_of(results.tuned_by(facts)), {})
+        rates.setdefault(facts["rate"], []).append(name)
+    return names
 
 
 def key_of(tuned: TuningRow) -> Key:
@@ -141,7 +179,7 @@ def key_of(tuned: TuningRow) -> Key:
     return tuned.method, tuned.heads, tuned.mlps
 
 
-def _row(run: Run, key: Key, rate: float, names: Sequence[str]) -> TableRow:
+def _row(run: Run, key: Key, rate: float, names: Sequence[str], before: UntunedAnswers) -> TableRow:
     ordered = tuple(sorted(names, key=lambda name: results.TUNED_ANSWERS.facts(run, name)["seed"]))
     return TableRow(
         key,
@@ -149,6 +187,7 @@ def _row(run: Run, key: Key, rate: float, names: Sequence[str]) -> TableRow:
         ordered,
         tuple(results.TUNED_ANSWERS.facts(run, name) for name in ordered),
         tuple(results.TUNED_ANSWERS.load(run, name) for name in ordered),
+        before,
     )
 
 
@@ -166,14 +205,25 @@ def rows_at_chosen_rates(
             f"expected table {table} in {run.path}, found {tables or 'none'}. Make it: python -m "
             f"experiments.{EXPERIMENT} --table {table} --model {run.config['model']}"
         )
-    rows = by_rate(run)
+    trained, before = _trainings(run), answers_before(run)
     chosen = results.CHOSEN_RATES.load(run, str(table)).rates_for(criterion)
-    return [rows[key_of(tuned)][rate] for tuned, rate in chosen.items()]
+    return [
+        _row(run, key, rate, trained[key][rate], before)
+        for key, rate in ((key_of(tuned), rate) for tuned, rate in chosen.items())
+    ]
 
 
-def criteria(run: Run, table: int) -> tuple[Criterion, ...]:
-    """The purposes that the rates of a table were chosen for."""
-    return results.CHOSEN_RATES.load(run, str(table)).criteria
+def rows_by_criterion(run: Run, table: int) -> dict[Criterion, list[TableRow]]:
+    """A table's rows for each purpose that its rates were chosen for.
+
+    Raises:
+        RunError: the run does not have this table.
+    """
+    rows: dict[Criterion, list[TableRow]] = {"mathematics": rows_at_chosen_rates(run, table)}
+    for criterion in results.CHOSEN_RATES.load(run, str(table)).criteria:
+        if criterion not in rows:
+            rows[criterion] = rows_at_chosen_rates(run, table, criterion)
+    return rows
 
 
 def without_rate(run: Run, table: int, criterion: Criterion) -> list[Key]:
@@ -194,35 +244,30 @@ def model_name(run: Run) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def row_numbers(
-    run: Run, row: TableRow, criterion: Criterion, paper: PaperTuning | None = None
-) -> Numbers:
+def row_numbers(row: TableRow, criterion: Criterion, paper: PaperTuning | None = None) -> Numbers:
     """A row of a table, for a program."""
-    before = answers_before(run)
     method, heads, mlps = row.key
     numbers: Numbers = {"chosen_for": criterion, "method": method, "heads": heads, "mlps": mlps}
     numbers |= {name: ", ".join(row.facts[0][name]) for name in ("which_heads", "which_mlps")}
     numbers |= {"parameters": row.parameters, "of": row.facts[0]["of"], "rate": row.rate}
     numbers |= {"samples_per_second": row.speed, "seeds": len(row.trainings)}
     numbers["seconds"] = sum(facts["seconds"] for facts in row.facts) / len(row.facts)
-    for name, chosen in {**groups(before), **tasks(before)}.items():
-        change = row.change(before, chosen)
-        numbers |= _numbered(name.replace(" ", "_"), before.select(chosen).accuracy, change)
+    for name, change in row.changes.items():
+        numbers |= _numbered(name.replace(" ", "_"), row.before.accuracy[name], change)
     if paper is not None:
         numbers |= {f"paper_{name}": value for name, value in paper.accuracy.items()}
     return numbers
 
 
-def task_numbers(run: Run, row: TableRow, criterion: Criterion) -> list[Numbers]:
+def task_numbers(row: TableRow, criterion: Criterion) -> list[Numbers]:
     """One line per task: its questions, accuracy before, change and interval."""
-    before = answers_before(run)
     method, heads, mlps = row.key
     lines: list[Numbers] = []
-    for name, chosen in tasks(before).items():
-        change = row.change(before, chosen)
+    for name in row.before.tasks:
+        change = row.changes[name]
         line: Numbers = {"chosen_for": criterion, "method": method, "heads": heads, "mlps": mlps}
         line |= {"task": name}
-        line |= {"questions": change.n_questions, "before": before.select(chosen).accuracy}
+        line |= {"questions": change.n_questions, "before": row.before.accuracy[name]}
         low, high = change.ci()
         lines.append(line | {"change": change.mean, "low": low, "high": high})
     return lines

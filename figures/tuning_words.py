@@ -1,6 +1,6 @@
 """The words of Tables 1, 2 and 5: cells, and the small print below them."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from arith_lens.answers import OverSeeds
@@ -11,13 +11,8 @@ from experiments.does_tuning_help import MOST_LOST, Criterion
 from figures.tuning import (
     Key,
     TableRow,
-    answers_before,
-    criteria,
-    groups,
     possible_ends,
     rates_tried,
-    rows_at_chosen_rates,
-    tasks,
     title_of,
     without_rate,
 )
@@ -36,11 +31,8 @@ CRITERION_TITLES: dict[Criterion, str] = {
 """What a rate is chosen for."""
 
 
-def summary(
-    run: Run, row: TableRow, criterion: Criterion, paper: PaperTuning | None = None
-) -> Texts:
+def summary(row: TableRow, criterion: Criterion, paper: PaperTuning | None = None) -> Texts:
     """A row of a table: what was tuned, and the changes of the two groups of tasks."""
-    before = answers_before(run)
     text: Texts = {
         "rate chosen for": CRITERION_TITLES[criterion],
         "tuned": row.title,
@@ -49,9 +41,9 @@ def summary(
         "rate": f"{row.rate:g}",
         "seeds": str(len(row.trainings)),
     }
-    for name, chosen in groups(before).items():
-        accuracy = before.select(chosen).accuracy
-        text[_headed(name, f"{accuracy:.1%}")] = change_cell(accuracy, row.change(before, chosen))
+    for name in row.before.groups:
+        accuracy = row.before.accuracy[name]
+        text[_headed(name, f"{accuracy:.1%}")] = change_cell(accuracy, row.changes[name])
     if paper is not None:
         text |= paper_cells(paper)
     return text
@@ -63,14 +55,11 @@ def no_rate(cells: Texts, key: Key, criterion: Criterion) -> Texts:
     return {**dict.fromkeys(cells, ""), **named, "rate": "no rate of the grid"}
 
 
-def task_texts(
-    run: Run, row: TableRow, criterion: Criterion, paper: PaperTuning | None = None
-) -> Texts:
+def task_texts(row: TableRow, criterion: Criterion, paper: PaperTuning | None = None) -> Texts:
     """A row of the table of tasks: the change of each, and the paper's accuracy after tuning."""
-    before = answers_before(run)
     text = {"rate chosen for": CRITERION_TITLES[criterion], "tuned": row.title}
-    for name, chosen in tasks(before).items():
-        accuracy, change = before.select(chosen).accuracy, row.change(before, chosen)
+    for name in row.before.tasks:
+        accuracy, change = row.before.accuracy[name], row.changes[name]
         short = TASK_NAMES.get(name, name)
         cell = changed(accuracy, change, digits=0)
         if paper is not None and short in paper.accuracy:
@@ -120,25 +109,26 @@ def paper_cells(paper: PaperTuning) -> Texts:
     }
 
 
-def notes(run: Run, rows: Sequence[TableRow], table: int) -> list[str]:
+def notes(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]], table: int) -> list[str]:
     """How to read a table, and its data."""
+    rows = chosen["mathematics"]
     return [
         f"A cell has the accuracy after tuning and its {_CHANGE}; seeds: the lowest and the "
         f"highest change. {_INTERVAL}",
-        *_column_notes(run, rows),
+        *_column_notes(rows),
         *_row_notes(rows, table),
-        _rate_note(run, rows, table),
+        _rate_note(run, chosen, table),
         _training_note(run, rows),
         *_harness_notes(run),
         *_paper_notes(run),
     ]
 
 
-def task_notes(run: Run, rows: Sequence[TableRow], papers: Collection[Any]) -> list[str]:
+def task_notes(rows: Sequence[TableRow], papers: Collection[Any]) -> list[str]:
     """How to read the table of tasks."""
     after = "the accuracy after tuning and its" if papers else "the accuracy's"
     paper_text = ", and the paper's accuracy after it" * bool(papers)
-    return [f"A cell has {after} {_CHANGE}{paper_text}. {_INTERVAL}", *_column_notes(run, rows)]
+    return [f"A cell has {after} {_CHANGE}{paper_text}. {_INTERVAL}", *_column_notes(rows)]
 
 
 _CHANGE = "change in percentage points: mean over the seeds [95% interval]"
@@ -149,19 +139,19 @@ _INTERVAL = (
 )
 
 
-def _column_notes(run: Run, rows: Sequence[TableRow]) -> list[str]:
+def _column_notes(rows: Sequence[TableRow]) -> list[str]:
     """What the columns of groups pool, and which intervals are rough."""
     lines: list[str] = []
     if any(len(row.trainings) == 1 for row in rows):
         lines.append("Where there is one seed, the interval is of the draw of questions alone.")
-    before = answers_before(run)
-    sizes = {TASK_NAMES.get(name, name): sum(inside) for name, inside in tasks(before).items()}
-    for name, mask in groups(before).items():
-        members = {before.task[i] for i, inside in enumerate(mask) if inside}
+    before = rows[0].before
+    sizes = {TASK_NAMES.get(name, name): sum(inside) for name, inside in before.tasks.items()}
+    for name, mask in before.groups.items():
+        members = {task for task, inside in zip(before.answers.task, mask, strict=True) if inside}
         listed = [
             f"{TASK_NAMES.get(task, task)} {sum(questions):,}"
-            for task, questions in tasks(before).items()
-            if any(c and t in members for c, t in zip(questions, before.task, strict=True))
+            for task, questions in before.tasks.items()
+            if any(c and t in members for c, t in zip(questions, before.answers.task, strict=True))
         ]
         lines.append(
             f"{name.capitalize()}: {', '.join(listed)}; each of the {sum(mask):,} questions "
@@ -196,7 +186,7 @@ def _row_notes(rows: Sequence[TableRow], table: int) -> Iterator[str]:
     yield f"{text}."
 
 
-def _rate_note(run: Run, rows: Sequence[TableRow], table: int) -> str:
+def _rate_note(run: Run, chosen: Mapping[Criterion, Sequence[TableRow]], table: int) -> str:
     grid = rates_tried(run, table)
     if len(grid) == 1:
         paper_text = ", the paper's" if grid[0] == PAPERS_RATE else ""
@@ -205,14 +195,14 @@ def _rate_note(run: Run, rows: Sequence[TableRow], table: int) -> str:
         f"Rate: of {', '.join(f'{rate:g}' for rate in grid)}, the same for every row, the one "
         "with the best accuracy on validation word problems after one training (first seed)."
     )
-    text += _edge_note(rows, grid)
-    if "little_loss" in criteria(run, table):
+    text += _edge_note(chosen["mathematics"], grid)
+    if "little_loss" in chosen:
         text += (
             f" {CRITERION_TITLES['little_loss'].capitalize()}: the best of the rates whose first "
             "training loses no more on every second generic question of each task. Those "
             "questions choose; the others are shown, and may lose more."
         )
-        text += _edge_note(rows_at_chosen_rates(run, table, "little_loss"), grid)
+        text += _edge_note(chosen["little_loss"], grid)
         if unmet := [title_of(key) for key in without_rate(run, table, "little_loss")]:
             text += f" No rate of the grid does that for: {'; '.join(unmet)}."
     return text

@@ -23,7 +23,7 @@ type_checks.install()  # before the package is imported
 from support.fresh import FreshPython, take_steps  # noqa: E402
 
 import arith_lens  # noqa: E402
-from arith_lens.model import HookedModel, load_model  # noqa: E402
+from arith_lens.model import HookedModel, empty_model, load_model  # noqa: E402
 from arith_lens.pairs import PromptPairs, sample_pairs  # noqa: E402
 
 DRAWING_IMPORT = re.compile(
@@ -194,16 +194,17 @@ class SharedModels:
     """`load_model`, which loads each shipped model once, and the weights that nothing may change.
 
     Loading takes half a second, most of it in TransformerLens. The pairs that such a model answers
-    right are sampled once too.
+    right are sampled once too, and so are those of dry runs.
     """
 
     def __init__(self) -> None:
         self._loaded: dict[Any, HookedModel] = {}
+        self._empty: dict[Any, HookedModel] = {}
         self._weights: dict[Any, tuple[list[torch.Tensor], list[int]]] = {}
         self._pairs: dict[tuple[int, str], PromptPairs] = {}
 
     def sample_pairs(self, model: Any, *choices: Any, **options: Any) -> PromptPairs:
-        if all(model is not shared for shared in self._loaded.values()):
+        if all(model is not kept for kept in (*self._loaded.values(), *self._empty.values())):
             return sample_pairs(model, *choices, **options)
         key = id(model), repr((choices, sorted(options.items())))
         if key not in self._pairs:
@@ -220,6 +221,13 @@ class SharedModels:
             weights = [*model.bridge.original_model.parameters()]
             self._weights[key] = weights, [weight._version for weight in weights]
         return self._loaded[key]
+
+    def empty(self, source: Any, **options: Any) -> HookedModel:
+        """A model without weights: `empty_model`."""
+        key = source, *sorted(options.items())
+        if key not in self._empty:
+            self._empty[key] = empty_model(source, **options)
+        return self._empty[key]
 
     def changed(self) -> list[Any]:
         """The models whose weights were written to; these are loaded anew."""
@@ -281,11 +289,9 @@ def rough_intervals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def empty_models() -> Callable[..., HookedModel]:
+def empty_models(shared_models: SharedModels) -> Callable[..., HookedModel]:
     """`empty_model`, which makes each model once: dry runs leave it as it is."""
-    from arith_lens.model import empty_model
-
-    return functools.cache(empty_model)
+    return shared_models.empty
 
 
 def random_tokens(model: Any, *shape: int, seed: int = 0) -> torch.Tensor:
@@ -324,3 +330,18 @@ def data_directory() -> Path:
     if not directory.is_dir():
         pytest.skip(f"needs the data folder ({directory} is absent; set ARITH_LENS_DATA)")
     return directory
+
+
+@pytest.fixture(scope="session")
+def real_tokenizer(data_directory: Path) -> Callable[[str], Any]:
+    """A published tokenizer, read once: `real_tokenizer("llama2" | "mistral" | "llama3")`."""
+    from experiments.template_tables import published_tokenizer
+
+    @functools.cache
+    def read(name: str) -> Any:
+        folder = data_directory / "tokenizers" / name
+        if not (folder / "tokenizer.model").is_file():
+            pytest.skip(f"needs {folder}/tokenizer.model")
+        return published_tokenizer(folder)
+
+    return read

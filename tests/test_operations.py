@@ -1,12 +1,10 @@
 """Each operation's row, and what a faulty row says when it is read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import LlamaTokenizer
 
 from arith_lens.operations import FOUR, IN_PAPER, OPERATIONS, Operation, Pattern, operations_by_name
 from arith_lens.pairs import sample_pairs
@@ -172,12 +170,9 @@ def test_modulo_is_sampled_from_the_shipped_tokenizer() -> None:
 @pytest.mark.parametrize("name", ["llama2", "mistral"])
 @pytest.mark.parametrize("kind", ["word", "operands", "operator"])
 def test_modulo_aligns_under_published_tokenizers(
-    data_directory: Path, name: str, kind: str
+    real_tokenizer: Callable[[str], Any], name: str, kind: str
 ) -> None:
-    folder = data_directory / "tokenizers" / name
-    if not (folder / "tokenizer.model").is_file():
-        pytest.skip(f"needs {folder}/tokenizer.model")
-    tokenizer = LlamaTokenizer.from_pretrained(folder, add_bos_token=True)
+    tokenizer = real_tokenizer(name)
     pairs = sample_pairs(tokenizer, "modulo", keep="all", counterfactual=kind)
     assert len(pairs) == 9 * 81
     assert set(tokenizer.convert_ids_to_tokens(pairs.reference[:, -1].tolist())) == {"▁"}

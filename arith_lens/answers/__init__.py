@@ -12,4 +12,5 @@ from arith_lens.answers.result import AccuracyChange as AccuracyChange
 from arith_lens.answers.result import Answers as Answers
 from arith_lens.answers.result import OverSeeds as OverSeeds
 from arith_lens.answers.result import change_over_seeds as change_over_seeds
+from arith_lens.answers.result import changes_by_question as changes_by_question
 from arith_lens.answers.result import over_seeds as over_seeds

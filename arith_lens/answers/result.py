@@ -86,11 +86,7 @@ class Answers:
         Raises:
             ValueError: `after` has other questions.
         """
-        if self.expected != after.expected or self.task != after.task:
-            raise ValueError(
-                f"expected answers to the same questions in the same order, found {len(self)} and "
-                f"{len(after)} whose expected answers differ; ask both the same list"
-            )
+        _require_same_questions(self, after)
         lost, gained = self.correct & ~after.correct, ~self.correct & after.correct
         return AccuracyChange(
             self.accuracy, after.accuracy, int(lost.sum()), int(gained.sum()), len(self)
@@ -129,6 +125,14 @@ class Answers:
 
 
 _TEXTS = ("said", "expected", "task")
+
+
+def _require_same_questions(one: Answers, other: Answers) -> None:
+    if one.expected != other.expected or one.task != other.task:
+        raise ValueError(
+            f"expected answers to the same questions in the same order, found {len(one)} and "
+            f"{len(other)} whose expected answers differ; ask both the same list"
+        )
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,28 @@ def over_seeds(values: Float[Tensor, "seed question"]) -> OverSeeds:
     return OverSeeds(tuple(values.mean(1).tolist()), error, n_questions)
 
 
+def changes_by_question(
+    before: Answers | Sequence[Answers], after: Sequence[Answers]
+) -> Float[Tensor, "seed question"]:
+    """1 if a question is right only after training, -1 if it is right only before, else 0.
+
+    Args:
+        before: the answers before training: one result for all seeds, or one per seed.
+        after: the answers after training, one result per seed.
+
+    Raises:
+        ValueError: the questions differ, there is no seed, or the numbers of seeds differ.
+    """
+    if not after:
+        raise ValueError("expected answers of at least one seed, found none")
+    befores = [before] * len(after) if isinstance(before, Answers) else before
+    changes = []
+    for first, other in zip(befores, after, strict=True):
+        _require_same_questions(first, other)
+        changes.append(other.correct.double() - first.correct.double())
+    return torch.stack(changes)
+
+
 def change_over_seeds(
     before: Answers | Sequence[Answers],
     after: Sequence[Answers],
@@ -249,20 +275,11 @@ def change_over_seeds(
     """The change of accuracy by training, question by question.
 
     Args:
-        before: the answers before training: one result for all seeds, or one per seed.
-        after: the answers after training, one result per seed.
+        before, after: as in `changes_by_question`.
         chosen: a mask of the questions to use; None: all.
 
     Raises:
-        ValueError: the questions differ, there is no seed, the numbers of seeds differ, or there
-            are fewer than two questions.
+        ValueError: there are fewer than two questions; else as `changes_by_question`.
     """
-    if not after:
-        raise ValueError("expected answers of at least one seed, found none")
-    befores = [before] * len(after) if isinstance(before, Answers) else before
-    differences = []
-    for first, other in zip(befores, after, strict=True):
-        first.change_to(other)  # refuses other questions
-        differences.append(other.correct.double() - first.correct.double())
-    every = torch.stack(differences)
+    every = changes_by_question(before, after)
     return over_seeds(every if chosen is None else every[:, torch.tensor([*chosen])])

@@ -130,7 +130,7 @@ class CircuitCurve(HasUnits):
         With `keep_only` a better order has a larger area. An area above 1 only says that harmful
         components were left out.
         """
-        return self._area(self.faithfulness())
+        return float(self._area(self.faithfulness()))
 
     @property
     def cmd(self) -> float:
@@ -138,14 +138,12 @@ class CircuitCurve(HasUnits):
 
         With `keep_only` a better order has a smaller area; with `knock_out`, a larger one.
         """
-        return self._area(np.abs(1 - self.faithfulness()))
+        return float(self._area(np.abs(1 - self.faithfulness())))
 
     def intervals(self, *, seed: int = 0) -> dict[str, tuple[float, float]]:
         """The 95% intervals of `cpr` and `cmd`; problems are drawn as in `Effects.ci`."""
-        ends = {
-            name: np.nanquantile(self.drawn(name, seed=seed), [0.025, 0.975])
-            for name in ("cpr", "cmd")
-        }
+        drawn = self._drawn(seed)
+        ends = {name: np.nanquantile(areas, [0.025, 0.975]) for name, areas in drawn.items()}
         return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
     def drawn(self, name: str, *, seed: int = 0) -> Float[np.ndarray, " resample"]:
@@ -157,16 +155,16 @@ class CircuitCurve(HasUnits):
         Raises:
             ValueError: another name.
         """
-        if name not in ("cpr", "cmd"):
-            raise ValueError(f"expected cpr or cmd, found {name!r}")
-        curves = map(self._faithfulness, self._draws(seed))
-        return np.array([self._area(f if name == "cpr" else np.abs(1 - f)) for f in curves])
+        drawn = self._drawn(seed)
+        if name not in drawn:
+            raise ValueError(f"expected {' or '.join(drawn)}, found {name!r}")
+        return drawn[name]
 
     def to_dataframe(self) -> "DataFrame":
         """One row per size: share of the components, f and accuracy with 95% intervals."""
         from pandas import DataFrame
 
-        drawn = np.stack([self._faithfulness(values) for values in self._draws(0)])
+        drawn = self._faithfulness(self._draws(0))
         low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
         effects = self.effects()
         ends = effects.ci()[:, 0].numpy()
@@ -225,16 +223,23 @@ class CircuitCurve(HasUnits):
         sample = Effects(self.value, ("size",), self.metric, **self.units).sample()
         return resampled_means(sample, slice(None), N_RESAMPLES, seed).numpy().T
 
-    def _faithfulness(self, values: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"]:
-        first, last = values[0], values[-1]
+    def _drawn(self, seed: int) -> dict[str, Float[np.ndarray, " resample"]]:
+        """`cpr` and `cmd` in resamples of the problems."""
+        curves = self._faithfulness(self._draws(seed))
+        return {"cpr": self._area(curves), "cmd": self._area(np.abs(1 - curves))}
+
+    def _faithfulness(
+        self, values: Float[np.ndarray, "*resample size"]
+    ) -> Float[np.ndarray, "*resample size"]:
+        first, last = values[..., :1], values[..., -1:]
         replaced, whole = (first, last) if self.kind == "keep_only" else (last, first)
         return (values - replaced) / (whole - replaced)
 
     def _shares(self) -> Float[np.ndarray, " size"]:
         return np.array(self.sizes) / len(self.order)
 
-    def _area(self, values: Float[np.ndarray, " size"]) -> float:
-        return float(np.trapezoid(values, self._shares()))
+    def _area(self, values: Float[np.ndarray, "*resample size"]) -> Float[np.ndarray, "*resample"]:
+        return np.asarray(np.trapezoid(values, self._shares()))
 
 
 def circuit_curve(

@@ -142,6 +142,27 @@ def conflict(box: Box, taken: Iterable[Box], frame: Box) -> Number:
     return overlap
 
 
+def freest(spots: Sequence[Box], taken: Sequence[Box], frame: Box) -> Box:
+    """The place with the least `conflict`; the first of equals."""
+
+    def sides(boxes: Sequence[Box]) -> Float[np.ndarray, "side=4 box"]:
+        ends = [(box.left, box.top, box.right, box.bottom) for box in boxes]
+        return np.array(ends, float).reshape(-1, 4).T
+
+    def shared(
+        a: Float[np.ndarray, "side box 1"], b: Float[np.ndarray, "side spot"]
+    ) -> Float[np.ndarray, "box spot"]:
+        width = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
+        height = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
+        return np.maximum(width, 0.0) * np.maximum(height, 0.0)
+
+    places = sides(spots)
+    size = (places[2] - places[0]) * (places[3] - places[1])
+    covered = shared(sides(taken)[..., None], places).sum(0)
+    outside = shared(sides([frame])[..., None], places)[0] < size - 1e-6
+    return spots[int((covered + outside * size).argmin())]
+
+
 def _hidden(box: Box, weight: Float[np.ndarray, "row column"], cell: tuple[Number, Number]) -> int:
     """Weight under the box, in tenths of the largest: less does not count."""
     rows = range(max(int(box.top // cell[1]), 0), min(int(box.bottom // cell[1]) + 1, len(weight)))

@@ -21,7 +21,7 @@ from arith_lens.plotting.page import (
     Page,
     Sheet,
     around,
-    conflict,
+    freest,
     plain,
     spread,
     square,
@@ -257,25 +257,13 @@ def _add_labels(sheet: Sheet, trail: Trail, chart: _Chart, taken: list[Box]) -> 
                 )
             ]
         ]
-        spot = _freest([*beside, *far], taken, chart.box)
+        spot = freest([*beside, *far], taken, chart.box)
         taken.append(spot)
         if spot in far:
             line = {"width": 0.8, "color": translucent(trail.colour, 0.5)}
             sheet.add_shape("line", at, nearest(spot, at), layer="below", line=line)
         style = {"size": _LABEL, "ink": trail.colour, "anchor": ("center", "middle")}
         sheet.write(plain(label), spot.centre, **style)
-
-
-def _freest(spots: Sequence[Box], taken: Sequence[Box], frame: Box) -> Box:
-    """The place that covers the least of what is taken; the first of equals."""
-    reach = Box(
-        min(spot.left for spot in spots),
-        min(spot.top for spot in spots),
-        max(spot.right for spot in spots),
-        max(spot.bottom for spot in spots),
-    )
-    near = [box for box in taken if box.overlap(reach)]
-    return min(spots, key=lambda spot: conflict(spot, near, frame))
 
 
 def _add_key(sheet: Sheet, trails: Sequence[Trail]) -> None:

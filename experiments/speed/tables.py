@@ -309,11 +309,11 @@ class PatchingMemoryJob:
 
     def measure(self) -> dict[str, Cell]:
         """Load, run one pair so that everything is in place, then watch all pairs."""
+        rival = next(rival for rival in RIVALS if rival.name == self.rival)
         if self.threads:
             torch.set_num_threads(self.threads)
         shape = replace(SHAPES[self.size], n_pairs=self.n_pairs)
         setting = setting_of(shape, self.device, getattr(torch, self.dtype))
-        rival = next(rival for rival in RIVALS if rival.name == self.rival)
         senders = setting.senders
         if rival.forwards:
             senders = [*senders[:N_STAND_INS], *senders[-N_STAND_INS:]]  # heads and MLPs

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from arith_lens.answers import Answers, OverSeeds, over_seeds
+from arith_lens.answers import Answers, OverSeeds
 from arith_lens.effects import Effects
 from arith_lens.knockout import OutcomeChange, Outcomes
 from figures.claims.claim import Number, Unit, Within
@@ -69,15 +69,6 @@ def change_over_draws(before: Outcomes, after: Sequence[Outcomes]) -> OverSeeds:
     of_problems = Effects(changes.mean(0, keepdim=True), ("draw",), "change", **before.units)
     error = float(of_problems.stderr()[0])
     return OverSeeds(tuple(of_draws.mean().tolist()), error, before.n_pairs)
-
-
-def answers_over_draws(before: Answers, after: Sequence[Answers]) -> OverSeeds:
-    """The same of answers to questions; errors are of draws and of questions."""
-    for answers in after:
-        before.change_to(answers)  # refuses other questions
-    return over_seeds(
-        torch.stack([answers.correct.double() - before.correct.double() for answers in after])
-    )
 
 
 def control_numbers(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from arith_lens.answers import Answers
+from arith_lens.answers import Answers, change_over_seeds
 from arith_lens.effects import key_heads
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves
 from arith_lens.runs import Run
@@ -10,7 +10,6 @@ from experiments import results
 from experiments.does_tuning_help.questions import generic, is_mathematics
 from figures.claims.changes import (
     answers_change,
-    answers_over_draws,
     change_over_draws,
     control_numbers,
     relative_loss,
@@ -119,7 +118,5 @@ def _elsewhere(
         )
     changes = {}
     for kind, (plain, draws) in results.control_answers(run).items():
-        chosen = questions(plain)
-        after = [answers.select(chosen) for answers in draws]
-        changes[kind] = answers_over_draws(plain.select(chosen), after)
+        changes[kind] = change_over_seeds(plain, draws, questions(plain))
     return (*numbers, *control_numbers(f"{len(heads)} control heads", changes))

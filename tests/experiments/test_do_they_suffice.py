@@ -26,8 +26,9 @@ SMALL = do_they_suffice.Config(
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     root = tmp_path_factory.mktemp("results")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # so few prompts that some means are of one
+        patch.setattr(do_they_suffice, "FINE", (0.03, 0.05, 0.1, 0.2, 0.5))
         do_they_suffice.main(SMALL, root=root)
     (run,) = find_runs("do_they_suffice", root=root)
     return run

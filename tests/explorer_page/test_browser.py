@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from pandas import DataFrame
+from support.children import Script
 
 import arith_lens as al
 from arith_lens.exploration import explored
@@ -151,6 +150,17 @@ pairs = al.sample_pairs(model, n=4, templates=["addition/1"])
 al.explore(model, pairs, progress=False)"""
 
 
+LAB = """
+from support.kernels import waiting_kernel
+launch = waiting_kernel()
+from jupyter_client.provisioning import local_provisioner
+from jupyterlab.labapp import main
+local_provisioner.launch_kernel = launch
+main()
+"""
+"""JupyterLab, whose kernel has the libraries already."""
+
+
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[str]:
     """The address of a notebook in a running JupyterLab."""
@@ -163,25 +173,20 @@ def lab(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "try.ipynb").write_text(json.dumps(notebook))
     folders = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
     root = str(Path(al.__file__).parents[1])
-    environment = os.environ | dict.fromkeys(folders, str(tmp_path / "jupyter"))
-    environment |= {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-    arguments = ["--no-browser", "--allow-root", "--port=18899", "--IdentityProvider.token="]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *arguments], cwd=tmp_path, env=environment,
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    assert server.stderr is not None
+    environment = dict.fromkeys(folders, str(tmp_path / "jupyter")) | {"PYTHONPATH": root}
+    arguments = ["--no-browser", "--allow-root", "--port=18899", "--IdentityProvider.token=",
+                 f"--ServerApp.root_dir={tmp_path}"]  # fmt: skip
+    (output := tmp_path / "lab.txt").touch()
+    server = Script(LAB, *arguments, output=output, n=0, **environment)
     try:
-        for line in server.stderr:
-            if match := re.search(r"http://localhost:\d+/lab", line):
-                yield f"{match[0]}/tree/try.ipynb"
-                break
-        else:
-            pytest.fail("JupyterLab did not start")
+        until = time.monotonic() + 120
+        while not (match := re.search(r"http://localhost:\d+/lab", server.printed)):
+            assert server.process.is_alive() and time.monotonic() < until, server.printed
+            time.sleep(0.2)
+        yield f"{match[0]}/tree/try.ipynb"
     finally:
-        server.terminate()
+        server.process.terminate()
         server.wait(30)
-        server.stderr.close()
 
 
 def test_in_jupyterlab_it_computes_on_a_click_and_patches_own_prompts(

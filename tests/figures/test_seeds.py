@@ -16,6 +16,12 @@ PLANTED = {0: {(4, 6): -0.2}, 1: {(8, 1): -0.1, (8, 2): -0.1}, 2: {(0, 0): -0.3}
 """The heads that matter in each training, by seed."""
 
 
+@pytest.fixture(scope="module")
+def all_made(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    """The three trainings, for tests that write nothing."""
+    return _made(tmp_path_factory.mktemp("seeds"))
+
+
 def _made(root: Path) -> Options:
     for seed, heads in PLANTED.items():
         model = "made" if not seed else str(training_folder("made", seed) / "final")
@@ -32,9 +38,8 @@ def _values(table: DataFrame, statistic: str, operation: str = "addition") -> li
     return [row[f"seed {seed}"] for seed in PLANTED]
 
 
-def test_statistics_of_each_training_are_those_that_were_planted(tmp_path: Path) -> None:
-    options = _made(tmp_path)
-    chart, table = seeds.exhibits(options)
+def test_statistics_of_each_training_are_those_that_were_planted(all_made: Options) -> None:
+    chart, table = seeds.exhibits(all_made)
     statistics = table.numbers
     assert _values(statistics, "key heads") == [1, 2, 1]
     assert _values(statistics, "strongest effect") == pytest.approx([-0.2, -0.1, -0.3], abs=1e-4)
@@ -53,8 +58,8 @@ def test_statistics_of_each_training_are_those_that_were_planted(tmp_path: Path)
     assert "0% and 73% of the depth" in chart.look and "0% to 100%" in chart.look
 
 
-def test_each_two_operations_are_compared_once(tmp_path: Path) -> None:
-    table = seeds.exhibits(_made(tmp_path))[1].numbers
+def test_each_two_operations_are_compared_once(all_made: Options) -> None:
+    table = seeds.exhibits(all_made)[1].numbers
     compared = table[table["statistic"] == seeds.IN_COMMON]
     assert len(compared) == len(set(compared["operation"])) == 6
     assert min(compared["seed 1"]) >= 0.2, "two heads were planted in all operations"

@@ -357,27 +357,33 @@ def test_a_model_without_weights_has_no_hash(make_hf):
 # Real tokenizers
 
 
-@pytest.mark.parametrize("name", ["llama2", "mistral"])
+@pytest.fixture(scope="module", params=["llama2", "mistral"])
+def pieces_alone(request, data_directory, tmp_path_factory):
+    """A tokenizer from SentencePiece's file, the same saved and read again, and SentencePiece's."""
+    import sentencepiece
+
+    folder = tmp_path_factory.mktemp("pieces")
+    source = data_directory / "tokenizers" / request.param / "tokenizer.model"
+    shutil.copy(source, folder)
+    family = "mistral" if request.param == "mistral" else "llama"
+    (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    ours = _loaded_tokenizer(folder)
+    ours.save_pretrained(folder / "saved")  # now with tokenizer.json
+    shutil.copy(folder / "config.json", folder / "saved")
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(source))
+    return ours, _loaded_tokenizer(folder / "saved"), pieces
+
+
 @pytest.mark.parametrize(
     "text",
     ["3 + 5 = ", "Q: What is 3 plus 5? A: ", "The sum of 31 and 47 is ", "é → 7\n8"],
 )
-def test_folders_with_pieces_alone_tokenize_as_sentencepiece(name, text, data_directory, tmp_path):
-    import sentencepiece
-
-    source = data_directory / "tokenizers" / name / "tokenizer.model"
-    shutil.copy(source, tmp_path)
-    family = "mistral" if name == "mistral" else "llama"
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
-    ours = _loaded_tokenizer(tmp_path)
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(source))
+def test_folders_with_pieces_alone_tokenize_as_sentencepiece(text, pieces_alone):
+    ours, saved, pieces = pieces_alone
     expected = [pieces.bos_id(), *pieces.encode(text)]
     assert ours(text).input_ids == expected
     assert expected[1] != pieces.piece_to_id("3"), "the leading piece must be there to be lost"
-
-    ours.save_pretrained(tmp_path / "saved")  # now with tokenizer.json
-    shutil.copy(tmp_path / "config.json", tmp_path / "saved")
-    assert _loaded_tokenizer(tmp_path / "saved")(text).input_ids == expected
+    assert saved(text).input_ids == expected
 
 
 @pytest.mark.parametrize("name", ["llama2", "mistral"])

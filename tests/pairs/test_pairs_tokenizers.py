@@ -4,6 +4,7 @@
 # pyright: reportOptionalIterable=false, reportArgumentType=false
 
 import base64
+import functools
 import operator as op
 import shutil
 from collections import Counter
@@ -36,13 +37,6 @@ def story_texts() -> list[str]:
     """The stories' constant words, and each word of their lists as it stands in a sentence."""
     words = [f" {word}" for listed in SLOTS.values() for word in listed] + list(SLOTS["NAME"])
     return [*words, *(s.text for s in FIGURE_10), *(s.counterfactual for s in FIGURE_10)]
-
-
-def sentencepiece(directory: Path, name: str):
-    folder = directory / "tokenizers" / name
-    if not (folder / "tokenizer.model").is_file():
-        pytest.skip(f"needs {folder}/tokenizer.model")
-    return LlamaTokenizer.from_pretrained(folder, add_bos_token=True)
 
 
 def byte_level(ranks: dict[bytes, int], split: str, bos: str | None) -> PreTrainedTokenizerFast:
@@ -111,29 +105,38 @@ def made(split: str, bos: str | None):
     return byte_level({token: i for i, token in enumerate(ordered)}, split, bos)
 
 
-def joined_numbers(_: Path):
+def joined_numbers():
     """GPT-2's way: a space belongs to the number after it, and there is no BOS."""
     return made(GPT_2_SPLIT, None)
 
 
-def separate_spaces(_: Path):
+def separate_spaces():
     """Llama-3's way: a space before a number is a token of its own. Words are not Llama-3's."""
     return made(LLAMA_3_SPLIT, "<|begin_of_text|>")
 
 
-MAKERS = {
-    "llama2": lambda directory: sentencepiece(directory, "llama2"),
-    "mistral": lambda directory: sentencepiece(directory, "mistral"),
-    "llama3": llama_3,
-}
+PUBLISHED = ("llama2", "mistral", "llama3")
 NO_DATA = {"joined numbers": joined_numbers, "separate spaces": separate_spaces}
 
 
-@pytest.fixture(scope="module", params=[*MAKERS, *NO_DATA])
+@pytest.fixture(scope="module")
+def cut_llama_3(data_directory):
+    return llama_3(data_directory)
+
+
+@pytest.fixture(scope="module", params=[*PUBLISHED, *NO_DATA])
 def tokenizer(request: pytest.FixtureRequest):
     if request.param in NO_DATA:
-        return NO_DATA[request.param](Path())
-    return MAKERS[request.param](request.getfixturevalue("data_directory"))
+        return NO_DATA[request.param]()
+    if request.param == "llama3":
+        return request.getfixturevalue("cut_llama_3")
+    return request.getfixturevalue("real_tokenizer")(request.param)
+
+
+@pytest.fixture(scope="module")
+def sampled(tokenizer):
+    """All pairs of an operation, drawn once."""
+    return functools.cache(lambda operation: sample_pairs(tokenizer, operation, keep="all"))
 
 
 def splits_digits(tokenizer) -> bool:
@@ -141,8 +144,8 @@ def splits_digits(tokenizer) -> bool:
 
 
 @pytest.mark.parametrize("operation", IN_PAPER)
-def test_every_template_aligns_and_end_stands_before_the_answer(tokenizer, operation):
-    pairs = sample_pairs(tokenizer, operation, keep="all")
+def test_every_template_aligns_and_end_stands_before_the_answer(tokenizer, sampled, operation):
+    pairs = sampled(operation)
     assert set(pairs.template) == {template.name for template in TEMPLATES[operation]}
     if splits_digits(tokenizer):
         assert len(pairs) == N_REFERENCES[operation]
@@ -164,8 +167,8 @@ def test_every_template_aligns_and_end_stands_before_the_answer(tokenizer, opera
 
 
 @pytest.mark.parametrize("operation", IN_PAPER)
-def test_operands_and_operator_are_where_the_roles_say(tokenizer, operation):
-    pairs = sample_pairs(tokenizer, operation, keep="all")
+def test_operands_and_operator_are_where_the_roles_say(tokenizer, sampled, operation):
+    pairs = sampled(operation)
     words = {template.name: template.word for template in TEMPLATES[operation]}
     said = {
         Role.OPERAND_A: [str(a) for a, _ in pairs.operands.tolist()],
@@ -222,15 +225,15 @@ def test_bos_is_a_role_where_there_is_one(tokenizer):
 
 
 @pytest.mark.parametrize("name", ["llama2", "mistral"])
-def test_end_is_the_blank_piece_under_sentencepiece(data_directory, name):
-    tokenizer = sentencepiece(data_directory, name)
+def test_end_is_the_blank_piece_under_sentencepiece(real_tokenizer, name):
+    tokenizer = real_tokenizer(name)
     for operation in IN_PAPER:
         pairs = sample_pairs(tokenizer, operation, keep="all")
         assert set(tokenizer.convert_ids_to_tokens(pairs.reference[:, -1].tolist())) == {"▁"}
 
 
-def test_minus_is_two_pieces_under_mistral_and_so_is_its_null_word(data_directory):
-    tokenizer = sentencepiece(data_directory, "mistral")
+def test_minus_is_two_pieces_under_mistral_and_so_is_its_null_word(real_tokenizer):
+    tokenizer = real_tokenizer("mistral")
     pairs = sample_pairs(tokenizer, "subtraction", keep="all", templates=["subtraction/1"])
     masks = pairs.role_mask(Role.OPERATOR)
     assert tokenizer.convert_ids_to_tokens(pairs.reference[0][masks[0]].tolist()) == ["▁min", "us"]
@@ -239,19 +242,19 @@ def test_minus_is_two_pieces_under_mistral_and_so_is_its_null_word(data_director
 
 
 def test_a_space_joined_to_numbers_is_cut_from_the_prompt():
-    tokenizer = joined_numbers(Path())
+    tokenizer = joined_numbers()
     pairs = sample_pairs(tokenizer, keep="all", templates=["addition/0"])
     assert len(pairs) == 81, "two-digit answers are one token here"
     assert pairs.reference_text[0] == "1 + 1 ="
     assert tokenizer.convert_ids_to_tokens(pairs.answer[:1].tolist()) == ["Ġ2"]
 
 
-def test_the_tokenizer_of_a_copied_folder_draws_the_same(data_directory, tmp_path):
+def test_the_tokenizer_of_a_copied_folder_draws_the_same(data_directory, real_tokenizer, tmp_path):
     """The draw hangs on what the tokenizer does, not on where it lies."""
     source = data_directory / "tokenizers" / "llama2"
     shutil.copy(source / "tokenizer.model", tmp_path)
     copied = LlamaTokenizer.from_pretrained(tmp_path, add_bos_token=True)
-    one = sample_pairs(sentencepiece(data_directory, "llama2"), n=50, keep="all")
+    one = sample_pairs(real_tokenizer("llama2"), n=50, keep="all")
     assert sample_pairs(copied, n=50, keep="all").counterfactual_text == one.counterfactual_text
 
 
@@ -307,9 +310,9 @@ def test_a_storys_counterfactual_changes_words_for_words_of_as_many_pieces(token
             assert len(lengths) == 1
 
 
-def test_a_year_takes_one_digit_and_a_clock_twelve_hours(data_directory):
+def test_a_year_takes_one_digit_and_a_clock_twelve_hours(cut_llama_3):
     """Llama-3 has 10 to 18 as one token, but no year ends in 15018 and no clock says 18 pm."""
-    pairs = sample_pairs(llama_3(data_directory), keep="all", templates=STORIES)
+    pairs = sample_pairs(cut_llama_3, keep="all", templates=STORIES)
     largest = {name: 0 for name in STORIES}
     for name, ab in zip(pairs.template, pairs.operands.tolist(), strict=True):
         largest[name] = max(largest[name], sum(ab))

@@ -1,9 +1,10 @@
 """Kernels of notebooks that have the libraries already: forks, as `children` makes them."""
 
 import gc
+import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -47,10 +48,34 @@ def start_kernel(command: Sequence[str], *, env: dict[str, str], cwd: str, **_: 
     """What `jupyter_client.launcher.launch_kernel` does with a kernel's command."""
     here, there = children.pipe(duplex=False)
     with here, there:
-        arguments = list(command[command.index("ipykernel_launcher") + 1 :])
-        process = children.start(_run_kernel, arguments, env, cwd, there)
+        process = children.start(_run_kernel, _arguments(command), env, cwd, there)
         assert here.poll(LONGEST_START), "no kernel began"
     return Kernel(process)
+
+
+def waiting_kernel() -> Callable[..., Kernel]:
+    """What `launch_kernel` does, once: the kernel is a fork of this process as it is now."""
+    fork = multiprocessing.get_context("fork")
+    commands, sender = fork.Pipe(duplex=False)
+    ready, done = fork.Pipe(duplex=False)
+    process = fork.Process(target=_run_next, args=(commands, done))
+    process.start()
+
+    def start(command: Sequence[str], *, env: dict[str, str], cwd: str, **_: Any) -> Kernel:
+        sender.send((_arguments(command), env, cwd))
+        assert ready.poll(LONGEST_START), "no kernel began"
+        return Kernel(process)
+
+    return start
+
+
+def _run_next(commands: Connection, done: Connection) -> None:
+    arguments, environment, cwd = commands.recv()
+    _run_kernel(arguments, environment, cwd, done)
+
+
+def _arguments(command: Sequence[str]) -> list[str]:
+    return list(command[command.index("ipykernel_launcher") + 1 :])
 
 
 def _run_kernel(arguments: list[str], environment: dict[str, str], cwd: str, ready: Connection):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.made_runs import MadePairs
+from support.made_runs import MadePairs, made_run
 
 from arith_lens.answers import Answers
 from arith_lens.attention import ATTENTION_ROLES, Patterns, kinds_of
@@ -15,7 +15,7 @@ from arith_lens.effects import ComponentEffects, Effects
 from arith_lens.knockout import KnockoutCurve, KnockoutCurves, Outcomes
 from arith_lens.operations import FOUR
 from arith_lens.probes import DIGIT_CLASSES
-from arith_lens.runs import Run, open_run
+from arith_lens.runs import Run
 from experiments import results
 from experiments.does_tuning_help import Chosen, TuningRow
 from experiments.selection import LARGEST_OPERAND
@@ -90,7 +90,7 @@ def both_runs(
     """A run of all operations, and one of the computed problems of some; returns the first."""
     computed = {"problems": "computed", "operations": [*LARGEST_OPERAND]}
     for changes, names in ((computed, LARGEST_OPERAND), ({}, FOUR)):
-        with open_run(experiment, {"model": "made", **config, **changes}, root=root) as run:
+        with made_run(experiment, {"model": "made", **config, **changes}, root) as run:
             for name in names:
                 fill(run, name)
     return run
@@ -146,7 +146,7 @@ def are_they_needed(
 def powers(root: Path, own: Places, without: float) -> Run:
     """Key heads of powers, and what is right without them."""
     order = [Head(*place) for place in own]
-    with open_run("do_powers_use_them", {"model": "made"}, root=root) as run:
+    with made_run("do_powers_use_them", {"model": "made"}, root) as run:
         for name in ("exponentiation-0", "exponentiation-1"):
             results.MAP.save(run, effects(own, seed=1), name, pairs=MadePairs())
             right = {0: 1.0, len(order): without} if order else {0: 1.0}
@@ -161,7 +161,7 @@ def word_problem_heads(root: Path, theirs: Places, right: Mapping[str, float]) -
     both = [Head(*place) for place in ours if place in theirs]
     sets = {"none": [], "word_problems": [Head(*place) for place in theirs], "overlap": both}
     config = {"model": "made", "heads": 10}
-    with open_run("do_word_problems_use_them", config, root=root) as run:
+    with made_run("do_word_problems_use_them", config, root) as run:
         results.POOLED_MAP.save(run, effects(ours), pairs=MadePairs())
         results.MAP.save(run, effects(theirs, seed=1), "word_problems", pairs=MadePairs())
         for on in ("generated", "word_problems"):
@@ -188,7 +188,7 @@ def answers(words: float, generic: float, n: int = 4000) -> Answers:
 def what_else_breaks(root: Path, without: Answers, heads: tuple[str, ...] = ("4.6", "5.1")) -> Run:
     """60% of word problems and 95% of generic questions right before."""
     settings = {"model": "made", "seed": 0, "control_limit": 1000}
-    with open_run("what_else_breaks", settings, root=root) as run:
+    with made_run("what_else_breaks", settings, root) as run:
         results.POOLED_MAP.save(run, effects({}), pairs=MadePairs())
         results.ANSWERS.save(run, answers(0.6, 0.95), "none", heads=[])
         results.ANSWERS.save(run, without, "key-in-some", heads=list(heads))
@@ -247,7 +247,7 @@ def what_do_mlps_add(
         shares[layer, DIGIT_CLASSES.index(name)] = 1.0
     options = {"labels": {"class": DIGIT_CLASSES}, **SHARED}
     by_chance = torch.tensor([0.1, 0.1, 0.1, 0.2, 0.5])[:, None].expand(-1, N_PAIRS)
-    with open_run("what_do_mlps_add", {"model": model, "final_norm": False}, root=root) as run:
+    with made_run("what_do_mlps_add", {"model": model, "final_norm": False}, root) as run:
         for name in FOUR:
             results.PROBE.save(run, reads, name, "mlp_in", pairs=MadePairs())
             results.PROBE.save(run, writes, name, "write", pairs=MadePairs())
@@ -272,7 +272,7 @@ def does_tuning_help(
         "mlps": TuningRow("precise", 3, 12),
     }
     rates = {"full": 1e-3, "precise": 1e-2, "mlps": 1e-3}
-    with open_run("does_tuning_help", {"model": "made"}, root=root) as run:
+    with made_run("does_tuning_help", {"model": "made"}, root) as run:
         results.UNTUNED_ANSWERS.save(run, answers(0.4, 0.95))
         for name, row in rows.items():
             for seed in range(seeds):

@@ -1,10 +1,14 @@
 """Runs of invented effects, for the figures to draw."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 
 from arith_lens.effects import ComponentEffects, Effects
+from arith_lens.knockout import KnockoutCurves
 from arith_lens.runs import Run, open_run
 from arith_lens.statistics import Units
 from experiments import results
@@ -50,6 +54,21 @@ class MadePairs:
         raise AssertionError("pairs without text have no such file")
 
 
+@contextmanager
+def made_run(experiment: str, config: Mapping[str, object], root: Path) -> Iterator[Run]:
+    """A run to fill; the tables of its results are empty.
+
+    No figure and no claim reads them, and the intervals in them take most of the time.
+    """
+    from pandas import DataFrame
+
+    with pytest.MonkeyPatch.context() as patched:
+        for kind in (ComponentEffects, Effects, KnockoutCurves):
+            patched.setattr(kind, "to_dataframe", lambda _: DataFrame())
+        with open_run(experiment, dict(config), root=root) as run:
+            yield run
+
+
 def shard_files(run: Run, name: str) -> list[Path]:
     """The finished shards of a result that is not whole."""
     folder = run.store.folder_of(run.manifest["unfinished"][name])
@@ -59,7 +78,7 @@ def shard_files(run: Run, name: str) -> list[Path]:
 def make_run(root: Path, model: str, n_layers: int = 12, n_heads: int = 8, **config) -> Run:
     usual = {"paths": "via_mlps", "metric": "relative_logit", "keep": "correct", "seed": 7}
     config = {**usual, "model": model, **config}
-    with open_run("which_heads", config, root=root) as run:
+    with made_run("which_heads", config, root) as run:
         for operation in OPERATIONS:
             effects = make_effects(operation, n_layers, n_heads)
             results.MAP.save(run, effects, operation, pairs=MadePairs())

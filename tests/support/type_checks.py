@@ -1,29 +1,28 @@
 """Types of every call of the package are checked while tests run, and shapes where there are any.
 
 `--jaxtyping-packages` decorates each function with jaxtyping's check, which binds the arguments and
-checks them twice. A signature without a shape needs beartype alone, a fraction of that time.
+checks them twice. Here beartype checks them once. Around the call is a scope of jaxtyping, in which
+a dimension has one size, if the signature has shapes.
 """
 
 import dataclasses
 import functools
 import inspect
-import re
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import jaxtyping
 
 check_shapes: Any = jaxtyping.jaxtyped
+SCOPE: Any = jaxtyping.jaxtyped("context")
 
 
-def has_shape(annotation: Any, names: set[str]) -> bool:
-    """Whether a shape is anywhere in an annotation; one in quotes may be of other than `names`."""
-    if isinstance(annotation, str):
-        return not {*re.findall(r"\w+", annotation)} <= names
+def has_shape(annotation: Any) -> bool:
+    """Whether a shape is anywhere in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray):
         return True
-    return any(has_shape(part, names) for part in get_args(annotation))
+    return any(map(has_shape, get_args(annotation)))
 
 
 def check_types(function: Any, typechecker: Callable[..., Any]) -> Any:
@@ -35,7 +34,7 @@ def check_types(function: Any, typechecker: Callable[..., Any]) -> Any:
     if isinstance(function, (classmethod, staticmethod)):
         return type(function)(check_types(function.__func__, typechecker))
     if isinstance(function, property):
-        return check_shapes(function, typechecker=typechecker)
+        return property(check_types(function.fget, typechecker), doc=function.__doc__)
     if "<locals>" in function.__qualname__ and not inspect.isgeneratorfunction(function):
         return _check_inner(function, typechecker)
     return _check_function(function, typechecker)
@@ -49,15 +48,58 @@ def _check_function(function: Any, typechecker: Callable[..., Any]) -> Any:
 
     @functools.cache
     def check() -> Any:
-        if _has_shapes(function):
+        hints = _hints(function)
+        if not any(map(has_shape, hints.values())):
+            return typechecker(_annotated(function, hints))
+        if inspect.isgeneratorfunction(function):  # its body runs when the scope is left
             return check_shapes(function, typechecker=typechecker)
-        return typechecker(function)
+        return _in_scope(typechecker(_annotated(function, hints)))
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         return check()(*args, **kwargs)
 
     return checked
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    """The annotations, those in quotes read; `Any` for what only type checkers import."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError:
+        return {
+            name: _hint(annotation, function.__globals__)
+            for name, annotation in function.__annotations__.items()
+        }
+
+
+def _hint(annotation: Any, names: dict[str, Any]) -> Any:
+    def one() -> None: ...
+
+    one.__annotations__ = {"hint": annotation}
+    try:
+        return get_type_hints(one, names, include_extras=True)["hint"]
+    except NameError:
+        return Any
+
+
+def _annotated(function: Any, hints: dict[str, Any]) -> FunctionType:
+    """The same function with other annotations."""
+    same = _copy(function, function.__closure__)
+    same.__annotations__ = hints
+    if hasattr(function, "__wrapped__"):
+        vars(same)["__wrapped__"] = _annotated(function.__wrapped__, hints)
+    return same
+
+
+def _in_scope(function: Any) -> Any:
+    """The function, in each of whose calls a dimension has one size."""
+
+    def scoped(*args: Any, **kwargs: Any) -> Any:
+        with SCOPE:
+            return function(*args, **kwargs)
+
+    return scoped
 
 
 _inner_checks: dict[CodeType, tuple[Callable[..., Any], list[Any]]] = {}
@@ -94,20 +136,18 @@ def _check_inner(function: Any, typechecker: Callable[..., Any]) -> Any:
 
 def _without_closure(function: Any) -> FunctionType:
     """A function of the same code and signature, which keeps no object of the outer call alive."""
-    cells = tuple(CellType() for _ in function.__closure__ or ())
-    bare = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+    return _copy(function, tuple(CellType() for _ in function.__closure__ or ()))
+
+
+def _copy(function: Any, closure: tuple[CellType, ...] | None) -> FunctionType:
+    """A function of the same code and signature, with these variables of the outer call."""
+    copy = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, closure
     )
-    bare.__kwdefaults__ = function.__kwdefaults__
-    bare.__annotations__, bare.__qualname__ = function.__annotations__, function.__qualname__
-    bare.__module__ = function.__module__
-    return bare
-
-
-def _has_shapes(function: Any) -> bool:
-    own_class = function.__qualname__.rpartition(".")[0]
-    annotations = function.__annotations__.values()
-    return any(has_shape(annotation, {own_class, "None"}) for annotation in annotations)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__annotations__, copy.__qualname__ = function.__annotations__, function.__qualname__
+    copy.__module__ = function.__module__
+    return copy
 
 
 def install() -> None:

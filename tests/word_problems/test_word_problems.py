@@ -61,11 +61,8 @@ RECORDS = [
 
 
 @pytest.fixture(scope="module", params=["llama2", "mistral", "llama3"])
-def published(request, data_directory):
-    folder = data_directory / "tokenizers" / request.param
-    if not folder.is_dir():
-        pytest.skip(f"needs {folder}")
-    return load_tokenizer(folder)
+def published(request, real_tokenizer):
+    return real_tokenizer(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +135,8 @@ def test_pairs_are_aligned_and_c_follows_end(published):
 
 
 @pytest.mark.parametrize("name", ["llama2", "mistral"])
-def test_end_is_the_blank_piece_under_sentencepiece(data_directory, name):
-    tokenizer = load_tokenizer(data_directory / "tokenizers" / name)
+def test_end_is_the_blank_piece_under_sentencepiece(real_tokenizer, name):
+    tokenizer = real_tokenizer(name)
     pairs, _ = gsm8k_pairs(tokenizer, RECORDS)
     assert set(tokenizer.convert_ids_to_tokens(pairs.reference[:, -1].tolist())) == {"▁"}
 
@@ -155,9 +152,9 @@ def test_the_second_mode_stops_at_the_last_equals_sign(published):
     assert set(end) == {"="}
 
 
-def test_most_real_questions_convert(data_directory):
+def test_most_real_questions_convert(data_directory, real_tokenizer):
     """The first 150 of each split; the whole files are counted by experiments convert_gsm8k."""
-    tokenizer = load_tokenizer(data_directory / "tokenizers" / "llama2")
+    tokenizer = real_tokenizer("llama2")
     for split in ("train", "test"):
         records = read_gsm8k(data_directory / "gsm8k", split=split)[:150]
         _, conversion = gsm8k_pairs(tokenizer, records)
@@ -271,10 +268,7 @@ def convention(request):
     """Where the space before the answer is a piece, and where it is not SentencePiece's."""
     if request.param == "small":
         return request.getfixturevalue("small")
-    folder = request.getfixturevalue("data_directory") / "tokenizers" / request.param
-    if not folder.is_dir():
-        pytest.skip(f"needs {folder}")
-    return load_tokenizer(folder)
+    return request.getfixturevalue("real_tokenizer")(request.param)
 
 
 @pytest.mark.parametrize("family", PROBLEM_FAMILIES)
