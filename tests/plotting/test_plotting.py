@@ -5,6 +5,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from arith_lens import plotting
 from arith_lens.plotting import export
 from arith_lens.plotting.page import Box, cell_box, place_labels, text_box
-from arith_lens.plotting.style import DIVERGING, is_dark, signed, ticks
+from arith_lens.plotting.style import DIVERGING, is_dark, signed, tick_positions, ticks
 
 needs_browser = pytest.mark.skipif(
     plotting.browser_path() is None, reason="no Chrome or Chromium to draw with"
@@ -427,3 +428,11 @@ def test_a_page_has_its_figures_title_and_what_is_wider_scrolls(tmp_path: Path) 
     assert "<title>&lt;b&gt; &amp; Figure 3</title>" in text
     assert "<h1>&lt;b&gt; &amp; Figure 3</h1>" in text
     assert "overflow-x:auto" in text and '<div class="box">' in text and 'id="map"' in text
+
+
+@pytest.mark.parametrize("n", range(1, 129))
+def test_labels_of_an_axis_do_not_overlap(n: int) -> None:
+    positions = tick_positions(n)
+    gaps = [b - a for a, b in pairwise(positions)]
+    assert positions[0] == 0 and positions[-1] == n - 1
+    assert all(gap >= n / 16 for gap in gaps)
