@@ -184,7 +184,7 @@ gemma: $(STAMP) ## install the pretrained model gemma-3-270m (240 MB), convert i
 GEMMA = --model gemma-3-270m --templates symbols --shots 4
 PASSING = --operations multiplication division
 TUNED_GEMMA = --form answer --seeds 1 --which-heads 12.1 15.2 12.0 12.3 15.3 12.2 9.0
-gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; about four hours; can be stopped and continued); needs make gemma
+gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; takes hours; can be stopped and continued); needs make gemma
 	$(BIN)/python -m experiments which_examples --model gemma-3-270m --operations addition subtraction
 	$(BIN)/python -m experiments which_counterfactual $(GEMMA) --exemplar-sets 5 --metric digit_contrast
 	$(BIN)/python -m experiments which_heads $(GEMMA) --exemplar-sets 3 --counterfactual operands
@@ -192,9 +192,10 @@ gemma-study: $(STAMP) ## compute and draw docs/gemma.md (DATA= for P6, P8, P9; a
 	$(BIN)/python -m experiments where_do_they_look $(GEMMA) --exemplar-sets 3
 	$(BIN)/python -m experiments are_they_specific $(GEMMA) --exemplar-sets 5 $(PASSING) $(DATA_DIR)
 	$(BIN)/python -m experiments what_do_mlps_add $(GEMMA) --exemplar-sets 5 $(PASSING)
+	$(BIN)/python -m experiments do_gradients_agree $(GEMMA) $(PASSING) --via-mlps 12 --total 6
 	$(if $(DATA),$(BIN)/python -m experiments which_word_problems --model gemma-3-270m --data-dir $(call quoted,$(DATA)))
 	$(if $(DATA),$(BIN)/python -m experiments does_tuning_help --model gemma-3-270m $(DATA_DIR) $(TUNED_GEMMA))
-	for name in counterfactuals fig2 sufficiency fig5 predictions $(if $(DATA),table1); do \
+	for name in counterfactuals fig2 sufficiency fig5 ladder predictions $(if $(DATA),table1); do \
 		$(BIN)/python -m figures $$name --model gemma-3-270m || exit 1; done
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab, which is installed the first time

@@ -147,3 +147,30 @@ def test_the_numbers_are_those_of_the_gallery() -> None:
     whole = {"addition": 48, "division": 72, "multiplication": 72, "subtraction": 96}
     assert enough_everywhere == whole
     assert [one for one in sentences if one not in words_of(README)] == []
+
+
+def test_the_numbers_of_the_pretrained_model_are_those_of_its_gallery() -> None:
+    folder = ROOT / "figures" / "gallery" / "gemma-3-270m"
+    outcomes = pd.read_csv(folder / "predictions.csv")
+
+    def outcome(quantity: str, operation: str) -> Any:
+        (row,) = outcomes[(outcomes.quantity == quantity) & (outcomes.of == operation)].itertuples()
+        return row
+
+    def lost(operation: str) -> str:
+        row = outcome("share of accuracy lost, without 7 heads", operation)
+        return f"{row.value:.0%} {{}} {operation} [{100 * row.low:.0f}, {100 * row.high:.0f}]"
+
+    first, second = lost("multiplication"), lost("division")
+    text = words_of(README)
+    assert first.format("of its accuracy in") in text and second.format("in") in text
+    plain = "divergence on 60 plain sentences, nats per token"
+    nats = [outcome(plain, name).value for name in ("multiplication", "division")]
+    assert "({:.2f} and {:.2f} nats per token)".format(*nats) in text
+    for name in ("multiplication", "division"):
+        assert outcome("effect-weighted mean layer", name).low > 12
+        assert outcome("faithfulness with 4 of 72 heads", name).verdict == "does not hold"
+    table = pd.read_csv(folder / "table1.csv").set_index(["chosen_for", "method"])
+    gains = 100 * table.loc["mathematics"].word_problems_change
+    assert f"seven heads gains {gains.precise:.1f} points in word problems" in text
+    assert f"seven random heads gains {gains.random:.1f}." in text
