@@ -69,11 +69,11 @@ def tick_texts(limit: Number, unit: str) -> list[str]:
 def tick_positions(n: int, most: int = 9) -> list[int]:
     """Evenly spaced indices from 0, always with the last one.
 
-    An index that is closer to the last one than a sixteenth of the axis is left out, because the
-    labels would overlap.
+    An index that is closer to the last one than about half of the smallest spacing, for which
+    `most` labels have space, is left out, because the two labels would overlap.
     """
     step = next(s for s in (1, 2, 4, 5, 8, 10, 16, 20, 32, 64, n) if n / s <= most)
-    regular = [i for i in range(0, n, step) if n - 1 - i >= max(step / 2, n / 16)]
+    regular = [i for i in range(0, n, step) if n - 1 - i >= max(step / 2, n / (2 * most - 2))]
     return sorted({*regular, n - 1})
 
 

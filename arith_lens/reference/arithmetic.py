@@ -11,8 +11,9 @@ import random
 from zlib import crc32
 
 from arith_lens.operations import FOUR
+from arith_lens.pairs.choices import shuffled
 from arith_lens.problems import Problem
-from arith_lens.reference.passages import Passage, between, biased_coin, pick, shuffled, with_answer
+from arith_lens.reference.passages import Passage, between, biased_coin, pick, with_answer
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template, fill
 
 HELD_OUT_PERCENT = 15
@@ -59,7 +60,7 @@ def any_problem(rng: random.Random, operation: str, digits: int) -> Problem:
     if operation == "subtraction":
         a, b = max(a, b), min(a, b)
     elif operation == "multiplication" and digits > 1:
-        a, b = shuffled(rng, (between(rng, 2, 24), between(rng, 2, 9)))
+        a, b = shuffled((between(rng, 2, 24), between(rng, 2, 9)), rng)
     elif operation == "division":
         b = between(rng, 1, 9)
         a = b * between(rng, 1, max(1, top // b))
@@ -84,7 +85,7 @@ def calculation(rng: random.Random) -> Passage:
 
 def _named_operands(rng: random.Random, problem: Problem, template: Template) -> Passage:
     """x is 3. y is 5. x plus y equals to 8. There may be two more names, and a plain operand."""
-    names = shuffled(rng, _VARIABLES)[:4]
+    names = shuffled(_VARIABLES, rng)[:4]
     values = [problem.a, problem.b, between(rng, 1, 99), between(rng, 1, 9)]
     defined = list(zip(names, values, strict=True))[: between(rng, 2, 4)]
     operands = [names[0], names[1]]
@@ -93,18 +94,18 @@ def _named_operands(rng: random.Random, problem: Problem, template: Template) ->
         operands[bare] = str(values[bare])
         del defined[bare]
     form = pick(rng, _DEFINITIONS)
-    definitions = "".join(form.format(v=v, n=n) for v, n in shuffled(rng, defined))
+    definitions = "".join(form.format(v=v, n=n) for v, n in shuffled(defined, rng))
     question, _ = fill(template.text, A=operands[0], op=template.word, B=operands[1])
     return with_answer(definitions + question, problem.answer)
 
 
 def _named_operator(rng: random.Random, problem: Problem, template: Template) -> Passage:
     """Let zim mean plus. let dak mean minus. 3 zim 5 equals to 8."""
-    alias, other = shuffled(rng, NUMBER_ALIASES)[:2]
+    alias, other = shuffled(NUMBER_ALIASES, rng)[:2]
     meanings = [(alias, template.word)]
     if biased_coin(rng, 0.5):
         meanings.append((other, pick(rng, ("plus", "minus", "times", "over", "nothing"))))
-    definitions = "".join(f"let {a} mean {word}. " for a, word in shuffled(rng, meanings))
+    definitions = "".join(f"let {a} mean {word}. " for a, word in shuffled(meanings, rng))
     return with_answer(
         definitions + template.render(problem.a, problem.b, alias)[0], problem.answer
     )

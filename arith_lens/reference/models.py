@@ -170,11 +170,11 @@ def null_prompts(n: int = 2000) -> list[PromptAndAnswer]:
     return prompts
 
 
-Outcomes = dict[str, list[bool]]
+AnswersByTask = dict[str, list[bool]]
 """Whether each question is answered right, by part of a figure."""
 
 
-def question_outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) -> Outcomes:
+def question_outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) -> AnswersByTask:
     """Ask the questions of one figure, or only every n-th question of each part (`every`)."""
     ends = name != "null_prompts"  # for these, C as the most likely token is enough
     return {
@@ -183,7 +183,7 @@ def question_outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) 
     }
 
 
-def figures(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, float]]:
+def figures(measured: Mapping[str, AnswersByTask]) -> dict[str, dict[str, float]]:
     """All figures of a model card, from the outcomes of all of `FIGURES`."""
     shares = {
         name: {part: share_right(right) for part, right in parts.items()}
@@ -194,15 +194,15 @@ def figures(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, float]]:
     return shares
 
 
-def pack(measured: Mapping[str, Outcomes]) -> dict[str, dict[str, str]]:
-    """Outcomes as text for JSON: a 1 or a 0 per question."""
+def pack(measured: Mapping[str, AnswersByTask]) -> dict[str, dict[str, str]]:
+    """Answers as text for JSON: a 1 or a 0 per question."""
     return {
         name: {part: "".join("01"[outcome] for outcome in right) for part, right in parts.items()}
         for name, parts in measured.items()
     }
 
 
-def unpack(packed: Mapping[str, Mapping[str, str]]) -> dict[str, Outcomes]:
+def unpack(packed: Mapping[str, Mapping[str, str]]) -> dict[str, AnswersByTask]:
     """The reverse of `pack`."""
     return {
         name: {part: [digit == "1" for digit in text] for part, text in parts.items()}

@@ -47,8 +47,3 @@ def between(rng: random.Random, low: int, high: int) -> int:
 def biased_coin(rng: random.Random, probability: float) -> bool:
     """True with this probability."""
     return rng.random() < probability
-
-
-def shuffled(rng: random.Random, items: Sequence[T]) -> list[T]:
-    """`items` in a random order."""
-    return sorted(items, key=lambda _: rng.random())

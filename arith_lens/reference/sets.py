@@ -15,9 +15,9 @@ from typing import Any
 from arith_lens.answers import Question
 from arith_lens.operations import FOUR
 from arith_lens.pairs import PromptPairs
+from arith_lens.pairs.choices import shuffled
 from arith_lens.problems import all_problems
 from arith_lens.reference.arithmetic import is_held_out
-from arith_lens.reference.passages import shuffled
 from arith_lens.reference.word_problems import (
     PROBLEM_FAMILIES,
     REWORDED_PARTS,
@@ -89,7 +89,7 @@ def _two_digit() -> list[Line]:
         if operation == "division":  # and by a digit
             problems = [p for p in problems if p.b <= 9]
         prompts = [(p, template) for p in problems for template in TEMPLATES[operation]]
-        for problem, template in shuffled(rng, prompts)[:N_HELD_OUT]:
+        for problem, template in shuffled(prompts, rng)[:N_HELD_OUT]:
             prompt, _ = template.render(problem.a, problem.b)
             lines.append(_line(operation, prompt, str(problem.answer)))
     return lines

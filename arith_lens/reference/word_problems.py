@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import product
 
-from arith_lens.reference.passages import between, biased_coin, pick, shuffled
+from arith_lens.pairs.choices import shuffled
+from arith_lens.reference.passages import between, biased_coin, pick
 from arith_lens.templates import SLOTS
 from arith_lens.word_problems import PhraseEdit, question_edits
 
@@ -87,7 +88,7 @@ def _gain_lose(rng: random.Random, words: _Words) -> WorldProblem:
 
 
 def _compare(rng: random.Random, words: _Words) -> WorldProblem:
-    (name, other), thing = shuffled(rng, words.names)[:2], pick(rng, words.objects)
+    (name, other), thing = shuffled(words.names, rng)[:2], pick(rng, words.objects)
     a, b = words.number(rng, 2, 9), words.number(rng, 2, 9)
     if biased_coin(rng, 0.4):
         text = f"Q: {name} has {a + b} {thing}. {other} has {a} {thing}. "

@@ -432,6 +432,7 @@ def test_a_page_has_its_figures_title_and_what_is_wider_scrolls(tmp_path: Path) 
 
 @pytest.mark.parametrize("n", range(1, 129))
 def test_labels_of_an_axis_do_not_overlap(n: int) -> None:
+    assert tick_positions(n, max(n, 2)) == [*range(n)]
     positions = tick_positions(n)
     gaps = [b - a for a, b in pairwise(positions)]
     assert positions[0] == 0 and positions[-1] == n - 1
