@@ -159,14 +159,18 @@ def _look(run: Run) -> str:
 def notes(run: Run) -> list[str]:
     """How to read the figure, and what it was made from."""
     config = run.config
+    searched = (
+        " Dashed: each next head is the one that raises p(C) most when added; dotted, dark: the "
+        "one whose knockout costs most."
+    )
+    random = f"mean and range of {config['controls']} random orders"
     return [
         f"Model: {config['model']}. Orders are chosen on half of the problems, curves are drawn on "
         f"the other half (seed {config['seed']}). A head that is out gives its "
         f"{config['ablation']} over counterfactuals, at every position but BOS or (blue) at END "
         "alone; MLPs stay.",
-        "Red: heads in the order of their effect (band: 95% interval over problems). Dashed: each "
-        "next head is the one that raises p(C) most when added; dotted, dark: the one whose "
-        "knockout costs most.",
-        f"Grey: mean and range of {config['controls']} random orders; grey dots: by the norm of "
-        "the weights.",
+        "Red: heads in the order of their effect (band: 95% interval over problems)."
+        + searched * (config["candidates"] > 0),
+        f"Grey: {random if config['controls'] > 1 else 'one random order'}; grey dots: by the norm "
+        "of the weights.",
     ]
