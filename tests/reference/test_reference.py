@@ -44,13 +44,13 @@ def test_the_card_prints_the_figures_beside_the_weights(
 
 
 @pytest.fixture(scope="module")
-def recorded(folder: Path) -> dict[str, measure.Outcomes]:
+def recorded(folder: Path) -> dict[str, measure.AnswersByTask]:
     """Of each question behind the card's figures, whether it was answered right."""
     return measure.unpack(json.loads((folder / "outcomes.json").read_text()))
 
 
 def measured_anew(
-    plain: tuple[Any, Any], recorded: dict[str, measure.Outcomes], name: str
+    plain: tuple[Any, Any], recorded: dict[str, measure.AnswersByTask], name: str
 ) -> dict[str, float]:
     """A figure of which some questions are asked anew, and the others are as recorded."""
     found = measure.question_outcomes(*plain, name, every=EVERY.get(name, EVERY_OTHER))
@@ -58,7 +58,7 @@ def measured_anew(
 
 
 def mixed_in(
-    found: measure.Outcomes, recorded: dict[str, measure.Outcomes], name: str
+    found: measure.AnswersByTask, recorded: dict[str, measure.AnswersByTask], name: str
 ) -> dict[str, float]:
     """A figure with the outcomes of the questions that were asked, and the others as recorded."""
     changed, every = 0, EVERY.get(name, EVERY_OTHER)
@@ -75,7 +75,7 @@ def mixed_in(
 
 
 def test_the_card_counts_every_question(
-    card: dict[str, dict[str, float]], recorded: dict[str, measure.Outcomes]
+    card: dict[str, dict[str, float]], recorded: dict[str, measure.AnswersByTask]
 ) -> None:
     assert tuple(recorded) == measure.FIGURES
     for name, parts in recorded.items():
@@ -91,7 +91,7 @@ def test_the_card_counts_every_question(
 def test_the_figures_come_out_of_the_shipped_weights(
     plain: tuple[Any, Any],
     card: dict[str, dict[str, float]],
-    recorded: dict[str, measure.Outcomes],
+    recorded: dict[str, measure.AnswersByTask],
     name: str,
 ) -> None:
     """Other processors round otherwise: an answer in two hundred may flip."""
@@ -103,7 +103,7 @@ def test_the_figures_come_out_of_the_shipped_weights(
 def test_word_problems_come_out_of_the_shipped_weights(
     plain: tuple[Any, Any],
     card: dict[str, dict[str, float]],
-    recorded: dict[str, measure.Outcomes],
+    recorded: dict[str, measure.AnswersByTask],
 ) -> None:
     found = measured_anew(plain, recorded, "word_problems_test")
     assert found == pytest.approx(card["word_problems_test"], abs=0.01)
@@ -112,7 +112,7 @@ def test_word_problems_come_out_of_the_shipped_weights(
 def test_damaged_weights_are_seen(
     plain: tuple[Any, Any],
     card: dict[str, dict[str, float]],
-    recorded: dict[str, measure.Outcomes],
+    recorded: dict[str, measure.AnswersByTask],
 ) -> None:
     """The measuring can fail: without layer 0's attention, calculation breaks down."""
     weight = plain[0].model.layers[0].self_attn.o_proj.weight
