@@ -113,9 +113,7 @@ def write_on(
             )
         else:
             with model.hooks(hooks):
-                written = _written_greedily(
-                    model, tokens.to(model.device), n_new, stopping, beginning
-                )
+                written = _written_greedily(model, tokens, n_new, stopping, beginning)
     new = written[:, width:]
     return torch.nn.functional.pad(new, (0, n_new - new.shape[1]), value=NO_TOKEN).cpu()
 
@@ -364,8 +362,8 @@ class HookedLM(TemplateLM):
             if beginning is None:
                 answers = answer(rows[of], None)
             else:  # without padding, one length at a time
-                alike = (list(of) for _, of in groupby(rows[of], lambda row: len(row.ids)))
-                answers = torch.cat([answer(batch, beginning) for batch in alike])
+                by_length = groupby(rows[of], lambda row: len(row.ids))
+                answers = torch.cat([answer([*alike], beginning) for _, alike in by_length])
             took = time.perf_counter() - started
             sizes = {row: len(row.ids) + n_new for row in rows[of]}
             for row, size in sizes.items():

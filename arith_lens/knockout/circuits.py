@@ -142,8 +142,8 @@ class CircuitCurve(HasUnits):
 
     def intervals(self, *, seed: int = 0) -> dict[str, tuple[float, float]]:
         """The 95% intervals of `cpr` and `cmd`; problems are drawn as in `Effects.ci`."""
-        drawn = self._drawn(seed)
-        ends = {name: np.nanquantile(areas, [0.025, 0.975]) for name, areas in drawn.items()}
+        areas = self._drawn_areas(seed)
+        ends = {name: np.nanquantile(draws, [0.025, 0.975]) for name, draws in areas.items()}
         return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
     def drawn(self, name: str, *, seed: int = 0) -> Float[np.ndarray, " resample"]:
@@ -155,10 +155,10 @@ class CircuitCurve(HasUnits):
         Raises:
             ValueError: another name.
         """
-        drawn = self._drawn(seed)
-        if name not in drawn:
-            raise ValueError(f"expected {' or '.join(drawn)}, found {name!r}")
-        return drawn[name]
+        areas = self._drawn_areas(seed)
+        if name not in areas:
+            raise ValueError(f"expected {' or '.join(areas)}, found {name!r}")
+        return areas[name]
 
     def to_dataframe(self) -> "DataFrame":
         """One row per size: share of the components, f and accuracy with 95% intervals."""
@@ -223,7 +223,7 @@ class CircuitCurve(HasUnits):
         sample = Effects(self.value, ("size",), self.metric, **self.units).sample()
         return resampled_means(sample, slice(None), N_RESAMPLES, seed).numpy().T
 
-    def _drawn(self, seed: int) -> dict[str, Float[np.ndarray, " resample"]]:
+    def _drawn_areas(self, seed: int) -> dict[str, Float[np.ndarray, " resample"]]:
         """`cpr` and `cmd` in resamples of the problems."""
         curves = self._faithfulness(self._draws(seed))
         return {"cpr": self._area(curves), "cmd": self._area(np.abs(1 - curves))}

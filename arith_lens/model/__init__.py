@@ -8,6 +8,7 @@ and values are the same (see `docs/names.md`).
 
 from arith_lens.model.continuing import Beginning as Beginning
 from arith_lens.model.continuing import continues_prompts as continues_prompts
+from arith_lens.model.continuing import keys_and_values as keys_and_values
 from arith_lens.model.continuing import n_common as n_common
 from arith_lens.model.forwards import accepted_options as accepted_options
 from arith_lens.model.forwards import record as record

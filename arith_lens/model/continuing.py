@@ -53,28 +53,32 @@ def n_common(prompts: Sequence[Sequence[int]], own: int = 1) -> int:
     return max(0, min(alike, min(map(len, prompts)) - own))
 
 
+def keys_and_values(model: HookedLike, tokens: Int[Tensor, "batch pos"], mask: Tensor) -> Any:
+    """The keys and values of tokens, as Transformers' cache. No logits are computed."""
+    device = torch.device(model.cfg.device)
+    columns = torch.empty(0, dtype=torch.long, device=device)
+    _, cache = model(
+        tokens.to(device),
+        attention_mask=mask.to(device),
+        use_cache=True,
+        return_type="logits_and_cache",
+        **accepted_options(model, logits_to_keep=columns),
+    )
+    return cache
+
+
 @dataclass(frozen=True)
 class Beginning:
-    """Tokens that prompts begin with, and their keys and values."""
+    """The keys and values of tokens that prompts begin with."""
 
-    n_tokens: int
     cache: Any
 
     @classmethod
     @torch.no_grad()
     def of(cls, model: HookedLike, tokens: Sequence[int]) -> "Beginning":
         """Compute some tokens in one forward, with the hooks that are active."""
-        device = torch.device(model.cfg.device)
-        rows = torch.tensor([tokens], device=device)
-        columns = torch.empty(0, dtype=torch.long, device=device)
-        _, cache = model(
-            rows,
-            attention_mask=torch.ones_like(rows),
-            use_cache=True,
-            return_type="logits_and_cache",
-            **accepted_options(model, logits_to_keep=columns),
-        )
-        return cls(len(tokens), cache)
+        rows = torch.tensor([tokens])
+        return cls(keys_and_values(model, rows, torch.ones_like(rows)))
 
     def copies(self, n_prompts: int) -> Any:
         """A cache for a batch of prompts. Forwards add to it, and leave this beginning alone."""

@@ -16,6 +16,7 @@ from arith_lens.model import (
     HookedLike,
     accepted_options,
     compute_device,
+    keys_and_values,
     mlp_exit,
     require_finite,
     without_bridge,
@@ -248,7 +249,8 @@ def _record_by_own_modules(
         before: dict[str, Any] = {}
         if own_tokens is not None:
             beginnings, batch, of_prompt = batch.in_two(own_tokens)
-            before["past"] = _keys_and_values(model, blocks[-1], beginnings)
+            with _end_alone_in_last_layer(blocks[-1], beginnings):
+                before["past"] = keys_and_values(model, beginnings.tokens, beginnings.mask)
             before["past"].batch_select_indices(of_prompt.to(torch.device(model.cfg.device)))
 
         def watch(register: Callable[..., Any], function: Callable[..., Any], *args: Any) -> None:
@@ -285,21 +287,6 @@ def _end_alone_in_last_layer(block: Any, batch: PromptBatch) -> Iterator[None]:
                 ).remove
             )
         yield
-
-
-def _keys_and_values(model: HookedLike, last: Any, batch: PromptBatch) -> Any:
-    """The keys and values of some prompts, as Transformers' cache. `last` is the last block."""
-    device = torch.device(model.cfg.device)
-    columns = torch.empty(0, dtype=torch.long, device=device)
-    options = accepted_options(model, logits_to_keep=columns)
-    with _end_alone_in_last_layer(last, batch):
-        return model(
-            batch.tokens.to(device),
-            attention_mask=batch.mask.to(device),
-            use_cache=True,
-            return_type="logits_and_cache",
-            **options,
-        )[1]
 
 
 def _record_by_hook_points(

@@ -176,21 +176,20 @@ def test_the_certificate_sees_a_beginning_that_is_not_the_prompts(
 ) -> None:
     """The whole prompt, which runs again without what is shared, shows it."""
     pairs = few_shot(llama)
-    right = recording._keys_and_values
+    right = recording.keys_and_values
 
-    def wrong(model: Any, last: Any, batch: Any) -> Any:
+    def wrong(model: Any, tokens: torch.Tensor, mask: torch.Tensor) -> Any:
         if fault == "positions":
-            rolled = replace(batch, tokens=batch.tokens.roll(1, dims=1))
-            return right(model, last, rolled)
-        cache = right(model, last, batch)
+            return right(model, tokens.roll(1, dims=1), mask)
+        cache = right(model, tokens, mask)
         if fault == "rows":
-            cache.batch_select_indices(torch.arange(len(batch)).roll(1))
+            cache.batch_select_indices(torch.arange(len(tokens)).roll(1))
         else:
             cache.layers[1].values *= 1.1
         return cache
 
     path_patch(llama, pairs, metric="logit")
-    monkeypatch.setattr(recording, "_keys_and_values", wrong)
+    monkeypatch.setattr(recording, "keys_and_values", wrong)
     with pytest.raises(CertificateError, match=r"FAILED .*z of another run"):
         path_patch(llama, pairs, metric="logit")
 
