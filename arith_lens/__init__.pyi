@@ -22,6 +22,7 @@ from .effects import agreement as agreement
 from .effects import compare as compare
 from .effects import contrast as contrast
 from .effects import key_heads as key_heads
+from .effects import stability_of as stability_of
 from .effects import template_agreement as template_agreement
 from .evaluation import EvaluationResult as EvaluationResult
 from .evaluation import evaluate as evaluate
@@ -62,7 +63,6 @@ from .probes import mlp_probe as mlp_probe
 from .runs import load_run as load_run
 from .runs import open_run as open_run
 from .runs import run_table as run_table
-from .stability import stability_of as stability_of
 from .word_problems import gsm8k_pairs as gsm8k_pairs
 
 __all__: list[str]

@@ -86,15 +86,6 @@ def mean_over_strata(
     return torch.stack(means).nanmean(0) if means else values.nanmean(-1)
 
 
-def cluster_sums(
-    values: Float[Tensor, "*component pair"], clusters: Int[Tensor, " pair"]
-) -> tuple[Float[Tensor, "*component cluster"], Float[Tensor, "*component cluster"]]:
-    """Sum and number of the pairs of each cluster, those left out apart."""
-    shape = (*values.shape[:-1], int(clusters.max()) + 1 if len(clusters) else 0)
-    sums = values.new_zeros(shape).index_add(-1, clusters, values.nan_to_num(nan=0.0))
-    return sums, values.new_zeros(shape).index_add(-1, clusters, (~values.isnan()).to(values))
-
-
 @dataclass(frozen=True)
 class Sample:
     """Numbers of some components on some pairs, with the cluster, stratum and block of each pair.
@@ -147,9 +138,7 @@ def strata_of(template: tuple[str, ...] | None, n_pairs: int) -> Int[Tensor, " p
 
 def _numbers(names: Sequence[str]) -> Int[Tensor, " pair"]:
     """Names as numbers from 0 without gaps, in the order of the alphabet."""
-    if not names:
-        return torch.zeros(0, dtype=torch.long)
-    return torch.as_tensor(np.unique(np.array(names), return_inverse=True)[1])
+    return torch.as_tensor(np.unique(np.array(names, dtype=str), return_inverse=True)[1])
 
 
 def _together(a: Int[Tensor, " pair"], b: Int[Tensor, " pair"]) -> Int[Tensor, " pair"]:
@@ -429,7 +418,9 @@ def sign_test(
     """
     from scipy.stats import binom
 
-    sums, _ = cluster_sums(values, clusters)
+    n_clusters = int(clusters.max()) + 1 if len(clusters) else 0
+    empty = values.new_zeros(*values.shape[:-1], n_clusters)
+    sums = empty.index_add(-1, clusters, values.nan_to_num(nan=0.0))
     below, above = (sums < 0).sum(-1).numpy(), (sums > 0).sum(-1).numpy()
     p = np.minimum(1.0, 2 * binom.cdf(np.minimum(below, above), below + above, 0.5))
     return torch.as_tensor(np.where(below + above == 0, np.nan, p), dtype=torch.float32)

@@ -11,8 +11,8 @@ from typing import Any
 from pandas import DataFrame, concat
 
 from arith_lens import plotting
+from arith_lens.effects import StabilityError, stability_of
 from arith_lens.runs import Run, RunError
-from arith_lens.stability import StabilityError, stability_of
 from experiments import results
 from figures.common import Options, chosen_run
 from figures.exhibit import Chart

@@ -1,4 +1,4 @@
-"""The effects of a whole model: before and after a change, ranked, and compared."""
+"""The effects of a whole model: every head and MLP, which of them are key, and their tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays, joined_arrays
 from arith_lens.components import Component, Head, every_head, every_mlp
 from arith_lens.effects.effects import HEAD_AXES, Effects
-from arith_lens.statistics import bootstrap_interval, false_discovery_control
+from arith_lens.statistics import false_discovery_control
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -60,9 +60,8 @@ class ComponentEffects:
         candidates: list[Component] = [*self.heads.top(k), *self.mlps.top(k)]
         heads, mlps = self.heads.mean(), self.mlps.mean()
 
-        def strength(sender: Component) -> float:
-            value = heads[sender.layer, sender.index] if isinstance(sender, Head) else None
-            return float(mlps[sender.layer] if value is None else value)
+        def strength(one: Component) -> float:
+            return float(heads[one.layer, one.index] if isinstance(one, Head) else mlps[one.layer])
 
         return sorted(candidates, key=strength)[:k]
 
@@ -121,106 +120,6 @@ class ComponentEffects:
 
     def _repr_html_(self) -> str:
         return self.heads.figure_html("heads") + self.mlps.figure_html("MLPs")
-
-
-@dataclass(frozen=True, eq=False)
-class BeforeAfter:
-    """Effects on the same pairs, such as those of a model as it was and as it was tuned.
-
-    Raises:
-        ValueError: other components, metrics, paths or pairs on the two sides
-    """
-
-    before: ComponentEffects
-    after: ComponentEffects
-
-    def __post_init__(self) -> None:
-        for name in ("heads", "mlps"):
-            _check_same(getattr(self.before, name), getattr(self.after, name))
-
-    @property
-    def heads(self) -> Effects:
-        """What changed at each head, after less before, pair by pair [layer, head, pair].
-
-        A pair that is left out on either side is left out here. Means and intervals are those of
-        the difference within a pair: what both sides share, such as a hard prompt, drops out.
-        """
-        return _less(self.after.heads, self.before.heads)
-
-    @property
-    def mlps(self) -> Effects:
-        """The same at each MLP [layer, pair]."""
-        return _less(self.after.mlps, self.before.mlps)
-
-    @property
-    def computation(self) -> Mapping[str, Any]:
-        """How both sides were computed."""
-        return {"before": dict(self.before.computation), "after": dict(self.after.computation)}
-
-    def to_arrays(self) -> Arrays:
-        """For a file: both sides."""
-        sides = {"before": self.before.to_arrays(), "after": self.after.to_arrays()}
-        return joined_arrays("before_after", sides, header={"computation": dict(self.computation)})
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> "BeforeAfter":
-        """Read `to_arrays` back, bit for bit. Raises ValueError for another kind of result."""
-        arrays.require("before_after")
-        sides = (ComponentEffects.from_arrays(arrays.part(name)) for name in ("before", "after"))
-        return cls(*sides)
-
-    def to_dataframe(self) -> "DataFrame":
-        """One row per component: layer, head (empty for an MLP), mean before and after, their
-        difference within pairs with the ends of its 95% bootstrap interval, and pairs used."""
-        from pandas import concat
-
-        parts = [_changes(self, name) for name in ("heads", "mlps")]
-        return concat(parts, ignore_index=True).astype({"head": "Int64"})
-
-
-def _changes(both: BeforeAfter, name: str) -> "DataFrame":
-    before, after = (getattr(side, name).mean().flatten() for side in (both.before, both.after))
-    table = getattr(both, name).to_dataframe().rename(columns={"mean": "difference"})
-    if name == "mlps":
-        table.insert(1, "head", None)
-    table.insert(2, "before", before.numpy())
-    table.insert(3, "after", after.numpy())
-    return table
-
-
-def _less(a: Effects, b: Effects) -> Effects:
-    return a.combined(b, torch.sub)
-
-
-def _check_comparable(a: Effects, b: Effects) -> None:
-    """Raise ValueError for effects of other components, or measured in another way."""
-    if a.axes != b.axes or a.per_pair.shape[:-1] != b.per_pair.shape[:-1]:
-        raise ValueError(
-            f"expected the same components on both sides, found {a.axes} "
-            f"{tuple(a.per_pair.shape[:-1])} and {b.axes} {tuple(b.per_pair.shape[:-1])}; compare "
-            "heads with heads, of one model's shape"
-        )
-    if a.metric != b.metric or a.paths != b.paths:
-        raise ValueError(
-            f"expected one metric and one meaning of paths, found {a.metric!r} over {a.paths!r} "
-            f"and {b.metric!r} over {b.paths!r}; recompute one of them"
-        )
-
-
-def _check_same(a: Effects, b: Effects) -> None:
-    _check_comparable(a, b)
-    same = a.n_pairs == b.n_pairs and a.template == b.template and a.problem == b.problem
-    if not same or not _same_clusters(a, b):
-        raise ValueError(
-            f"expected effects on the same pairs, found {a.n_pairs} and {b.n_pairs} that are not "
-            "the same; patch both models on one set of pairs"
-        )
-
-
-def _same_clusters(a: Effects, b: Effects) -> bool:
-    if a.cluster is None or b.cluster is None:
-        return a.cluster is b.cluster
-    return a.cluster.tolist() == b.cluster.tolist()
 
 
 KEY = {"relative_logit": -0.05}
@@ -308,75 +207,3 @@ def effect_tables(effects: ComponentEffects) -> dict[str, "DataFrame"]:
             parts.append(DataFrame(setting | columns | {"mean": torch.cat(means).numpy()}))
     empty = DataFrame(columns=[*setting, "unit", "name", "component", "mean"])
     return {"effects": table, "units": concat(parts, ignore_index=True) if parts else empty}
-
-
-def compare(a: Effects, b: Effects) -> "DataFrame":
-    """One row per component: its mean and rank (0 is the most negative) in `a` and in `b`."""
-    from pandas import DataFrame
-
-    _check_comparable(a, b)
-    left, right = a.to_dataframe(), b.to_dataframe()
-    table = {axis: left[axis] for axis in a.axes}
-    for name, side in (("a", left), ("b", right)):
-        table |= {name: side["mean"], f"stderr_{name}": side["stderr"]}
-        table[f"rank_{name}"] = side["mean"].rank(method="first") - 1
-    return DataFrame(table | {"difference": right["mean"] - left["mean"]})
-
-
-def contrast(
-    effects: Effects,
-    mask: Bool[Tensor, " pair"],
-    *,
-    level: float = 0.95,
-    over: str = "problem",
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> "DataFrame":
-    """One row per component: its mean where `mask` is True (`mean_in`) and False (`mean_out`),
-    and the difference with the ends of its bootstrap interval.
-
-    For instance computed answers against copied ones. Problems are drawn on both sides on their
-    own, and wordings for both together; each side is a mean over the templates that it has.
-
-    Raises:
-        ValueError: one side is empty, or a problem (over prompts: a reference prompt) is on both.
-    """
-    from pandas import DataFrame
-
-    if not mask.any() or mask.all():
-        raise ValueError(
-            f"expected pairs on both sides of a contrast, found {int(mask.sum())} of {len(mask)} "
-            "on one; there is nothing to compare"
-        )
-    inside, outside = effects.select(mask), effects.select(~mask)
-    clusters = effects.sample(over=over).clusters
-    both = set(clusters[mask].tolist()) & set(clusters[~mask].tolist())
-    if both:
-        raise ValueError(
-            f"expected each {over} on one side of a contrast, found {len(both)} on both; choose by "
-            f"what belongs to the {over}, such as whether its answer is an operand"
-        )
-    low, high = bootstrap_interval(
-        inside.sample(over=over),
-        less=outside.sample(over=over),
-        level=level,
-        n_resamples=n_resamples,
-        seed=seed,
-    )
-    means = {"mean_in": inside.mean().flatten(), "mean_out": outside.mean().flatten()}
-    means["difference"] = means["mean_in"] - means["mean_out"]
-    columns = means | {"ci_low": low.float(), "ci_high": high.float()}
-    places = effects.to_dataframe()[list(effects.axes)]
-    return places.join(DataFrame({name: value.numpy() for name, value in columns.items()}))
-
-
-def template_agreement(effects: Effects) -> "DataFrame":
-    """Spearman's rank correlation of the components' means between each two templates.
-
-    A square table by template names. Noise lowers it: with few references a template, look at the
-    intervals before you call two templates different. Raises ValueError without templates.
-    """
-    from pandas import DataFrame
-
-    means = {name: part.mean().flatten().numpy() for name, part in effects.by_template().items()}
-    return DataFrame(means).corr(method="spearman")

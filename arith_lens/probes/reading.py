@@ -1,4 +1,9 @@
-"""What MLPs read and write at END: cosines with W_U, the digit that wins, and the logit lens."""
+"""What MLPs read and write, and heads write, at END: cosines with W_U, and the logit lens.
+
+`mlp_probe` and `head_probe` read the numbers' columns of W_U, `logit_lens` the answer's rank and
+probability. All apply the model's own final norm, W_U, factor and cap (`LogitHead`), and refuse a
+model that makes its logits otherwise.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,12 +12,22 @@ from typing import Any
 
 import torch
 from einops import einsum
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from arith_lens.activations import keep_activation
-from arith_lens.components import mlp_out_name, resid_mid_name, resid_post_name, resid_pre_name
+from arith_lens.components import (
+    Head,
+    Heads,
+    as_heads,
+    check_components,
+    mlp_out_name,
+    resid_mid_name,
+    resid_post_name,
+    resid_pre_name,
+    z_name,
+)
 from arith_lens.effects import Effects
 from arith_lens.memory import free_bytes
 from arith_lens.model import HookedLike, LogitScale, in_float32, record, weights_loaded
@@ -28,7 +43,7 @@ DIGITS = tuple(range(10))
 BATCH = 64
 
 
-def end_states(
+def _end_states(
     model: HookedLike, pairs: PromptPairs, read: str
 ) -> Float[Tensor, "layer pair d_model"]:
     """The residual stream, or what the MLP adds, in every layer at END of the references.
@@ -60,7 +75,7 @@ def end_states(
     return torch.cat(parts, dim=1)
 
 
-def require_final_norm(model: HookedLike) -> None:
+def _require_final_norm(model: HookedLike) -> None:
     """Raise ValueError if the model's logits are not W_U applied to a final norm."""
     if getattr(model, "ln_final", None) is None:
         architecture = getattr(model.cfg, "architecture", "this model")
@@ -70,7 +85,7 @@ def require_final_norm(model: HookedLike) -> None:
         )
 
 
-def refuse_not_finite(values: Tensor, what: str) -> None:
+def _refuse_not_finite(values: Tensor, what: str) -> None:
     """Raise FloatingPointError if `what` gave NaN or infinity for finite activations."""
     if not bool(values.isfinite().all()):
         raise FloatingPointError(
@@ -78,7 +93,7 @@ def refuse_not_finite(values: Tensor, what: str) -> None:
         )
 
 
-def operand_tokens(pairs: PromptPairs) -> Int[Tensor, "pair a_b=2"]:
+def _operand_tokens(pairs: PromptPairs) -> Int[Tensor, "pair a_b=2"]:
     """The tokens of A and B in the references.
 
     Raises:
@@ -113,13 +128,10 @@ def digit_tokens(model: HookedLike, pairs: PromptPairs) -> Int[Tensor, "pair dig
         )
     tokenizer = tokenizer_of(model)
     prompts = list(dict.fromkeys(pairs.reference_text))
-    short = {
-        prompt.ids: text for text, prompt in zip(prompts, encode(tokenizer, prompts), strict=True)
-    }
     digits_after = {}
-    for ids, text in short.items():
+    for text, prompt in zip(prompts, encode(tokenizer, prompts), strict=True):
         continuations = encode(tokenizer, [continued(text, str(digit)) for digit in DIGITS])
-        after = [tokens_after(ids, continuation.ids) for continuation in continuations]
+        after = [tokens_after(prompt.ids, continuation.ids) for continuation in continuations]
         if any(len(tokens) != 1 for tokens in after):
             raise ValueError(
                 f"expected each digit to be one token after {text!r}, found "
@@ -170,44 +182,104 @@ def mlp_probe(
             argument is not valid.
         FloatingPointError: an activation is NaN or infinite; the message says where.
     """
-    check_choice(tokens, unit)
-    require_final_norm(model)
-    columns = tokens_to_read(model, pairs, tokens)
-    states = end_states(model, pairs, read)
-    options: Any = {"tokens": tokens, "unit": unit, "final_norm": final_norm}
-    values = read_tokens(model, pairs, states, columns, **options)
+    columns = _tokens_to_read(model, pairs, tokens, unit)
+    states = _end_states(model, pairs, read)
+    reads: Any = {"tokens": tokens, "unit": unit, "final_norm": final_norm}
     normed = " through the final norm" if final_norm else ""
     return Effects(
-        values,
+        _read_tokens(model, pairs, states, columns, **reads),
         ("layer", "token"),
         f"logit of {read}" if unit == "logit" else f"cosine of {read}{normed} with W_U",
         **pairs.units,
-        labels={"token": names_of(tokens)},
+        labels={"token": _names_of(tokens)},
     )
 
 
-def names_of(tokens: str) -> tuple[str, ...]:
-    """The names of the tokens that a probe reads."""
+@torch.no_grad()
+def head_probe(
+    model: HookedLike,
+    pairs: PromptPairs,
+    heads: Heads,
+    *,
+    tokens: str = "roles",
+    unit: str = "logit",
+) -> Effects:
+    """What each head writes at END in terms of numbers, as `mlp_probe` shows it of MLPs.
+
+    With `unit="logit"` it is the logit lens of the head's write alone. The final norm then brings
+    each write to the same length, so a weak head looks as loud as a strong one.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        pairs: the prompts and their answers.
+        heads: the heads to read.
+        tokens, unit: as in `mlp_probe`.
+
+    Returns:
+        Logits, or cosines between -1 and 1, [head token pair].
+
+    Raises:
+        ValueError, FloatingPointError: as in `mlp_probe`; or no head is given.
+        IndexError: the model does not have a head.
+    """
+    chosen = as_heads(heads)
+    if not chosen:
+        raise ValueError("expected heads to read, found none; see key_heads(effects.heads)")
+    check_components(chosen, int(model.cfg.n_layers), int(model.cfg.n_heads))
+    columns = _tokens_to_read(model, pairs, tokens, unit)
+    writes = _head_writes(model, pairs, chosen)
+    return Effects(
+        _read_tokens(model, pairs, writes, columns, tokens=tokens, unit=unit),
+        ("head", "token"),
+        "logit of the head's write" if unit == "logit" else "cosine of the head's write with W_U",
+        **pairs.units,
+        labels={"head": tuple(map(str, chosen)), "token": _names_of(tokens)},
+    )
+
+
+def _head_writes(
+    model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]
+) -> Float[Tensor, "head pair d_model"]:
+    """What each head adds to the stream at END, without the bias."""
+    check_pairs(model, pairs)
+    names = sorted({z_name(head.layer) for head in heads})
+    parts = []
+    for batch in pairs.batches(BATCH):
+        mask = batch.attention_mask
+        recorded = record(model, batch.reference, names, attention_mask=mask, positions=-1)
+        writes = []
+        for head in heads:
+            with weights_loaded(model.blocks[head.layer]):
+                w_o = model.blocks[head.layer].attn.W_O[head.index]
+                z = recorded[z_name(head.layer)][:, -1, head.index]
+                writes.append((z.to(w_o.device).float() @ w_o.float()).cpu())
+        parts.append(torch.stack(writes))
+    return torch.cat(parts, dim=1)
+
+
+def _names_of(tokens: str) -> tuple[str, ...]:
     return PROBE_ROLES if tokens == "roles" else tuple(map(str, DIGITS))
 
 
-def check_choice(tokens: str, unit: str) -> None:
-    """Raise ValueError for tokens or units that probes do not read."""
+def _tokens_to_read(
+    model: HookedLike, pairs: PromptPairs, tokens: str, unit: str
+) -> Int[Tensor, "pair token"]:
+    """The digits' tokens; for roles, those of A, B and C before them.
+
+    Raises ValueError for tokens or units that probes do not read, or a model without a final norm.
+    """
     if tokens not in ("roles", "digits"):
         raise ValueError(f"expected tokens to be 'roles' or 'digits', found {tokens!r}")
     if unit not in ("cosine", "logit"):
         raise ValueError(f"expected unit to be 'cosine' or 'logit', found {unit!r}")
-
-
-def tokens_to_read(model: HookedLike, pairs: PromptPairs, tokens: str) -> Int[Tensor, "pair token"]:
-    """The digits' tokens; for roles, those of A, B and C before them."""
+    _require_final_norm(model)
     digits = digit_tokens(model, pairs)
     if tokens == "digits":
         return digits
-    return torch.cat([operand_tokens(pairs), pairs.answer[:, None], digits], dim=1)
+    return torch.cat([_operand_tokens(pairs), pairs.answer[:, None], digits], dim=1)
 
 
-def read_tokens(
+def _read_tokens(
     model: HookedLike,
     pairs: PromptPairs,
     states: Float[Tensor, "place pair d_model"],
@@ -223,9 +295,9 @@ def read_tokens(
             values = LogitHead.of(model).logits_of(states, columns)
         else:
             states = in_float32(model.ln_final)(states).cpu() if final_norm else states
-            refuse_not_finite(states, "the final norm")
+            _refuse_not_finite(states, "the final norm")
             values = _products(normalize(states, dim=-1), columns_of(model, columns))
-    refuse_not_finite(values, "the final norm or W_U" if unit == "logit" else "W_U")
+    _refuse_not_finite(values, "the final norm or W_U" if unit == "logit" else "W_U")
     if unit == "logit":
         _require_the_models_logits(model, pairs[:1])
     return _by_role(values, columns, pairs.operands) if tokens == "roles" else values
@@ -266,97 +338,6 @@ def _by_role(
     return torch.cat(parts, dim=1)
 
 
-DIGIT_CLASSES = ("C", "A", "B", "C±1", "other")
-"""A digit of several classes belongs to the first one: an operand that is the answer is C."""
-
-
-def winners(probe: Effects, pairs: PromptPairs) -> Effects:
-    """The class (A, B, C, C±1 or other) of the digit with the largest cosine: 1 for it, else 0.
-
-    Args:
-        probe: `mlp_probe(model, pairs, tokens="digits")` of these pairs.
-        pairs: the pairs.
-
-    Returns:
-        [layer class pair]. The mean is the share of each class in each layer.
-
-    Raises:
-        ValueError: the probe is of another kind, or the pairs have no operands.
-    """
-    if probe.axes != ("layer", "token") or probe.per_pair.shape[1:] != (len(DIGITS), len(pairs)):
-        raise ValueError(
-            f"expected the digits' cosines on {len(pairs)} pairs, found {probe!r}; make it with "
-            "mlp_probe(model, pairs, tokens='digits')"
-        )
-    best = probe.per_pair.argmax(1)
-    classes = digit_classes(pairs)[torch.arange(len(pairs)), best]
-    return Effects(
-        classes.float().transpose(1, 2),
-        ("layer", "class"),
-        f"winner of {probe.metric}",
-        **pairs.units,
-        labels={"class": DIGIT_CLASSES},
-    )
-
-
-def chance(pairs: PromptPairs) -> Effects:
-    """`winners` by chance, if every digit won equally often: the share of digits of each class."""
-    counts = digit_classes(pairs).float().mean(1)
-    return Effects(
-        counts.T,
-        ("class",),
-        "share of the ten digits",
-        **pairs.units,
-        labels={"class": DIGIT_CLASSES},
-    )
-
-
-def distinct(pairs: PromptPairs) -> Bool[Tensor, " pair"]:
-    """Which pairs have different digits as A, B, C and C±1, so that no digit has two classes."""
-    a, b, c = _numbers(pairs)
-    return (a != b) & ((a - c).abs() > 1) & ((b - c).abs() > 1)
-
-
-def digit_classes(pairs: PromptPairs) -> Bool[Tensor, "pair digit=10 class=5"]:
-    """The class of each digit, for each pair."""
-    a, b, c = (number[:, None] for number in _numbers(pairs))
-    digit = torch.tensor(DIGITS)
-    masks = [digit == c, digit == a, digit == b, (digit - c).abs() == 1]
-    taken = torch.zeros_like(masks[0])
-    classes = []
-    for mask in masks:
-        classes.append(mask & ~taken)
-        taken = taken | mask
-    return torch.stack([*classes, ~taken], dim=-1)
-
-
-def _numbers(pairs: PromptPairs) -> tuple[Tensor, Tensor, Tensor]:
-    """A, B, and the digit of the answer's token."""
-    if pairs.operands is None or pairs.answer_text is None:
-        raise ValueError(
-            "expected pairs that know their operands and answers, found none; make them with "
-            "sample_pairs"
-        )
-    answers = [text.strip() for text in pairs.answer_text]
-    if not all(len(text) == 1 and text.isdigit() for text in answers):
-        raise ValueError(
-            "expected answers of one digit, found "
-            f"{next(text for text in answers if len(text) != 1 or not text.isdigit())!r}; take "
-            "operands from 1 to 9"
-        )
-    a, b = pairs.operands.unbind(1)
-    return a, b, torch.tensor([int(text) for text in answers])
-
-
-def case_study(probe: Effects, pair: int) -> tuple[Float[Tensor, "layer digit"], Sequence[int]]:
-    """One pair's cosines, and the digit that wins in each layer."""
-    cosines = probe.per_pair[:, :, pair]
-    return cosines, cosines.argmax(1).tolist()
-
-
-LENS_MEASURES = ("rank", "probability")
-
-
 @torch.no_grad()
 def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") -> Effects:
     """Rank (1 is the most likely token) and probability of C at END, layer by layer.
@@ -378,8 +359,8 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
         ValueError: `read` is not valid, or the model computes its logits in another way.
         FloatingPointError: an activation is NaN or infinite; the message says where.
     """
-    require_final_norm(model)
-    states = end_states(model, pairs, read)
+    _require_final_norm(model)
+    states = _end_states(model, pairs, read)
     n_layers, n_pairs, _ = states.shape
     values = torch.empty(n_layers, 2, n_pairs)
     with weights_loaded(model.ln_final, model.unembed):
@@ -391,14 +372,14 @@ def logit_lens(model: HookedLike, pairs: PromptPairs, *, read: str = "mlp_out") 
                 part = slice(start, start + rows)
                 logits = head.logits(states[layer, part])
                 values[layer, :, part] = _rank_and_probability(logits, pairs.answer[part])
-    refuse_not_finite(values, "the final norm or W_U")
+    _refuse_not_finite(values, "the final norm or W_U")
     _require_the_models_logits(model, pairs[:1])
     return Effects(
         values,
         ("layer", "measure"),
         f"logit lens of {read}: C",
         **pairs.units,
-        labels={"measure": LENS_MEASURES},
+        labels={"measure": ("rank", "probability")},
     )
 
 

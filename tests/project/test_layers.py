@@ -20,7 +20,7 @@ LAYERS = {
     **dict.fromkeys(["hooks", "model", "paper", "problems", "templates", "views"], 1),
     **dict.fromkeys(["explorer_page"], 2),  # shows tables, and knows no model
     **dict.fromkeys(["effects"], 3),
-    **dict.fromkeys(["benchmarks", "pairs", "runs", "stability"], 4),
+    **dict.fromkeys(["benchmarks", "pairs", "runs"], 4),
     **dict.fromkeys(["composition", "metrics", "next_tokens", "word_problems"], 5),
     **dict.fromkeys(["answers", "attention", "built", "knockout"], 6),
     **dict.fromkeys(["path_patching", "probes"], 6),

@@ -12,7 +12,7 @@ import torch
 
 import arith_lens as al
 from arith_lens.arrays import Arrays, Storable
-from arith_lens.effects.component_effects import BeforeAfter
+from arith_lens.effects import BeforeAfter
 from arith_lens.model import HookedModel
 from arith_lens.next_tokens import next_tokens
 from arith_lens.runs import RunError, open_run

@@ -1,5 +1,7 @@
-"""Start, inflection and end of a curve over layers, by formula, with a bootstrap interval.
+"""What probes show layer by layer: the digit that wins, and where a curve turns.
 
+`winners` counts the layers' largest cosines by class: A, B, C, C±1 or another digit.
+`turning_layers` finds start, inflection and end of a curve by formula, with a bootstrap interval.
 The paper reports 13-18-28 for LLaMA2-7B's curves (Appendix C), but no formula. These are ours, for
 the mean curve. Its rise is from the lowest value before its highest layer up to the highest value.
 Its fall is from there to the lowest value after it.
@@ -15,14 +17,106 @@ top is its last layer, or if it does not fall. Missing points are None. A small 
 `depth` says how far the curve falls, and `height` how far it rises.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from arith_lens.effects import Effects
+from arith_lens.pairs import PromptPairs
+from arith_lens.probes.reading import DIGITS
 from arith_lens.statistics import resampled_means
+
+DIGIT_CLASSES = ("C", "A", "B", "C±1", "other")
+"""A digit of several classes belongs to the first one: an operand that is the answer is C."""
+
+
+def winners(probe: Effects, pairs: PromptPairs) -> Effects:
+    """The class (A, B, C, C±1 or other) of the digit with the largest cosine: 1 for it, else 0.
+
+    Args:
+        probe: `mlp_probe(model, pairs, tokens="digits")` of these pairs.
+        pairs: the pairs.
+
+    Returns:
+        [layer class pair]. The mean is the share of each class in each layer.
+
+    Raises:
+        ValueError: the probe is of another kind, or the pairs have no operands.
+    """
+    if probe.axes != ("layer", "token") or probe.per_pair.shape[1:] != (len(DIGITS), len(pairs)):
+        raise ValueError(
+            f"expected the digits' cosines on {len(pairs)} pairs, found {probe!r}; make it with "
+            "mlp_probe(model, pairs, tokens='digits')"
+        )
+    best = probe.per_pair.argmax(1)
+    classes = digit_classes(pairs)[torch.arange(len(pairs)), best]
+    return Effects(
+        classes.float().transpose(1, 2),
+        ("layer", "class"),
+        f"winner of {probe.metric}",
+        **pairs.units,
+        labels={"class": DIGIT_CLASSES},
+    )
+
+
+def chance(pairs: PromptPairs) -> Effects:
+    """`winners` by chance, if every digit won equally often: the share of digits of each class."""
+    counts = digit_classes(pairs).float().mean(1)
+    return Effects(
+        counts.T,
+        ("class",),
+        "share of the ten digits",
+        **pairs.units,
+        labels={"class": DIGIT_CLASSES},
+    )
+
+
+def distinct(pairs: PromptPairs) -> Bool[Tensor, " pair"]:
+    """Which pairs have different digits as A, B, C and C±1, so that no digit has two classes."""
+    a, b, c = _numbers(pairs)
+    return (a != b) & ((a - c).abs() > 1) & ((b - c).abs() > 1)
+
+
+def digit_classes(pairs: PromptPairs) -> Bool[Tensor, "pair digit=10 class=5"]:
+    """The class of each digit, for each pair."""
+    a, b, c = (number[:, None] for number in _numbers(pairs))
+    digit = torch.tensor(DIGITS)
+    masks = [digit == c, digit == a, digit == b, (digit - c).abs() == 1]
+    taken = torch.zeros_like(masks[0])
+    classes = []
+    for mask in masks:
+        classes.append(mask & ~taken)
+        taken = taken | mask
+    return torch.stack([*classes, ~taken], dim=-1)
+
+
+def _numbers(pairs: PromptPairs) -> tuple[Tensor, Tensor, Tensor]:
+    """A, B, and the digit of the answer's token."""
+    if pairs.operands is None or pairs.answer_text is None:
+        raise ValueError(
+            "expected pairs that know their operands and answers, found none; make them with "
+            "sample_pairs"
+        )
+    answers = [text.strip() for text in pairs.answer_text]
+    if not all(len(text) == 1 and text.isdigit() for text in answers):
+        raise ValueError(
+            "expected answers of one digit, found "
+            f"{next(text for text in answers if len(text) != 1 or not text.isdigit())!r}; take "
+            "operands from 1 to 9"
+        )
+    a, b = pairs.operands.unbind(1)
+    return a, b, torch.tensor([int(text) for text in answers])
+
+
+def case_study(probe: Effects, pair: int) -> tuple[Float[Tensor, "layer digit"], Sequence[int]]:
+    """One pair's cosines, and the digit that wins in each layer."""
+    cosines = probe.per_pair[:, :, pair]
+    return cosines, cosines.argmax(1).tolist()
+
 
 TENTH = 0.1
 ROUNDING = 1e-9
@@ -108,30 +202,25 @@ def turning_layers(
             "curve_of(probe, 'A', 'B')"
         )
     mean = curve.mean().double().numpy()
-    drawn = resampled_means(curve.sample(), slice(None), n_resamples, seed).numpy().T
-    points = [
-        turning_points(mean_curve, shape) for mean_curve in drawn if np.isfinite(mean_curve).all()
-    ]
+    resampled = resampled_means(curve.sample(), slice(None), n_resamples, seed).numpy().T
+    points = [turning_points(one, shape) for one in resampled if np.isfinite(one).all()]
+    drawn = [[layers[i] for layers in points if layers[i] is not None] for i in range(3)]
     top = int(np.argmax(mean))
     return Turning(
         *turning_points(mean, shape),
-        intervals=tuple(_interval([p[i] for p in points], level) for i in range(3)),
-        found=tuple(_share([p[i] for p in points]) for i in range(3)),
+        intervals=tuple(_interval(layers, level) for layers in drawn),
+        found=tuple(len(layers) / max(1, len(points)) for layers in drawn),
         height=float(mean[top] - mean[: top + 1].min()),
         depth=float(mean[top] - mean[top:].min()),
     )
 
 
-def _interval(drawn: list[int | None], level: float) -> tuple[float, float] | None:
-    layers = [layer for layer in drawn if layer is not None]
+def _interval(layers: list[int | None], level: float) -> tuple[float, float] | None:
     if not layers:
         return None
-    low, high = np.quantile(layers, [(1 - level) / 2, (1 + level) / 2], method="nearest")
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    low, high = np.quantile(np.array(layers, dtype=int), ends, method="nearest")
     return float(low), float(high)
-
-
-def _share(drawn: list[int | None]) -> float:
-    return sum(layer is not None for layer in drawn) / len(drawn) if drawn else 0.0
 
 
 def curve_of(probe: Effects, *tokens: str, less: str | None = None) -> Effects:

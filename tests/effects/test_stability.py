@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from arith_lens.effects import Effects, template_agreement
-from arith_lens.stability import stability_of
+from arith_lens.effects import Effects, stability_of, template_agreement
 
 
 def measured(effects: Effects, **options: Any) -> Any:
