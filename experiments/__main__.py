@@ -1,33 +1,26 @@
 """Run one experiment: `python -m experiments <question> [options]`."""
 
-from importlib import import_module
+import re
 from pathlib import Path
 
-from experiments.command import command, commands, first_sentence, imported, named_command
+from experiments.command import Command, command, commands, named_command
 
-FOLDER = Path(__file__).parent
-TOOLS = {
-    "convert_gsm8k": "datasets",
-    "convert_world": "datasets",
-    "measure_reference": "reference_models",
-    "merge_runs": "run_folders",
-    "ship_runs": "run_folders",
-    "speed": "speed.path_patching",
-    "speed_fine_tuning": "speed.fine_tuning",
-    "speed_scale": "speed.scale",
-    "train_reference": "reference_models",
-    "training_splits": "datasets",
-}
-"""Commands that answer no question about a model: each is a function of this name in a module."""
+TOOLS = (
+    *("convert_gsm8k", "convert_world", "measure_reference", "merge_runs", "ship_runs", "speed"),
+    *("speed_fine_tuning", "speed_scale", "train_reference", "training_splits"),
+)
+"""Commands that answer no question about a model: each is a function of this name."""
+DEFINITION = re.compile(
+    rf"^def (main|{'|'.join(TOOLS)})\(|^(\w+) = Experiment\(.*?\)$", re.MULTILINE | re.DOTALL
+)
+EXHIBIT = re.compile(r'(?:figure="|`figures/|`python -m figures )(\w+)')
+"""How an experiment names its exhibit."""
 
 
-def tools() -> dict[str, str]:
-    """Every tool by name, with the first sentence of its function."""
-    sentences = {}
-    for name, module in TOOLS.items():
-        source = (FOLDER / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-        sentences[name] = first_sentence(source.partition(f"\ndef {name}(")[2])
-    return sentences
+def experiments() -> dict[str, Command]:
+    """The experiments by name, then the tools."""
+    found = commands(Path(__file__).parent, DEFINITION, EXHIBIT)
+    return {name: found[name] for name in sorted(found, key=lambda name: (name in TOOLS, name))}
 
 
 def main() -> None:
@@ -36,15 +29,11 @@ def main() -> None:
         "python -m experiments <question> [options]; each has --help and most --dry-run\n"
         "In brackets: the exhibit that draws it."
     )
-    name = named_command(commands(FOLDER) | tools(), "an experiment", usage)
-    if name in TOOLS:
-        module = import_module(f"experiments.{TOOLS[name]}")
-        command(getattr(module, name), name, None, shares=False)
-    elif name is not None:
-        module = imported(FOLDER, name)
-        main = module.main  # an Experiment, or a function
-        shares = getattr(main, "shares", getattr(module, "SHARES", False))
-        command(getattr(main, "command", main), name, module.__doc__, shares=shares)
+    every = experiments()
+    if (name := named_command(every, "an experiment", usage)) is not None:
+        main = every[name].load()  # an Experiment, or a function
+        shares = getattr(main, "shares", name == "tune")
+        command(getattr(main, "command", main), name, every[name].about, shares=shares)
 
 
 if __name__ == "__main__":

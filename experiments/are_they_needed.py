@@ -234,4 +234,4 @@ def heads_until(curve: al.KnockoutCurve, share: float) -> int | None:
     return curve.ks[below[0]] if below else None
 
 
-main = Experiment(Config, compute, _plan, report, figure="fig3", shares=True)
+main = Experiment("are_they_needed", Config, compute, _plan, report, figure="fig3", shares=True)

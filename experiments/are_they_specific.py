@@ -262,4 +262,4 @@ def report(run: Run) -> None:
             print(f"  divergence per token: {STRONGEST_SET} {values.mean()[0]:.3f}")
 
 
-main = Experiment(Config, compute, _plan, report, figure="predictions")
+main = Experiment("are_they_specific", Config, compute, _plan, report, figure="predictions")

@@ -9,12 +9,13 @@ import re
 import select
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass
 from importlib import import_module
+from inspect import cleandoc
 from io import StringIO, TextIOWrapper
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TextIO
 
 import tyro
@@ -23,60 +24,72 @@ from arith_lens.path_patching import CertificateError, UnsupportedTrunk
 from arith_lens.runs import PartDone, RunError
 from arith_lens.runs.shards import PART_VARIABLE, claim_rank_zero
 
-_MAIN = re.compile(r"^(?:def main\(|main = |from \S+ import main\b)", re.MULTILINE)
+
+@dataclass(frozen=True)
+class Command:
+    """A function or an `Experiment` that a command starts."""
+
+    module: str
+    """Dotted."""
+    variable: str
+    """Its name in the module."""
+    about: str
+    """Its docstring; that of the module if it has the module's name."""
+    other: str
+    """The exhibit of an experiment, the experiment of an exhibit; "" if it has none."""
+
+    @property
+    def sentence(self) -> str:
+        """The first line of its docstring, with its exhibit or experiment in brackets."""
+        kind = "experiments" if self.module.startswith("figures.") else "figures"
+        return self.about.partition("\n")[0] + f" [{kind} {self.other}]" * bool(self.other)
+
+    def load(self) -> Any:
+        """The function or the `Experiment`."""
+        return getattr(import_module(self.module), self.variable)
 
 
-def commands(folder: Path) -> dict[str, str]:
-    """The modules of a package that have a function `main`, each with its first sentence.
+def commands(
+    folder: Path, definition: re.Pattern[str], other: re.Pattern[str]
+) -> dict[str, Command]:
+    """The commands of a package, by name, read from its code without importing it.
 
-    The exhibit that draws an experiment follows in brackets.
+    A function or `Experiment` gives a command its own name, and its docstring is the help. If it is
+    called `main` or `exhibits`, both are the module's.
+
+    Args:
+        folder: the package.
+        definition: what defines a command; its only group that matches is the variable.
+        other: what names the other side: the exhibit of an experiment, the experiment of an
+            exhibit. It is searched in the definition, then in the docstring, then in the module's.
     """
-    sentences = {}
-    for file in sorted([*folder.glob("*.py"), *folder.glob("*/__main__.py")]):
-        name = file.parent.name if file.parent != folder else file.stem
+    found = {}
+    for file in sorted(folder.rglob("*.py")):
+        module = file.relative_to(folder.parent).with_suffix("").parts
         source = file.read_text(encoding="utf-8")
-        if name != "__main__" and _MAIN.search(source):
-            sentences[name] = first_sentence(source)
-            if folder.name == "experiments" and (exhibit := exhibit_of(source)):
-                sentences[name] += f" [figures {exhibit}]"
-    return sentences
+        for part in definition.finditer(source):
+            variable, story = str(part[part.lastindex or 0]), _docstring(source)
+            is_module = variable in ("main", "exhibits")
+            if is_module and len(module) != (3 if module[-1] == "__main__" else 2):
+                continue  # a part of a package's command, or the list of commands
+            name = module[1] if is_module else variable
+            about = story if is_module else _docstring(source[part.end() :])
+            names = (match[1] for text in (part[0], about, story) for match in other.finditer(text))
+            found[name] = Command(".".join(module), variable, about, next(names, ""))
+    return found
 
 
-def first_sentence(source: str) -> str:
-    """The first line of the first docstring in some code."""
-    return source.partition('"""')[2].partition("\n")[0].removesuffix('"""')
+def _docstring(source: str) -> str:
+    """The first docstring in some code, without sections such as the arguments."""
+    text = cleandoc(source.partition('"""')[2].partition('"""')[0])
+    return re.split(r"\n\n(?:Args|Raises|Returns):", text)[0]
 
 
-_EXHIBIT = (r'figure="(\w+)"', r"`figures/(\w+)\.py`", r"`python -m figures (\w+)`")
-_EXPERIMENT = (r"`experiments/(\w+)",)
-
-
-def exhibit_of(source: str) -> str:
-    """The exhibit that the code of an experiment names; "" if it names none."""
-    return _first_match(_EXHIBIT, source)
-
-
-def experiment_of(docstring: str) -> str:
-    """The experiment that the docstring of an exhibit names; "" if it names none."""
-    return _first_match(_EXPERIMENT, docstring)
-
-
-def _first_match(patterns: Iterable[str], text: str) -> str:
-    matches = (re.search(pattern, text) for pattern in patterns)
-    return next((match[1] for match in matches if match), "")
-
-
-def imported(folder: Path, name: str) -> ModuleType:
-    """The module of a command."""
-    package = (folder / name / "__main__.py").exists()  # figures/gallery/ holds pictures
-    return import_module(f"{folder.name}.{name}{'.__main__' * package}")
-
-
-def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | None:
+def named_command(commands: Mapping[str, Command], kind: str, usage: str) -> str | None:
     """The command that the first argument names; it is removed from the arguments.
 
     Args:
-        sentences: the first sentence of each command, by name.
+        commands: the commands, by name, in the order of the help.
         kind: what a command is called in an error.
         usage: the first line of the help.
 
@@ -88,13 +101,13 @@ def named_command(sentences: Mapping[str, str], kind: str, usage: str) -> str | 
     """
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
-        width = max(map(len, sentences))
-        lines = [f"{entry:{width}}  {sentence}" for entry, sentence in sentences.items()]
+        width = max(map(len, commands))
+        lines = [f"{entry:{width}}  {one.sentence}" for entry, one in commands.items()]
         with robust_output():
             print("\n".join([usage, "", *lines]))
         return None
-    if name not in sentences:
-        sys.exit(f"expected {kind} among {', '.join(sentences)}, found {name!r}")
+    if name not in commands:
+        sys.exit(f"expected {kind} among {', '.join(commands)}, found {name!r}")
     del sys.argv[1]
     return name
 

@@ -63,4 +63,6 @@ def report(run: Run) -> None:
         print_shared(run, SET_MAP, operation, PROBLEM_SETS)
 
 
-main = Experiment(Config, compute, _plan, report, figure="computed", shares=True)
+main = Experiment(
+    "do_copies_decide", Config, compute, _plan, report, figure="computed", shares=True
+)

@@ -80,4 +80,4 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(lines)
 
 
-main = Experiment(Config, compute, _plan, figure="ladder")
+main = Experiment("do_gradients_agree", Config, compute, _plan, figure="ladder")

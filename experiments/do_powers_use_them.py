@@ -71,4 +71,4 @@ def compute_wording(run: Run, model: al.HookedModel, template: str, config: Conf
     knockout_curves(model, pairs, orders, ks=ks, run=run, name=KNOCKOUT_CURVES.name(template))
 
 
-main = Experiment(Config, compute, _plan, figure="table3", shares=True)
+main = Experiment("do_powers_use_them", Config, compute, _plan, figure="table3", shares=True)

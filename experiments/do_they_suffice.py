@@ -148,4 +148,6 @@ def enough(curve: al.CircuitCurve, share: float = 0.9) -> int:
     return curve.sizes[min(below[-1] + 1, len(curve.sizes) - 1)] if below else curve.sizes[0]
 
 
-main = Experiment(Config, compute, _plan, report, figure="sufficiency", shares=True)
+main = Experiment(
+    "do_they_suffice", Config, compute, _plan, report, figure="sufficiency", shares=True
+)

@@ -68,6 +68,7 @@ def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
 
 
 main = Experiment(
+    "do_tuned_heads_carry_more",
     Config,
     compute,
     _plan,

@@ -160,4 +160,6 @@ def classes(pairs: al.PromptPairs) -> dict[str, Bool[Tensor, "pair pos"]]:
     return {name: masks[name] for name in TOKEN_CLASSES}
 
 
-main = Experiment(Config, compute, _plan, figure="table4", inputs=_inputs)
+main = Experiment(
+    "do_word_problems_use_them", Config, compute, _plan, figure="table4", inputs=_inputs
+)

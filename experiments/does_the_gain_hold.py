@@ -62,6 +62,7 @@ def _plan(model: al.HookedModel, question: AfterTuning[Config]) -> str:
 
 
 main = Experiment(
+    "does_the_gain_hold",
     Config,
     compute,
     _plan,

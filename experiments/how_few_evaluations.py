@@ -151,4 +151,4 @@ def report(run: Run) -> None:
     print(DataFrame(rows).to_string(index=False))
 
 
-main = Experiment(Config, compute, _plan, report)
+main = Experiment("how_few_evaluations", Config, compute, _plan, report)

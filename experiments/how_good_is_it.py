@@ -130,4 +130,4 @@ def interventions(
     return chosen
 
 
-main = Experiment(Config, compute, _plan, figure="benchmarks")
+main = Experiment("how_good_is_it", Config, compute, _plan, figure="benchmarks")

@@ -66,4 +66,4 @@ def report(run: Run) -> None:
               f"layers write {' '.join(map(str, winners))}")  # fmt: skip
 
 
-main = Experiment(Config, compute, _plan, report, figure="fig17")
+main = Experiment("like_a_computer", Config, compute, _plan, report, figure="fig17")

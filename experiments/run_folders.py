@@ -42,7 +42,7 @@ def ship_runs(
     """Copy what figures read of finished runs to figures/gallery/runs, small enough to ship.
 
     Tables of tuning take hours; with their answers at hand, figures and the report show them at
-    once (`figures/common.py` reads shipped runs where `results/` has none). Each run goes to
+    once (they read shipped runs where `results/` has none). Each run goes to
     `<to>/<experiment>/<key>`, its results to the store beside it. Tables as CSV, weights and what
     `--leave-out` names stay behind; what is copied is bit for bit the run's, with its manifest.
 

@@ -136,8 +136,10 @@ T = TypeVar("T")
 class Experiment(Generic[Config]):
     """One question: its settings, its computation, and its report."""
 
+    name: str
+    """The name of its command and of the folder of its runs."""
     config: type[Config]
-    """A dataclass of the settings that decide the results, in the experiment's module."""
+    """A dataclass of the settings that decide the results."""
     compute: Callable[[Run, Any, Any], None]
     """Fill the run, with the loaded model; stored results are not computed again."""
     plan: Callable[[Any, Any], str]
@@ -158,11 +160,6 @@ class Experiment(Generic[Config]):
     """Files that it reads."""
     shares: bool = False
     """Whether several processes share its work."""
-
-    @property
-    def name(self) -> str:
-        """The name of its module and of the folder of its runs."""
-        return self.config.__module__.rpartition(".")[2]
 
     def __call__(
         self, config: Config, *, root: Path = RESULTS, dry_run: bool = False, again: bool = False

@@ -70,6 +70,3 @@ def main(config: Annotated[Config, tyro.conf.arg(name="")], *, dry_run: bool = F
     if first:
         print(f"loss {result.losses[-1][1]:.4f} after {result.losses[-1][0]} steps")
         print(f"saved in {result.output}")
-
-
-SHARES = True  # several processes share its work

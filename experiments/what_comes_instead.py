@@ -149,4 +149,4 @@ def right_share(run: Run, kind: str, when: str) -> float:
     return float((tokens.ids[:, 0] == torch.tensor(facts["answers"])).float().mean())
 
 
-main = Experiment(Config, compute, _plan, report, figure="fig4")
+main = Experiment("what_comes_instead", Config, compute, _plan, report, figure="fig4")

@@ -120,4 +120,4 @@ def _print_winners(run: Run, name: str) -> None:
     print("   chance " + " ".join(f"{share:6.0%}" for share in by_chance.tolist()))
 
 
-main = Experiment(Config, compute, _plan, report, figure="fig6")
+main = Experiment("what_do_mlps_add", Config, compute, _plan, report, figure="fig6")

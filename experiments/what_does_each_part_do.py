@@ -69,4 +69,4 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     )
 
 
-main = Experiment(Config, compute, _plan, figure="explorer")
+main = Experiment("what_does_each_part_do", Config, compute, _plan, figure="explorer")

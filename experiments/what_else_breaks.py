@@ -103,4 +103,4 @@ def head_sets(
     return sets | control_sets(sets["strongest"], model, config)
 
 
-main = Experiment(Config, compute, _plan, figure="transfer")
+main = Experiment("what_else_breaks", Config, compute, _plan, figure="transfer")

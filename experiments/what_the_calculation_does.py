@@ -97,4 +97,4 @@ def report(run: Run) -> None:
         )
 
 
-main = Experiment(Config, compute, _plan, report, figure="fig9")
+main = Experiment("what_the_calculation_does", Config, compute, _plan, report, figure="fig9")

@@ -195,6 +195,7 @@ def report(run: Run) -> None:
 
 
 main = Experiment(
+    "what_tuning_changes",
     Config,
     compute,
     _plan,

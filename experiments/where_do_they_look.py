@@ -144,4 +144,4 @@ def report(run: Run) -> None:
         print(indent(table.to_string(float_format="{:.1%}".format, na_rep=""), "  "))
 
 
-main = Experiment(Config, compute, _plan, report, figure="fig5")
+main = Experiment("where_do_they_look", Config, compute, _plan, report, figure="fig5")

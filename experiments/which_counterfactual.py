@@ -63,4 +63,6 @@ def report(run: Run) -> None:
         print_shared(run, COUNTERFACTUAL_MAP, operation, COMPARED_KINDS)
 
 
-main = Experiment(Config, compute, _plan, report, figure="counterfactuals", shares=True)
+main = Experiment(
+    "which_counterfactual", Config, compute, _plan, report, figure="counterfactuals", shares=True
+)

@@ -173,4 +173,4 @@ def chosen_forms(right: al.Effects, seed: int) -> Iterator[tuple[str, str]]:
         yield str(FORMS[best]), _shares(right.select(~half))[best]
 
 
-main = Experiment(Config, compute, _plan, report)
+main = Experiment("which_examples", Config, compute, _plan, report)

@@ -211,6 +211,7 @@ def _print_paper(paper: PaperModel | None, operations: Collection[str]) -> None:
 
 
 main = Experiment(
+    "which_heads",
     Config,
     compute,
     _plan,

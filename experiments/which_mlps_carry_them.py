@@ -84,4 +84,6 @@ def report(run: Run) -> None:
             )
 
 
-main = Experiment(Config, compute, _plan, report, figure="carriers", shares=True)
+main = Experiment(
+    "which_mlps_carry_them", Config, compute, _plan, report, figure="carriers", shares=True
+)

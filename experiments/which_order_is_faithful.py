@@ -200,4 +200,4 @@ def cmd_ratio(curve: al.CircuitCurve, rival: al.CircuitCurve) -> tuple[float, tu
     return curve.cmd / rival.cmd, (float(low), float(high))
 
 
-main = Experiment(Config, compute, _plan, report, shares=True)
+main = Experiment("which_order_is_faithful", Config, compute, _plan, report, shares=True)

@@ -66,4 +66,4 @@ def _plan(model: al.HookedModel, config: Config) -> str:
     return "\n".join(lines)
 
 
-main = Experiment(Config, compute, _plan, figure="paths", shares=True)
+main = Experiment("which_paths", Config, compute, _plan, figure="paths", shares=True)

@@ -108,4 +108,4 @@ def report(run: Run) -> None:
         print(f"fewer than {MIN_PAIRS} pairs: no map")
 
 
-main = Experiment(Config, compute, _plan, report, figure="predictions")
+main = Experiment("which_word_problems", Config, compute, _plan, report, figure="predictions")

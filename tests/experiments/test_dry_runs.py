@@ -12,13 +12,14 @@ import pytest
 import arith_lens as al
 from arith_lens.model import HookedModel
 from experiments import do_word_problems_use_them, settings, what_tuning_changes
-from experiments.__main__ import FOLDER
-from experiments.command import commands
+from experiments.__main__ import TOOLS, experiments
 from experiments.does_tuning_help import models
+from experiments.selection import LARGEST_OPERAND
+from experiments.settings import Experiment
 
 WITHOUT_MODEL = {"do_they_find_known_circuits", "template_tables", "tune", "whole_study"}
 """Of these a dry run, where there is one, plans from the settings alone."""
-EXPERIMENTS = sorted(commands(FOLDER).keys() - WITHOUT_MODEL)
+EXPERIMENTS = sorted(experiments().keys() - {*TOOLS} - WITHOUT_MODEL)
 SHIPPED = Path(al.__file__).parent / "reference" / "reference"
 
 
@@ -59,10 +60,17 @@ def test_a_dry_run_needs_no_weights(
         lambda model, _: al.sample_pairs(model, n=4, keep="all"),
     )
     monkeypatch.setattr(settings, "empty_model", empty_models)
-    package = f"experiments.{name}"
-    experiment = import_module(f"{package}.__main__" if name == "does_tuning_help" else package)
-    small = {"n": 4} if "n" in {field.name for field in fields(experiment.Config)} else {}
-    config = experiment.Config(model=str(folder_of_7b), **small)
-    experiment.main(config, root=tmp_path / "results", dry_run=True)
+    monkeypatch.setitem(LARGEST_OPERAND, "multiplication", 12)  # more numbers take seconds
+    monkeypatch.setitem(LARGEST_OPERAND, "division", 40)
+    command = experiments()[name]
+    experiment = command.load()
+    if isinstance(experiment, Experiment):
+        assert experiment.name == name
+        config_class = experiment.config
+    else:
+        config_class = import_module(command.module).Config
+    small = {"n": 4} if "n" in {field.name for field in fields(config_class)} else {}
+    config = config_class(model=str(folder_of_7b), **small)
+    experiment(config, root=tmp_path / "results", dry_run=True)
     assert capsys.readouterr().out.strip()
     assert not (tmp_path / "results").exists()

@@ -1,40 +1,42 @@
 """The lists of commands lead from an experiment to its exhibit, and back."""
 
-import re
+from pathlib import Path
 
-from experiments.command import commands, exhibit_of, experiment_of
-from figures.__main__ import FOLDER, exhibit_functions
+from experiments.__main__ import DEFINITION, EXHIBIT, experiments
+from experiments.command import commands
+from figures.__main__ import exhibit_functions, exhibits_and_pages
 
 WITHOUT_ONE_EXPERIMENT = {"fig1", "fig11", "predictions"}
 """Exhibits that show no run, or runs of several experiments."""
 
 
 def test_an_exhibit_names_its_experiment_and_an_experiment_its_exhibit() -> None:
-    experiments = commands(FOLDER.parent / "experiments")
-    exhibits = {name: sentence for name, (_, _, sentence) in exhibit_functions().items()}
-    experiment_by_exhibit = {
-        name: match[1]
-        for name, sentence in exhibits.items()
-        if (match := re.search(r" \[experiments (\w+)\]$", sentence))
-    }
+    exhibits = exhibit_functions()
+    experiment_by_exhibit = {name: one.other for name, one in exhibits.items() if one.other}
     assert exhibits.keys() - experiment_by_exhibit.keys() == WITHOUT_ONE_EXPERIMENT
-    assert {*experiment_by_exhibit.values()} <= experiments.keys()
-    exhibit_by_experiment = {
-        name: match[1]
-        for name, sentence in experiments.items()
-        if (match := re.search(r" \[figures (\w+)\]$", sentence))
-    }
-    pages = commands(FOLDER)
+    assert {*experiment_by_exhibit.values()} <= experiments().keys()
+    exhibit_by_experiment = {name: one.other for name, one in experiments().items() if one.other}
     for experiment, exhibit in exhibit_by_experiment.items():
-        assert exhibit in exhibits or exhibit in pages
+        assert exhibit in exhibits_and_pages()
         assert experiment_by_exhibit.get(exhibit, experiment) == experiment
     assert {*experiment_by_exhibit.values()} == {*exhibit_by_experiment} - {
         *("whole_study", "are_they_specific", "which_word_problems")
     }
 
 
-def test_a_text_without_a_name_gives_none() -> None:
-    assert exhibit_of('main = Experiment(Config, compute, _plan, figure="ladder")') == "ladder"
-    assert exhibit_of("main = Experiment(Config, compute, _plan)") == ""
-    assert experiment_of("Reads a run of `experiments/which_heads.py`.") == "which_heads"
-    assert experiment_of("Reads a run of experiments.") == ""
+def test_an_experiment_has_its_own_docstring_and_exhibit_or_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "maps.py").write_text(
+        '"""All maps."""\n\nmain = Experiment(Config, compute, figure="map")\n\n'
+        'direct = Experiment(\n    Config,\n    _plan(),\n)\n"""The direct effects.\n\nMore."""\n'
+        'total = Experiment(Config)\n"""`figures/ladder.py` draws it."""\n'
+    )
+    (tmp_path / "__main__.py").write_text("def main():\n    pass\n")
+    found = commands(tmp_path, DEFINITION, EXHIBIT)
+    assert {name: one.other for name, one in found.items()} == {
+        "maps": "map",
+        "direct": "",
+        "total": "ladder",
+    }
+    assert [one.variable for one in found.values()] == ["main", "direct", "total"]
+    assert found["maps"].sentence == "All maps. [figures map]"
+    assert found["direct"].about == "The direct effects.\n\nMore."
