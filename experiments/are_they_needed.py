@@ -6,7 +6,7 @@ heads, and for the strongest k heads other heads of the same layers, drawn from 
 k. Further curves are a knockout at END alone, one with outputs of a counterfactual in place of
 means, and iterative masking, which picks each next head by what its knockout costs. MLPs are
 knocked out too, in the order of their effect and at random. Saves a run under
-results/are_they_needed/, which `figures/fig3.py` draws.
+results/are_they_needed/, which `python -m figures fig3` draws.
 """
 
 import random

@@ -4,7 +4,7 @@ For each operation, the problems are split in two halves. Orders of the heads ar
 half: by effect, growing (each next head raises p(C) most), by iterative masking, by the norm of the
 weights, and at random. On the other half the first k heads of each order are kept while all other
 heads are replaced, and knocked out while all others stay. The same is done with MLPs by effect.
-Saves a run under results/do_they_suffice/, which `figures/sufficiency.py` draws.
+Saves a run under results/do_they_suffice/, which `python -m figures sufficiency` draws.
 """
 
 from collections.abc import Iterator

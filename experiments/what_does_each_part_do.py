@@ -3,7 +3,7 @@
 For each operation: maps on several paths and metrics, and for one more counterfactual; of each head
 what it looks at, writes, is fed by and acts through; of each MLP what it reads and writes, and its
 strongest neurons; and the answers without every set of the ten strongest heads. Saves a run under
-results/what_does_each_part_do/, which `figures/explorer.py` shows.
+results/what_does_each_part_do/, which `python -m figures explorer` shows.
 """
 
 from dataclasses import dataclass

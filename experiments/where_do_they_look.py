@@ -2,8 +2,8 @@
 
 For each operation, the attention of the heads with the strongest effects and of random other heads,
 on all pairs; then whole patterns on prompts of other formats, and on one sentence with each
-operation's word. Saves a run under results/where_do_they_look/, which `figures/fig5.py` and
-`patterns.py` draw.
+operation's word. Saves a run under results/where_do_they_look/, which `figures/attention.py`
+draws.
 """
 
 import random

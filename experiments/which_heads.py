@@ -3,7 +3,7 @@
 For each operation, there are prompts with a calculation and the same prompts without it. One
 component at a time gets its output on the latter; the effect is the change of the right answer's
 logit (the paper's Figures 2, 12 and 15). Saves a run under results/which_heads/, which
-`figures/fig2.py` draws.
+`python -m figures fig2` draws.
 """
 
 from collections.abc import Collection, Iterator

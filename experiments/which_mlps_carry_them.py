@@ -3,7 +3,7 @@
 For each operation, each of the strongest heads is patched while one MLP at a time is frozen, and
 while only one MLP may react. The run also has the cosine of what each MLP writes with the
 unembedding of each number. Saves a run under results/which_mlps_carry_them/, which
-`figures/carriers.py` draws.
+`python -m figures carriers` draws.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 For each operation, the heads with the strongest effects via MLPs, and their effect on the answer's
 logit if nothing else may react (direct, Algorithm 1), if MLPs may react (Appendix B), and if
 everything may (total, activation patching by hooks). Saves a run under results/which_paths/, which
-`figures/paths.py` shows.
+`python -m figures paths` shows.
 """
 
 from dataclasses import dataclass

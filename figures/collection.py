@@ -9,36 +9,28 @@ from typing import Any
 from arith_lens.runs import Run, RunError, find_runs, load_run
 from experiments.selection import SharedSettings, weights_of
 from figures import (
+    attention,
     before_after,
     benchmarks,
-    carriers,
     carrying,
     counterfactuals,
+    drawings,
     exam,
-    explorer,
-    fig1,
-    fig2,
-    fig3,
-    fig5,
-    fig11,
-    fig12,
-    fig15,
     fig17,
     frontier,
     generalisation,
+    knockout,
     ladder,
+    map_figures,
     next_tokens,
     paths,
-    patterns,
     predictions,
     probes,
+    robustness,
     seeds,
-    stability,
-    sufficiency,
     table1,
     table3,
     table4,
-    templates,
     transfer,
 )
 from figures.claims import Verdict, check_claims
@@ -64,7 +56,7 @@ SECTIONS = (
         "What does each part do?",
         "Every head and every MLP on one page: the pictures are linked, and a click chooses the "
         "part that they show. The other sections ask one question each.",
-        (explorer.exhibits,),
+        (map_figures.explorer,),
     ),
     Section(
         "which",
@@ -73,17 +65,17 @@ SECTIONS = (
         "sentence without a calculation. Then the logit of the right answer is read again. If "
         "this effect is strongly negative, the answer depends on the part.",
         (
-            fig1.exhibits,
-            fig11.exhibits,
-            fig2.exhibits,
-            fig15.exhibits,
-            fig12.exhibits,
+            drawings.fig1,
+            drawings.fig11,
+            map_figures.fig2,
+            map_figures.fig15,
+            map_figures.fig12,
             counterfactuals.exhibits,
             counterfactuals.computed,
-            templates.exhibits,
-            stability.exhibits,
+            robustness.templates,
+            robustness.stability,
             seeds.exhibits,
-            paths.exhibits,
+            paths.paths,
         ),
     ),
     Section(
@@ -104,8 +96,8 @@ SECTIONS = (
         "calculation. Then the model answers calculations, word problems, and tasks without "
         "mathematics. The control is to knock out as many random heads in the same way.",
         (
-            fig3.exhibits,
-            sufficiency.exhibits,
+            knockout.fig3,
+            knockout.sufficiency,
             next_tokens.fig4,
             transfer.exhibits,
             table3.exhibits,
@@ -119,9 +111,9 @@ SECTIONS = (
         "A head gives weights to the tokens before it. These figures show the weights from the "
         "last token, after which the answer follows.",
         (
-            fig5.exhibits,
-            patterns.fig7,
-            patterns.fig16,
+            attention.fig5,
+            attention.fig7,
+            attention.fig16,
             predictions.exhibits,
         ),
     ),
@@ -134,7 +126,7 @@ SECTIONS = (
             probes.fig6,
             probes.fig13,
             probes.fig14,
-            carriers.exhibits,
+            paths.carriers,
             fig17.exhibits,
         ),
     ),
@@ -163,7 +155,7 @@ SECTIONS = (
     ),
 )
 COMPARISON_EXPERIMENTS: dict[MakesExhibits, str] = {
-    fig12.exhibits: "which_heads",
+    map_figures.fig12: "which_heads",
     probes.fig13: probes.EXPERIMENT,
     probes.fig14: probes.EXPERIMENT,
 }

@@ -28,7 +28,7 @@ from arith_lens.pairs import PromptPairs, sample_pairs  # noqa: E402
 
 DRAWING_IMPORT = re.compile(
     r"^ *(?:from|import) (?:arith_lens\.(?:plotting|views)|notebooks)\b"
-    r"|^ *from figures(?:\.fig2\b| import .*\bfig2\b)"
+    r"|^ *from figures\.map_figures import .*\bfig2\b"
     r"|^ *from arith_lens import .*\bplotting\b",
     re.MULTILINE,
 )

@@ -12,9 +12,10 @@ from support.drawings import written
 from arith_lens import plotting
 from arith_lens.runs import find_runs
 from experiments import results, what_the_calculation_does, which_mlps_carry_them
-from figures import carriers, next_tokens
+from figures import next_tokens
 from figures.common import Options
 from figures.exhibit import show
+from figures.paths import carriers
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_carriers_are_computed_saved_and_drawn(
     (run,) = find_runs("which_mlps_carry_them", root=tmp_path / "results")
     found = results.MEDIATION.load(run, "addition")
     assert [*map(str, found.heads)] == [*map(str, results.MAP.load(run, "addition").heads.top(3))]
-    show(carriers.exhibits, Options(run=run.path, out=tmp_path, formats=()))
+    show(carriers, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(written(tmp_path, "carriers.csv"), dtype={"head": str})
     assert np.allclose(table["carried"], found.carried.mean().flatten(), atol=1e-6)
     assert len(table) == 3 * 3 and table["cos_write_C"].abs().max() < 1
@@ -89,7 +90,7 @@ def test_figure_9_shows_both_prompts_of_a_pair(
 
 def test_runs_of_another_kind_are_refused_with_the_command(tmp_path: Path) -> None:
     for exhibits, name in (
-        (carriers.exhibits, "which_mlps_carry_them"),
+        (carriers, "which_mlps_carry_them"),
         (next_tokens.fig9, "what_the_calculation_does"),
     ):
         with pytest.raises(SystemExit, match=rf"experiments {name}"):

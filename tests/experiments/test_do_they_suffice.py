@@ -14,9 +14,9 @@ import arith_lens as al
 from arith_lens.knockout import halves
 from arith_lens.runs import Run, find_runs
 from experiments import do_they_suffice, results
-from figures import sufficiency
 from figures.common import Options
 from figures.exhibit import show
+from figures.knockout import sufficiency
 
 SMALL = do_they_suffice.Config(
     operations=("addition",), n=18, controls=2, candidates=3, searched=2, search_every=4
@@ -63,7 +63,7 @@ def torch_equal(drawn: al.CircuitCurve, size: int, outcomes: al.Outcomes) -> boo
 def test_the_figure_and_the_table_show_the_run(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show(sufficiency.exhibits, Options(run=run.path, out=tmp_path, formats=()))
+    show(sufficiency, Options(run=run.path, out=tmp_path, formats=()))
     table: Any = read_csv(written(tmp_path, "sufficiency.csv"))
     assert set(table["order"]) == {
         "effect", "weights", "growing", "iterative", "random"

@@ -35,9 +35,10 @@ from experiments.settings import (
     pooled_map,
     pooled_samples,
 )
-from figures import fig3, next_tokens, table3, table4, transfer
+from figures import next_tokens, table3, table4, transfer
 from figures.common import Options, TableOptions
 from figures.exhibit import MakesExhibits, options_of, show
+from figures.knockout import fig3
 
 
 @dataclass
@@ -114,7 +115,7 @@ def test_figure_3_from_its_experiment(
             heads = outcomes.components
             assert not {*strongest} & {*heads} and len({*heads}) == k
             assert [head.layer for head in heads] == [head.layer for head in strongest]
-    show(fig3.exhibits, Options(root=study.root, out=tmp_path, formats=()))
+    show(fig3, Options(root=study.root, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig3.csv"))
     shown = table[(table["curve"] == "effect") & (table["operation"] == "addition")]
     assert shown["accuracy"].tolist() == pytest.approx(effect.accuracy().tolist(), abs=1e-5)
@@ -300,7 +301,7 @@ def test_a_dry_run_computes_nothing(
 
 @pytest.mark.parametrize(
     "exhibits",
-    [fig3.exhibits, next_tokens.fig4, table3.exhibits, table4.exhibits, transfer.exhibits],
+    [fig3, next_tokens.fig4, table3.exhibits, table4.exhibits, transfer.exhibits],
 )
 def test_a_missing_run_is_named_with_its_cure(exhibits: MakesExhibits, tmp_path: Path) -> None:
     options = options_of(exhibits)

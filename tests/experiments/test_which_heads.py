@@ -14,8 +14,9 @@ from arith_lens.paper import paper_model
 from arith_lens.runs import RunError, find_runs
 from experiments import results
 from experiments.which_heads import Config, _print_paper, _print_table, main, sampled_pairs
-from figures import fig2
+from figures.common import Options
 from figures.exhibit import show
+from figures.map_figures import fig2
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_a_run_is_saved_reported_and_drawn(
     record = json.loads((run.path / "run.json").read_text())
     assert record["provenance"]["model"]["attn_implementation"]
     assert len(record["provenance"]["model"]["weights_sha256"]) == 64
-    show(fig2.exhibits, fig2.Options(run=run.path, out=tmp_path / "out", formats=()))
+    show(fig2, Options(run=run.path, out=tmp_path / "out", formats=()))
     assert written(tmp_path / "out", "fig2.html").exists()
 
 

@@ -10,8 +10,10 @@ from support.drawings import written
 
 from arith_lens.runs import find_runs
 from experiments import results, which_heads, which_paths
-from figures import paths, stability, templates
+from figures.common import Options, TableOptions
 from figures.exhibit import show
+from figures.paths import paths
+from figures.robustness import StabilityOptions, stability, templates
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def test_the_parts_of_the_table_add_up_to_the_total(
     )
     assert int((~total.mean().isnan()).sum()) == 3 and via_mlps.mean().isfinite().all()
     assert {str(head) for head in total.top(3)} == {str(head) for head in via_mlps.top(3)}
-    show(paths.exhibits, paths.TableOptions(run=run.path, out=tmp_path))
+    show(paths, TableOptions(run=run.path, out=tmp_path))
     assert "heads add" in capsys.readouterr().out
     table: Any = read_csv(written(tmp_path, "paths.csv"), dtype={"head": str})
     parts = table["direct"] + table["MLPs add"] + table["heads add"]
@@ -64,10 +66,8 @@ def test_stability_and_templates_are_drawn_from_a_run_of_heads(
     )
     which_heads.main(config, root=tmp_path / "results")
     (run,) = find_runs("which_heads", root=tmp_path / "results")
-    show(
-        stability.exhibits, stability.StabilityOptions(run=run.path, out=tmp_path, formats=(), k=3)
-    )
-    show(templates.exhibits, templates.Options(run=run.path, out=tmp_path, formats=()))
+    show(stability, StabilityOptions(run=run.path, out=tmp_path, formats=(), k=3))
+    show(templates, Options(run=run.path, out=tmp_path, formats=()))
     settled: Any = read_csv(written(tmp_path, "stability.csv"))
     problems = len({*(results.MAP.load(run, "addition").heads.problem or ())})
     assert settled["n"].max() == problems // 2 <= 9 and set(settled["set"]) == {"top 3"}
@@ -85,4 +85,4 @@ def test_stability_and_templates_are_drawn_from_a_run_of_heads(
 
 def test_a_run_of_another_kind_is_refused_with_the_command(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"experiments which_paths"):
-        show(paths.exhibits, paths.TableOptions(root=tmp_path))
+        show(paths, TableOptions(root=tmp_path))

@@ -8,11 +8,10 @@ from support.drawings import written
 
 from arith_lens.runs import Run, find_runs
 from experiments import results, where_do_they_look
-from figures import fig5
+from figures.attention import fig5, fig7, fig16
 from figures.collection import name_of
 from figures.common import Options
 from figures.exhibit import MakesExhibits, show
-from figures.patterns import fig7, fig16
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ def test_the_report_names_kinds_and_the_control(
 
 
 def test_figure_5_shows_each_kind_of_heads(run: Run, tmp_path: Path) -> None:
-    show(fig5.exhibits, Options(run=run.path, out=tmp_path, formats=()))
+    show(fig5, Options(run=run.path, out=tmp_path, formats=()))
     table = pandas.read_csv(written(tmp_path, "fig5.csv"), dtype={"head": str})
     assert {"operand", "operator", "random"} <= {*table["kind"]}
     first = table[(table["operation"] == "addition") & (table["head"] == "5.5")]

@@ -16,8 +16,10 @@ from arith_lens.knockout import KnockoutCurves
 from arith_lens.runs import Run, open_run
 from experiments import results
 from experiments.settings import Metric
-from figures import fig3, maps, stability
+from figures import maps
+from figures.knockout import knockout_look
 from figures.next_tokens import PAIR_TITLES, calculation_look
+from figures.robustness import stability_look
 
 HEADS = [Head(4, index) for index in range(8)] + [Head(5, index) for index in range(4)]
 MLPS: list[Mlp] = [Mlp(layer) for layer in range(12)]
@@ -37,11 +39,11 @@ def knockouts(without: float, without_random: float) -> KnockoutCurves:
 
 def test_figure_3_says_whether_the_strongest_heads_cost_more_than_others() -> None:
     both = {name: knockouts(0.0, 1.0) for name in ("addition", "division")}
-    text = fig3.look(both)
+    text = knockout_look(both)
     assert "addition 0% (random 100%, same layers 100%)" in text
     assert "In 2 of 2 operations it is lower than in every draw of both controls" in text
     assert "Without the 4 strongest MLPs" in text and "In 2 of 2 operations that is lower" in text
-    opposite = fig3.look({name: knockouts(1.0, 0.0) for name in both})
+    opposite = knockout_look({name: knockouts(1.0, 0.0) for name in both})
     assert "addition 100% (random 0%, same layers 0%)" in opposite
     assert "In 0 of 2 operations it is lower" in opposite
     assert "In 0 of 2 operations that is lower" in opposite
@@ -75,7 +77,7 @@ def agreement(last: float) -> DataFrame:
 
 @pytest.mark.parametrize(("last", "says"), [(0.95, "Every curve reaches 90%"), (0.4, "in 2 of 2")])
 def test_stability_says_whether_its_curves_reach_the_top(last: float, says: str) -> None:
-    text = stability.look({name: agreement(last) for name in ("addition", "division")})
+    text = stability_look({name: agreement(last) for name in ("addition", "division")})
     assert says in text and f"addition {last:.0%} at 18 problems" in text
 
 

@@ -7,23 +7,26 @@ import pandas as pd
 import pytest
 
 from arith_lens import plotting
-from figures import fig1, fig11
+from figures import drawings
+from figures.collection import name_of
 from figures.common import DrawingOptions
+from figures.drawings import fig1, fig11
 from figures.exhibit import show
 from figures.maps import PATHS_NOTES as NAMES
 
 
 @pytest.mark.parametrize("figure", [fig1, fig11])
 def test_a_drawing_needs_no_run_and_fits_on_a_page(figure, tmp_path: Path) -> None:
-    show(figure.exhibits, DrawingOptions(out=tmp_path, formats=()))
-    name = figure.__name__.rpartition(".")[2]
+    show(figure, DrawingOptions(out=tmp_path, formats=()))
+    name = name_of(figure)
     assert (tmp_path / f"{name}.html").is_file() and (tmp_path / f"{name}.csv").is_file()
-    (chart,) = figure.exhibits(DrawingOptions())
+    (chart,) = figure(DrawingOptions())
     assert chart.runs == () and chart.figure.layout.width <= 830
 
 
 def test_figure_11_shows_what_each_setting_holds() -> None:
-    table: Any = fig11.numbers()
+    (chart,) = fig11(DrawingOptions())
+    table: Any = chart.numbers
     assert set(table["paths"]) == {*NAMES}
     keys = zip(table["paths"], table["component"], strict=True)
     state = dict(zip(keys, table["state"], strict=True))
@@ -41,17 +44,19 @@ def test_figure_11_shows_what_each_setting_holds() -> None:
 
 
 def test_figure_11_colours_are_those_of_its_table() -> None:
-    figure = fig11.draw()
-    fills = [shape.fillcolor for shape in figure.layout.shapes if shape.type == "rect"]
-    held = fig11.numbers()["state"].tolist().count("held")
-    assert fills.count(fig11.STATE_COLOURS["held"]) == held + 1, "and once in the key"
-    texts = [note.text for note in figure.layout.annotations]
+    (chart,) = fig11(DrawingOptions())
+    layout = chart.figure.layout
+    fills = [shape.fillcolor for shape in layout.shapes if shape.type == "rect"]
+    held = chart.numbers["state"].tolist().count("held")
+    assert fills.count(drawings.STATE_COLOURS["held"]) == held + 1, "and once in the key"
+    texts = [note.text for note in layout.annotations]
     assert {"plus", "none", "→  C = 8"} <= {*texts}
-    assert fig11.STATE_COLOURS["patched"] == plotting.RED
+    assert drawings.STATE_COLOURS["patched"] == plotting.RED
 
 
 def test_figure_1_names_commands_of_the_makefile() -> None:
-    makefile = (Path(fig1.__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
-    for commands in pd.Series(fig1.numbers()["commands"]):
+    makefile = (Path(drawings.__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    (chart,) = fig1(DrawingOptions())
+    for commands in pd.Series(chart.numbers["commands"]):
         for target in commands.removeprefix("make ").split():
             assert f"exhibit,{target}," in makefile

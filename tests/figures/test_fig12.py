@@ -11,9 +11,9 @@ from support.made_runs import OPERATIONS, MadePairs, make_effects, make_run
 
 from arith_lens.runs import Run, open_run
 from experiments import results
-from figures import fig12
 from figures.common import ModelOptions
 from figures.exhibit import show
+from figures.map_figures import ModelMaps, compared_models, draw_models, fig12, model_notes
 
 SIZES = {"small": (12, 8), "meta-llama/Llama-2-7b-hf": (32, 32), "wide": (8, 40)}
 
@@ -28,14 +28,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def rows(runs: list[Run]) -> list[fig12.ModelMaps]:
-    return fig12.model_maps(ModelOptions(runs=tuple(run.path for run in runs)))
+def rows(runs: list[Run]) -> list[ModelMaps]:
+    return compared_models(ModelOptions(runs=tuple(run.path for run in runs)))
 
 
 @pytest.fixture(scope="module")
-def drawn(rows: list[fig12.ModelMaps]) -> Any:
+def drawn(rows: list[ModelMaps]) -> Any:
     """The figure of all rows."""
-    return fig12.draw(rows)
+    return draw_models(rows)
 
 
 def maps_of(figure) -> list:
@@ -44,7 +44,7 @@ def maps_of(figure) -> list:
 
 
 def test_each_row_is_a_model_with_its_own_layers_and_heads(
-    rows: list[fig12.ModelMaps], drawn: Any
+    rows: list[ModelMaps], drawn: Any
 ) -> None:
     traces = maps_of(drawn)
     shapes = [np.shape(trace.z) for trace in traces]
@@ -55,8 +55,8 @@ def test_each_row_is_a_model_with_its_own_layers_and_heads(
             assert np.allclose(traces[4 * index + column].z, 100 * means)
 
 
-def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[fig12.ModelMaps]) -> None:
-    figure = fig12.draw([rows[0], rows[2]])
+def test_a_colour_means_the_same_in_every_row(runs: list[Run], rows: list[ModelMaps]) -> None:
+    figure = draw_models([rows[0], rows[2]])
     assert {trace.coloraxis for trace in figure.data} == {"coloraxis"}
     assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-15, 15)
     beyond = sum(
@@ -74,7 +74,7 @@ def test_a_model_of_the_paper_brings_its_heads(drawn: Any) -> None:
     assert dots == {"x5", "x6", "x7", "x8"}, "in the second model's maps alone"
 
 
-def test_panels_stand_apart_and_on_the_page(rows: list[fig12.ModelMaps], drawn: Any) -> None:
+def test_panels_stand_apart_and_on_the_page(rows: list[ModelMaps], drawn: Any) -> None:
     layout = drawn.layout
     boxes = []
     for index in range(len(rows) * len(OPERATIONS)):
@@ -101,7 +101,7 @@ def test_the_models_are_named_above_their_rows(drawn: Any) -> None:
 
 def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) -> None:
     paths = tuple(run.path for run in runs)
-    show(fig12.exhibits, ModelOptions(runs=paths, out=tmp_path, formats=()))
+    show(fig12, ModelOptions(runs=paths, out=tmp_path, formats=()))
     table = pd.read_csv(tmp_path / "fig12.csv")
     for run, (n_layers, n_heads) in zip(runs, SIZES.values(), strict=True):
         part = table[table["model"] == run.config["model"]]
@@ -114,23 +114,23 @@ def test_the_table_names_the_model_of_each_row(runs: list[Run], tmp_path: Path) 
 
 
 def test_an_operation_that_a_model_lacks_is_left_empty_and_named(
-    tmp_path: Path, rows: list[fig12.ModelMaps]
+    tmp_path: Path, rows: list[ModelMaps]
 ) -> None:
     config = dict(rows[0].run.config) | {"model": "one"}
     with open_run("which_heads", config, root=tmp_path) as run:
         results.MAP.save(run, make_effects("subtraction", 12, 8), "subtraction", pairs=MadePairs())
-    lacking = fig12.model_maps(ModelOptions(runs=(rows[0].run.path, run.path)))
-    figure = fig12.draw(lacking)
+    lacking = compared_models(ModelOptions(runs=(rows[0].run.path, run.path)))
+    figure = draw_models(lacking)
     assert len(maps_of(figure)) == len(OPERATIONS) + 1
     assert maps_of(figure)[-1].xaxis == "x6", "below the other model's subtraction"
-    text = " ".join(fig12.notes(lacking, OPERATIONS))
+    text = " ".join(model_notes(lacking))
     assert "Not in the run of one: addition, multiplication, division." in text
 
 
 def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
     make_run(tmp_path, "reference")
     with pytest.raises(SystemExit) as error:
-        show(fig12.exhibits, ModelOptions(models=("gpt2", "reference", "other"), root=tmp_path))
+        show(fig12, ModelOptions(models=("gpt2", "reference", "other"), root=tmp_path))
     lines = str(error.value).splitlines()
     assert len(lines) == 2
     for line, model in zip(lines, ("gpt2", "other"), strict=True):
@@ -140,4 +140,4 @@ def test_every_missing_run_is_named_with_the_command_that_makes_it(tmp_path: Pat
 def test_runs_measured_in_different_ways_are_not_compared(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, "a"), make_run(tmp_path, "b", paths="direct")]
     with pytest.raises(SystemExit, match=r"one paths, found .*direct"):
-        show(fig12.exhibits, ModelOptions(runs=tuple(run.path for run in runs), out=tmp_path))
+        show(fig12, ModelOptions(runs=tuple(run.path for run in runs), out=tmp_path))

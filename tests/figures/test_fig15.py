@@ -9,8 +9,9 @@ from support.made_runs import OPERATIONS, make_run
 
 from arith_lens.runs import Run
 from experiments import results
-from figures import fig15
+from figures import map_figures
 from figures.exhibit import show
+from figures.map_figures import LargeMapOptions, fig15
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -21,8 +22,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def drawn(run: Run, operation: str):
-    measured = fig15.chosen_operations(run, operation)
-    return fig15.draw(run, measured, mean=operation == "mean")
+    model = map_figures.chosen_operations(run, operation)
+    return map_figures.draw_large(model, mean=operation == "mean")
 
 
 def means(run: Run) -> np.ndarray:
@@ -110,11 +111,11 @@ def test_numbers_of_other_metrics_keep_digits_that_tell(tmp_path: Path) -> None:
     ("limit", "digits"), [(100, 1), (15, 1), (5, 2), (1, 2), (0.2, 3), (0.001, 4)]
 )
 def test_the_smaller_the_scale_the_more_digits(limit: float, digits: int) -> None:
-    assert fig15._digits(limit) == digits
+    assert map_figures._digits(limit) == digits
 
 
 def test_the_table_holds_the_mean_and_each_operation(run: Run, tmp_path: Path) -> None:
-    show(fig15.exhibits, fig15.Options(run=run.path, out=tmp_path, formats=()))
+    show(fig15, LargeMapOptions(run=run.path, out=tmp_path, formats=()))
     table = pd.read_csv(tmp_path / "fig15.csv")
     assert list(table["operation"].unique()) == ["mean", *OPERATIONS]
     cell = table.query("layer == 4 and head == 6")
@@ -124,6 +125,6 @@ def test_the_table_holds_the_mean_and_each_operation(run: Run, tmp_path: Path) -
 
 
 def test_an_operation_that_is_not_there_is_named_with_the_command(run: Run, tmp_path: Path) -> None:
-    options = fig15.Options(run=run.path, out=tmp_path, operation="exponentiation")
+    options = LargeMapOptions(run=run.path, out=tmp_path, operation="exponentiation")
     with pytest.raises(SystemExit, match=r"which_heads --model llama-2-13b --operations exponent"):
-        show(fig15.exhibits, options)
+        show(fig15, options)

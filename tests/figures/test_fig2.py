@@ -14,9 +14,10 @@ from arith_lens.effects import key_heads
 from arith_lens.paper import PAPER_MODELS, paper_model
 from arith_lens.runs import Run, load_run, open_run
 from experiments import results
-from figures import fig2, maps
+from figures import maps
 from figures.common import Options, newest_run
 from figures.exhibit import show
+from figures.map_figures import ModelMaps, draw_operations, fig2, operation_notes
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -27,19 +28,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def measured(run: Run) -> list[maps.Measured]:
-    return [maps.measure(run, name) for name in results.MAP.labels(run)]
+def model(run: Run) -> ModelMaps:
+    return ModelMaps.of(run)
+
+
+def drawn_alone(run: Run, operation: str):
+    return draw_operations(ModelMaps(run, {operation: maps.measure(run, operation)}))
 
 
 @pytest.fixture(scope="module")
 def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("figures")
-    show(fig2.exhibits, Options(run=run.path, out=out, formats=()))
+    show(fig2, Options(run=run.path, out=out, formats=()))
     return out
 
 
-def test_the_panels_hold_the_means_in_percent(run: Run, measured: list[maps.Measured]) -> None:
-    traces = fig2.draw(run, measured).data
+def test_the_panels_hold_the_means_in_percent(run: Run, model: ModelMaps) -> None:
+    traces = draw_operations(model).data
     assert len(traces) == 2 * len(OPERATIONS)
     for index, operation in enumerate(OPERATIONS):
         effects = results.MAP.load(run, operation)
@@ -48,10 +53,8 @@ def test_the_panels_hold_the_means_in_percent(run: Run, measured: list[maps.Meas
         assert np.allclose(mlps.z[:, 0], 100 * effects.mlps.mean().numpy())
 
 
-def test_the_hover_holds_intervals_and_computed_pairs(
-    run: Run, measured: list[maps.Measured]
-) -> None:
-    trace = fig2.draw(run, measured).data[0]
+def test_the_hover_holds_intervals_and_computed_pairs(run: Run, model: ModelMaps) -> None:
+    trace = draw_operations(model).data[0]
     effects = results.MAP.load(run, "addition").heads
     low, high = 100 * effects.ci().numpy()
     assert np.allclose(trace.customdata[..., 1], low)
@@ -62,9 +65,9 @@ def test_the_hover_holds_intervals_and_computed_pairs(
 
 
 def test_key_heads_are_outlined_and_opposing_ones_are_not_called_key(
-    measured: list[maps.Measured], run: Run
+    model: ModelMaps, run: Run
 ) -> None:
-    marks = maps.marks(measured[0].heads, maps.N_LABELS)
+    marks = maps.marks(model.measured["addition"].heads, maps.N_LABELS)
     strong = [Head(mark.row, mark.column) for mark in marks if mark.strong]
     assert strong == key_heads(results.MAP.load(run, "addition")) == [Head(4, 6), Head(5, 1)]
     assert [mark.text for mark in marks if not mark.strong] == ["7.2"]
@@ -91,48 +94,50 @@ def test_the_page_loads_nothing_from_elsewhere(drawn: Path) -> None:
     assert len(page) > 3_000_000, "plotly's own script is inside"
 
 
-def test_the_page_says_what_it_shows(run: Run) -> None:
-    text = " ".join(fig2.notes(run))
+def test_the_page_says_what_it_shows(run: Run, model: ModelMaps) -> None:
+    text = " ".join(operation_notes(model))
     for part in ("Model: reference", "seed 7", "via MLPs", "−5%", "answered right"):
         assert part in text
-    titles = [
-        note.text for note in fig2.draw(run, [maps.measure(run, "addition")]).layout.annotations
-    ]
+    titles = [note.text for note in drawn_alone(run, "addition").layout.annotations]
     assert any("Addition" in title and "18 references" in title for title in titles)
 
 
+def notes_of(run: Run) -> list[str]:
+    return operation_notes(ModelMaps.of(run))
+
+
 def test_prompts_of_ones_own_are_named_and_have_no_seed(tmp_path: Path) -> None:
-    (line,) = fig2.notes(make_run(tmp_path, "reference", pairs="of/mine.jsonl"))[1:]
+    (line,) = notes_of(make_run(tmp_path, "reference", pairs="of/mine.jsonl"))[1:]
     assert "Prompts: own (mine.jsonl), answered right;" in line
     assert "seed" not in line
 
 
 def test_what_was_asked_of_the_prompts_is_said_where_it_is_not_the_usual(tmp_path: Path) -> None:
     usual = {"templates": ["operation"], "operands": [1, 9], "counterfactual": "word"}
-    (line,) = fig2.notes(make_run(tmp_path / "usual", "reference", **usual))[1:]
+    (line,) = notes_of(make_run(tmp_path / "usual", "reference", **usual))[1:]
     assert "distinct reference prompts, answered right" in line
     settings = {"templates": ["story/3"], "operands": [10, 20], "answer_token": "last"}
-    (line,) = fig2.notes(make_run(tmp_path / "asked", "reference", **settings))[1:]
+    (line,) = notes_of(make_run(tmp_path / "asked", "reference", **settings))[1:]
     assert "prompts, templates story/3, operands 10 20, answer token last, answered" in line
 
 
 def test_a_models_name_is_text_not_markup(tmp_path: Path) -> None:
     run = make_run(tmp_path, "<img src=x onerror=alert(1)>")
-    text = fig2.draw(run, [maps.measure(run, "addition")]).to_json()
+    text = drawn_alone(run, "addition").to_json()
     assert "&lt;img" in text
     assert "<img" not in text.replace("\\u003c", "<")
 
 
 def test_other_metrics_are_drawn_in_their_own_unit_without_key_heads(tmp_path: Path) -> None:
     run = make_run(tmp_path, "reference", metric="logit")
-    figure = fig2.draw(run, [maps.measure(run, "addition")])
+    figure = drawn_alone(run, "addition")
     assert np.allclose(figure.data[0].z, results.MAP.load(run, "addition").heads.mean())
     assert not any("key head" in note.text for note in figure.layout.annotations)
 
 
 def test_the_papers_heads_stand_beside_those_of_its_models(tmp_path: Path) -> None:
     run = make_run(tmp_path, "meta-llama/Llama-2-7b-hf", 32, 32)
-    figure = fig2.draw(run, [maps.measure(run, "addition")])
+    figure = drawn_alone(run, "addition")
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(head.layer, head.index) for head in PAPER_MODELS[0].key_heads}
     assert any("Table 4" in note.text for note in figure.layout.annotations)
@@ -144,7 +149,7 @@ def test_exponentiation_has_heads_of_its_own_in_the_paper(tmp_path: Path) -> Non
     with open_run("which_heads", config, root=tmp_path) as run:
         effects = make_effects("exponentiation", 32, 32)
         results.MAP.save(run, effects, "exponentiation", pairs=MadePairs())
-    figure = fig2.draw(run, [maps.measure(run, "exponentiation")])
+    figure = drawn_alone(run, "exponentiation")
     dots = {(s.yanchor, s.xanchor) for s in figure.layout.shapes if s.type == "circle"}
     assert dots == {(11, 8), (12, 22), (13, 11), (14, 2), (15, 15)}
     (note,) = [note.text for note in figure.layout.annotations if note.text.startswith("Dots")]
@@ -176,14 +181,14 @@ def test_the_newest_run_of_the_model_is_drawn(
     make_run(tmp_path, "another", seed=3)
     assert newest_run("which_heads", Options(root=tmp_path)).path == newest.path
     with pytest.raises(SystemExit, match=r"python -m experiments which_heads --model gpt2"):
-        show(fig2.exhibits, Options(model="gpt2", root=tmp_path))
+        show(fig2, Options(model="gpt2", root=tmp_path))
 
 
 def test_a_damaged_run_is_one_line(run: Run, tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
     (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
     with pytest.raises(SystemExit, match="damaged"):
-        show(fig2.exhibits, Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
+        show(fig2, Options(run=load_run(broken.path).path, out=tmp_path, formats=()))
 
 
 @pytest.mark.parametrize(("experiment", "found"), [("other", "one of other"), ("which_heads", "0")])
@@ -193,11 +198,11 @@ def test_a_run_with_nothing_to_draw_is_one_line(
     with open_run(experiment, {"model": "reference"}, root=tmp_path) as run:
         pass
     with pytest.raises(SystemExit, match=f"expected a run of which_heads.*found.*{found}"):
-        show(fig2.exhibits, Options(run=run.path, out=tmp_path, formats=()))
+        show(fig2, Options(run=run.path, out=tmp_path, formats=()))
 
 
 def test_drawing_imports_no_model_library(fresh_python: FreshPython) -> None:
-    assert "figures.fig2" in fresh_python.after["drawing"].modules
+    assert "figures.map_figures" in fresh_python.after["drawing"].modules
     assert not {"transformer_lens", "transformers"} & fresh_python.after["drawing"].modules
 
 
@@ -211,7 +216,7 @@ def test_a_full_disk_ends_the_drawing_with_a_message(
     before = {path: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
     monkeypatch.setattr(Path, written, full)
     with pytest.raises(SystemExit) as ended:
-        show(fig2.exhibits, Options(run=run.path, out=tmp_path, formats=()))
+        show(fig2, Options(run=run.path, out=tmp_path, formats=()))
     said = str(ended.value.code)
     assert said.startswith("fig2 is not drawn: ") and "No space left on device" in said
     assert "The run is unharmed" in said and "another --out" in said

@@ -19,12 +19,14 @@ from arith_lens.plotting import browser_path
 from arith_lens.runs import find_runs
 from experiments import results, which_heads, whole_study
 from experiments.settings import Experiment
-from figures import collection, fig2, gallery, report, templates
+from figures import collection, gallery, report
 from figures.__main__ import exhibit_functions
 from figures.claims import CLAIMS
 from figures.collection import SECTIONS, MissingExhibit, collected, name_of
 from figures.common import NotComputed, Options, newest_run
 from figures.exhibit import Chart, Table, named_by_settings, show, write_exhibit
+from figures.map_figures import fig2
+from figures.robustness import templates
 
 pytestmark = pytest.mark.usefixtures("rough_intervals")
 
@@ -100,7 +102,7 @@ def test_without_any_run_the_command_is_said(tmp_path: Path) -> None:
 def test_a_damaged_run_is_said_on_the_page(tmp_path: Path) -> None:
     broken = make_run(tmp_path, "reference")
     (broken.folder(results.MAP.name("division")) / "result.safetensors").write_bytes(b"")
-    found = collected(fig2.exhibits, "reference", tmp_path)
+    found = collected(fig2, "reference", tmp_path)
     assert isinstance(found, MissingExhibit) and "damaged" in found.reason and not found.command
     words: dict[str, Any] = {"title": "", "look": "", "notes": [], "numbers": DataFrame()}
     table = Table(name="t", cells=DataFrame(), runs=(broken,), **words)
@@ -115,9 +117,7 @@ def test_an_error_of_the_program_costs_no_other_figure_and_is_not_hidden(
         raise KeyError("texts")
 
     make_run(tmp_path, "made")
-    monkeypatch.setattr(
-        collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(fails, templates.exhibits))]
-    )
+    monkeypatch.setattr(collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(fails, templates))])
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     with pytest.raises(KeyError, match="texts"):
         collected(fails, "made", tmp_path)
@@ -135,9 +135,7 @@ def test_a_report_that_the_disk_refuses_leaves_the_old_one(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     make_run(tmp_path, "made")
-    monkeypatch.setattr(
-        collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(templates.exhibits,))]
-    )
+    monkeypatch.setattr(collection, "SECTIONS", [replace(SECTIONS[0], exhibits=(templates,))])
     monkeypatch.setattr(collection, "check_claims", lambda *given, **more: [])
     (tmp_path / "report.html").write_text("as it was")
     monkeypatch.setattr(Path, "write_bytes", full)
@@ -173,9 +171,9 @@ def test_a_try_out_is_not_taken_for_the_study_and_has_files_of_its_own(tmp_path:
 
 def test_a_try_out_alone_is_drawn_under_its_own_name_but_in_no_report(tmp_path: Path) -> None:
     make_run(tmp_path, "made", **TRIED)
-    (chart,) = templates.exhibits(Options(model="made", root=tmp_path))
+    (chart,) = templates(Options(model="made", root=tmp_path))
     assert named_by_settings(chart).name == "templates-n9-addition"
-    found = collected(templates.exhibits, "made", tmp_path)
+    found = collected(templates, "made", tmp_path)
     assert isinstance(found, MissingExhibit) and "has n 9, operations addition" in found.reason
 
 
@@ -232,13 +230,13 @@ def test_names_are_data_and_the_browser_draws_offline_without_complaint(tmp_path
 
 def test_the_numbers_of_a_chart_are_its_file(page: str, root: Path, tmp_path: Path) -> None:
     (packed,) = re.findall(r'download="fig2.csv" href="data:text/csv;base64,([^"]*)"', page)
-    options = fig2.Options(model="made", root=root, out=tmp_path, formats=())
-    show(fig2.exhibits, options)
+    options = Options(model="made", root=root, out=tmp_path, formats=())
+    show(fig2, options)
     assert base64.b64decode(packed) == (tmp_path / "fig2.csv").read_bytes()
 
 
 def test_the_small_print_is_text_below_and_the_chart_is_shorter(page: str, root: Path) -> None:
-    (chart,) = fig2.exhibits(fig2.Options(model="made", root=root))
+    (chart,) = fig2(Options(model="made", root=root))
     (data,) = re.findall(r'id="fig2-chart-data">(.*?)</script>', page, flags=re.DOTALL)
     layout = json.loads(data)["layout"]
     assert layout["height"] < chart.figure.layout.height
@@ -311,12 +309,12 @@ def test_the_study_computes_what_is_missing_and_says_what_failed(
 
 
 def test_a_module_without_a_run_is_missing(tmp_path: Path) -> None:
-    found = collected(fig2.exhibits, "reference", tmp_path)
+    found = collected(fig2, "reference", tmp_path)
     assert not isinstance(found, list)
     assert found.title.startswith("Figure 2: what every head")
     assert found.command == "python -m experiments which_heads --model reference"
     make_run(tmp_path, "reference")
-    (chart,) = collected(fig2.exhibits, "reference", tmp_path)  # pyright: ignore
+    (chart,) = collected(fig2, "reference", tmp_path)  # pyright: ignore
     assert isinstance(chart, Chart)
 
 

@@ -161,7 +161,7 @@ def test_the_library_names_nothing_that_uses_it(name: str) -> None:
     "line",
     [
         "run `python -m experiments.which_heads`",
-        "see figures/fig2.py",
+        "see figures/paths.py",
         "`make setup` does",
         "--keep all",
     ],

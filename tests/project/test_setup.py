@@ -213,7 +213,7 @@ def test_the_tests_of_pictures_are_those_that_import_what_draws(
     drawing = (
         "from arith_lens import plotting",
         "import arith_lens as al\nfrom arith_lens.views import pattern",
-        "def test() -> None:\n    from figures.fig2 import exhibits",
+        "def test() -> None:\n    from figures.map_figures import fig2",
         "from notebooks.generate import sources",
     )
     other = ("import arith_lens as al", "from experiments.which_heads import main")

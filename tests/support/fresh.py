@@ -29,16 +29,17 @@ for name in methods:
     import_module(f"arith_lens.{name}")
 """,
     "drawing": """
-from figures import fig2
+from figures.common import Options
 from figures.exhibit import show
+from figures.map_figures import fig2
 from pathlib import Path
-show(fig2.exhibits, fig2.Options(run=Path(run), out=Path(out), formats=()))
+show(fig2, Options(run=Path(run), out=Path(out), formats=()))
 """,
     "drawing where there are no model libraries": """
 for page in Path(out).glob("*.html"):
     page.unlink()
 sys.modules.update(dict.fromkeys(libraries))
-show(fig2.exhibits, fig2.Options(run=Path(run), out=Path(out), formats=()))
+show(fig2, Options(run=Path(run), out=Path(out), formats=()))
 """,
 }
 

@@ -1,0 +1,291 @@
+"""Figures 1 and 11: how the method works, drawn without a run and without a model."""
+
+from dataclasses import dataclass
+
+from pandas import DataFrame
+
+from arith_lens import plotting
+from arith_lens.operations import OPERATIONS
+from arith_lens.templates import TEMPLATES
+from figures.common import DrawingOptions
+from figures.exhibit import Chart
+
+WIDTH, LEFT = 830, 31
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the method: what is done, what it answers, and its commands."""
+
+    name: str
+    question: str
+    method: str
+    commands: str
+    colours: dict[tuple[int, int], str]
+    """The coloured heads of the small picture, by layer from the top and head."""
+
+
+EXAMPLE_HEADS = ((2, 5), (3, 1), (3, 4))
+STEPS = (
+    Step(
+        "1  Find",
+        "Which heads and MLPs\ndoes the answer need?",
+        "Path patching: give one component the\noutput that it has in a prompt without\n"
+        "the calculation, and read the logit of the\nright answer again.",
+        "make fig2",
+        {EXAMPLE_HEADS[0]: plotting.RED},
+    ),
+    Step(
+        "2  Check and explain",
+        "Does the model fail without them?\nWhat do they read and write?",
+        "Knock the strongest ones out, and others\nas a control. Read where heads look from\n"
+        "END, and which numbers MLPs write.",
+        "make fig3 sufficiency fig5 fig6",
+        dict.fromkeys(EXAMPLE_HEADS, plotting.DARK),
+    ),
+    Step(
+        "3  Tune",
+        "Does it help to train them alone?",
+        "Train these heads and freeze everything\nelse. Compare with full tuning, LoRA and\n"
+        "random heads: what is gained in\nmathematics, what is lost elsewhere?",
+        "make table1 frontier",
+        dict.fromkeys(EXAMPLE_HEADS, plotting.BLUE),
+    ),
+)
+STEPS_HEIGHT, STEPS_TOP, STEP_WIDTH, STEP_GAP = 330, 44, 236, 30
+SQUARE, SQUARES_DOWN, SQUARES_ACROSS = 15, 6, 8
+"""The heads of the small pictures."""
+STEPS_NOTES = (
+    "Small maps: the heads of a model, layers down. Red: the component that is patched. Dark: "
+    "heads that are knocked out. Blue: heads that are trained. The places are an example.",
+)
+
+
+def fig1(options: DrawingOptions) -> list[Chart]:
+    """Figure 1: the three steps of the method, from finding heads to tuning them.
+
+    Drawn without a run and without a model.
+    """
+    return [
+        Chart(
+            name="fig1",
+            title="Figure 1: the three steps of the method",
+            look="The steps of the paper, each with the question that it answers and its commands.",
+            notes=STEPS_NOTES,
+            runs=(),
+            numbers=DataFrame(
+                {
+                    "step": step.name[3:],
+                    "question": step.question.replace("\n", " "),
+                    "method": step.method.replace("\n", " "),
+                    "commands": step.commands,
+                }
+                for step in STEPS
+            ),
+            figure=_draw_steps(),
+        )
+    ]
+
+
+def _draw_steps() -> plotting.Figure:
+    """Three columns with arrows between them."""
+    nodes: list[plotting.Node] = []
+    labels: list[plotting.Label] = []
+    arrows: list[plotting.Arrow] = []
+    for index, step in enumerate(STEPS):
+        left, top = LEFT + index * (STEP_WIDTH + STEP_GAP), STEPS_TOP
+        frame = plotting.Box(left, top, left + STEP_WIDTH, STEPS_HEIGHT - 12)
+        nodes += [plotting.Node(frame), *_small_map(step, left + 58, top + 14)]
+        labels += [
+            plotting.Label(step.name, (left, top - 10), 16, bold=True),
+            plotting.Label(
+                step.question, (left + 12, top + 116), 12, anchor=("left", "top"), bold=True
+            ),
+            plotting.Label(
+                step.method, (left + 12, top + 156), 11, plotting.NOTE, anchor=("left", "top")
+            ),
+            plotting.Label(step.commands, (left + 12, STEPS_HEIGHT - 24), 11, plotting.RUST),
+        ]
+        if index:
+            y = (top + STEPS_HEIGHT) / 2
+            start, stop = (left - STEP_GAP + 2, y), (left - 2, y)
+            arrows.append(plotting.Arrow(start, stop, plotting.DARK, 2))
+    size = (WIDTH, STEPS_HEIGHT)
+    return plotting.diagram(size, nodes, arrows=arrows, labels=labels, notes=STEPS_NOTES)
+
+
+def _small_map(step: Step, left: float, top: float) -> list[plotting.Node]:
+    """The heads of a small model as squares."""
+    return [
+        plotting.Node(
+            plotting.Box(x, y, x + SQUARE, y + SQUARE),
+            fill=step.colours.get((layer, head), "#ffffff"),
+        )
+        for layer in range(SQUARES_DOWN)
+        for head in range(SQUARES_ACROSS)
+        for x, y in [(left + SQUARE * head, top + SQUARE * layer)]
+    ]
+
+
+A, B, NULL_WORD = 3, 5, "none"
+TEMPLATE = TEMPLATES["addition"][1]
+N_LAYERS, N_HEADS, SENDER = 3, 4, (1, 1)
+"""The small model of Figure 11, and the layer and index of the patched head."""
+PATCHED, HELD, RECOMPUTED = "patched", "held", "recomputed"
+UNCHANGED = "unchanged"
+STATE_COLOURS = {
+    PATCHED: plotting.RED,
+    HELD: "#9aa1ad",
+    RECOMPUTED: plotting.BLUE,
+    UNCHANGED: "#ffffff",
+}
+STATE_MEANINGS = {
+    PATCHED: "patched: output of X_c",
+    HELD: "held: output of X_r",
+    RECOMPUTED: "recomputed: reacts",
+    UNCHANGED: "unchanged: not after it",
+}
+
+
+@dataclass(frozen=True)
+class PathsSetting:
+    """One value of `paths=`: what later heads and MLPs do."""
+
+    paths: str
+    name: str
+    heads: str
+    mlps: str
+
+    def states(self) -> dict[str, str]:
+        """What happens to each component, by its name."""
+        states = {}
+        for layer in range(N_LAYERS):
+            for head in range(N_HEADS):
+                later = self.heads if layer > SENDER[0] else UNCHANGED
+                states[f"{layer}.{head}"] = PATCHED if (layer, head) == SENDER else later
+            states[f"MLP {layer}"] = self.mlps if layer >= SENDER[0] else UNCHANGED
+        return {**states, "final norm": RECOMPUTED}
+
+
+PATHS_COLUMNS = (
+    PathsSetting("direct", "Algorithm 1", HELD, HELD),
+    PathsSetting("via_mlps", "the default: Appendix B", HELD, RECOMPUTED),
+    PathsSetting("total", "activation patching", RECOMPUTED, RECOMPUTED),
+)
+CELL, ROW = 34, 26  # pixels of a head's box
+TOP, LAYER, COLUMN = 196, 78, 240  # the columns' top, a layer's height, a column's width
+BOTTOM = TOP + 84 + N_LAYERS * LAYER
+PATHS_NOTES = (
+    "The three columns show the stream at END in a model with three layers of four heads. All "
+    "earlier positions keep their values of X_r, because only END is patched.",
+    f"The effect of head {SENDER[0]}.{SENDER[1]} is the change of the logit of C. It is negative "
+    "if the head helps the answer.",
+)
+
+
+def fig11(options: DrawingOptions) -> list[Chart]:
+    """Figure 11: what path patching changes, what it holds, and what it computes again.
+
+    Drawn without a run and without a model, for the prompt `3 plus 5 equals to `.
+    """
+    return [
+        Chart(
+            name="fig11",
+            title="Figure 11: what is patched, what is held, and what is recomputed",
+            look="One head gets the output that it has in the counterfactual prompt. What else may "
+            "react depends on `paths=`: nothing, the MLPs, or every later component.",
+            notes=PATHS_NOTES,
+            runs=(),
+            numbers=DataFrame(
+                {"paths": setting.paths, "component": component, "state": state}
+                for setting in PATHS_COLUMNS
+                for component, state in setting.states().items()
+            ),
+            figure=_draw_paths(),
+        )
+    ]
+
+
+Parts = tuple[list[plotting.Node], list[plotting.Arrow], list[plotting.Label]]
+
+
+def _draw_paths() -> plotting.Figure:
+    """The two prompts above, and one column per setting."""
+    nodes, arrows, labels = _prompts()
+    for index, setting in enumerate(PATHS_COLUMNS):
+        column = _column(setting, LEFT + index * (COLUMN + 24))
+        nodes += column[0]
+        arrows += column[1]
+        labels += column[2]
+    return plotting.diagram(
+        (WIDTH, BOTTOM + 56),
+        nodes,
+        arrows=arrows,
+        labels=labels,
+        legend=[(STATE_MEANINGS[name], colour) for name, colour in STATE_COLOURS.items()],
+        notes=PATHS_NOTES,
+    )
+
+
+def _prompts() -> Parts:
+    """Both prompts, token by token. The word that differs has a colour, and END has a name."""
+    nodes: list[plotting.Node] = []
+    labels: list[plotting.Label] = []
+    words = [[*TEMPLATE.render(A, B, word)[0].split(), "␣"] for word in (None, NULL_WORD)]
+    rows = (
+        ("X_r, the reference", f"C = {OPERATIONS['addition'].value(A, B)}"),
+        ("X_c, the counterfactual", "no calculation"),
+    )
+    first, step = LEFT + 190, 66
+    for row, (name, says) in enumerate(rows):
+        top = 34 + 48 * row
+        labels.append(plotting.Label(name, (LEFT, top + 19), 13, bold=True))
+        for index, word in enumerate(words[row]):
+            left = first + step * index
+            differs = word != words[1 - row][index]
+            fill = STATE_COLOURS[PATCHED] if differs and row else "#ffffff"
+            box = plotting.Box(left, top, left + step - 6, top + ROW)
+            nodes.append(plotting.Node(box, word, fill, 13, bold=differs))
+        at = (first + step * len(words[row]) + 8, top + 19)
+        labels.append(plotting.Label(f"→  {says}", at, 13))
+    end = first + step * (len(words[0]) - 1) + step / 2 - 3
+    red = STATE_COLOURS[PATCHED]
+    goes = f"the output of head {SENDER[0]}.{SENDER[1]} at END goes into each run of X_r below"
+    labels += [
+        plotting.Label("END", (end, 30), 11, plotting.NOTE, ("center", "bottom")),
+        plotting.Label(goes, (end - 8, TOP - 46), 11, red, ("right", "bottom")),
+    ]
+    return nodes, [plotting.Arrow((end, 34 + 48 + ROW), (end, TOP - 40), red)], labels
+
+
+def _column(setting: PathsSetting, left: float) -> Parts:
+    """The stream at END, from the embedding at the bottom to the logit of C at the top."""
+    fills = {name: STATE_COLOURS[state] for name, state in setting.states().items()}
+    blue = STATE_COLOURS[RECOMPUTED]
+    stream, patched_at = left + COLUMN - 20, BOTTOM - 30 - LAYER * SENDER[0] - ROW / 2
+    labels = [
+        plotting.Label(f'paths="{setting.paths}"', (left, TOP - 18), 14, bold=True),
+        plotting.Label(setting.name, (left, TOP - 2), 11, plotting.NOTE),
+        plotting.Label("END", (stream, BOTTOM + 2), 11, plotting.NOTE, ("center", "top")),
+    ]
+    arrows = [
+        plotting.Arrow((stream, BOTTOM), (stream, patched_at), plotting.PALE, 3, head=False),
+        plotting.Arrow((stream, patched_at), (stream, TOP + 34), blue, 3),
+    ]
+    top = plotting.Box(left + 62, TOP + 10, left + COLUMN, TOP + 34)
+    nodes = [plotting.Node(top, "final norm, logit of C", blue)]
+    for layer in range(N_LAYERS):
+        row = BOTTOM - 30 - LAYER * layer
+        for head in range(N_HEADS):
+            at, name = left + (CELL + 4) * head, f"{layer}.{head}"
+            nodes.append(
+                plotting.Node(plotting.Box(at, row - ROW, at + CELL, row), name, fills[name])
+            )
+        heads_end, middle = left + (CELL + 4) * N_HEADS - 4, row - ROW - 24
+        mlp = plotting.Box(left + 38, middle - 12, left + 38 + 2 * CELL + 4, middle + 12)
+        nodes.append(plotting.Node(mlp, f"MLP {layer}", fills[f"MLP {layer}"]))
+        arrows += [
+            plotting.Arrow((heads_end, row - ROW / 2), (stream - 3, row - ROW / 2)),
+            plotting.Arrow((mlp.right, middle), (stream - 3, middle)),
+        ]
+    return nodes, arrows, labels
