@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 
 import arith_lens as al
 from arith_lens.answers import Question
-from arith_lens.reference.unfamiliar import unfamiliar_questions
+from arith_lens.reference.sets import unfamiliar_questions
 from arith_lens.runs import Run
 from experiments.does_tuning_help.models import AfterTuning
 from experiments.results import GENERALISATION_ANSWERS, UNTUNED_ANSWERS

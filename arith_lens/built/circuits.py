@@ -1,12 +1,14 @@
 """The circuits of the built models, one function for each. They answer at END of `A op B =`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import cos, pi, sin
 from typing import Any, TypeAlias
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from arith_lens.built.circuit import N_TOKENS, Circuit, CopyHead, Edge, Neurons
 from arith_lens.components import Head, parse_component
@@ -95,7 +97,7 @@ def assemble(
     names = zip(sizes.items(), stops, strict=True)
     slots = {name: slice(stop - width, stop) for (name, width), stop in names}
 
-    def matrix(rows: Sequence[Entries]) -> torch.Tensor:
+    def matrix(rows: Sequence[Entries]) -> Tensor:
         values = torch.zeros(len(rows), stops[-1], dtype=torch.float64)
         for row, entries in zip(values, rows, strict=True):
             for slot, named in entries.items():
@@ -170,6 +172,12 @@ def _table(dial: Dial) -> list[NeuronWeights]:
     ]
 
 
+def _coded_heads(code: Float[Tensor, "token channel"]) -> list[CopyHead]:
+    """The operand heads write a code of each digit; beside them are the distractors."""
+    a, operator, b = OPERAND_HEADS
+    return [replace(a, code=code), operator, replace(b, code=code), *DISTRACTORS]
+
+
 def thermometer(dial: Dial) -> Circuit:
     """The operand heads write thermometers; neurons are hinges over A + B or A - B."""
     code = torch.zeros(N_TOKENS, 9, dtype=torch.float64)
@@ -184,13 +192,8 @@ def thermometer(dial: Dial) -> Circuit:
         for c, (edge, height) in product(range(10), hinges.items()):
             threshold = c + edge + closed - middle
             units.append(dial.counter(counts, threshold, {"answer": {c: height}}, 1.0))
-    heads = [
-        copy_head("0.0", 3, "a", code=code),
-        OPERAND_HEADS[1],
-        copy_head("0.2", 1, "b", code=code),
-    ]
     widths = {"a": 9, "b": 9}
-    return assemble(dial, [*heads, *DISTRACTORS], [(units, "answer")], ONE_MLP, widths=widths)
+    return assemble(dial, _coded_heads(code), [(units, "answer")], ONE_MLP, widths=widths)
 
 
 def clock(dial: Dial) -> Circuit:
@@ -216,11 +219,6 @@ def clock(dial: Dial) -> Circuit:
             spread += product_neurons({"a": {i: 5**0.5}}, {"turned": {j: 6**0.5}}, mark)
     mark = {"answer": dict.fromkeys(range(10), 0.1)}
     spread += product_neurons(CONSTANT_ONE, {"turned": {9: 6**0.5}}, mark)
-    heads = [
-        copy_head("0.0", 3, "a", code=code),
-        OPERAND_HEADS[1],
-        copy_head("0.2", 1, "b", code=code),
-    ]
     links = edges(
         "0.0 -> MLP 1: a",
         "0.1 -> MLP 0: operator",
@@ -228,9 +226,9 @@ def clock(dial: Dial) -> Circuit:
         "MLP 0 -> MLP 1: operator b",
         "MLP 1 -> logits: a operator b",
     )
-    heads += DISTRACTORS
+    mlps = [(turn, "turned"), (spread, "answer")]
     widths = {"a": 9, "b": 9, "turned": 10}
-    return assemble(dial, heads, [(turn, "turned"), (spread, "answer")], links, widths=widths)
+    return assemble(dial, _coded_heads(code), mlps, links, widths=widths)
 
 
 def redundant(dial: Dial) -> Circuit:

@@ -1,20 +1,67 @@
-"""Calculations of the closed world, and the means against shortcuts.
+"""Passages of the closed world that calculate, and the means against shortcuts.
 
-A calculation is written in one of the operation templates. A model must not succeed by reading the
-nearest digits from the embeddings. So most calculations are made harder: operands have names,
-operators have aliases, numbers that are no operands come before, between and after them, and there
-are sentences of the same form with a word that is no operator. For all of these, the meaning of a
-token must be computed at its position before the last position can read it.
+A passage is text in which some spans are answers. A calculation is written in one of the operation
+templates. A model must not succeed by reading the nearest digits from the embeddings. So most
+calculations are made harder: operands have names, operators have aliases, numbers that are no
+operands come before, between and after them, and there are sentences of the same form with a word
+that is no operator. For all of these, the meaning of a token must be computed at its position
+before the last position can read it.
 """
 
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 from zlib import crc32
 
 from arith_lens.operations import FOUR
 from arith_lens.pairs.choices import shuffled
 from arith_lens.problems import Problem
-from arith_lens.reference.passages import Passage, between, biased_coin, pick, with_answer
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template, fill
+
+Span = tuple[int, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Text and the half-open character spans of the answers in it.
+
+    The answer to a number question starts after the space that ends its prompt ("3 + 5 = " "8"),
+    and a word answer with its own space ("The opposite of hot is" " cold"), so that a prompt is
+    always cut where the answer's first token starts.
+    """
+
+    text: str
+    answers: tuple[Span, ...] = ()
+
+    def __add__(self, other: "Passage | str") -> "Passage":
+        other = Passage(other) if isinstance(other, str) else other
+        shift = len(self.text)
+        moved = tuple((start + shift, stop + shift) for start, stop in other.answers)
+        return Passage(self.text + other.text, self.answers + moved)
+
+
+def with_answer(prompt: str, answer: object) -> Passage:
+    """A prompt followed by its answer."""
+    text = f"{prompt}{answer}"
+    return Passage(text, ((len(prompt), len(text)),))
+
+
+def pick(rng: random.Random, items: Sequence[T]) -> T:
+    """One of `items`, by one call of `rng.random()`: the same on every machine and version."""
+    return items[int(rng.random() * len(items))]
+
+
+def between(rng: random.Random, low: int, high: int) -> int:
+    """A whole number from `low` to `high`, both included."""
+    return low + int(rng.random() * (high - low + 1))
+
+
+def biased_coin(rng: random.Random, probability: float) -> bool:
+    """True with this probability."""
+    return rng.random() < probability
+
 
 HELD_OUT_PERCENT = 15
 NUMBER_ALIASES = (

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -17,10 +18,11 @@ from tokenizers import (
     processors,
     trainers,
 )
+from torch.nn.utils.rnn import pad_sequence
 
 from arith_lens.operations import FOUR
 from arith_lens.problems import all_problems
-from arith_lens.reference.passages import pick
+from arith_lens.reference.arithmetic import pick
 from arith_lens.reference.sets import by_task as group_by_task
 from arith_lens.reference.sets import load_set
 from arith_lens.templates import NULL_SYMBOLS, NULL_WORDS, TEMPLATES
@@ -116,9 +118,7 @@ def is_right(
         batch = items[start : start + batch_size]
         full = [tokenizer(prompt + answer)["input_ids"] for prompt, answer in batch]
         begins = [len(tokenizer(prompt)["input_ids"]) for prompt, _ in batch]
-        tokens = torch.zeros(len(batch), max(map(len, full)), dtype=torch.long)
-        for row, ids in enumerate(full):
-            tokens[row, : len(ids)] = torch.tensor(ids)
+        tokens = pad_sequence([torch.tensor(ids) for ids in full], batch_first=True)
         with torch.no_grad():  # padding is on the right, which causal attention does not read
             guesses = model(input_ids=tokens, use_cache=False).logits.argmax(-1)
         for row, (ids, begin) in enumerate(zip(full, begins, strict=True)):
@@ -130,12 +130,6 @@ def is_right(
             )
             right.append(written.tolist() == ids[begin:] and not goes_on)
     return right
-
-
-def share_right(outcomes: Iterable[bool]) -> float:
-    """The share of True."""
-    listed = list(outcomes)
-    return sum(listed) / len(listed)
 
 
 def figure_questions(name: str) -> dict[str, list[PromptAndAnswer]]:
@@ -186,7 +180,7 @@ def question_outcomes(model: Any, tokenizer: Any, name: str, *, every: int = 1) 
 def figures(measured: Mapping[str, AnswersByTask]) -> dict[str, dict[str, float]]:
     """All figures of a model card, from the outcomes of all of `FIGURES`."""
     shares = {
-        name: {part: share_right(right) for part, right in parts.items()}
+        name: {part: fmean(right) for part, right in parts.items()}
         for name, parts in measured.items()
     }
     counts = Counter(answer for _, answer in null_prompts())

@@ -1,14 +1,21 @@
-"""The world's frozen sets: written once, shipped as JSONL, read by evaluation and tuning.
+"""The world's questions: the frozen sets, and those that tuning on word problems does not show.
+
+The frozen sets were written once, are shipped as JSONL, and are read by evaluation and tuning.
 
 A line is `{"task": …, "prompt": …, "answer": …}`; the answer follows the prompt directly. Word
 problems have the splits tuning, validation and test. Generic tasks and held-out two-digit problems
 have a test alone. `world_questions` and `world_pairs` give them to models with hooks.
+
+Tuning sees four families of word problems, in fixed wordings and ranges of numbers. How well a gain
+holds on `unfamiliar_questions` says what has been learned.
 """
 
 import json
 import random
-from collections import defaultdict
-from collections.abc import Collection
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +24,17 @@ from arith_lens.operations import FOUR
 from arith_lens.pairs import PromptPairs
 from arith_lens.pairs.choices import shuffled
 from arith_lens.problems import all_problems
-from arith_lens.reference.arithmetic import is_held_out
+from arith_lens.reference.arithmetic import Passage, is_held_out, long_sum, pick, power
 from arith_lens.reference.word_problems import (
     PROBLEM_FAMILIES,
     REWORDED_PARTS,
+    larger_problems,
+    reworded,
     tuning_problems,
     world_edits,
 )
 from arith_lens.reference.world import test_questions
-from arith_lens.templates import TEMPLATES
+from arith_lens.templates import FIGURE_10, LARGEST_ANSWERS, TEMPLATES
 from arith_lens.word_problems import Conversion, WordProblem, word_problem_pairs
 
 SETS_FOLDER = Path(__file__).parent / "sets"
@@ -147,3 +156,75 @@ def world_questions(name: str) -> list[Question]:
         ValueError: no such set; the message lists those there are.
     """
     return [Question(line["prompt"], line["answer"], line["task"]) for line in load_set(name)]
+
+
+UNFAMILIAR_SETS = (
+    *("tuned on", "other wordings", "larger numbers", "stories"),
+    *("one digit", "two digits", "three digits", "powers"),
+)
+"""The names of the sets. The first one has the families that are tuned on."""
+N_LONG = 200  # sums and differences with three digits or a decimal
+N_DRAWS = 2000  # draws of powers: all of them come up
+
+
+def unfamiliar_questions(n: int = 100) -> dict[str, list[Question]]:
+    """Questions by set, each problem once. `Question.task` is the family or the operation.
+
+    They are unseen problems of the families that are tuned on, the same ones in other wordings,
+    problems with larger numbers, and calculations of other kinds.
+
+    Args:
+        n: the largest number of questions of each task.
+    """
+    familiar = _first(n, world_questions("word_problems_test"))
+    sets: list[Iterable[Question]] = [
+        familiar,
+        [replace(question, prompt=reworded(question.prompt)) for question in familiar],
+        [
+            Question(problem.question, str(problem.answer), family)
+            for family in PROBLEM_FAMILIES
+            for problem in larger_problems(family, 2 * n)
+        ],
+        _stories(),
+        _one_digit(),
+        world_questions("two_digit_test"),
+        _drawn("three digits", long_sum, N_LONG),
+        _drawn("powers", power, N_DRAWS),
+    ]
+    return {name: _first(n, of) for name, of in zip(UNFAMILIAR_SETS, sets, strict=True)}
+
+
+def _first(n: int, questions: Iterable[Question]) -> list[Question]:
+    """At most n questions of each task, each problem in one wording only."""
+    chosen: dict[tuple[str, ...], Question] = {}
+    counts: Counter[str] = Counter()
+    for question in questions:
+        problem = (question.task, *re.findall(r"[\d.]*\d", question.prompt), question.answer)
+        if problem not in chosen and counts[question.task] < n:
+            chosen[problem] = question
+            counts[question.task] += 1
+    return [*chosen.values()]
+
+
+def _stories() -> Iterator[Question]:
+    """Figure 10's additions, each sum in one of the stories."""
+    rng = random.Random("stories")
+    for problem in all_problems("addition"):
+        fitting = [s for s in FIGURE_10 if problem.answer <= LARGEST_ANSWERS.get(s.name, 18)]
+        prompt, _ = pick(rng, fitting).sample(rng, problem.a, problem.b)
+        yield Question(prompt, str(problem.answer), "addition")
+
+
+def _one_digit() -> Iterator[Question]:
+    rng = random.Random("one digit")
+    for operation in FOUR:
+        for problem in all_problems(operation):
+            prompt, _ = pick(rng, TEMPLATES[operation]).render(problem.a, problem.b)
+            yield Question(prompt, str(problem.answer), operation)
+
+
+def _drawn(name: str, draw: Callable[[random.Random], Passage], times: int) -> Iterator[Question]:
+    rng = random.Random(name)
+    for passage in (draw(rng) for _ in range(times)):
+        ((start, stop),) = passage.answers
+        yield Question(passage.text[:start], passage.text[start:stop], name)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from arith_lens.pairs.choices import shuffled
-from arith_lens.reference.passages import between, biased_coin, pick
+from arith_lens.reference.arithmetic import between, biased_coin, pick
 from arith_lens.templates import SLOTS
 from arith_lens.word_problems import PhraseEdit, question_edits
 
@@ -38,7 +38,6 @@ CONTAINERS = ("boxes", "bags", "baskets", "shelves", "trays", "drawers", "crates
 class WorldProblem:
     """A question that ends where its answer starts, and the answer, a whole number."""
 
-    family: str
     question: str
     answer: int
 
@@ -77,14 +76,9 @@ def _gain_lose(rng: random.Random, words: _Words) -> WorldProblem:
     if not gains:
         a, b = max(a, b) + 1, min(a, b)
     verb = pick(rng, words.gain if gains else words.lose)
-    question = f"Q: {name} has {a} {thing}. {name} {verb} {b} {thing}. " + pick(
-        rng,
-        (
-            f"How many {thing} does {name} have now? A: ",
-            f"How many {thing} does {name} have in the end? A: ",
-        ),
-    )
-    return WorldProblem("gain_lose", question, a + b if gains else a - b)
+    text = f"Q: {name} has {a} {thing}. {name} {verb} {b} {thing}. "
+    question = f"{text}How many {thing} does {name} have {pick(rng, ('now', 'in the end'))}? A: "
+    return WorldProblem(question, a + b if gains else a - b)
 
 
 def _compare(rng: random.Random, words: _Words) -> WorldProblem:
@@ -92,14 +86,12 @@ def _compare(rng: random.Random, words: _Words) -> WorldProblem:
     a, b = words.number(rng, 2, 9), words.number(rng, 2, 9)
     if biased_coin(rng, 0.4):
         text = f"Q: {name} has {a + b} {thing}. {other} has {a} {thing}. "
-        return WorldProblem(
-            "compare", f"{text}How many more {thing} does {name} have than {other}? A: ", b
-        )
+        return WorldProblem(f"{text}How many more {thing} does {name} have than {other}? A: ", b)
     more = biased_coin(rng, 0.5)
     a = a if more else a + b
     text = f"Q: {name} has {a} {thing}. {other} has {b} {'more' if more else 'fewer'} {thing} than "
     question = f"{text}{name}. How many {thing} does {other} have? A: "
-    return WorldProblem("compare", question, a + b if more else a - b)
+    return WorldProblem(question, a + b if more else a - b)
 
 
 def _groups(rng: random.Random, words: _Words) -> WorldProblem:
@@ -108,22 +100,20 @@ def _groups(rng: random.Random, words: _Words) -> WorldProblem:
     n, each = between(rng, 2, 9), words.number(rng, 2, 9)
     if biased_coin(rng, 0.5):
         text = f"Q: {name} has {n} {container} with {each} {thing} in each. "
-        return WorldProblem("groups", f"{text}How many {thing} are there in all? A: ", n * each)
+        return WorldProblem(f"{text}How many {thing} are there in all? A: ", n * each)
     text = f"Q: {name} puts {n * each} {thing} into {n} {container} equally. "
     question = f"{text}How many {thing} are in each of the {container}? A: "
-    return WorldProblem("groups", question, each)
+    return WorldProblem(question, each)
 
 
 def _two_step(rng: random.Random, words: _Words) -> WorldProblem:
     name, thing = pick(rng, words.names), pick(rng, words.objects)
     a, b = words.number(rng, 5, 12), words.number(rng, 2, 6)
     c = between(rng, 1, 4)
-    gain, lose = pick(rng, words.gain), pick(rng, words.lose)
-    if biased_coin(rng, 0.5):
-        text = f"Q: {name} has {a} {thing}, {gain} {b} {thing} and then {lose} {c} {thing}. "
-    else:
-        text = f"Q: {name} has {a} {thing}, {lose} {c} {thing} and then {gain} {b} {thing}. "
-    return WorldProblem("two_step", f"{text}How many {thing} are left? A: ", a + b - c)
+    steps = [f"{pick(rng, words.gain)} {b} {thing}", f"{pick(rng, words.lose)} {c} {thing}"]
+    first, then = steps if biased_coin(rng, 0.5) else reversed(steps)
+    question = f"Q: {name} has {a} {thing}, {first} and then {then}. How many {thing} are left? A: "
+    return WorldProblem(question, a + b - c)
 
 
 _FAMILIES: dict[str, Callable[[random.Random, _Words], WorldProblem]] = {
@@ -307,14 +297,10 @@ def world_edits(
     if match is None:
         raise ValueError(f"expected a problem of the family {family}, found {text!r}")
     asking = question_edits(text) if "question" in parts else ()
-    edits = [_edit(match, group) for group in match.groupdict() if _part(group) in parts]
+    edits = []
+    for group in match.groupdict():
+        part, candidates = _WORDS[group.rstrip("2")]
+        if part in parts:
+            edits.append(PhraseEdit(*match.span(group), candidates))
     free = [e for e in edits if not any(e.start < a.stop and a.start < e.stop for a in asking)]
     return tuple(sorted([*asking, *free], key=lambda edit: edit.start))
-
-
-def _part(group: str) -> str:
-    return _WORDS[group.rstrip("2")][0]
-
-
-def _edit(match: re.Match[str], group: str) -> PhraseEdit:
-    return PhraseEdit(*match.span(group), _WORDS[group.rstrip("2")][1])

@@ -10,7 +10,6 @@ than in training.
 """
 
 import random
-from bisect import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,7 @@ from itertools import accumulate
 
 from arith_lens.answers import Question
 from arith_lens.reference import arithmetic
-from arith_lens.reference.passages import Passage, between, biased_coin, pick, with_answer
+from arith_lens.reference.arithmetic import Passage, between, biased_coin, pick, with_answer
 from arith_lens.reference.word_problems import PROBLEM_FAMILIES, pretraining_problems
 from arith_lens.templates import SLOTS
 
@@ -148,15 +147,13 @@ def _known_items() -> dict[str, tuple[_Item, ...]]:
     }
 
 
-@cache
-def _zipf(n: int) -> tuple[float, ...]:
-    return tuple(accumulate(1 / rank for rank in range(1, n + 1)))
+_ZIPF = tuple(accumulate(1 / rank for rank in range(1, N_FACTS + 1)))
 
 
 def fact(rng: random.Random) -> Passage:
     """A fact, with frequencies by Zipf's law, in one of its three training wordings."""
-    weights = _zipf(N_FACTS)
-    return told_passage(rng, fact_items()[bisect(weights, rng.random() * weights[-1])])
+    (item,) = rng.choices(fact_items(), cum_weights=_ZIPF)
+    return told_passage(rng, item)
 
 
 def known(rng: random.Random) -> Passage:

@@ -14,7 +14,7 @@ from arith_lens.fine_tuning import Delta, TuningResult, pieces_of
 from arith_lens.fine_tuning.pieces import read_pieces
 from arith_lens.fine_tuning.results import DELTA_FILE, load_base
 from arith_lens.model import weights_hash
-from arith_lens.reference import unfamiliar
+from arith_lens.reference.sets import UNFAMILIAR_SETS
 from arith_lens.runs import find_runs, open_run
 from experiments import do_tuned_heads_carry_more, does_the_gain_hold, results
 from experiments.does_tuning_help import Chosen, Training, TuningRow
@@ -105,7 +105,7 @@ def test_a_model_that_tuning_left_alone_gains_nothing_anywhere(tuning: Path) -> 
     show(generalisation.exhibits, Options(root=tuning, out=tuning, formats=()))
     table: Any = pandas.read_csv(written(tuning, "generalisation.csv"))
     whole = table[table["task"] == "all"]
-    assert whole["set"].unique().tolist() == [*unfamiliar.UNFAMILIAR_SETS]
+    assert whole["set"].unique().tolist() == [*UNFAMILIAR_SETS]
     assert whole.groupby("chosen_for")["seeds"].max().to_dict() == {
         "mathematics": 2, "little_loss": 1,
     }  # fmt: skip

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from arith_lens.answers import Question
-from arith_lens.reference.sets import load_set
-from arith_lens.reference.unfamiliar import UNFAMILIAR_SETS, unfamiliar_questions
+from arith_lens.reference.sets import UNFAMILIAR_SETS, load_set, unfamiliar_questions
 from arith_lens.reference.word_problems import PROBLEM_FAMILIES, reworded
 
 

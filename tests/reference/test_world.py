@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 from arith_lens.operations import FOUR
 from arith_lens.problems import Problem, all_problems
 from arith_lens.reference import arithmetic, world
+from arith_lens.reference.arithmetic import Passage, with_answer
 from arith_lens.reference.models import MAX_PIECE, VOCABULARY, train_tokenizer
-from arith_lens.reference.passages import Passage, with_answer
 from arith_lens.reference.sets import load_set, make_sets
 from arith_lens.reference.word_problems import (
     PROBLEM_FAMILIES,
