@@ -11,8 +11,7 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import NamedHook
 from arith_lens.model import HookedLike
-from arith_lens.pairs.rows import left_pad
-from arith_lens.pairs.tokens import encode, pieces, tokenizer_of
+from arith_lens.pairs.tokens import encode, left_pad, pieces, tokenizer_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

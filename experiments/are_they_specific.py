@@ -35,8 +35,7 @@ from arith_lens.knockout import (
 )
 from arith_lens.operations import FOUR
 from arith_lens.pairs import keep_correct
-from arith_lens.pairs.rows import left_pad
-from arith_lens.pairs.tokens import encode
+from arith_lens.pairs.tokens import encode, left_pad
 from arith_lens.runs import Run
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import CIRCUIT_CURVE, CONTROL_CURVES, DIVERGENCE, SEARCH_MAP

@@ -20,7 +20,7 @@ from arith_lens.benchmarks.readers import LETTERS
 from arith_lens.benchmarks.records import ANSWER_AT_ONCE
 from arith_lens.components import NamedHook
 from arith_lens.hooks.identity import hooks_digest
-from arith_lens.pairs.rows import left_pad
+from arith_lens.pairs.tokens import left_pad
 from arith_lens.runs import ResultSlot, Run
 
 SHOTS_FROM = {"mmlu": "dev", "csqa": "train"}

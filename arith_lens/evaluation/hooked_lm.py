@@ -36,7 +36,7 @@ from arith_lens.model import (
     n_common,
     without_patterns,
 )
-from arith_lens.pairs.rows import left_pad
+from arith_lens.pairs.tokens import left_pad
 from arith_lens.runs import ResultSlot
 
 NO_TOKEN = -1  # after the last token of a row that stopped before the others

@@ -1,17 +1,16 @@
 """Prompt pairs: text to aligned tokens, and what each token is for.
 
 `prompt_pairs` is the value that every method takes, and `sampling` makes it. `references` has the
-prompts that a template can give, `choices` the words of stories, `counterfactuals` the prompts
-without the calculation. `tokens` calls the tokenizer, `correctness` the model; `selection` records
-which pairs the model answers right. `files` reads and writes prompts as text, `rows` checks rows of
-tokens, and `html_table` shows pairs in a notebook.
+prompts that a template can give, with the words of stories, `counterfactuals` the prompts without
+the calculation. `tokens` calls the tokenizer; `correctness` calls the model, and records which
+pairs it answers right. `files` reads and writes pairs as text and as datasets.
 """
 
+from arith_lens.pairs.correctness import Selection as Selection
 from arith_lens.pairs.correctness import check_pairs as check_pairs
 from arith_lens.pairs.correctness import keep_correct as keep_correct
 from arith_lens.pairs.prompt_pairs import PromptPairs as PromptPairs
 from arith_lens.pairs.sampling import TemplateFacts as TemplateFacts
 from arith_lens.pairs.sampling import sample_pairs as sample_pairs
 from arith_lens.pairs.sampling import template_facts as template_facts
-from arith_lens.pairs.selection import Selection as Selection
 from arith_lens.pairs.tokens import Role as Role

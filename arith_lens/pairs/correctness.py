@@ -1,23 +1,150 @@
-"""Do pairs fit a model, and does the model answer them right?
+"""Are tokens prompt pairs, do pairs fit a model, and does the model answer them right?
 
-`check_pairs` compares padding, vocabulary, tokenizer and context. `keep_correct` keeps the pairs
-that the model answers right, and records what that did.
+`check_shapes`, `check_mask` and `refuse_padding` look at bare tokens. `check_pairs` compares
+padding, vocabulary, tokenizer and context. `keep_correct` keeps the pairs that the model answers
+right, and records in a `Selection` what that did.
 """
 
 from collections import Counter
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.model import HookedLike, require_finite
-from arith_lens.pairs.prompt_pairs import PromptPairs
-from arith_lens.pairs.selection import Selection
+from arith_lens.model.hooked import PAD
+
+if TYPE_CHECKING:
+    from arith_lens.pairs.prompt_pairs import PromptPairs
 
 
-def check_pairs(model: Any, pairs: PromptPairs) -> None:
+@dataclass(frozen=True)
+class Selection:
+    """What the filter kept, and how sure the model was before it (paper, section 3).
+
+    All shares are of pairs, between 0 and 1.
+    """
+
+    n_drawn: int  # pairs before the filter
+    n_kept: int  # pairs that the model answers right: top-1 = C over the whole vocabulary
+    mean_probability: float  # mean p(C) before the filter (the paper: 82%)
+    counterfactual_correct: float  # share of the kept pairs whose X_c is still answered C
+    by_template: Mapping[str, tuple[int, int]]  # name: (kept, drawn)
+
+    @property
+    def kept_share(self) -> float:
+        """The model's accuracy on what was drawn."""
+        return self.n_kept / self.n_drawn
+
+    def share_by_template(self) -> dict[str, float]:
+        """The kept share of each template. Where they differ, hard wordings weigh less in a plain
+        mean over pairs; the averages of this package weigh templates equally."""
+        return {name: kept / drawn for name, (kept, drawn) in self.by_template.items()}
+
+    def __add__(self, other: "Selection") -> "Selection":
+        """The record of both sets of pairs together."""
+        if not isinstance(other, Selection):
+            return NotImplemented
+        parts, by_template = (self, other), {**self.by_template}
+        for name, (kept, drawn) in other.by_template.items():
+            kept_before, drawn_before = by_template.get(name, (0, 0))
+            by_template[name] = kept_before + kept, drawn_before + drawn
+        return Selection(
+            n_drawn=self.n_drawn + other.n_drawn,
+            n_kept=self.n_kept + other.n_kept,
+            mean_probability=_mean([(s.mean_probability, s.n_drawn) for s in parts]),
+            counterfactual_correct=_mean([(s.counterfactual_correct, s.n_kept) for s in parts]),
+            by_template=by_template,
+        )
+
+    def __str__(self) -> str:
+        shares = self.share_by_template()
+        lines = [
+            f"kept {self.n_kept} of {self.n_drawn} pairs ({self.kept_share:.1%}) that the model "
+            "answers right",
+            f"mean p(C) before selection {self.mean_probability:.1%}; "
+            f"X_c still answered C {self.counterfactual_correct:.1%}",
+        ]
+        if len(shares) > 1:
+            least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+            low, high = f"{shares[least]:.1%}", f"{shares[most]:.1%}"
+            ends = f"{low} ({least}) to {high} ({most})" if low != high else f"{low} of each"
+            lines.append(f"share kept per template: {ends}")
+        return "\n".join(lines)
+
+
+def _mean(values: list[tuple[float, int]]) -> float:
+    total = sum(weight for _, weight in values)
+    return sum(value * weight for value, weight in values) / total if total else float("nan")
+
+
+def check_shapes(
+    reference: Tensor, counterfactual: Tensor, answer: Tensor, mask: Tensor | None
+) -> None:
+    """Raise ValueError, with the shapes, if tensors cannot be aligned pairs."""
+    if reference.ndim != 2 or reference.shape != counterfactual.shape:
+        raise ValueError(
+            "reference and counterfactual need one shape [pair, pos]: found "
+            f"{list(reference.shape)} and {list(counterfactual.shape)}.\n"
+            "Patching moves activations position by position, so both prompts of a pair need "
+            "the same number of tokens."
+        )
+    if not reference.numel():
+        raise ValueError(f"no pairs: reference has shape {list(reference.shape)}")
+    if answer.shape != reference.shape[:1]:
+        raise ValueError(
+            f"one answer token per pair: expected [{len(reference)}], found {list(answer.shape)}"
+        )
+    if mask is not None and mask.shape != reference.shape:
+        raise ValueError(
+            "attention_mask needs the prompts' shape: expected "
+            f"{list(reference.shape)}, found {list(mask.shape)}"
+        )
+
+
+def check_mask(mask: Bool[Tensor, "pair pos"]) -> None:
+    """Raise ValueError for rows without a token, and for masks with holes."""
+    if not mask.any(1).all():
+        row = int((~mask.any(1)).nonzero()[0])
+        raise ValueError(f"pair {row} has no token: attention_mask is False everywhere in its row")
+    starts = mask[:, 0].int() + (mask.int().diff(dim=1) == 1).sum(1)
+    if (starts > 1).any():
+        row = int((starts > 1).nonzero()[0])
+        raise ValueError(
+            f"pair {row}: attention_mask has a hole; expected one run of True, with padding "
+            "on the left or on the right"
+        )
+
+
+def refuse_padding(reference: Tensor, counterfactual: Tensor, pad_token: int | None) -> None:
+    """Raise ValueError for padded rows, which need a mask.
+
+    These are rows that begin with two padding tokens or end in one, and rows that this package has
+    padded on the left.
+    """
+    padded = (reference[:, 0] == PAD) & (counterfactual[:, 0] == PAD)
+    if padded.any() and not padded.all():
+        raise ValueError(
+            f"reference is padded (token {PAD}, pair {int(padded.nonzero()[0])}) but there is no "
+            "mask: give attention_mask, True where a token is to be read (ones, if that token is "
+            "meant)"
+        )
+    if pad_token is None:
+        return
+    for name, tokens in (("reference", reference), ("counterfactual", counterfactual)):
+        is_pad = tokens == pad_token
+        padded = is_pad[:, -1] | is_pad[:, :2].all(1)
+        if padded.any():
+            raise ValueError(
+                f"{name} is padded (token {pad_token}, pair {int(padded.nonzero()[0])}) but there "
+                "is no mask: give attention_mask, True where a token is to be read"
+            )
+
+
+def check_pairs(model: Any, pairs: "PromptPairs") -> None:
     """Check that pairs fit a model.
 
     Args:
@@ -35,7 +162,7 @@ def check_pairs(model: Any, pairs: PromptPairs) -> None:
     _check_context(pairs, getattr(model.cfg, "n_ctx", None))
 
 
-def _check_vocabulary(pairs: PromptPairs, d_vocab: int) -> None:
+def _check_vocabulary(pairs: "PromptPairs", d_vocab: int) -> None:
     for name in ("reference", "counterfactual", "answer"):
         tokens = getattr(pairs, name)
         strange = (tokens < 0) | (tokens >= d_vocab)
@@ -46,7 +173,7 @@ def _check_vocabulary(pairs: PromptPairs, d_vocab: int) -> None:
             )
 
 
-def _check_tokenizer(pairs: PromptPairs, tokenizer: Any) -> None:
+def _check_tokenizer(pairs: "PromptPairs", tokenizer: Any) -> None:
     """Compare how both tokenizers write each token. Only pairs from text have this."""
     if not pairs.pieces or not hasattr(tokenizer, "convert_ids_to_tokens"):
         return
@@ -61,7 +188,7 @@ def _check_tokenizer(pairs: PromptPairs, tokenizer: Any) -> None:
             )
 
 
-def _check_context(pairs: PromptPairs, context: int | None) -> None:
+def _check_context(pairs: "PromptPairs", context: int | None) -> None:
     longest = int(pairs.lengths.max()) if len(pairs) else 0
     if context and longest > context:
         raise ValueError(
@@ -70,7 +197,7 @@ def _check_context(pairs: PromptPairs, context: int | None) -> None:
         )
 
 
-def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> PromptPairs:
+def keep_correct(model: Any, pairs: "PromptPairs", *, batch_size: int = 128) -> "PromptPairs":
     """The pairs whose reference prompt the model continues with C (paper, section 3).
 
     Right means that C is the most likely token of the whole vocabulary. The result's `selection`
@@ -111,7 +238,7 @@ def keep_correct(model: Any, pairs: PromptPairs, *, batch_size: int = 128) -> Pr
 
 
 def answer(
-    model: Any, pairs: PromptPairs, side: str, batch_size: int
+    model: Any, pairs: "PromptPairs", side: str, batch_size: int
 ) -> tuple[Bool[Tensor, " pair"], Float[Tensor, " pair"]]:
     """Whether the most likely token at END is C, and p(C).
 
@@ -143,7 +270,7 @@ def answer(
 
 
 @torch.no_grad()
-def _logits_at_end(model: Any, pairs: PromptPairs, side: str) -> Float[Tensor, "pair d_vocab"]:
+def _logits_at_end(model: Any, pairs: "PromptPairs", side: str) -> Float[Tensor, "pair d_vocab"]:
     device = getattr(model, "device", "cpu")
     logits = model(
         getattr(pairs, side).to(device),
@@ -153,7 +280,7 @@ def _logits_at_end(model: Any, pairs: PromptPairs, side: str) -> Float[Tensor, "
     return logits[:, -1].float()
 
 
-def _example(model: Any, pair: PromptPairs) -> str:
+def _example(model: Any, pair: "PromptPairs") -> str:
     """One prompt with the right answer and the model's."""
     top = int(_logits_at_end(model, pair, "reference").argmax(-1))
     decode = getattr(getattr(model, "tokenizer", None), "decode", None)

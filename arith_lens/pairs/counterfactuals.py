@@ -15,14 +15,16 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from arith_lens.pairs.choices import counterfactual_choices, one_by_one, shuffled
 from arith_lens.pairs.references import (
-    FIELDS,
     AnyTemplate,
     Reference,
     Wording,
+    counterfactual_choices,
+    one_by_one,
+    shuffled,
 )
 from arith_lens.pairs.tokens import (
+    FIELDS,
     Prompt,
     aligned,
     encode,
@@ -175,8 +177,8 @@ def _null_words(
     """Null words in place of the operator; in stories, another verb, thing or name."""
     candidates: dict[AnyTemplate, list[str]] = {}
     queues: list[Iterator[Rendered]] = []
-    for reference in references:
-        wording, template = reference.wording, reference.wording.template
+    for wording in (reference.wording for reference in references):
+        template = wording.template
         if not isinstance(template, Template):
             queues.append(_retold(wording, sources.counts, rng))
             continue
@@ -184,8 +186,7 @@ def _null_words(
             listed = sources.words[template.kind]
             candidates[template] = null_phrases(tokenizer, template, wording.problem, listed)
         # Taken from the end, which is how the first pairs of this project were drawn.
-        words = shuffled(candidates[template], rng)[::-1]
-        queues.append(_with_words(wording, words))
+        queues.append(_with_words(wording, shuffled(candidates[template], rng)[::-1]))
     return queues
 
 
@@ -212,12 +213,8 @@ def _other_operands(
 ) -> list[Iterator[Rendered]]:
     """Other fitting A and B of the same lengths, with another answer token."""
     groups = {name: lengthwise(tokenizer, wordings) for name, wordings in sources.wordings.items()}
-    queues: list[Iterator[Rendered]] = []
-    for reference in references:
-        of_template = groups[reference.wording.template.name]
-        wording = reference.wording
-        queues.append(_swapped(wording, of_template.like(wording, change), rng))
-    return queues
+    wordings = [reference.wording for reference in references]
+    return [_swapped(w, groups[w.template.name].like(w, change), rng) for w in wordings]
 
 
 def _swapped(wording: Wording, others: Sequence[Wording], rng: random.Random) -> Iterator[Rendered]:
@@ -278,14 +275,12 @@ def swappable(
     May be empty.
     """
     by_length = lengthwise(tokenizer, wordings)
-    if change is not None:
-        return [
-            w
-            for w in wordings
-            if any(other.answer != w.answer for other in by_length.like(w, change))
-        ]
-    answers = {key: {w.answer for w in group.values()} for key, group in by_length.groups.items()}
-    return [w for w in wordings if len(answers[by_length.key(w)]) > 1]
+    if change is None:  # the answers of a group, once for all its problems
+        answers = {key: {w.answer for w in of.values()} for key, of in by_length.groups.items()}
+        return [w for w in wordings if len(answers[by_length.key(w)]) > 1]
+    return [
+        w for w in wordings if any(other.answer != w.answer for other in by_length.like(w, change))
+    ]
 
 
 def exchangeable(tokenizer: Any, wordings: Sequence[Wording]) -> list[Wording]:
@@ -311,15 +306,11 @@ def _other_operators(
     """Words and symbols of the operator's length for a calculation with another result."""
     candidates: dict[AnyTemplate, dict[str, str]] = {}
     queues: list[Iterator[Rendered]] = []
-    for reference in references:
-        wording = reference.wording
+    for wording in (reference.wording for reference in references):
         if wording.template not in candidates:
             candidates[wording.template] = _operators(tokenizer, wording)
-        words = [
-            word
-            for word, operation in candidates[wording.template].items()
-            if not _asks_for(wording, operation)
-        ]
+        asking = candidates[wording.template].items()
+        words = [word for word, operation in asking if not _asks_for(wording, operation)]
         queues.append(_with_words(wording, shuffled(words, rng)))
     return queues
 

@@ -1,34 +1,41 @@
-"""Prompts of your own: rows of text (JSON lines, CSV or dicts) to the fields of PromptPairs."""
+"""Prompt pairs as rows of text (JSON lines, CSV or dicts) and as datasets, and back.
+
+Prompts of your own come as rows of text, too: `pair_fields` tokenizes and checks them.
+"""
 
 import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from arith_lens.pairs.correctness import Selection
 from arith_lens.pairs.references import (
-    FIELDS,
     AnyTemplate,
     Wording,
     examples_span,
     is_computed,
     role_spans,
 )
-from arith_lens.pairs.rows import left_pad
 from arith_lens.pairs.tokens import (
     Prompt,
+    Role,
     Span,
     answer_token,
     continued,
     disjoint,
     encode,
-    pieces,
+    left_pad,
+    token_fields,
+    token_spans,
     token_texts,
     tokenizer_name,
     tokenizer_of,
@@ -36,6 +43,9 @@ from arith_lens.pairs.tokens import (
 )
 from arith_lens.problems import Problem
 from arith_lens.templates import FIGURE_10, SLOTS, TEMPLATES, Template
+
+if TYPE_CHECKING:
+    from arith_lens.pairs.prompt_pairs import PromptPairs
 
 TOKEN_KEYS = ("reference", "counterfactual", "answer")
 OPTIONAL_KEYS = ("template", "a", "b")
@@ -178,7 +188,7 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
         raise ValueError("no pairs: expected at least one row of reference, counterfactual, answer")
     tokenizer = tokenizer_of(model)
     references, counterfactuals, answers = (
-        [str(row[column]) for row in rows] for column in ("reference", "counterfactual", "answer")
+        [str(row[column]) for row in rows] for column in TOKEN_KEYS
     )
     prompts, others = encode(tokenizer, references), encode(tokenizer, counterfactuals)
     answered = encode(tokenizer, list(map(continued, references, answers)))
@@ -195,18 +205,13 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
         if len(prompt.ids) != len(other.ids):
             texts = (references[i], counterfactuals[i])
             raise ValueError(not_aligned(tokenizer, i, texts, (prompt, other)))
-    ids, mask = left_pad([prompt.ids for prompt in prompts])
     return {
-        "reference": ids,
-        "counterfactual": left_pad([other.ids for other in others])[0],
-        "answer": torch.tensor(tokens),
-        "attention_mask": mask,
+        **token_fields(tokenizer, prompts, others, tokens),
         "reference_text": tuple(references),
         "counterfactual_text": tuple(counterfactuals),
         "answer_text": tuple(answers),
-        "pieces": pieces(tokenizer, [p.ids for p in (*prompts, *others)] + [tokens]),
         "problem": _labels(rows),
-        **_known(tokenizer, rows, prompts, ids.shape[1]),
+        **_known(tokenizer, rows, prompts),
     }
 
 
@@ -267,7 +272,7 @@ def _advice(tokenizer: Any, text: str, prompt: Prompt, answered: Prompt) -> str:
 
 
 def _known(
-    tokenizer: Any, rows: Sequence[Mapping[str, Any]], prompts: Sequence[Prompt], width: int
+    tokenizer: Any, rows: Sequence[Mapping[str, Any]], prompts: Sequence[Prompt]
 ) -> dict[str, Any]:
     """The fields that rows of a known template have: roles, operands and others; else none."""
     bos = tokenizer.bos_token_id
@@ -275,14 +280,13 @@ def _known(
     known = [match for match in matched if match is not None]
     if len(known) < len(rows):
         return {}
-    wordings = [wording for wording, _ in known]
-    spans = [spans for _, spans in known]
+    wordings, spans = zip(*known, strict=True)
     computed = [
         is_computed(tokenizer, wording, str(row["reference"]), prompt, fields)
         for (wording, fields), row, prompt in zip(known, rows, prompts, strict=True)
     ]
     return {
-        "spans": role_spans(tokenizer, list(zip(prompts, spans, strict=True)), width),
+        "spans": role_spans(tokenizer, list(zip(prompts, spans, strict=True))),
         "template": tuple(wording.template.name for wording in wordings),
         "operation": tuple(wording.problem.operation for wording in wordings),
         "operands": torch.tensor([(w.problem.a, w.problem.b) for w in wordings]),
@@ -318,9 +322,7 @@ def _matched(
         return None
     if not str(problem.answer).startswith(match["given"] + answer):
         return None
-    spans = {
-        name: prompt.token_span(match.span(name)) for name in FIELDS if name in match.re.groupindex
-    }
+    spans = token_spans(prompt, {name: match.span(name) for name in match.re.groupindex})
     spans |= examples_span(prompt, len(examples), bos)
     wording = Wording(template, problem, answer, match["given"], examples=examples)
     return (wording, spans) if disjoint(spans) else None
@@ -340,3 +342,111 @@ def _pattern(template: AnyTemplate, problem: Problem) -> str:
             words = (known[name],) if name in known else SLOTS[name.rstrip("23")]
             pattern += f"(?P<{name}>{'|'.join(map(re.escape, words))})"
     return pattern + r" ?(?P<given>\d*)"
+
+
+_TEXTS = ("reference_text", "counterfactual_text", "answer_text")
+_TUPLES = ("template", "problem", "examples", "exemplar_set", "operation", *_TEXTS)
+_TENSORS = ("operands", "computed")
+
+
+def text_rows(pairs: "PromptPairs") -> list[dict[str, Any]]:
+    """One row of text per pair. Raises ValueError for pairs from bare tokens."""
+    texts = [getattr(pairs, name) for name in _TEXTS]
+    if any(text is None for text in texts):
+        raise ValueError(
+            "these pairs have no text (they were made from bare tokens), which JSON lines and "
+            "CSV hold: use to_dataset, which keeps the tokens"
+        )
+    columns: dict[str, Any] = dict(zip(TOKEN_KEYS, texts, strict=True))
+    if pairs.template is not None and pairs.operands is not None:
+        a, b = pairs.operands.T.tolist()
+        columns |= {"template": pairs.template, "a": a, "b": b}
+    columns["problem"] = pairs.problem
+    if pairs.examples is not None and pairs.exemplar_set is not None:
+        columns |= {"examples": pairs.examples, "exemplar_set": pairs.exemplar_set}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def dataset(pairs: "PromptPairs") -> Any:
+    """The `datasets.Dataset` of some pairs; see `PromptPairs.to_dataset`."""
+    from datasets import Dataset, DatasetInfo
+
+    columns: dict[str, list[Any]] = {
+        "reference": unpadded(pairs.reference, pairs.attention_mask),
+        "counterfactual": unpadded(pairs.counterfactual, pairs.attention_mask),
+        "answer": pairs.answer.tolist(),
+    }
+    for name in (*_TUPLES, *_TENSORS):
+        value = getattr(pairs, name)
+        if value is not None:
+            columns[name] = value.tolist() if name in _TENSORS else list(value)
+    if pairs.spans is not None:
+        starts = (~pairs.attention_mask).sum(1)[:, None]
+        columns |= {str(role): (span - starts).tolist() for role, span in pairs.spans.items()}
+    about = {
+        "selection": None if pairs.selection is None else asdict(pairs.selection),
+        "pieces": pairs.pieces and dict(pairs.pieces),
+        "explicit_mask": pairs.explicit_mask,
+    }
+    return Dataset.from_dict(columns, info=DatasetInfo(description=json.dumps(about)))
+
+
+def dataset_fields(dataset: Any) -> dict[str, Any]:
+    """The fields of PromptPairs from a dataset; see `PromptPairs.from_dataset`."""
+    missing = [column for column in TOKEN_KEYS if column not in dataset.column_names]
+    if missing:
+        raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
+    columns = _aligned_columns(dataset.to_dict())
+    tokens, mask = left_pad(columns["reference"])
+    starts = (~mask).sum(1)[:, None]
+    spans = {role: torch.tensor(columns[role]) + starts for role in Role if role in columns}
+    return {
+        "reference": tokens,
+        "counterfactual": left_pad(columns["counterfactual"])[0],
+        "answer": torch.tensor(columns["answer"]),
+        "attention_mask": mask,
+        "spans": spans or None,
+        **{name: tuple(columns[name]) for name in _TUPLES if name in columns},
+        **{name: torch.tensor(columns[name]) for name in _TENSORS if name in columns},
+        "explicit_mask": "attention_mask" in columns,
+        **_about(dataset.info.description),
+    }
+
+
+def unpadded(tokens: Tensor, mask: Tensor) -> list[list[int]]:
+    """The tokens of each row without padding."""
+    return [row[row_mask].tolist() for row, row_mask in zip(tokens, mask, strict=True)]
+
+
+def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The columns, prompts without padding; raises ValueError for prompts of unequal length."""
+    sides = ("reference", "counterfactual")
+    if "attention_mask" in columns:
+        for side in sides:
+            columns[side] = [
+                [token for token, real in zip(row, mask, strict=True) if real]
+                for row, mask in zip(columns[side], columns["attention_mask"], strict=True)
+            ]
+    for i, (reference, other) in enumerate(zip(*(columns[side] for side in sides), strict=True)):
+        if len(reference) != len(other):
+            raise ValueError(
+                f"pair {i} is not token-aligned: reference {len(reference)} tokens, counterfactual "
+                f"{len(other)}. Patching needs prompts of one length."
+            )
+    return columns
+
+
+def _about(description: str | None) -> dict[str, Any]:
+    """What a dataset's description says of the pairs; nothing where others wrote it, in prose."""
+    try:
+        about = json.loads(description or "")
+    except json.JSONDecodeError:
+        return {}
+    if not isinstance(about, Mapping):
+        return {}
+    selection, pieces = about.get("selection"), about.get("pieces")
+    by_template = {k: tuple(v) for k, v in (selection or {}).get("by_template", {}).items()}
+    return {
+        "selection": selection and Selection(**{**selection, "by_template": by_template}),
+        "pieces": pieces and {int(token): piece for token, piece in pieces.items()},
+    } | {key: bool(about[key]) for key in ("explicit_mask",) if key in about}

@@ -1,8 +1,7 @@
 """PromptPairs: reference prompts and their counterfactuals, aligned token by token."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from arith_lens.model.hooked import PAD
 from arith_lens.operations import OPERATIONS
 from arith_lens.pairs import files
-from arith_lens.pairs.html_table import html_table
-from arith_lens.pairs.rows import (
-    PAD,
-    check_mask,
-    check_shapes,
-    join,
-    left_pad,
-    refuse_padding,
-    take,
-)
-from arith_lens.pairs.selection import Selection
+from arith_lens.pairs.correctness import Selection, check_mask, check_shapes, refuse_padding
 from arith_lens.pairs.tokens import Role
 from arith_lens.statistics import HasUnits, Units
 
@@ -126,7 +116,7 @@ class PromptPairs(HasUnits):
         """The chosen pairs, as PromptPairs of the same width; `pairs[3]` keeps the pair axis."""
         rows = torch.arange(len(self))[[which] if isinstance(which, int) else which]
         chosen = {
-            field.name: take(getattr(self, field.name), rows)
+            field.name: _take(getattr(self, field.name), rows)
             for field in fields(self)
             if field.name not in ("pieces", "selection", "explicit_mask")
         }
@@ -154,7 +144,7 @@ class PromptPairs(HasUnits):
         if self.examples is not None or other.examples is not None:
             a, b = _with_examples(a), _with_examples(b)
         names = [field.name for field in fields(self) if field.name != "explicit_mask"]
-        joined = {name: join(getattr(a, name), getattr(b, name)) for name in names}
+        joined = {name: _join(getattr(a, name), getattr(b, name)) for name in names}
         return PromptPairs(**joined, explicit_mask=a.explicit_mask and b.explicit_mask)
 
     def batches(self, size: int) -> Iterator["PromptPairs"]:
@@ -232,7 +222,7 @@ class PromptPairs(HasUnits):
         return f"PromptPairs({len(self)} pairs, {self.n_distinct} distinct references)"
 
     def _repr_html_(self) -> str:
-        return html_table(self)
+        return _html_table(self)
 
     def to_dataset(self) -> Any:
         """A `datasets.Dataset` that holds everything but the padding.
@@ -240,28 +230,7 @@ class PromptPairs(HasUnits):
         `from_dataset` gives the same pairs back. The selection and the tokens' names are in the
         dataset's description.
         """
-        from datasets import Dataset, DatasetInfo
-
-        columns: dict[str, list[Any]] = {
-            "reference": _unpadded(self.reference, self.attention_mask),
-            "counterfactual": _unpadded(self.counterfactual, self.attention_mask),
-            "answer": self.answer.tolist(),
-        }
-        for name in _TUPLES:
-            if getattr(self, name) is not None:
-                columns[name] = list(getattr(self, name))
-        for name in _TENSORS:
-            if getattr(self, name) is not None:
-                columns[name] = getattr(self, name).tolist()
-        if self.spans is not None:
-            starts = (~self.attention_mask).sum(1)[:, None]
-            columns |= {str(role): (span - starts).tolist() for role, span in self.spans.items()}
-        about = {
-            "selection": None if self.selection is None else asdict(self.selection),
-            "pieces": self.pieces and dict(self.pieces),
-            "explicit_mask": self.explicit_mask,
-        }
-        return Dataset.from_dict(columns, info=DatasetInfo(description=json.dumps(about)))
+        return files.dataset(self)
 
     @staticmethod
     def from_dataset(dataset: Any) -> "PromptPairs":
@@ -273,24 +242,7 @@ class PromptPairs(HasUnits):
         Raises:
             ValueError: missing columns, or prompts of unequal length.
         """
-        missing = [column for column in files.TOKEN_KEYS if column not in dataset.column_names]
-        if missing:
-            raise ValueError(f"the dataset lacks {missing}: found columns {dataset.column_names}")
-        columns = _aligned_columns(dataset.to_dict())
-        tokens, mask = left_pad(columns["reference"])
-        starts = (~mask).sum(1)[:, None]
-        roles = [role for role in Role if str(role) in columns]
-        spans = {role: torch.tensor(columns[str(role)]) + starts for role in roles}
-        return PromptPairs(
-            reference=tokens,
-            counterfactual=left_pad(columns["counterfactual"])[0],
-            answer=torch.tensor(columns["answer"]),
-            attention_mask=mask,
-            spans=spans or None,
-            **{name: tuple(columns[name]) for name in _TUPLES if name in columns},
-            **{name: torch.tensor(columns[name]) for name in _TENSORS if name in columns},
-            **{"explicit_mask": "attention_mask" in columns, **_about(dataset.info.description)},
-        )
+        return PromptPairs(**files.dataset_fields(dataset))
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write one JSON object per pair: reference, counterfactual and answer as text, and more.
@@ -298,7 +250,7 @@ class PromptPairs(HasUnits):
         Raises:
             ValueError: pairs from bare tokens, which have no text.
         """
-        files.write_jsonl(self._text_rows(), path)
+        files.write_jsonl(files.text_rows(self), path)
 
     def to_csv(self, path: str | Path) -> None:
         """Write a table with the columns reference, counterfactual, answer (text), and more.
@@ -306,23 +258,7 @@ class PromptPairs(HasUnits):
         Raises:
             ValueError: pairs from bare tokens, which have no text.
         """
-        files.write_csv(self._text_rows(), path)
-
-    def _text_rows(self) -> list[dict[str, Any]]:
-        texts = [self.reference_text, self.counterfactual_text, self.answer_text]
-        if any(text is None for text in texts):
-            raise ValueError(
-                "these pairs have no text (they were made from bare tokens), which JSON lines and "
-                "CSV hold: use to_dataset, which keeps the tokens"
-            )
-        columns: dict[str, Any] = dict(zip(files.TOKEN_KEYS, texts, strict=True))
-        if self.template is not None and self.operands is not None:
-            a, b = self.operands.T.tolist()
-            columns |= {"template": self.template, "a": a, "b": b}
-        columns["problem"] = self.problem
-        if self.examples is not None and self.exemplar_set is not None:
-            columns |= {"examples": self.examples, "exemplar_set": self.exemplar_set}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        files.write_csv(files.text_rows(self), path)
 
     @staticmethod
     def from_rows(rows: Sequence[Mapping[str, Any]], model: Any) -> "PromptPairs":
@@ -358,11 +294,6 @@ class PromptPairs(HasUnits):
         return (PromptPairs.from_csv if is_csv else PromptPairs.from_jsonl)(path, model)
 
 
-_TEXTS = ("reference_text", "counterfactual_text", "answer_text")
-_TUPLES = ("template", "problem", "examples", "exemplar_set", "operation", *_TEXTS)
-_TENSORS = ("operands", "computed")
-
-
 def _problems(pairs: PromptPairs) -> tuple[str, ...]:
     """The problem of each pair by what is known of it."""
     if pairs.operation is not None and pairs.operands is not None:
@@ -371,47 +302,8 @@ def _problems(pairs: PromptPairs) -> tuple[str, ...]:
     if pairs.reference_text is not None:
         return pairs.reference_text
     return tuple(
-        " ".join(map(str, row)) for row in _unpadded(pairs.reference, pairs.attention_mask)
+        " ".join(map(str, row)) for row in files.unpadded(pairs.reference, pairs.attention_mask)
     )
-
-
-def _unpadded(tokens: Tensor, mask: Tensor) -> list[list[int]]:
-    return [row[row_mask].tolist() for row, row_mask in zip(tokens, mask, strict=True)]
-
-
-def _aligned_columns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The columns, prompts without padding; raises ValueError for prompts of unequal length."""
-    sides = ("reference", "counterfactual")
-    if "attention_mask" in columns:
-        for side in sides:
-            columns[side] = [
-                [token for token, real in zip(row, mask, strict=True) if real]
-                for row, mask in zip(columns[side], columns["attention_mask"], strict=True)
-            ]
-    lengths = [list(map(len, columns[side])) for side in sides]
-    if lengths[0] != lengths[1]:
-        row = next(i for i, (r, c) in enumerate(zip(*lengths, strict=True)) if r != c)
-        raise ValueError(
-            f"pair {row} is not token-aligned: reference {lengths[0][row]} tokens, counterfactual "
-            f"{lengths[1][row]}. Patching needs prompts of one length."
-        )
-    return columns
-
-
-def _about(description: str | None) -> dict[str, Any]:
-    """What a dataset's description says of the pairs; nothing where others wrote it, in prose."""
-    try:
-        about = json.loads(description or "")
-    except json.JSONDecodeError:
-        return {}
-    if not isinstance(about, Mapping):
-        return {}
-    selection, pieces = about.get("selection"), about.get("pieces")
-    by_template = {k: tuple(v) for k, v in (selection or {}).get("by_template", {}).items()}
-    return {
-        "selection": selection and Selection(**{**selection, "by_template": by_template}),
-        "pieces": pieces and {int(token): piece for token, piece in pieces.items()},
-    } | {key: bool(about[key]) for key in ("explicit_mask",) if key in about}
 
 
 def _with_examples(pairs: PromptPairs) -> PromptPairs:
@@ -434,3 +326,96 @@ def _widen(pairs: PromptPairs, width: int) -> PromptPairs:
         attention_mask=pad(pairs.attention_mask, (extra, 0), value=False),
         spans=None if spans is None else {role: span + extra for role, span in spans.items()},
     )
+
+
+def _take(value: Any, rows: Int[Tensor, " kept"]) -> Any:
+    """Some rows of a field of PromptPairs: a tensor, a tuple, or a mapping of tensors."""
+    if isinstance(value, Tensor):
+        return value[rows]
+    if isinstance(value, tuple):
+        return tuple(value[row] for row in rows.tolist())
+    if isinstance(value, Mapping):
+        return {key: _take(rows_of_key, rows) for key, rows_of_key in value.items()}
+    return value
+
+
+def _join(first: Any, second: Any) -> Any:
+    """Join a field of two PromptPairs; None if either has None."""
+    if first is None or second is None:
+        return None
+    if isinstance(first, Tensor):
+        return torch.cat([first, second])
+    if isinstance(first, Mapping):
+        if any(isinstance(value, Tensor) for value in first.values()):
+            return {key: torch.cat([first[key], second[key]]) for key in first}
+        return {**first, **second}
+    return first + second
+
+
+N_PAIRS = 8  # pairs in the table
+ROLE_COLOURS = {
+    Role.OPERAND_A: "#cfe3f7",
+    Role.OPERATOR: "#fbd9b5",
+    Role.OPERAND_B: "#cdeac8",
+    Role.END: "#e3d4f0",
+    Role.BOS: "#e4e4e4",
+    Role.EXAMPLES: "#f3f0dc",
+}
+_TABLE = """
+{% macro cell(piece, colour, changed) %}
+<td style="text-align:center;padding:1px 4px;font-family:monospace;border:1px solid #d8dbe2
+  {%- if colour %};background:{{ colour }};color:#222{% endif %}">
+{%- if changed %}<u>{{ piece }}</u>{% else %}{{ piece }}{% endif %}</td>
+{%- endmacro %}
+<div><div>{{ summary.splitlines()|join("<br>"|safe) }}</div>
+{% if coloured %}<div>{% for role, colour in colours.items() %}
+<span style="background:{{ colour }};color:#222;padding:0 4px">{{ role }}</span>
+{% endfor %}</div>{% endif %}
+{% for grid in grids %}<table style="margin:6px 0;border-collapse:collapse">
+{% for side, cells, answer in grid %}
+<tr><th style="text-align:left;padding:1px 8px 1px 0;font-weight:normal">{{ side }}</th>
+{% for piece, colour, changed in cells %}{{ cell(piece, colour, changed) }}{% endfor %}
+{% if answer is not none %}<td>→</td>{{ cell(answer, none, false) }}{% endif %}</tr>
+{% endfor %}</table>{% endfor %}
+{% if more > 0 %}<div>and {{ more }} more</div>{% endif %}</div>
+""".strip()
+
+
+def _html_table(pairs: PromptPairs) -> str:
+    """The first pairs as HTML: reference above counterfactual, token above token, coloured by role.
+
+    Tokens that differ are underlined; C stands behind the reference. No script, no network, and
+    every token escaped.
+    """
+    from arith_lens.plotting.markup import render
+
+    return render(
+        _TABLE,
+        summary=pairs.summary(),
+        colours=ROLE_COLOURS,
+        coloured=pairs.spans is not None,
+        grids=[_grid(pairs, i) for i in range(min(N_PAIRS, len(pairs)))],
+        more=len(pairs) - N_PAIRS,
+    )
+
+
+def _grid(pairs: PromptPairs, pair: int) -> list[tuple[str, list[tuple[Any, ...]], str | None]]:
+    """Two rows: the side, its cells (piece, colour, whether it differs), and the answer."""
+    columns = pairs.attention_mask[pair].nonzero()[:, 0].tolist()
+    colours = {
+        column: ROLE_COLOURS[role]
+        for role, span in (pairs.spans or {}).items()
+        for column in range(*span[pair].tolist())
+    }
+    sides = pairs.reference[pair].tolist(), pairs.counterfactual[pair].tolist()
+    answer = int(pairs.answer[pair])
+    named = pairs.pieces or {}
+    reference, counterfactual = (
+        [
+            (named.get(side[i], str(side[i])), colours.get(i), sides[0][i] != sides[1][i])
+            for i in columns
+        ]
+        for side in sides
+    )
+    right = named.get(answer, str(answer))
+    return [("reference", reference, right), ("counterfactual", counterfactual, None)]

@@ -6,22 +6,18 @@ needed. A `Reference` has the positions of A, operator and B, and C. Random orde
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from math import inf, prod
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from arith_lens.pairs.choices import (
-    Choices,
-    one_by_one,
-    reference_choices,
-    replaced_slots,
-    shuffled,
-)
 from arith_lens.pairs.tokens import (
+    FIELDS,
     Prompt,
     Role,
     Span,
@@ -37,9 +33,9 @@ from arith_lens.pairs.tokens import (
 from arith_lens.problems import Problem
 from arith_lens.templates import LARGEST_ANSWERS, SLOTS, CharSpans, StoryTemplate, Template
 
+T = TypeVar("T")
 AnyTemplate: TypeAlias = Template | StoryTemplate
 ANSWER_TOKENS = ("whole", "first", "last")
-FIELDS = ("A", "op", "B")
 EXAMPLES = "examples"
 FIELD_OF_ROLE = {
     Role.OPERAND_A: "A",
@@ -48,6 +44,116 @@ FIELD_OF_ROLE = {
     Role.EXAMPLES: EXAMPLES,
 }
 NOWHERE = (0, 0)  # the span of a role that a template does not have, such as a story's operator
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+def shuffled(items: Sequence[T], rng: random.Random) -> list[T]:
+    """All items in a random order."""
+    return sorted(items, key=lambda _: rng.random())
+
+
+def one_by_one(items: Sequence[T], rng: random.Random) -> Iterator[T]:
+    """Iterate over a sequence in random order. The sequence may be too long for a list."""
+    moved: dict[int, int] = {}  # the exchanges of Fisher and Yates so far
+    for position in range(len(items)):
+        chosen = position + int(rng.random() * (len(items) - position))
+        yield items[moved.get(chosen, chosen)]
+        moved[chosen] = moved.pop(position, position)
+
+
+class Choices(Sequence[dict[str, str]]):
+    """All ways to fill slots with words, without repeating a word, in a fixed order.
+
+    Slots of one list have the same words. Each way is made when it is needed, because a story has
+    hundreds of thousands. Without slots there is one way, which is empty.
+    """
+
+    def __init__(self, options: Mapping[str, Sequence[str]]):
+        self._options = {slot: tuple(words) for slot, words in options.items()}
+        lists = [slot.rstrip("23") for slot in self._options]
+        self._sizes = [
+            max(0, len(words) - lists[:position].count(lists[position]))
+            for position, words in enumerate(self._options.values())
+        ]
+
+    def __len__(self) -> int:
+        return prod(self._sizes)
+
+    def __getitem__(self, index: int) -> dict[str, str]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        chosen: dict[str, str] = {}
+        for (slot, words), size in zip(self._options.items(), self._sizes, strict=True):
+            index, choice = divmod(index, size)
+            chosen[slot] = [word for word in words if word not in chosen.values()][choice]
+        return chosen
+
+
+def replaced_slots(template: StoryTemplate) -> dict[str, str]:
+    """Each slot that only the counterfactual has, with the slot or the word that it replaces."""
+    words = zip(template.text.split(), template.counterfactual.split(), strict=True)
+    return {_bare(new): _bare(old) for old, new in words if old != new}
+
+
+def piece_counts(tokenizer: Any, templates: Iterable[object]) -> dict[str, int]:
+    """The number of tokens of each word in a sentence.
+
+    This selects words that may replace each other. Whole prompts are checked after the draw.
+    """
+    stories = [template for template in templates if isinstance(template, StoryTemplate)]
+    named = [slot for story in stories for pair in replaced_slots(story).items() for slot in pair]
+    words = dict.fromkeys(w for slot in named for w in SLOTS.get(slot.rstrip("23"), (slot,)))
+    sentences = encode_ids(tokenizer, [f"The {word} is" for word in words])
+    return dict(zip(words, map(len, sentences), strict=True))
+
+
+def reference_choices(template: StoryTemplate, counts: Mapping[str, int]) -> Choices:
+    """All wordings of the reference for which a counterfactual has words with equal token counts.
+
+    Args:
+        template: the story.
+        counts: the number of tokens of each word in a sentence.
+    """
+    slots = dict.fromkeys(s for s in _SLOT.findall(template.text) if s not in FIELDS)
+    stands = replaced_slots(template).items()
+    options: dict[str, list[str]] = {}
+    for slot in slots:
+        replaced = [new for new, old in stands if old == slot]
+        options[slot] = [
+            word
+            for word in SLOTS[slot.rstrip("23")]
+            if counterfactual_choices(template, {slot: word}, counts, replaced)
+        ]
+    fixed = [new for new, old in stands if old not in slots]
+    possible = counterfactual_choices(template, {}, counts, fixed)
+    return Choices(options if possible else {slot: () for slot in slots})
+
+
+def counterfactual_choices(
+    template: StoryTemplate,
+    words: Mapping[str, str],
+    counts: Mapping[str, int],
+    slots: Iterable[str] | None = None,
+) -> Choices:
+    """All wordings of the counterfactual of a reference with these words.
+
+    `slots` are those to fill; None: all that only the counterfactual has.
+    """
+    named = replaced_slots(template)
+    options: dict[str, list[str]] = {}
+    for slot in named if slots is None else slots:
+        n_pieces = counts[words.get(named[slot], named[slot])]
+        options[slot] = [
+            word
+            for word in SLOTS[slot.rstrip("23")]
+            if counts[word] == n_pieces and word not in words.values()
+        ]
+    return Choices(options)
+
+
+def _bare(word: str) -> str:
+    slots = _SLOT.findall(word)
+    return slots[0] if slots else word
 
 
 @dataclass(frozen=True)
@@ -145,9 +251,7 @@ def _answer_parts(
     """The text of the token to predict, and the digits before it; None if there is none."""
     texts = [wording.reference()[0] for wording in wordings]
     answers = [str(wording.problem.answer) for wording in wordings]
-    prompts = encode_ids(tokenizer, texts)
-    all_answered = encode_ids(tokenizer, list(map(continued, texts, answers)))
-    after = [tokens_after(p, answered) for p, answered in zip(prompts, all_answered, strict=True)]
+    after = _tokens_of_answers(tokenizer, texts, encode_ids(tokenizer, texts), answers)
     which = -1 if answer_token == "last" else 0
     says = token_texts(tokenizer, [tokens[which] for tokens in after if tokens])
     answers_in_parts: list[tuple[str, str] | None] = []
@@ -163,17 +267,21 @@ def _answer_parts(
     return answers_in_parts
 
 
+def _tokens_of_answers(
+    tokenizer: Any, texts: Sequence[str], prompts: Sequence[Sequence[int]], answers: Sequence[str]
+) -> list[tuple[int, ...]]:
+    answered = encode_ids(tokenizer, list(map(continued, texts, answers)))
+    return list(map(tokens_after, prompts, answered))
+
+
 def tokenized_references(tokenizer: Any, wordings: Sequence[Wording]) -> list[Reference]:
     """Tokenize the wordings whose prompt is directly followed by the answer's token."""
     rendered = [wording.reference() for wording in wordings]
-    prompts = encode(tokenizer, [text for text, _ in rendered])
-    all_answered = encode_ids(
-        tokenizer,
-        [continued(text, w.rest) for (text, _), w in zip(rendered, wordings, strict=True)],
+    texts = [text for text, _ in rendered]
+    prompts = encode(tokenizer, texts)
+    after = _tokens_of_answers(
+        tokenizer, texts, [prompt.ids for prompt in prompts], [w.rest for w in wordings]
     )
-    after = [
-        tokens_after(p.ids, answered) for p, answered in zip(prompts, all_answered, strict=True)
-    ]
     says = token_texts(tokenizer, [tokens[0] for tokens in after if tokens])
     references = []
     for wording, (text, chars), prompt, tokens in zip(
@@ -182,7 +290,7 @@ def tokenized_references(tokenizer: Any, wordings: Sequence[Wording]) -> list[Re
         n_expected = 1 if wording.rest == wording.answer else 2
         if not tokens or says[tokens[0]] != wording.answer or min(len(tokens), 2) != n_expected:
             continue
-        spans = token_spans(prompt, {name: chars[name] for name in FIELDS if name in chars})
+        spans = token_spans(prompt, chars)
         spans |= examples_span(prompt, len(wording.examples), tokenizer.bos_token_id)
         if not disjoint(spans):
             raise ValueError(_shared_token(tokenizer, wording.template, text, spans))
@@ -216,12 +324,13 @@ def is_computed(
 
 
 def role_spans(
-    tokenizer: Any, rows: Sequence[tuple[Prompt, Mapping[str, Span]]], width: int
+    tokenizer: Any, rows: Sequence[tuple[Prompt, Mapping[str, Span]]]
 ) -> dict[Role, Int[Tensor, "pair start_stop=2"]]:
-    """The columns of each role after left-padding to `width`.
+    """The columns of each role after left-padding.
 
     OTHER has no span, nor have EXAMPLES if no prompt has any.
     """
+    width = max(len(prompt.ids) for prompt, _ in rows)
     starts = torch.tensor([[width - len(prompt.ids)] for prompt, _ in rows])
     has_bos = [prompt.ids[0] == tokenizer.bos_token_id for prompt, _ in rows]
     spans = {
@@ -295,28 +404,26 @@ class Supply(Sequence[Wording]):
     template: AnyTemplate
     wordings: Sequence[Wording]
     """One wording per problem."""
-    choices: Choices | None = None
-    """The choices of a story's words."""
+    choices: Choices
+    """The choices of a story's words; other templates have one choice, of none."""
 
     def __len__(self) -> int:
-        return len(self.wordings) * (1 if self.choices is None else len(self.choices))
+        return len(self.wordings) * len(self.choices)
 
     def __getitem__(self, index: int) -> Wording:
-        if self.choices is None:
-            return self.wordings[index]
         chosen, problem = divmod(index, len(self.wordings))
         return replace(self.wordings[problem], words=self.choices[chosen])
 
     def once(self, rng: random.Random) -> list[Wording]:
         """Every problem once. The words of a story are drawn."""
-        if self.choices is None:
+        if isinstance(self.template, Template):
             return list(self.wordings)
         n = len(self.choices)
         return [replace(w, words=self.choices[int(rng.random() * n)]) for w in self.wordings]
 
     def mixed(self, rng: random.Random) -> Iterator[Wording]:
         """Iterate over all references in random order."""
-        if self.choices is None:
+        if isinstance(self.template, Template):
             return iter(shuffled(self.wordings, rng))
         return one_by_one(self, rng)
 
@@ -350,17 +457,15 @@ def supply(
     Raises:
         ValueError: the template gives no reference. The message names it.
     """
-    if not isinstance(template, StoryTemplate):
-        usable = usable_wordings(tokenizer, template, problems, answer_token, {})
-        return Supply(template, usable)
-    choices = reference_choices(template, counts)
-    if not choices:
-        raise ValueError(_no_words(tokenizer, template, counts))
-    largest = LARGEST_ANSWERS.get(template.name)
-    tellable = [p for p in problems if largest is None or p.answer <= largest]
-    return Supply(
-        template, usable_wordings(tokenizer, template, tellable, answer_token, choices[0]), choices
-    )
+    choices = Choices({})
+    if isinstance(template, StoryTemplate):
+        choices = reference_choices(template, counts)
+        if not choices:
+            raise ValueError(_no_words(tokenizer, template, counts))
+        largest = LARGEST_ANSWERS.get(template.name, inf)
+        problems = [problem for problem in problems if problem.answer <= largest]
+    usable = usable_wordings(tokenizer, template, problems, answer_token, choices[0])
+    return Supply(template, usable, choices)
 
 
 def _no_words(tokenizer: Any, template: StoryTemplate, counts: Mapping[str, int]) -> str:

@@ -1,19 +1,18 @@
 """`sample_pairs`: distinct problems in every wording, with counterfactuals that align.
 
-`template_facts` describes each template under a tokenizer: an example, its tokens, and the number
-of prompts.
+Solved examples may come before a problem: the same before both prompts of a pair. `template_facts`
+describes each template under a tokenizer: an example, its tokens, and the number of prompts.
 """
 
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import islice, zip_longest
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice, zip_longest
 from typing import Any
 
 import torch
 
-from arith_lens.operations import operation_of
-from arith_lens.pairs.choices import counterfactual_choices, piece_counts, shuffled
+from arith_lens.operations import FOUR, operation_of
 from arith_lens.pairs.correctness import keep_correct
 from arith_lens.pairs.counterfactuals import (
     COUNTERFACTUAL_KINDS,
@@ -23,7 +22,6 @@ from arith_lens.pairs.counterfactuals import (
     check_operation,
     draw_pairs,
 )
-from arith_lens.pairs.exemplars import EXEMPLARS, Exemplars
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import (
     ANSWER_TOKENS,
@@ -31,12 +29,14 @@ from arith_lens.pairs.references import (
     Reference,
     Supply,
     Wording,
+    counterfactual_choices,
+    piece_counts,
     role_spans,
+    shuffled,
     supply,
     tokenized_references,
 )
-from arith_lens.pairs.rows import left_pad
-from arith_lens.pairs.tokens import null_phrases, pieces, tokenizer_of
+from arith_lens.pairs.tokens import continued, null_phrases, token_fields, tokenizer_of
 from arith_lens.problems import Problem, all_problems
 from arith_lens.templates import FIGURE_10, NULL_SYMBOLS, NULL_WORDS, TEMPLATES, Template
 
@@ -106,8 +106,9 @@ def sample_pairs(
     )
     check_operation(counterfactual, operation)
     _check_operands(operands)
-    _check_count("n", n)
-    _check_count("draws", draws)
+    for name, count in (("n", n), ("draws", draws)):
+        if count is not None and count < 1:
+            raise ValueError(f"{name} must be at least 1: found {count}")
     if not isinstance(shots, int) or shots < 0:
         raise ValueError(f"expected a whole number of shots, 0 or more, found {shots!r}")
     if keep == "correct" and not hasattr(model, "tokenizer"):
@@ -138,7 +139,7 @@ _CHOICES = {
     "answer_token": ANSWER_TOKENS,
     "counterfactual": COUNTERFACTUAL_KINDS,
     "keep": ("correct", "all"),
-    "exemplars": EXEMPLARS,
+    "exemplars": ("same", "mixed"),
 }
 
 
@@ -147,11 +148,6 @@ def _check_choices(**choices: str) -> None:
         if value not in _CHOICES[name]:
             accepted = ", ".join(map(repr, _CHOICES[name]))
             raise ValueError(f"{name}={value!r} is not one of the accepted values: {accepted}")
-
-
-def _check_count(name: str, count: int | None) -> None:
-    if count is not None and count < 1:
-        raise ValueError(f"{name} must be at least 1: found {count}")
 
 
 def _check_operands(operands: Iterable[int]) -> None:
@@ -183,6 +179,95 @@ def choose_templates(operation: str, names: str | Sequence[str]) -> list[AnyTemp
             f"{operation}'s templates, {', '.join(known)}"
         )
     return [known[name] for name in dict.fromkeys(listed)]
+
+
+@dataclass(frozen=True)
+class Exemplars:
+    """The examples of each template, in the order in which they are taken."""
+
+    shots: int
+    """The number of examples before each problem."""
+    kind: str
+    """`same`: of the problem's operation; `mixed`: of the four operations in turn."""
+    set: int
+    """The number of the draw. Equal sets have the same examples in the same order, but for those
+    that a problem excludes."""
+    lines: Mapping[str, Sequence[tuple[Problem, str]]]
+    """For each template, the problems and their solved texts."""
+
+    @classmethod
+    def of(
+        cls,
+        supplies: Sequence[Supply],
+        problems: Sequence[Problem],
+        shots: int,
+        kind: str,
+        set: int,
+    ) -> "Exemplars":
+        """The examples for the templates of some supplies.
+
+        Raises:
+            ValueError: a story has no mixed examples.
+        """
+        lines = {
+            part.template.name: _solved(part, problems, kind, random.Random(f"{set} {kind}"))
+            for part in supplies
+        }
+        return cls(shots, kind, set, lines)
+
+    def __str__(self) -> str:
+        return f"{self.shots} {self.kind} examples, set {self.set}"
+
+    def before(self, wording: Wording) -> Wording:
+        """The wording with its examples, one per line; see `Wording.gives_away`.
+
+        Raises:
+            ValueError: too few examples are left.
+        """
+        lines = self.lines[wording.template.name]
+        fitting = ((other, text) for other, text in lines if not wording.gives_away(other))
+        chosen = list(islice(fitting, self.shots))
+        if len(chosen) < self.shots:
+            raise ValueError(
+                f"expected {self.shots} examples without the operands and the answer of "
+                f"{wording.problem}, found {len(chosen)}; ask for fewer shots, or widen the "
+                "operands"
+            )
+        return replace(
+            wording,
+            examples="".join(f"{text}\n" for _, text in chosen),
+            solved=tuple(problem for problem, _ in chosen),
+        )
+
+
+def _solved(
+    part: Supply, problems: Sequence[Problem], kind: str, rng: random.Random
+) -> list[tuple[Problem, str]]:
+    """Problems in a random order, each in the words of the template, with its answer."""
+    if kind == "same":
+        return [(w.problem, _text(w)) for w in shuffled(part.once(rng), rng)]
+    number = part.template.name.rpartition("/")[2]
+    by_operation: list[list[tuple[Problem, str]]] = []
+    for operation in FOUR:
+        templates: dict[str, AnyTemplate] = {t.name: t for t in TEMPLATES[operation]}
+        template = templates.get(f"{operation}/{number}")
+        if template is None or not isinstance(part.template, Template):
+            raise ValueError(
+                f"template {part.template.name} has no mixed examples, since other operations "
+                "have no such wording; take exemplars='same', or leave the template out"
+            )
+        numbers = sorted({n for problem in problems for n in (problem.a, problem.b)})
+        others = [Problem(operation, a, b) for a in numbers for b in numbers]
+        ended = replace(template, text=template.text.rstrip(" "))
+        worded = [Wording(ended, other, "") for other in others if other.is_exact]
+        by_operation.append([(w.problem, _text(w)) for w in shuffled(worded, rng)])
+    turns = cycle(map(iter, shuffled(by_operation, rng)))
+    return [next(turn) for turn in islice(turns, 4 * min(map(len, by_operation)))]
+
+
+def _text(wording: Wording) -> str:
+    text, _ = replace(wording, prefix="").reference()
+    return continued(text, str(wording.problem.answer))
 
 
 def _take(
@@ -227,16 +312,14 @@ def _too_many(n: int, n_distinct: int, n_templates: int) -> str:
 def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -> PromptPairs:
     references = [pair.reference for pair in pairs]
     wordings = [reference.wording for reference in references]
-    rows = [reference.prompt.ids for reference in references]
-    others = [pair.counterfactual.ids for pair in pairs]
-    answers = [reference.answer for reference in references]
-    tokens, mask = left_pad(rows)
     return PromptPairs(
-        reference=tokens,
-        counterfactual=left_pad(others)[0],
-        answer=torch.tensor(answers),
-        attention_mask=mask,
-        spans=role_spans(tokenizer, [(r.prompt, r.spans) for r in references], tokens.shape[1]),
+        **token_fields(
+            tokenizer,
+            [reference.prompt for reference in references],
+            [pair.counterfactual for pair in pairs],
+            [reference.answer for reference in references],
+        ),
+        spans=role_spans(tokenizer, [(r.prompt, r.spans) for r in references]),
         template=tuple(wording.template.name for wording in wordings),
         examples=tuple(wording.examples for wording in wordings) if exemplar_set else None,
         exemplar_set=(exemplar_set,) * len(wordings) if exemplar_set else None,
@@ -246,11 +329,7 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[Pair], exemplar_set: str) -
         reference_text=tuple(reference.text for reference in references),
         counterfactual_text=tuple(pair.counterfactual_text for pair in pairs),
         answer_text=tuple(wording.answer for wording in wordings),
-        pieces=pieces(tokenizer, [*rows, *others, answers]),
     )
-
-
-NULL_CHOICES = {"word": NULL_WORDS, "symbol": NULL_SYMBOLS}
 
 
 @dataclass(frozen=True)
@@ -312,7 +391,8 @@ def _facts(
     try:
         part = supply(tokenizer, template, problems, answer_token, counts)
         (reference,) = tokenized_references(tokenizer, [next(part.mixed(rng))])
-        sources = Sources(NULL_CHOICES, counts, {template.name: part.wordings})
+        null_choices = {"word": NULL_WORDS, "symbol": NULL_SYMBOLS}
+        sources = Sources(null_choices, counts, {template.name: part.wordings})
         (pair,) = draw_pairs(tokenizer, [reference], "word", sources, 1, rng)
     except ValueError as error:
         return TemplateFacts(template.name, refused=str(error))

@@ -1,4 +1,4 @@
-"""Tokens of prompts: the token spans of characters, and counterfactual words that align.
+"""Tokens of prompts: the token spans of characters, rows of tokens, and null words that align.
 
 Nothing here guesses how a tokenizer splits text. Whole prompts are always tokenized.
 """
@@ -12,6 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from arith_lens.model.hooked import PAD
 from arith_lens.problems import Problem
 from arith_lens.templates import CharSpans, Template
 
@@ -29,6 +34,7 @@ class Role(StrEnum):
 
 
 Span = tuple[int, int]
+FIELDS = ("A", "op", "B")
 MIN_CANDIDATES = 4  # with fewer candidates than this, phrases with one more word are tried too
 MOST_WORDS = 4
 TRIES = 200  # the number of phrases that are drawn for each number of words
@@ -179,6 +185,35 @@ def _digits_written_like(answers: Sequence[int], tokenizer: Any) -> tuple[int, .
     return tuple(tokens)
 
 
+def left_pad(
+    rows: Sequence[Sequence[int]],
+) -> tuple[Int[Tensor, "pair pos"], Bool[Tensor, "pair pos"]]:
+    """Pad rows of unequal length on the left.
+
+    Returns:
+        One tensor, with the last tokens in column -1, and its mask.
+    """
+    width = max(len(row) for row in rows)
+    tokens = torch.tensor([[PAD] * (width - len(row)) + list(row) for row in rows])
+    mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+    return tokens, mask
+
+
+def token_fields(
+    tokenizer: Any, prompts: Sequence[Prompt], others: Sequence[Prompt], answers: Sequence[int]
+) -> dict[str, Any]:
+    """The fields of PromptPairs that hold tokens: both sides, C, the mask, and the pieces."""
+    rows, other_rows = [prompt.ids for prompt in prompts], [prompt.ids for prompt in others]
+    reference, mask = left_pad(rows)
+    return {
+        "reference": reference,
+        "counterfactual": left_pad(other_rows)[0],
+        "answer": torch.tensor(answers),
+        "attention_mask": mask,
+        "pieces": pieces(tokenizer, [*rows, *other_rows, answers]),
+    }
+
+
 def aligned(reference: Prompt, counterfactual: Prompt, operator: Span) -> bool:
     """Whether two prompts differ in the operator's tokens only: same length, A, B, END, BOS."""
     start, stop = operator
@@ -187,8 +222,8 @@ def aligned(reference: Prompt, counterfactual: Prompt, operator: Span) -> bool:
 
 
 def token_spans(prompt: Prompt, chars: CharSpans) -> dict[str, Span]:
-    """The tokens of each field of a template; (0, 0) for a field without tokens."""
-    return {field: prompt.token_span(span) for field, span in chars.items()}
+    """The tokens of A, operator and B; (0, 0) for a field without tokens."""
+    return {name: prompt.token_span(chars[name]) for name in FIELDS if name in chars}
 
 
 def disjoint(spans: Mapping[str, Span]) -> bool:

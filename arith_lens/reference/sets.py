@@ -22,7 +22,7 @@ from typing import Any
 from arith_lens.answers import Question
 from arith_lens.operations import FOUR
 from arith_lens.pairs import PromptPairs
-from arith_lens.pairs.choices import shuffled
+from arith_lens.pairs.references import shuffled
 from arith_lens.problems import all_problems
 from arith_lens.reference.arithmetic import Passage, is_held_out, long_sum, pick, power
 from arith_lens.reference.word_problems import (

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import product
 
-from arith_lens.pairs.choices import shuffled
+from arith_lens.pairs.references import shuffled
 from arith_lens.reference.arithmetic import between, biased_coin, pick
 from arith_lens.templates import SLOTS
 from arith_lens.word_problems import PhraseEdit, question_edits

@@ -17,8 +17,15 @@ from arith_lens.benchmarks.parsing import without_separators
 from arith_lens.benchmarks.readers import Records, gold_answer, read_gsm8k
 from arith_lens.pairs.prompt_pairs import PromptPairs
 from arith_lens.pairs.references import role_spans
-from arith_lens.pairs.rows import left_pad
-from arith_lens.pairs.tokens import Prompt, Span, encode, pieces, tokenizer_name, tokenizer_of
+from arith_lens.pairs.tokens import (
+    Prompt,
+    Span,
+    encode,
+    token_fields,
+    tokenizer_name,
+    tokenizer_of,
+    tokens_after,
+)
 from arith_lens.templates import NULL_SYMBOLS
 from arith_lens.word_problems.phrases import PhraseEdit, question_edits
 
@@ -266,31 +273,23 @@ def _first_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) 
     Returns:
         None if the answer changes how the prompt is split, or if a blank token comes first.
     """
-    n = len(prompt.ids)
-    if answered.ids[:n] != prompt.ids or len(answered.ids) == n:
-        return None
-    piece = tokenizer.decode([answered.ids[n]]).strip()
-    return answered.ids[n] if piece and answer.startswith(piece) else None
+    after = tokens_after(prompt.ids, answered.ids)
+    piece = tokenizer.decode([after[0]]).strip() if after else ""
+    return after[0] if piece and answer.startswith(piece) else None
 
 
 def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[_Pair]) -> PromptPairs:
-    rows = [pair.prompt.ids for pair in pairs]
-    others = [pair.counterfactual.prompt.ids for pair in pairs]
     answers = [pair.answer for pair in pairs]
-    tokens, mask = left_pad(rows)
-    absent = {"A": (0, 0), "op": (0, 0), "B": (0, 0)}
+    prompts = [pair.prompt for pair in pairs]
+    others = [pair.counterfactual.prompt for pair in pairs]
     return PromptPairs(
-        reference=tokens,
-        counterfactual=left_pad(others)[0],
-        answer=torch.tensor(answers),
-        attention_mask=mask,
-        spans=role_spans(tokenizer, [(pair.prompt, absent) for pair in pairs], tokens.shape[1]),
+        **token_fields(tokenizer, prompts, others, answers),
+        spans=role_spans(tokenizer, [(prompt, {}) for prompt in prompts]),
         template=tuple(pair.problem.name for pair in pairs),
         computed=torch.tensor([pair.answer not in pair.prompt.ids for pair in pairs]),
         reference_text=tuple(_matching_text(pair) for pair in pairs),
         counterfactual_text=tuple(pair.counterfactual.text for pair in pairs),
         answer_text=tuple(tokenizer.decode([answer]).strip() for answer in answers),
-        pieces=pieces(tokenizer, [*rows, *others, answers]),
     )
 
 
