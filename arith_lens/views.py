@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from arith_lens.plotting import plain, symmetric_limit, visible
 from arith_lens.plotting.markup import render
-from arith_lens.plotting.style import BLUE, DARK, FONT, colour_scale, plotly
+from arith_lens.plotting.style import BLUE, DARK, DIVERGING, FONT, plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
 VISIBLE_CHARACTERS = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u2028": "↵", "\u2029": "↵"}
@@ -355,7 +355,7 @@ def _map(values: Float[np.ndarray, "layer head"], values_title: str) -> str:
         z=values,
         zmin=-end,
         zmax=end,
-        colorscale=colour_scale(),
+        colorscale=DIVERGING,
         colorbar={"title": {"text": plain(values_title)}, "thickness": 12},
         hovertemplate=f"head <b>%{{y}}.%{{x}}</b> {plain(values_title)} %{{z:.4g}}<extra></extra>",
     )

@@ -1,5 +1,6 @@
-"""Bar charts on a grid; and two ways to a result side by side, as tables and coloured cells."""
+"""Bar charts on a grid; and next tokens of prompts as bars, before and after a change."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,24 +8,20 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from arith_lens.plotting.labels import Box, text_box, widest
 from arith_lens.plotting.page import (
     LEFT,
-    LINE,
     TOP,
-    XY,
-    Box,
-    Page,
     Sheet,
     axis_names,
     letter_of,
+    name_axis,
     panel_axes,
     plain,
     reach,
-    text_box,
     value_axis,
-    wrapped,
 )
-from arith_lens.plotting.style import NOTE, PALE, RUST, TEXT, Figure, Number, is_dark
+from arith_lens.plotting.style import BLUE, FRAME, NOTE, PALE, RUST, TEXT, Figure, Number
 
 _TICK, _KEY = 11, 12  # font sizes of the groups' names and of the key
 
@@ -85,9 +82,9 @@ def bar_panels(
     if names_below and any(a.names != b.names for a, b in zip(parts, parts[across:], strict=False)):
         raise ValueError("expected equal names in each column of charts, found different ones")
     key = dict.fromkeys((s.name, s.colour) for part in parts for s in part.series if s.name)
-    slanted, page = _page(parts, across, panel, notes, bool(key), names_below)
-    ends = y_range or _reach(parts)
-    sheet = Sheet(page)
+    slanted, sheet = _sheet(parts, across, panel, notes, bool(key), names_below)
+    series = [bars for part in parts for bars in part.series]
+    ends = y_range or reach([a for bars in series for a in (bars.values, bars.low, bars.high)])
     sheet.update_layout(barmode="overlay")
     for index, part in enumerate(parts):
         _set_axes(sheet, index, part, ends, slanted)
@@ -111,48 +108,35 @@ def _check(part: BarPanel) -> None:
             )
 
 
-def _reach(parts: Sequence[BarPanel]) -> tuple[float, float]:
-    """From the lowest to the highest bar or interval, and 0, with a margin."""
-    series = [bars for part in parts for bars in part.series]
-    return reach([array for bars in series for array in (bars.values, bars.low, bars.high)])
-
-
-def _page(
+def _sheet(
     parts: Sequence[BarPanel],
     across: int,
     panel: tuple[int, int] | None,
     notes: Sequence[str],
     keyed: bool,
     names_below: bool,
-) -> tuple[bool, Page]:
+) -> tuple[bool, Sheet]:
     """Whether the names are slanted (if there is no room), and the page."""
     n_bars = max(len(part.names) * len(part.series) for part in parts)
     width, height = panel or (min(max(26 * n_bars, 150), 520), 190)
-    room = width / max(len(part.names) for part in parts)
-    longest = max((text_box(name, _TICK)[0] for part in parts for name in part.names), default=0)
-    slanted = longest > room
+    longest = widest((name for part in parts for name in part.names), _TICK)
+    slanted = longest > width / max(len(part.names) for part in parts)
     below = 22 + (0.64 * longest if slanted else 0)
-    top = TOP + (24 if keyed else 0)
     titles = 16 * max(part.title.count("<br>") for part in parts)
-    top += titles
-    down = -(-len(parts) // across)
+    top = TOP + 24 * keyed + titles
     row = height + titles + 44 + (0 if names_below else below)
-    below = below if names_below else 0
-    boxes = [
-        Box(x, y, x + width, y + height)
-        for index in range(len(parts))
-        for x, y in [(LEFT + 12 + index % across * (width + 26), top + index // across * row)]
-    ]
+    boxes = []
+    for index in range(len(parts)):
+        x, y = LEFT + 12 + index % across * (width + 26), top + index // across * row
+        boxes.append(Box(x, y, x + width, y + height))
     right = LEFT + 12 + across * width + (across - 1) * 26 + 24
-    lines = wrapped(notes, right)
-    foot = LINE * len(lines) - 14
-    return slanted, Page((right, top + down * row + below + foot), tuple(boxes), lines)
+    foot = (below if names_below else 0) - 14
+    return slanted, Sheet((right, boxes[-1].top + row + foot), boxes, notes)
 
 
 def _set_axes(
     sheet: Sheet, index: int, part: BarPanel, ends: tuple[Number, Number], slanted: bool
 ) -> None:
-    boxes = sheet.page.boxes
     x: dict[str, Any] = {
         "range": [-0.6, len(part.names) - 0.4],
         "tickvals": list(range(len(part.names))),
@@ -163,7 +147,7 @@ def _set_axes(
     title = {"size": 13, "color": part.ink}
     y = {
         **value_axis(ends, ""),
-        "showticklabels": boxes[index].left == boxes[0].left,
+        "showticklabels": sheet.boxes[index].left == sheet.boxes[0].left,
         "zeroline": True,
         "zerolinewidth": 1.2,
         "title": {"text": part.y_title, "font": title, "standoff": 8},
@@ -204,128 +188,158 @@ def _add_bars(sheet: Sheet, part: BarPanel, which: int, bars: Bars, index: int) 
 
 def _add_key(sheet: Sheet, key: Sequence[tuple[str, str]]) -> None:
     """One coloured square and a name for each series, in a line above the panels."""
-    left: Number = sheet.page.boxes[0].left
+    left: Number = sheet.boxes[0].left
     for name, colour in key:
         text = f'<span style="color:{colour}">■</span> {plain(name)}'
         sheet.write(text, (left, 8), size=_KEY, ink=NOTE, anchor=("left", "top"))
         left += text_box(name, _KEY)[0] + 30
 
 
-_LETTER, _APART, _CELL, _WIDEST = 7.3, 34, 30, 720  # pixels: a letter, between tables, cells
-_LINE, _HEAD, _GAP, _KEY_LINE = 17, 50, 26, 30
-_MONO = "'DejaVu Sans Mono', 'Liberation Mono', monospace"
+_BAR, _WIDTH, _NUMBER = 21, 220, 46  # pixels: height and length of a bar, room for its number
+_TOKEN, _PROMPT, _PROMPT_LINE = 12, 13, 18  # font sizes; height of a line of a prompt
 
 
 @dataclass(frozen=True)
-class Steps:
-    """One row: tables with their names, lines in letters of one width, and cells with colours."""
+class Ranking:
+    """Tokens with their probabilities (between 0 and 1), most likely first."""
 
-    title: str
-    """Plain text, like all texts here."""
-    tables: tuple[tuple[str, tuple[str, ...]], ...]
-    cells: tuple[tuple[str, str], ...]
-    """The text and the colour of each cell."""
-    feet: tuple[str, ...] = ()
-    """A small text below the number of each cell."""
+    tokens: tuple[str, ...]
+    """Plain text. A text may occur more than once."""
+    probabilities: Float[np.ndarray, " token"]
 
 
-def step_panels(
-    parts: Sequence[Steps],
+@dataclass(frozen=True)
+class NextTokenPanel:
+    """The next tokens after a prompt, before and after a change."""
+
+    prompt: str
+    before: Ranking
+    after: Ranking
+    answer: str = ""
+    """The token whose bar has a colour."""
+    prompt_after: str | None = None
+    """The prompt on the right side; None: the same."""
+
+
+def visible(token: str) -> str:
+    """A token with visible characters: ` 7` is `␣7`, a line break `↵`, an empty token `""`.
+
+    Characters without a shape are written as in Python: `\\u200b`.
+    """
+    marked = token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+    return _spelled(marked) or '""'
+
+
+def _spelled(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def next_token_panels(
+    parts: Sequence[NextTokenPanel],
     *,
-    cells_title: str,
-    feet_title: str = "",
-    legend: Sequence[tuple[str, str]] = (),
+    names: tuple[str, str] = ("before", "after"),
     notes: Sequence[str] = (),
 ) -> Figure:
-    """The rows one below the other, with letters. Cells are counted from 0.
+    """One row per prompt, with its most likely next tokens before (left) and after (right).
 
     Args:
-        parts: the rows.
-        cells_title: the meaning of the cells.
-        feet_title: the meaning of the small texts below them.
-        legend: the names of the cells' colours, with the colours; above the rows.
-        notes: lines below the rows (plain text).
+        parts: the prompts with their next tokens.
+        names: the names of the two columns (plain text).
+        notes: lines below the panels (plain text).
 
     Raises:
-        ValueError: there is no row.
+        ValueError: a ranking is empty, or does not have one probability per token.
     """
-    if not parts:
-        raise ValueError("expected a row at least, found none")
-    page = _steps_page(parts, notes, keyed=bool(legend))
-    sheet = Sheet(page)
-    sheet.update_xaxes(visible=False)
-    sheet.update_yaxes(visible=False)
-    starts = _starts(parts)
-    for index, (part, box) in enumerate(zip(parts, page.boxes, strict=True)):
-        sheet.write(f"{letter_of(index)}  {plain(part.title)}", (box.left, box.top - 30), size=14)
-        _add_tables(sheet, part, box, starts)
-        _add_cells(sheet, part, (box.left + starts[-1], box.top), (cells_title, feet_title))
-    _add_legend(sheet, legend, (page.boxes[0].left, 22))
-    return sheet.finished()
+    sides = [side for part in parts for side in (part.before, part.after)]
+    for side in sides:
+        if len(side.tokens) != len(side.probabilities) or not side.tokens:
+            raise ValueError(
+                f"expected a probability for each token and at least one, found "
+                f"{len(side.probabilities)} for {len(side.tokens)}"
+            )
+    gutter = 18 + widest((visible(t) for side in sides for t in side.tokens), _TOKEN)
+    prompts = [_prompts(part, gutter + _WIDTH + _NUMBER) for part in parts]
+    sheet = _token_sheet(parts, prompts, gutter, notes)
+    for index, part in enumerate(parts):
+        boxes = sheet.boxes[2 * index : 2 * index + 2]
+        top = boxes[0].top - 26
+        if len(parts) > 1:
+            above = top - _PROMPT_LINE * (len(prompts[index][0]) - 1)
+            sheet.write(letter_of(index), (boxes[0].left - gutter - 20, above), size=14)
+        for box, lines in zip(boxes, prompts[index], strict=False):
+            sheet.write("<br>".join(map(plain, lines)), (box.left - gutter, top), size=_PROMPT)
+        for column, side in enumerate((part.before, part.after)):
+            _add_side(sheet, side, part.answer, 2 * index + column)
+            at = (boxes[column].left, boxes[0].top - 4)
+            sheet.write(plain(names[column]), at, size=11, ink=NOTE)
+    return sheet.finished(left=sheet.boxes[0].left - gutter)
 
 
-def _steps_page(parts: Sequence[Steps], notes: Sequence[str], *, keyed: bool) -> Page:
-    tables = _starts(parts)[-1]
-    widest = max(_cell(part) * len(part.cells) for part in parts)
+def _prompts(part: NextTokenPanel, column: Number) -> list[list[str]]:
+    """The lines of a prompt above both columns, or of one prompt above each, equally many."""
+    if part.prompt_after is None:
+        return [_lines(part.prompt, 2 * column)]
+    both = [_lines(prompt, column - 24) for prompt in (part.prompt, part.prompt_after)]
+    most = max(map(len, both))
+    return [[*lines, *[""] * (most - len(lines))] for lines in both]
+
+
+def _lines(prompt: str, width: Number) -> list[str]:
+    """A prompt in lines that fit. Its own line breaks and final spaces are visible."""
+    letters = int(width / (0.56 * _PROMPT))
+    text = prompt.rstrip(" ")
+    prompt = text + "␣" * (len(prompt) - len(text))
+    own = [f"{line}↵" for line in prompt.split("\n")]
+    own[-1] = own[-1].removesuffix("↵")
+    return [line for part in own for line in textwrap.wrap(_spelled(part), letters) or [""]]
+
+
+def _token_sheet(
+    parts: Sequence[NextTokenPanel],
+    prompts: Sequence[Sequence[Sequence[str]]],
+    gutter: Number,
+    notes: Sequence[str],
+) -> Sheet:
+    """The page. Each row has the height of its prompt and its bars."""
     boxes: list[Box] = []
-    top = 12 + _HEAD + _KEY_LINE * keyed
-    for part in parts:
-        lines = max(len(lines) for _, lines in part.tables)
-        boxes.append(Box(LEFT - 30, top, LEFT - 30 + tables + widest, top + _LINE * lines))
-        top += _LINE * lines + _GAP + _HEAD
-    width = boxes[0].right + 24
-    small = wrapped(notes, width)
-    return Page((width, boxes[-1].bottom + 30 + LINE * len(small)), tuple(boxes), small)
+    top: Number = 12
+    for part, prompt in zip(parts, prompts, strict=True):
+        top += _PROMPT_LINE * len(prompt[0]) + 28
+        height = _BAR * max(len(part.before.tokens), len(part.after.tokens))
+        for column in range(2):
+            left = LEFT - 24 + gutter + column * (gutter + _WIDTH + _NUMBER)
+            boxes.append(Box(left, top, left + _WIDTH, top + height))
+        top += height + 22
+    return Sheet((boxes[-1].right + _NUMBER + 12, top), boxes, notes)
 
 
-def _starts(parts: Sequence[Steps]) -> list[float]:
-    """The left edges of the tables and of the cells, the same in every row."""
-    starts = [0.0]
-    for number in range(max(len(part.tables) for part in parts)):
-        tables = [part.tables[number] for part in parts if number < len(part.tables)]
-        longest = max(len(line) for name, lines in tables for line in (name, *lines))
-        starts.append(starts[-1] + _LETTER * longest + _APART)
-    return starts
+def _add_side(sheet: Sheet, side: Ranking, answer: str, index: int) -> None:
+    """Draw one list of bars. Equal probabilities have equal lengths in all lists."""
+    box = sheet.boxes[index]
+    tokens = [visible(token) for token in side.tokens]
+    strong = [token == answer for token in side.tokens]
+    hidden = {"showticklabels": False, "ticks": "", "range": [0, 1]}
+    x = {**hidden, "zeroline": True, "zerolinecolor": FRAME}
+    y = {**name_axis(tokens, strong), "range": [(box.bottom - box.top) / _BAR - 0.5, -0.5]}
+    sheet.set_axes(index, x, y)
+    sheet.add_bar(
+        x=side.probabilities,
+        y=np.arange(len(tokens)),
+        orientation="h",
+        width=0.66,
+        marker={"color": [BLUE if s else PALE for s in strong], "line": {"width": 0}},
+        text=[_percent(float(p)) for p in side.probabilities],
+        textposition="outside",
+        textfont={"size": 11, "color": NOTE},
+        cliponaxis=False,
+        customdata=[plain(token) for token in tokens],
+        hovertemplate="%{customdata}: %{x:.2%}<extra></extra>",
+        **panel_axes(index),
+    )
 
 
-def _cell(part: Steps) -> int:
-    return max(min(_CELL, _WIDEST // max(len(part.cells), 1)), 12)
-
-
-def _add_tables(sheet: Sheet, part: Steps, box: Box, starts: Sequence[float]) -> None:
-    for number, (name, lines) in enumerate(part.tables):
-        left = box.left + starts[number]
-        sheet.write(plain(name), (left, box.top - 6), size=11, ink=NOTE)
-        for row, line in enumerate(lines):
-            text = plain(line).replace(" ", "\u00a0")
-            at = (left, box.top + _LINE * (row + 1))
-            sheet.write(text, at, font={"family": _MONO, "size": 12})
-
-
-def _add_cells(sheet: Sheet, part: Steps, corner: XY, titles: tuple[str, str]) -> None:
-    (left, top), size = corner, _cell(part)
-    sheet.write(plain(titles[0]), (left, top - 6), size=11, ink=NOTE)
-    if part.feet:
-        sheet.write(plain(titles[1]), (left, top + size + 50), size=11, ink=NOTE)
-    for number, (text, colour) in enumerate(part.cells):
-        x = left + number * size
-        _add_square(sheet, (x, top + 4), size - 4, colour)
-        ink = "white" if is_dark(colour) else TEXT
-        middle = (x + size / 2 - 2, top + 2 + size / 2)
-        sheet.write(plain(text), middle, ink=ink, anchor=("center", "middle"))
-        for line, text in enumerate((str(number), *part.feet[number : number + 1])):
-            below = (x + size / 2 - 2, top + size + 16 + 14 * line)
-            sheet.write(plain(text), below, size=10, ink=NOTE, anchor=("center", "bottom"))
-
-
-def _add_legend(sheet: Sheet, legend: Sequence[tuple[str, str]], corner: XY) -> None:
-    x, bottom = corner
-    for name, colour in legend:
-        _add_square(sheet, (x, bottom - 13), 11, colour)
-        sheet.write(plain(name), (x + 16, bottom), size=11, ink=NOTE)
-        x += 30 + 7 * len(name)
-
-
-def _add_square(sheet: Sheet, corner: XY, size: int, colour: str) -> None:
-    stop = (corner[0] + size, corner[1] + size)
-    sheet.add_shape("rect", corner, stop, fillcolor=colour, line={"width": 0})
+def _percent(share: float) -> str:
+    """`62%`, `0.4%`, `<0.1%`."""
+    if 0 < share < 0.001:
+        return "&lt;0.1%"
+    return f"{100 * share:.0f}%" if share >= 0.0995 or share == 0 else f"{100 * share:.1f}%"

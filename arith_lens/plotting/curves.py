@@ -7,26 +7,26 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
-from arith_lens.plotting.page import (
-    HEADING,
-    LEFT,
-    LINE,
-    TOP,
+from arith_lens.plotting.labels import (
     XY,
     Box,
-    Page,
-    Sheet,
+    along,
     around,
-    axis_names,
-    conflict,
-    panel_axes,
-    plain,
-    reach,
+    conflicts,
     spread,
     square,
     text_box,
+    widest,
+)
+from arith_lens.plotting.page import (
+    HEADING,
+    LEFT,
+    TOP,
+    Sheet,
+    panel_axes,
+    plain,
+    reach,
     value_axis,
-    wrapped,
 )
 from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, translucent
 
@@ -88,13 +88,6 @@ class Scale:
     y: tuple[Number, Number]
     box: Box
 
-    @classmethod
-    def of(cls, part: CurvePanel, box: Box) -> "Scale":
-        x = np.concatenate([line.x for line in part.lines])
-        low, high = float(np.min(x)), float(np.max(x))
-        margin = (high - low or 1.0) * 0.012
-        return cls((low - margin, high + margin), part.y_range or _reach(part), box)
-
     def pixels(
         self, x: Num[np.ndarray, " point"] | Number, y: Float[np.ndarray, " point"] | Number
     ) -> tuple[Any, Any]:
@@ -108,9 +101,13 @@ class Scale:
         )
 
 
-def _reach(part: CurvePanel) -> tuple[float, float]:
-    """The ends of the y axis, from all lines and bands."""
-    return reach([array for line in part.lines for array in (line.y, line.low, line.high)])
+def _scale(part: CurvePanel, box: Box) -> Scale:
+    """The scale of a chart, from all its lines and bands."""
+    x = np.concatenate([line.x for line in part.lines])
+    low, high = float(np.min(x)), float(np.max(x))
+    margin = (high - low or 1.0) * 0.012
+    y = [array for line in part.lines for array in (line.y, line.low, line.high)]
+    return Scale((low - margin, high + margin), part.y_range or reach(y), box)
 
 
 def _check(part: CurvePanel) -> None:
@@ -135,32 +132,26 @@ def _check(part: CurvePanel) -> None:
             )
 
 
-def _page(
+def _sheet(
     parts: Sequence[CurvePanel],
     across: int,
     panel: tuple[int, int],
     notes: Sequence[str],
     headed: bool,
-) -> Page:
+    guided: bool,
+) -> Sheet:
     """Each column of charts has room for its longest name, each row for guides and its heading."""
-    guided = any(text for part in parts for _, text in part.guides)
-    top = TOP + (18 if guided else 0) + (HEADING if headed else 0)
+    top = TOP + 18 * guided + HEADING * headed
     names = [
-        max((text_box(line.end_text, NAME)[0] for line in part.lines if line.end_text), default=0)
-        for part in parts
+        widest((line.end_text for line in part.lines if line.end_text), NAME) for part in parts
     ]
     gutters = [max(names[column::across]) + LEADER + 10 for column in range(across)]
     lefts = [LEFT + column * (panel[0] + LEFT) + sum(gutters[:column]) for column in range(across)]
-    down = -(-len(parts) // across)
-    boxes = [
-        Box(x, y, x + panel[0], y + panel[1])
-        for index in range(len(parts))
-        for x, y in [(lefts[index % across], top + index // across * (panel[1] + 34 + top))]
-    ]
-    width = lefts[-1] + panel[0] + gutters[-1]
-    lines = wrapped(notes, width)
-    height = top + down * panel[1] + (down - 1) * (34 + top) + 56 + LINE * len(lines)
-    return Page((width, height), tuple(boxes), lines)
+    boxes = []
+    for index in range(len(parts)):
+        x, y = lefts[index % across], top + index // across * (panel[1] + 34 + top)
+        boxes.append(Box(x, y, x + panel[0], y + panel[1]))
+    return Sheet((lefts[-1] + panel[0] + gutters[-1], boxes[-1].bottom + 56), boxes, notes)
 
 
 _MARKER_WEIGHT = 4  # how much worse it is to cover a marker than a line
@@ -169,7 +160,7 @@ _GAP = 8  # pixels from a line's end to its name, where no leader ties them
 _REACHES = (0, 14, 26, 40, 56, 74, 94, 116)  # pixels from a marker to its text, as far as need be
 
 
-def add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> None:
+def _add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> None:
     """Draw markers and their texts.
 
     A text is at the nearest position where it covers no line, leader, marker or earlier text, and
@@ -181,10 +172,10 @@ def add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> None
         for point in part.points
     ]
     markers = [square(*scale.pixels(*spot), 6) for spot in spots]
+    ends, straight = _ends(part, scale)
     taken = [*_MARKER_WEIGHT * markers, *(box for line in part.lines for box in _path(line, scale))]
-    for end in _ends(part, scale):
-        if not end.straight:
-            taken += along(*zip(end.start, end.stop, strict=True))
+    if not straight:
+        taken += [box for _, start, stop in ends for box in _squares(start, stop)]
     texts: list[Box] = []
     for point, spot, own in zip(part.points, spots, markers, strict=True):
         sheet.add_scatter(
@@ -200,21 +191,18 @@ def add_points(sheet: Sheet, part: CurvePanel, index: int, scale: Scale) -> None
             },
         )
         size = text_box(point.text, _MARK)
-        candidates = [
-            (reach, _moved_inside(box, scale.box))
-            for reach in _REACHES
-            for box in around(square(*own.centre, 6 + reach), *size)
+        places = [
+            _moved_inside(box, scale.box)
+            for distance in _REACHES
+            for box in around(square(*own.centre, 6 + distance), *size)
         ]
-        reach, label = min(
-            candidates,
-            key=lambda candidate: (
-                conflict(candidate[1], taken, scale.box)
-                + sum(box.overlap(text) for box in _leader(own, candidate[1]) for text in texts)
-            ),
-        )
-        if reach:
-            _add_leader(sheet, own.centre, nearest(label, own.centre), NOTE)
-            taken += _leader(own, label)
+        leaders = [_squares(own.centre, place.nearest(own.centre)) for place in places]
+        crossed = [sum(box.overlap(text) for box in leader for text in texts) for leader in leaders]
+        best = int((conflicts(places, taken, scale.box) + crossed).argmin())
+        label = places[best]
+        if best >= len(places) // len(_REACHES):  # not beside its marker
+            _add_leader(sheet, own.centre, label.nearest(own.centre), NOTE)
+            taken += leaders[best]
         taken.append(label)
         texts.append(label)
         sheet.write(plain(point.text), label.centre, size=_MARK, anchor=("center", "middle"))
@@ -226,15 +214,9 @@ def _moved_inside(box: Box, frame: Box) -> Box:
     return Box(box.left + right, box.top, box.right + right, box.bottom)
 
 
-def _leader(own: Box, label: Box) -> list[Box]:
-    """Small squares along the line from a marker to its text."""
-    return along(*zip(own.centre, nearest(label, own.centre), strict=True))
-
-
-def nearest(box: Box, to: XY) -> XY:
-    """The point of a box next to another point."""
-    x, y = to
-    return min(max(x, box.left), box.right), min(max(y, box.top), box.bottom)
+def _squares(start: XY, stop: XY) -> list[Box]:
+    """Small squares along a straight line."""
+    return along(*zip(start, stop, strict=True))
 
 
 def _path(line: Line, scale: Scale) -> list[Box]:
@@ -244,23 +226,14 @@ def _path(line: Line, scale: Scale) -> list[Box]:
     return along(x[finite], y[finite])
 
 
-def along(x: Sequence[Number] | np.ndarray, y: Sequence[Number] | np.ndarray) -> list[Box]:
-    """Small squares along the pixels (x, y)."""
-    along = np.concatenate([np.zeros(1), np.cumsum(np.hypot(np.diff(x), np.diff(y)))])[: len(x)]
-    at = np.arange(0, along[-1] + 3, 3.0) if len(x) else along
-    return [
-        square(*spot, 2)
-        for spot in zip(np.interp(at, along, x), np.interp(at, along, y), strict=True)
-    ]
-
-
-def add_names(sheet: Sheet, part: CurvePanel, scale: Scale) -> None:
+def _add_names(sheet: Sheet, part: CurvePanel, scale: Scale) -> None:
     """Draw each line's name right of the chart, at the height of its end, without overlaps."""
-    for end in _ends(part, scale):
-        left = scale.box.right + (_GAP if end.straight else LEADER + 4)
-        add_name(sheet, end.line.end_text, (left, end.stop[1]), end.line.colour)
-        if not end.straight:
-            _add_leader(sheet, end.start, end.stop, end.line.colour)
+    ends, straight = _ends(part, scale)
+    for line, start, stop in ends:
+        left = scale.box.right + (_GAP if straight else LEADER + 4)
+        add_name(sheet, line.end_text, (left, stop[1]), line.colour)
+        if not straight:
+            _add_leader(sheet, start, stop, line.colour)
 
 
 def add_name(sheet: Sheet, name: str, at: XY, colour: str) -> None:
@@ -269,31 +242,22 @@ def add_name(sheet: Sheet, name: str, at: XY, colour: str) -> None:
     sheet.write(plain(name), at, anchor=("left", "middle"), **style)
 
 
-@dataclass(frozen=True)
-class _End:
-    """A line's end and its name: the leader's pixels, and whether the name needs no leader."""
-
-    line: Line
-    start: XY
-    stop: XY
-    straight: bool
-
-
-def _ends(part: CurvePanel, scale: Scale) -> list[_End]:
-    named = [line for line in part.lines if line.end_text and np.isfinite(line.y).any()]
-    ends = [_end(line, scale) for line in named]
+def _ends(part: CurvePanel, scale: Scale) -> tuple[list[tuple[Line, XY, XY]], bool]:
+    """Each line with the pixels of its leader, and whether all names need no leader."""
+    lines = [line for line in part.lines if line.end_text and np.isfinite(line.y).any()]
+    ends = [_end(line, scale) for line in lines]
     box = scale.box
     heights = spread([y for _, y in ends], NAME + 4, box.top, box.bottom)
     straight = all(
         abs(y - h) < 4 and box.right - x < 20 for (x, y), h in zip(ends, heights, strict=True)
     )
     return [
-        _End(line, (x + 3, y), (box.right + LEADER + 1, float(height)), straight)
-        for line, (x, y), height in zip(named, ends, heights, strict=True)
-    ]
+        (line, (x + 3, y), (box.right + LEADER + 1, float(height)))
+        for line, (x, y), height in zip(lines, ends, heights, strict=True)
+    ], straight
 
 
-def _end(line: Line, scale: Scale) -> tuple[float, float]:
+def _end(line: Line, scale: Scale) -> XY:
     """The pixel where a line ends on the right."""
     finite = np.flatnonzero(np.isfinite(line.y))
     last = finite[np.argmax(line.x[finite])]
@@ -333,40 +297,42 @@ def curve_panels(
     for part in parts:
         _check(part)
     across = min(across, len(parts))
-    sheet = Sheet(_page(parts, across, panel, notes, bool(headings)))
-    sheet.update_layout(hovermode="x unified")
     guided = any(text for part in parts for _, text in part.guides)
+    sheet = _sheet(parts, across, panel, notes, bool(headings), guided)
+    sheet.update_layout(hovermode="x unified")
     lift = 26 if guided else 8
     for index, part in enumerate(parts):
-        scale = Scale.of(part, sheet.page.boxes[index])
-        _set_axes(sheet, index, scale, part.y_title, unit)
-        if index + across >= len(parts):
-            sheet.update_layout({f"{axis_names(index)[0]}_title_text": x_title})
+        scale = _scale(part, sheet.boxes[index])
+        lowest = index + across >= len(parts)
+        _set_axes(sheet, index, scale, (x_title if lowest else None, part.y_title), unit)
         for line in part.lines:
             _add_line(sheet, line, index, unit)
         _add_guides(sheet, part, index, scale)
-        add_points(sheet, part, index, scale)
-        add_names(sheet, part, scale)
+        _add_points(sheet, part, index, scale)
+        _add_names(sheet, part, scale)
         sheet.add_title(part.title, index, lift=lift)
     sheet.add_headings(headings, across, lift=lift)
     return sheet.finished()
 
 
-def _set_axes(sheet: Sheet, index: int, scale: Scale, y_title: str, unit: str) -> None:
+def _set_axes(
+    sheet: Sheet, index: int, scale: Scale, titles: tuple[str | None, str], unit: str
+) -> None:
     x = {
         "range": scale.x,
         "showline": True,
         "linecolor": FRAME,
         "nticks": 7,
         "unifiedhovertitle": {"text": "%{x}"},
+        "title_text": titles[0],
     }
     y = {
         **value_axis(scale.y, unit),
         "zeroline": scale.y[0] < 0 < scale.y[1],
         "zerolinewidth": 1,
+        "title_text": titles[1],
     }
     sheet.set_axes(index, x, y)
-    sheet.update_layout({f"{axis_names(index)[1]}_title_text": y_title})
 
 
 def _add_line(sheet: Sheet, line: Line, index: int, unit: str) -> None:

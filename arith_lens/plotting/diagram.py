@@ -1,9 +1,13 @@
-"""Diagrams: boxes with texts, arrows between points, and a key of their colours."""
+"""Drawings without axes: diagrams, and tables of steps with coloured cells.
+
+A diagram has boxes with texts, arrows between points, and a key of its colours.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arith_lens.plotting.page import LEFT, LINE, XY, Box, Page, Sheet, plain, text_box, wrapped
+from arith_lens.plotting.labels import XY, Box, text_box
+from arith_lens.plotting.page import LEFT, Sheet, letter_of, plain
 from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, is_dark
 
 _KEY = 12  # font size
@@ -66,9 +70,7 @@ def diagram(
         notes: lines below the page (plain text).
     """
     width, height = size
-    lines = wrapped(notes, width)
-    page = Page((width, height + LINE * len(lines) + 8), (Box(0, 0, width, height),), lines)
-    sheet = Sheet(page)
+    sheet = Sheet((width, height + 8), [Box(0, 0, width, height)], notes)
     sheet.update_xaxes(visible=False)
     sheet.update_yaxes(visible=False)
     sheet.add_scatter(x=[None], y=[None], hoverinfo="skip")  # without a trace nothing is drawn
@@ -87,7 +89,7 @@ def _add_arrow(sheet: Sheet, arrow: Arrow) -> None:
     line = {"width": arrow.width, "color": arrow.colour}
     sheet.add_shape("line", arrow.start, arrow.stop, line=line)
     if arrow.head:
-        x, y = sheet.page.paper(*arrow.stop)
+        x, y = sheet.paper(*arrow.stop)
         sheet.add_annotation(
             x=x,
             y=y,
@@ -126,3 +128,125 @@ def _add_legend(sheet: Sheet, legend: Sequence[tuple[str, str]], at: XY) -> None
         _add_node(sheet, Node(Box(left, bottom - 14, left + 14, bottom), fill=colour))
         _add_label(sheet, Label(name, (left + 20, bottom), _KEY, NOTE))
         left += 38 + text_box(name, _KEY)[0]
+
+
+_LETTER, _APART, _CELL, _WIDEST = 7.3, 34, 30, 720  # pixels: a letter, between tables, cells
+_LINE, _HEAD, _GAP, _KEY_LINE = 17, 50, 26, 30
+_MONO = "'DejaVu Sans Mono', 'Liberation Mono', monospace"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One row: tables with their names, lines in letters of one width, and cells with colours."""
+
+    title: str
+    """Plain text, like all texts here."""
+    tables: tuple[tuple[str, tuple[str, ...]], ...]
+    cells: tuple[tuple[str, str], ...]
+    """The text and the colour of each cell."""
+    feet: tuple[str, ...] = ()
+    """A small text below the number of each cell."""
+
+
+def step_panels(
+    parts: Sequence[Steps],
+    *,
+    cells_title: str,
+    feet_title: str = "",
+    legend: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
+) -> Figure:
+    """The rows one below the other, with letters. Cells are counted from 0.
+
+    Args:
+        parts: the rows.
+        cells_title: the meaning of the cells.
+        feet_title: the meaning of the small texts below them.
+        legend: the names of the cells' colours, with the colours; above the rows.
+        notes: lines below the rows (plain text).
+
+    Raises:
+        ValueError: there is no row.
+    """
+    if not parts:
+        raise ValueError("expected a row at least, found none")
+    starts = _starts(parts)
+    sheet = _steps_sheet(parts, notes, starts[-1], keyed=bool(legend))
+    sheet.update_xaxes(visible=False)
+    sheet.update_yaxes(visible=False)
+    for index, (part, box) in enumerate(zip(parts, sheet.boxes, strict=True)):
+        sheet.write(f"{letter_of(index)}  {plain(part.title)}", (box.left, box.top - 30), size=14)
+        _add_tables(sheet, part, box, starts)
+        _add_cells(sheet, part, (box.left + starts[-1], box.top), (cells_title, feet_title))
+    _add_steps_legend(sheet, legend, (sheet.boxes[0].left, 22))
+    return sheet.finished()
+
+
+def _steps_sheet(
+    parts: Sequence[Steps], notes: Sequence[str], tables: Number, *, keyed: bool
+) -> Sheet:
+    """The page; `tables` is the width of the tables."""
+    left, right = (
+        LEFT - 30,
+        LEFT - 30 + tables + max(_cell(part) * len(part.cells) for part in parts),
+    )
+    boxes: list[Box] = []
+    top = 12 + _HEAD + _KEY_LINE * keyed
+    for part in parts:
+        height = _LINE * max(len(lines) for _, lines in part.tables)
+        boxes.append(Box(left, top, right, top + height))
+        top += height + _GAP + _HEAD
+    return Sheet((right + 24, boxes[-1].bottom + 30), boxes, notes)
+
+
+def _starts(parts: Sequence[Steps]) -> list[float]:
+    """The left edges of the tables and of the cells, the same in every row."""
+    starts = [0.0]
+    for number in range(max(len(part.tables) for part in parts)):
+        tables = [part.tables[number] for part in parts if number < len(part.tables)]
+        longest = max(len(line) for name, lines in tables for line in (name, *lines))
+        starts.append(starts[-1] + _LETTER * longest + _APART)
+    return starts
+
+
+def _cell(part: Steps) -> int:
+    return max(min(_CELL, _WIDEST // max(len(part.cells), 1)), 12)
+
+
+def _add_tables(sheet: Sheet, part: Steps, box: Box, starts: Sequence[float]) -> None:
+    for number, (name, lines) in enumerate(part.tables):
+        left = box.left + starts[number]
+        sheet.write(plain(name), (left, box.top - 6), size=11, ink=NOTE)
+        for row, line in enumerate(lines):
+            text = plain(line).replace(" ", "\u00a0")
+            at = (left, box.top + _LINE * (row + 1))
+            sheet.write(text, at, font={"family": _MONO, "size": 12})
+
+
+def _add_cells(sheet: Sheet, part: Steps, corner: XY, titles: tuple[str, str]) -> None:
+    (left, top), size = corner, _cell(part)
+    sheet.write(plain(titles[0]), (left, top - 6), size=11, ink=NOTE)
+    if part.feet:
+        sheet.write(plain(titles[1]), (left, top + size + 50), size=11, ink=NOTE)
+    for number, (text, colour) in enumerate(part.cells):
+        x = left + number * size
+        _add_square(sheet, (x, top + 4), size - 4, colour)
+        ink = "white" if is_dark(colour) else TEXT
+        middle = (x + size / 2 - 2, top + 2 + size / 2)
+        sheet.write(plain(text), middle, ink=ink, anchor=("center", "middle"))
+        for line, text in enumerate((str(number), *part.feet[number : number + 1])):
+            below = (x + size / 2 - 2, top + size + 16 + 14 * line)
+            sheet.write(plain(text), below, size=10, ink=NOTE, anchor=("center", "bottom"))
+
+
+def _add_steps_legend(sheet: Sheet, legend: Sequence[tuple[str, str]], corner: XY) -> None:
+    x, bottom = corner
+    for name, colour in legend:
+        _add_square(sheet, (x, bottom - 13), 11, colour)
+        sheet.write(plain(name), (x + 16, bottom), size=11, ink=NOTE)
+        x += 30 + 7 * len(name)
+
+
+def _add_square(sheet: Sheet, corner: XY, size: int, colour: str) -> None:
+    stop = (corner[0] + size, corner[1] + size)
+    sheet.add_shape("rect", corner, stop, fillcolor=colour, line={"width": 0})

@@ -1,21 +1,27 @@
-"""A map of numbers as a plotly figure or as an `<svg>` element; also lines as `<svg>`.
+"""One map of numbers: as a plotly figure, in a panel of line charts, or as an `<svg>` element.
 
-The element has no script and no network access, and its own background for dark themes. `as_image`
-makes an image of it for a notebook's cell: in a notebook that is not trusted, such as one that was
-just downloaded, JupyterLab removes the tags of an `<svg>` but shows images.
+Lines can be such an element, too. It has no script and no network access, and its own background
+for dark themes. `as_image` makes an image of it for a notebook's cell: in a notebook that is not
+trusted, such as one that was just downloaded, JupyterLab removes the tags of an `<svg>` but shows
+images.
 """
 
 import html
+import xml.etree.ElementTree as ET
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.curves import Line
+from arith_lens.plotting.curves import Line, Scale
+from arith_lens.plotting.labels import Box, text_box, widest
 from arith_lens.plotting.markup import render
-from arith_lens.plotting.page import Box, plain, text_box
+from arith_lens.plotting.page import axis_names, panel_axes, panel_refs, plain
 from arith_lens.plotting.style import (
+    DIVERGING,
     FONT,
     FRAME,
     GRID,
@@ -24,15 +30,13 @@ from arith_lens.plotting.style import (
     Figure,
     Number,
     colour_at,
-    colour_scale,
+    colour_bar,
     plotly,
     signed,
     step_texts,
     steps,
     symmetric_limit,
     tick_positions,
-    tick_texts,
-    ticks,
 )
 
 
@@ -62,23 +66,18 @@ def heatmap(
     n_rows, n_columns = values.shape
     where = html.escape(cell_name(axes, "%{y}", "%{x}"))
     cell = max(10, min(36, 480 // max(n_rows, n_columns)))
-    left = 60 + max((int(text_box(name, 12)[0]) for name in rows), default=0)
-    below = 60 + max((int(text_box(name, 9)[0]) for name in columns), default=0)
+    left, below = 60 + int(widest(rows, 12)), 60 + int(widest(columns, 9))
     go = plotly().graph_objects
     figure = go.Figure(
         go.Heatmap(
             z=values,
             zmin=-end,
             zmax=end,
-            colorscale=colour_scale(),
+            colorscale=DIVERGING,
             hovertemplate=f"{where}: %{{z:+.3g}}{html.escape(unit)}<extra></extra>",
-            colorbar={
-                "title": {"text": html.escape(colour_title), "font": {"size": 12}},
-                "tickvals": ticks(end),
-                "ticktext": tick_texts(end, unit),
-                "thickness": 12,
-                "outlinewidth": 0,
-            },
+            colorbar=colour_bar(
+                end, unit, title={"text": html.escape(colour_title), "font": {"size": 12}}
+            ),
         )
     )
     figure.update_layout(
@@ -108,6 +107,92 @@ def cell_name(axes: tuple[str, str], row: int | str, column: int | str) -> str:
     return f"{axes[0]} {row}, {last}" if axes[0] else last
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Numbers in rows and columns, with row 0 at the top."""
+
+    values: Float[np.ndarray, "row column"]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    winners: tuple[int, ...] = ()
+    """For each row, the column whose name is printed in its cell."""
+    framed: int | None = None
+    """The column with a frame around it."""
+    axes: tuple[str, str] = ("", "")
+    colour_title: str = ""
+    """The title of the colour bar; plain text."""
+
+
+def add_grid(figure: Figure, index: int, grid: Grid, *, hover: str = "%{z:.3f}") -> None:
+    """Draw a grid in the panel `index` of `curve_panels`, which has no lines.
+
+    Positive numbers are red: what supports an answer has the same colour as in a map of effects,
+    where its loss is negative.
+    """
+    end = symmetric_limit(grid.values)
+    (n_rows, n_columns), (row, column) = grid.values.shape, map(plain, grid.axes)
+    x_axis, y_axis = axis_names(index)
+    low, high = figure.layout[y_axis].domain
+    bar = colour_bar(
+        end,
+        "",
+        x=figure.layout[x_axis].domain[1] + 14 / figure.layout.width,
+        xanchor="left",
+        xpad=0,
+        y=low,
+        yanchor="bottom",
+        ypad=0,
+        lenmode="fraction",
+        len=high - low,
+        tickfont={"size": 11, "color": NOTE},
+        title={
+            "text": plain(grid.colour_title),
+            "font": {"size": 12, "color": TEXT},
+            "side": "right",
+        },
+    )
+    figure.add_heatmap(
+        z=grid.values,
+        zmin=-end,
+        zmax=end,
+        colorscale=DIVERGING,
+        reversescale=True,
+        colorbar=bar,
+        hovertemplate=f"{row} %{{y}}, {column} %{{x}}: {hover}<extra></extra>",
+        **panel_axes(index),
+    )
+    for axis, names, title in ((x_axis, grid.columns, column), (y_axis, grid.rows, row)):
+        ends = [-0.5, len(names) - 0.5]
+        figure.layout[axis].update(
+            range=ends if axis == x_axis else ends[::-1],
+            tickvals=list(range(len(names))),
+            ticktext=[plain(name) for name in names],
+            ticks="",
+            showline=False,
+            showgrid=False,
+            zeroline=False,
+            title_text=title,
+        )
+    for position, winner in enumerate(grid.winners):
+        strong = abs(grid.values[position, winner]) > 0.55 * end
+        figure.add_annotation(
+            x=winner,
+            y=position,
+            text=f"<b>{plain(grid.columns[winner])}</b>",
+            showarrow=False,
+            font={"size": 12, "color": "white" if strong else TEXT},
+            **panel_refs(index),
+        )
+    frames = [(-0.5, n_columns - 0.5, FRAME)]
+    if grid.framed is not None:
+        frames.append((grid.framed - 0.5, grid.framed + 0.5, TEXT))
+    for left, right, ink in frames:
+        corners = {"x0": left, "x1": right, "y0": -0.5, "y1": n_rows - 0.5}
+        figure.add_shape(
+            type="rect", **corners, line={"width": 1, "color": ink}, **panel_refs(index)
+        )
+
+
 def as_image(svg: str, *, alt: str = "") -> str:
     """An `<svg>` element in an `<img>`. `alt` (plain text) is read aloud."""
     data = b64encode(svg.encode()).decode()
@@ -133,27 +218,36 @@ def svg_heatmap(
     end = symmetric_limit(values) if limit is None else limit
     n_rows, n_columns = values.shape
     cell = max(7, min(24, 360 // max(n_rows, n_columns, 1)))
-    left = 44 + _widest(rows) * bool(rows)
-    foot = (14 + 0.72 * _widest(columns)) if columns else 18  # names of columns stand aslant
+    left = 44 + widest(rows, 11)
     box = Box(left, 26, left + n_columns * cell, 26 + n_rows * cell)
-    down, across = rows or range(n_rows), columns or range(n_columns)
-    squares = "".join(
-        f'<rect x="{left + column * cell:g}" y="{26 + row * cell}" width="{cell}" height="{cell}" '
-        f'fill="{colour_at(float(values[row, column]), end)}"><title>'
-        f"{html.escape(cell_name(axes, down[row], across[column]))}: "
-        f"{values[row, column]:+.3g}{html.escape(unit)}</title></rect>"
-        for row in range(n_rows)
-        for column in range(n_columns)
-    )
     scale = f"colours from {signed(-end, unit)} (red) to {signed(end, unit)} (blue)"
     reading = f"{axes[0]} down, {axes[1]} across" if axes[0] else f"{axes[1]} across"
-    feet = [reading, scale]
-    ticks = _row_names(rows, n_rows, box, cell) if axes[0] or rows else ""
-    ticks += _column_names(columns, n_columns, box, cell)
-    lines = _feet(feet, left, box.bottom + foot)
+    below = 0.72 * widest(columns, 11) - 4 if columns else 0  # names of columns stand aslant
     slant = 0.72 * text_box(columns[-1], 11)[0] if columns else 0
-    width = max(box.right + 12 + slant, left + max(text_box(t, 11.5)[0] for t in (*feet, title)))
-    return _svg(width, box.bottom + foot + 32, title, f"{squares}{_frame(box)}{ticks}{lines}")
+    width = max(box.right + 12 + slant, left + widest((reading, scale, title), 11.5))
+    svg = _svg(width, box.bottom + below + 50, title)
+    down, across = rows or [*map(str, range(n_rows))], columns or [*map(str, range(n_columns))]
+    for row, column in product(range(n_rows), range(n_columns)):
+        value = float(values[row, column])
+        x, y = box.left + column * cell, box.top + row * cell
+        square = _add(svg, "rect", x=x, y=y, width=cell, height=cell, fill=colour_at(value, end))
+        name = cell_name(axes, down[row], across[column])
+        _add(square, "title", f"{name}: {value:+.3g}{unit}")
+    _add_frame(svg, box)
+    if axes[0] or rows:
+        for row in range(n_rows) if rows else tick_positions(n_rows):
+            y = box.top + row * cell + cell / 2 + 4
+            _write(svg, down[row], box.left - 6, y, text_anchor="end")
+    for column in range(n_columns) if columns else tick_positions(n_columns):
+        x = box.left + column * cell + cell / 2
+        if columns:
+            turn = {"transform": f"rotate(45 {x - 4:g} {box.bottom + 10:g})"}
+            _write(svg, across[column], x - 4, box.bottom + 10, **turn)
+        else:
+            _write(svg, across[column], x, box.bottom + 14, text_anchor="middle")
+    for line, text in enumerate((reading, scale)):
+        _write(svg, text, left, box.bottom + below + 32 + 16 * line)
+    return ET.tostring(svg, encoding="unicode")
 
 
 def svg_lines(
@@ -174,121 +268,73 @@ def svg_lines(
         top: the end of the y axis; None: from the data.
     """
     box = Box(52, 30, 412, 230)
+    first = min(float(line.x.min()) for line in lines)
+    last = max(*(float(line.x.max()) for line in lines), first + 1)
     reach = max(float(np.nanmax(line.y if line.high is None else line.high)) for line in lines)
-    xs = [float(line.x.min()) for line in lines] + [float(line.x.max()) for line in lines]
-    ends = (min(xs), max(max(xs), min(xs) + 1), top if top is not None else reach or 1.0)
-    drawn = "".join(_line(line, box, ends, unit, y_title) for line in lines)
-    names = "".join(
-        f'<text x="{box.right + 12}" y="{box.top + 10 + 17 * i}" fill="{line.colour}">'
-        f"{html.escape(line.name)}</text>"
-        for i, line in enumerate(lines)
-    )
-    feet = _feet([f"{x_title} across, {y_title} up"], box.left, box.bottom + 18)
-    width = box.right + 24 + max(text_box(line.name, 11)[0] for line in lines)
-    width = max(width, box.left + text_box(title, 13)[0])
-    return _svg(width, box.bottom + 46, title, _axes(box, ends, unit) + drawn + names + feet)
+    high = top if top is not None else reach or 1.0
+    scale = Scale((first, last), (0, high), box)
+    width = box.right + 24 + widest((line.name for line in lines), 11)
+    svg = _svg(max(width, box.left + text_box(title, 13)[0]), box.bottom + 46, title)
+    levels, positions = np.array(steps(0, high)), np.array(steps(first, last, most=9))
+    for y, text in zip(scale.pixels(0, levels)[1], step_texts([*levels], unit), strict=True):
+        _add(svg, "line", x1=box.left, x2=box.right, y1=y, y2=y, stroke=GRID)
+        _write(svg, text, box.left - 6, y + 4, text_anchor="end")
+    for x, text in zip(scale.pixels(positions, 0)[0], step_texts([*positions], ""), strict=True):
+        _write(svg, text, x, box.bottom + 14, text_anchor="middle")
+    _add_frame(svg, box)
+    for line in lines:
+        _add_line(svg, line, scale, unit, y_title)
+    for place, line in enumerate(lines):
+        _write(svg, line.name, box.right + 12, box.top + 10 + 17 * place, fill=line.colour)
+    _write(svg, f"{x_title} across, {y_title} up", box.left, box.bottom + 32)
+    return ET.tostring(svg, encoding="unicode")
 
 
-def _line(
-    line: Line, box: Box, ends: tuple[Number, Number, Number], unit: str, y_title: str
-) -> str:
+def _add_line(svg: ET.Element, line: Line, scale: Scale, unit: str, y_title: str) -> None:
     """A band, a line, and a point for each number."""
-    x, y = _across(line.x, box, ends), _up(line.y, box, ends)
-    band = ""
+
+    def points(x: np.ndarray, y: np.ndarray) -> str:
+        return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+
+    x, y = scale.pixels(line.x, line.y)
     if line.low is not None and line.high is not None:
-        low, high = _up(line.low, box, ends), _up(line.high, box, ends)
-        around = _points(np.append(x, x[::-1]), np.append(high, low[::-1]))
-        band = f'<polygon points="{around}" fill="{line.colour}" fill-opacity="0.15"/>'
-    path = (
-        f'<polyline points="{_points(x, y)}" fill="none" '
-        f'stroke="{line.colour}" stroke-width="1.8"/>'
-    )
-    dots = "".join(
-        f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.6" fill="{line.colour}"><title>'
-        f"{html.escape(line.name)}, {at:g}: {html.escape(y_title)} {value:.3g}"
-        f"{html.escape(unit)}</title></circle>"
-        for a, b, at, value in zip(x, y, line.x, line.y, strict=True)
-    )
-    return band + path + dots
+        around = np.append(line.x, line.x[::-1]), np.append(line.high, line.low[::-1])
+        band = {"fill": line.colour, "fill_opacity": "0.15"}
+        _add(svg, "polygon", points=points(*scale.pixels(*around)), **band)
+    stroke = {"fill": "none", "stroke": line.colour, "stroke_width": 1.8}
+    _add(svg, "polyline", points=points(x, y), **stroke)
+    for a, b, at, value in zip(x.tolist(), y.tolist(), line.x, line.y, strict=True):
+        dot = _add(svg, "circle", cx=a, cy=b, r=2.6, fill=line.colour)
+        _add(dot, "title", f"{line.name}, {at:g}: {y_title} {value:.3g}{unit}")
 
 
-def _across(x: np.ndarray, box: Box, ends: tuple[Number, Number, Number]) -> np.ndarray:
-    return box.left + (x - ends[0]) / (ends[1] - ends[0]) * (box.right - box.left)
+def _svg(width: Number, height: Number, title: str) -> ET.Element:
+    """A picture with a title."""
+    size = {"width": f"{width:.0f}", "height": f"{height:.0f}"}
+    font = {"font-family": FONT, "font-size": "11", "fill": TEXT}
+    svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **font})
+    _add(svg, "rect", width="100%", height="100%", fill="#fff")
+    _add(svg, "text", title, x=44, y=16, font_size=13)
+    return svg
 
 
-def _up(y: np.ndarray, box: Box, ends: tuple[Number, Number, Number]) -> np.ndarray:
-    return box.bottom - y / ends[2] * (box.bottom - box.top)
+def _add(parent: ET.Element, tag: str, text: str = "", **attributes: str | Number) -> ET.Element:
+    """A new element; `font_size` becomes `font-size`, and numbers have a tenth of a pixel."""
+    named = {
+        name.replace("_", "-"): value if isinstance(value, str) else f"{round(value, 1):g}"
+        for name, value in attributes.items()
+    }
+    element = ET.SubElement(parent, tag, named)
+    element.text = text
+    return element
 
 
-def _points(x: np.ndarray, y: np.ndarray) -> str:
-    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+def _add_frame(svg: ET.Element, box: Box) -> None:
+    width, height = box.right - box.left, box.bottom - box.top
+    _add(svg, "rect", x=box.left, y=box.top, width=width, height=height, fill="none", stroke=FRAME)
 
 
-def _axes(box: Box, ends: tuple[Number, Number, Number], unit: str) -> str:
-    levels, positions = steps(0, ends[2]), steps(ends[0], ends[1], most=9)
-    grid = "".join(
-        f'<line x1="{box.left}" x2="{box.right}" y1="{y:.1f}" y2="{y:.1f}" stroke="{GRID}"/>'
-        f'<text x="{box.left - 6}" y="{y + 4:.1f}" text-anchor="end" fill="{NOTE}">{text}</text>'
-        for y, text in zip(_up(np.array(levels), box, ends), step_texts(levels, unit), strict=True)
-    )
-    ticks = "".join(
-        f'<text x="{x:.1f}" y="{box.bottom + 14}" text-anchor="middle" fill="{NOTE}">{text}</text>'
-        for x, text in zip(
-            _across(np.array(positions), box, ends), step_texts(positions, ""), strict=True
-        )
-    )
-    return grid + ticks + _frame(box)
-
-
-def _svg(width: Number, height: Number, title: str, inside: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'font-family="{FONT}" font-size="11" fill="{TEXT}">'
-        '<rect width="100%" height="100%" fill="#fff"/>'
-        f'<text x="44" y="16" font-size="13">{html.escape(title)}</text>{inside}</svg>'
-    )
-
-
-def _frame(box: Box) -> str:
-    return (
-        f'<rect x="{box.left:g}" y="{box.top:g}" width="{box.right - box.left:g}" '
-        f'height="{box.bottom - box.top:g}" fill="none" stroke="{FRAME}"/>'
-    )
-
-
-def _feet(lines: Sequence[str], left: Number, top: Number) -> str:
-    return "".join(
-        f'<text x="{left:g}" y="{top + 14 + 16 * i:g}" fill="{NOTE}">{html.escape(line)}</text>'
-        for i, line in enumerate(lines)
-    )
-
-
-def _widest(names: Sequence[str]) -> Number:
-    return max((text_box(name, 11)[0] for name in names), default=0)
-
-
-def _row_names(names: Sequence[str], n: int, box: Box, cell: int) -> str:
-    named_rows = range(n) if names else tick_positions(n)
-    return "".join(
-        f'<text x="{box.left - 6:g}" y="{box.top + row * cell + cell / 2 + 4:g}" text-anchor="end" '
-        f'fill="{NOTE}">{html.escape(names[row]) if names else row}</text>'
-        for row in named_rows
-    )
-
-
-def _column_names(names: Sequence[str], n: int, box: Box, cell: int) -> str:
-    """Numbers stand below their columns; names hang from them, aslant."""
-    if not names:
-        return "".join(
-            f'<text x="{box.left + column * cell + cell / 2:g}" y="{box.bottom + 14}" '
-            f'text-anchor="middle" fill="{NOTE}">{column}</text>'
-            for column in tick_positions(n)
-        )
-    parts = []
-    for column, name in enumerate(names):
-        x, y = box.left + column * cell + cell / 2 - 4, box.bottom + 10
-        parts.append(
-            f'<text x="{x:g}" y="{y:g}" transform="rotate(45 {x:g} {y:g})" fill="{NOTE}">'
-            f"{html.escape(name)}</text>"
-        )
-    return "".join(parts)
+def _write(
+    svg: ET.Element, text: str, x: Number, y: Number, *, fill: str = NOTE, **style: str
+) -> None:
+    _add(svg, "text", text, x=x, y=y, fill=fill, **style)

@@ -1,30 +1,23 @@
 """Several maps side by side, each with its own bar and marked cells, on one colour scale."""
 
+import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from arith_lens.plotting.labels import Box, cell_box, place_labels
 from arith_lens.plotting.page import (
     HEADING,
     LEFT,
-    LINE,
     RIGHT,
     TOP,
-    Box,
-    Page,
     Sheet,
-    axis_names,
-    bear_colours,
-    cell_box,
     panel_axes,
     panel_refs,
-    place_labels,
     plain,
-    title_width,
-    wrapped,
 )
 from arith_lens.plotting.style import (
     FRAME,
@@ -34,7 +27,6 @@ from arith_lens.plotting.style import (
     Number,
     colour_at,
     is_dark,
-    plotly,
     symmetric_limit,
     tick_positions,
 )
@@ -42,6 +34,8 @@ from arith_lens.plotting.style import (
 PANEL_SPAN = 384  # pixels of a panel's longer side
 _BAR, _BAR_GAP = 20, 12  # pixels: the bar's width, and its distance from the map
 _BETWEEN_COLUMNS, _BETWEEN_ROWS = 40, 72
+_TITLE_LETTER = 6.6  # pixels of a letter of a title
+_SMALLEST = 6  # font size of a number in a cell, at least
 
 
 @dataclass(frozen=True)
@@ -127,48 +121,45 @@ class Geometry:
         return 9 if self.fixed is None else max(self.n_rows, self.n_columns, 1)
 
 
-def map_page(
+def _sheet(
     geometries: Sequence[Geometry],
     across: int,
     notes: Sequence[str],
     headings: Sequence[str],
-    titles: Sequence[str] = (),
-) -> Page:
-    """The page of all panels. Columns and rows have the size of their largest panel.
+    titles: Sequence[str],
+) -> Sheet:
+    """The page. Columns and rows have the size of their largest panel.
 
-    A column is wide enough for its titles beside those of the next one.
-
-    A panel's box is its map with the bar. A row with a heading has room for it above.
+    A column is wide enough for its titles beside those of the next one. A panel's box is its map
+    with the bar. A row with a heading has room for it above.
     """
-    widths = [
-        max(
-            [g.panel_width for g in geometries[c::across]]
-            + [title_width(title) - _BETWEEN_COLUMNS for title in titles[c::across]]
-        )
-        for c in range(across)
-    ]
-    rows = [geometries[i : i + across] for i in range(0, len(geometries), across)]
-    heights = [max(g.map_size[1] for g in row) for row in rows]
-    headed = [bool(heading) for heading in headings] or [False] * len(rows)
-    lefts = [LEFT + sum(widths[:c]) + c * _BETWEEN_COLUMNS for c in range(across)]
-    tops = [
-        TOP + sum(heights[:r]) + r * _BETWEEN_ROWS + HEADING * sum(headed[: r + 1])
-        for r in range(len(rows))
-    ]
-    corners = [(lefts[i % across], tops[i // across]) for i in range(len(geometries))]
-    width = lefts[-1] + widths[-1] + RIGHT
-    lines = wrapped(notes, width)
-    return Page(
-        (width, tops[-1] + heights[-1] + 62 + LINE * len(lines)),
-        tuple(
-            Box(x, y, x + g.panel_width, y + g.map_size[1])
-            for (x, y), g in zip(corners, geometries, strict=True)
-        ),
-        lines,
-    )
+    lefts, x = [], LEFT
+    for column in range(across):
+        lefts.append(x)
+        maps = max(geometry.panel_width for geometry in geometries[column::across])
+        written = max(_title_width(title) for title in titles[column::across])
+        x += max(maps + _BETWEEN_COLUMNS, written)
+    boxes: list[Box] = []
+    bottom = TOP - _BETWEEN_ROWS
+    for start in range(0, len(geometries), across):
+        row = geometries[start : start + across]
+        headed = bool(headings and headings[start // across])
+        top = bottom + _BETWEEN_ROWS + HEADING * headed
+        bottom = top + max(geometry.map_size[1] for geometry in row)
+        boxes += [
+            Box(left, top, left + geometry.panel_width, top + geometry.map_size[1])
+            for left, geometry in zip(lefts, row, strict=False)
+        ]
+    return Sheet((x - _BETWEEN_COLUMNS + RIGHT, bottom + 62), boxes, notes)
 
 
-def add_marks(
+def _title_width(title: str) -> int:
+    """About the pixels of a title with its letter and a gap after it."""
+    letters = html.unescape(re.sub("<[^>]*>", "", title))
+    return round(_TITLE_LETTER * len(f"a  {letters}  "))
+
+
+def _add_marks(
     sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number
 ) -> set[tuple[int, int]]:
     """Draw outlines, dots and labels of one panel; the cells with a label inside."""
@@ -179,7 +170,7 @@ def add_marks(
     labelled = {(mark.row, mark.column) for mark in part.marks if mark.text}
     for dot in part.dots:
         _add_dot(sheet, dot, index, geometry, beside=dot in labelled)
-    return _add_labels(sheet, part, geometry, end, index)
+    return _add_labels(sheet, part, index, geometry, end)
 
 
 def _add_dot(
@@ -206,12 +197,13 @@ def _add_dot(
 
 
 def _add_labels(
-    sheet: Sheet, part: Panel, geometry: Geometry, end: Number, index: int
+    sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number
 ) -> set[tuple[int, int]]:
     """Write the marks' names; the cells that have theirs inside."""
     named = [mark for mark in part.marks if mark.text]
-    clipped = np.argwhere(np.abs(part.values) > end).tolist() if not part.texts else []
-    filled = {(row, column) for row, column in clipped}
+    filled = set[tuple[int, int]]()
+    if not part.texts:  # values beyond the scale are written
+        filled = {(row, column) for row, column in np.argwhere(np.abs(part.values) > end).tolist()}
     within: set[tuple[int, int]] = set()
     boxes = place_labels(
         [(mark.row, mark.column) for mark in named],
@@ -223,19 +215,18 @@ def _add_labels(
         filled=filled,
     )
     for mark, box in zip(named, boxes, strict=True):
-        inside = box == cell_box(mark.row, mark.column, geometry.cell)
-        if inside:
-            within.add((mark.row, mark.column))
-        fill = colour_at(float(part.values[mark.row, mark.column]), end)
+        at = mark.row, mark.column
+        inside = box == cell_box(*at, geometry.cell)
         ink = TEXT if mark.strong else NOTE
         if inside:
-            ink = "white" if is_dark(fill) else TEXT
+            within.add(at)
+            ink = _ink_on(float(part.values[at]), end)
         x, y = box.centre
         sheet.add_annotation(
             text=plain(mark.text),
             x=x / geometry.cell[0] - 0.5,
             y=y / geometry.cell[1] - 0.5,
-            yshift=6 if inside and (mark.row, mark.column) in filled else 0,
+            yshift=6 if inside and at in filled else 0,
             showarrow=False,
             borderpad=1,
             bgcolor=None if inside else "rgba(255,255,255,.82)",
@@ -245,24 +236,21 @@ def _add_labels(
     return within
 
 
-def add_texts(sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
+def _ink_on(value: Number, end: Number) -> str:
+    """The ink that is readable on the colour of a value."""
+    return "white" if is_dark(colour_at(value, end)) else TEXT
+
+
+def _add_texts(sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
     """Write the texts in the cells of a panel's map and bar, readable on their colour."""
     rows, columns = np.indices(part.values.shape)
     middle = sum(geometry.bar_range) / 2
-    values = np.concatenate([part.values.ravel(), part.bar])
-    sheet.add_scatter(
-        x=np.concatenate([columns.ravel(), np.full(len(part.bar), middle)]),
-        y=np.concatenate([rows.ravel(), np.arange(len(part.bar))]),
-        text=[*(text for row in part.texts for text in row), *part.bar_texts],
-        mode="text",
-        textfont={"size": 9, "color": [_ink(float(value), end) for value in values]},
-        hoverinfo="skip",
-        cliponaxis=False,
-        **panel_axes(index),
-    )
-
-
-_SMALLEST = 6  # font size of a number in a cell, at least
+    x = np.concatenate([columns.ravel(), np.full(len(part.bar), middle)])
+    y = np.concatenate([rows.ravel(), np.arange(len(part.bar))])
+    texts = [*(text for row in part.texts for text in row), *part.bar_texts]
+    values = np.concatenate([part.values.ravel(), part.bar]).tolist()
+    inks = [NOTE if abs(value) < end / 30 else _ink_on(value, end) for value in values]
+    sheet.write_in_cells(index, (x, y), texts, size=9, inks=inks, cliponaxis=False)
 
 
 def _add_clipped(
@@ -283,6 +271,7 @@ def _add_clipped(
         if not abs(value) > end:
             continue
         text = f"{value:+.0f}" if end >= 2 else f"{value:+.1g}"
+        size = min(9.0, (width - 1) / (0.58 * len(text)), geometry.cell[1] - 2.0)
         sheet.add_annotation(
             text=text.replace("-", "−"),
             x=column,
@@ -291,18 +280,8 @@ def _add_clipped(
             yshift=-8 if below else 0,
             showarrow=False,
             borderpad=0,
-            font={"size": _number_size(text, width, geometry.cell[1]), "color": "white"},
+            font={"size": max(size, _SMALLEST), "color": "white"},
         )
-
-
-def _number_size(text: str, width: int, height: int) -> Number:
-    return max(min(9.0, (width - 1) / (0.58 * len(text)), height - 2.0), _SMALLEST)
-
-
-def _ink(value: Number, end: Number) -> str:
-    if abs(value) < end / 30:
-        return NOTE
-    return "white" if is_dark(colour_at(value, end)) else TEXT
 
 
 def panels(
@@ -353,22 +332,20 @@ def panels(
     shapes = [(part or present[0]).values.shape for part in parts]
     geometries = [Geometry(rows, columns, span, cell) for rows, columns in shapes]
     titles = [part.title if part else "" for part in parts]
-    page = map_page(geometries, across, notes, headings, titles)
-    sheet = Sheet(page)
-    sheet.set_colours(end, unit)
+    sheet = _sheet(geometries, across, notes, headings, titles)
+    sheet.set_colours(end, unit, colour_title)
     for index, (part, geometry) in enumerate(zip(parts, geometries, strict=True)):
         if part is not None:
             _add_cells(sheet, part, index, geometry, hover)
             _set_axes(sheet, index, geometry, axes, bar_name, across)
             _add_frames(sheet, index, geometry)
             sheet.add_title(part.title, index)
-            named = add_marks(sheet, part, index, geometry, end)
+            named = _add_marks(sheet, part, index, geometry, end)
             if part.texts:
-                add_texts(sheet, part, index, geometry, end)
+                _add_texts(sheet, part, index, geometry, end)
             else:
                 _add_clipped(sheet, part, index, geometry, end, named)
     sheet.add_headings(headings, across)
-    sheet.add_colour_title(colour_title)
     return sheet.finished()
 
 
@@ -394,41 +371,6 @@ def _add_cells(
     )
 
 
-def as_rectangles(figure: Figure) -> Figure:
-    """The figure of `panels` for SVG and PDF, where a heat map would be a bitmap.
-
-    Each cell that has a number is a bar, slightly larger than the cell to hide seams. Colours are
-    given by name. For numbers on a colour axis, plotly.js would warn once per bar, which takes
-    minutes for the cells of a large model. A figure without such maps is returned as it is.
-    """
-    if not any(map(_is_map, figure.data)):
-        return figure
-    drawn = plotly().graph_objects.Figure(layout=figure.layout)
-    bear_colours(drawn)
-    for trace in figure.data:
-        if not _is_map(trace):
-            drawn.add_trace(trace)
-            continue
-        step, end = trace.dx or 1, figure.layout.coloraxis.cmax
-        rows, columns = np.nonzero(np.isfinite(trace.z))
-        colours = [colour_at(value, end) for value in trace.z[rows, columns].tolist()]
-        drawn.add_bar(
-            x=(trace.x0 or 0) + step * columns,
-            base=rows - 0.52,
-            y=np.full(rows.size, 1.04),
-            width=step * 1.04,
-            marker={"color": colours, "line": {"width": 0}},
-            xaxis=trace.xaxis,
-            yaxis=trace.yaxis,
-        )
-    return drawn
-
-
-def _is_map(trace: Any) -> bool:
-    """Whether a trace is a heat map on the colour axis that panels share."""
-    return trace.type == "heatmap" and trace.coloraxis is not None
-
-
 def _set_axes(
     sheet: Sheet,
     index: int,
@@ -444,18 +386,15 @@ def _set_axes(
         "range": [-0.5, stop],
         "tickvals": [*columns, (start + stop) / 2],
         "ticktext": [*map(str, columns), f"<b>{bar_name}</b>"],
+        "title_text": axes[1].capitalize() if index + across >= len(sheet.boxes) else None,
     }
     y = {
         "range": [geometry.n_rows - 0.5, -0.5],
         "tickvals": rows,
         "ticktext": [str(row) for row in rows],
+        "title_text": axes[0].capitalize() if index % across == 0 else None,
     }
     sheet.set_axes(index, x, y)
-    x_axis, y_axis = axis_names(index)
-    if index + across >= len(sheet.page.boxes):
-        sheet.layout[x_axis].title.text = axes[1].capitalize()
-    if index % across == 0:
-        sheet.layout[y_axis].title.text = axes[0].capitalize()
 
 
 def _add_frames(sheet: Sheet, index: int, geometry: Geometry) -> None:

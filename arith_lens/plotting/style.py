@@ -59,13 +59,6 @@ def signed(value: Number, unit: str = "") -> str:
     return f"{value:+.4g}{unit}".replace("-", "−")
 
 
-def tick_texts(limit: Number, unit: str) -> list[str]:
-    """The colour bar's labels. The ends show that values beyond have the same colour."""
-    values = ticks(limit)
-    texts = [signed(value, unit) for value in values]
-    return [f"≤ {texts[0]}", *texts[1:-1], f"≥ {texts[-1]}"]
-
-
 def tick_positions(n: int, most: int = 9) -> list[int]:
     """Evenly spaced indices from 0, always with the last one.
 
@@ -77,28 +70,25 @@ def tick_positions(n: int, most: int = 9) -> list[int]:
     return sorted({*regular, n - 1})
 
 
-def rising_scale() -> list[list[float | str]]:
-    """The blue half of the colour scale, from 0 up."""
-    half = DIVERGING[len(DIVERGING) // 2 :]
-    return [[i / (len(half) - 1), colour] for i, colour in enumerate(half)]
+def colour_bar(limit: Number, unit: str, **style: Any) -> dict[str, Any]:
+    """A bar for colours from -limit to limit; `style` has plotly's further arguments.
 
-
-def colour_scale() -> list[list[Any]]:
-    """`DIVERGING` in plotly's form."""
-    last = len(DIVERGING) - 1
-    return [[i / last, colour] for i, colour in enumerate(DIVERGING)]
+    The labels of its ends show that values beyond have the same colour.
+    """
+    at = ticks(limit)
+    first, *middle, last = (signed(value, unit) for value in at)
+    texts = [f"≤ {first}", *middle, f"≥ {last}"]
+    return {"thickness": 12, "outlinewidth": 0, "tickvals": at, "ticktext": texts, **style}
 
 
 def colour_at(value: Number, limit: Number) -> str:
     """The colour of `value` on a scale from -limit to limit, as `#rrggbb`; grey for NaN."""
     if not np.isfinite(value):
         return GRID
-    position = (min(max(value / limit, -1.0), 1.0) + 1) / 2 * (len(DIVERGING) - 1)
-    low = min(int(position), len(DIVERGING) - 2)
-    share = position - low
+    position = min(max(value / limit, -1.0), 1.0)
+    places = np.linspace(-1, 1, len(DIVERGING))
     mixed = [
-        round(a + (b - a) * share)
-        for a, b in zip(_rgb(DIVERGING[low]), _rgb(DIVERGING[low + 1]), strict=True)
+        round(np.interp(position, places, part)) for part in zip(*map(_rgb, DIVERGING), strict=True)
     ]
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 

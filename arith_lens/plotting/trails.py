@@ -4,30 +4,26 @@ An example is the gain against the loss at several learning rates, with one trai
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import cos, pi, sin
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-from arith_lens.plotting.curves import LEADER, NAME, add_name, along, nearest
-from arith_lens.plotting.page import (
-    LEFT,
-    LINE,
-    TOP,
+from arith_lens.plotting.curves import LEADER, NAME, Scale, add_name
+from arith_lens.plotting.labels import (
     Box,
-    Page,
-    Sheet,
+    along,
     around,
-    freest,
-    plain,
+    conflicts,
     spread,
     square,
     text_box,
-    wrapped,
+    widest,
 )
+from arith_lens.plotting.page import LEFT, TOP, Sheet, plain
 from arith_lens.plotting.style import FRAME, GRID, TEXT, Figure, signed, steps, translucent
 
 TrailMark: TypeAlias = Literal["point", "pale", "ring", "square"]
@@ -64,42 +60,6 @@ class Trail:
     """The interval of each y; NaN is none."""
 
 
-@dataclass(frozen=True)
-class _Chart:
-    """The chart's axes on the page."""
-
-    page: Page
-    x: tuple[float, float]
-    y: tuple[float, float]
-    root: bool
-
-    @property
-    def box(self) -> Box:
-        return self.page.boxes[0]
-
-    def across(self, x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """The place of numbers on the x axis."""
-        return np.sign(x) * np.sqrt(np.abs(x)) if self.root else x
-
-    def pixels(
-        self, x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"]
-    ) -> list[tuple[float, float]]:
-        """The pixels of points on the page."""
-        low, high = self.across(np.array(self.x))
-        box = self.box
-        right = box.left + (self.across(x) - low) / (high - low) * (box.right - box.left)
-        down = box.bottom - (y - self.y[0]) / (self.y[1] - self.y[0]) * (box.bottom - box.top)
-        return [(float(a), float(d)) for a, d in zip(right, down, strict=True)]
-
-    def taken(self, trail: Trail) -> Iterator[Box]:
-        """What a trail covers: its points, its line, its intervals."""
-        points = self.pixels(trail.x, trail.y)
-        yield from (square(*point, 6) for point in points)
-        yield from along(*zip(*points, strict=True))
-        for start, end in _intervals(trail):
-            yield from along(*zip(*self.pixels(*np.stack([start, end]).T), strict=True))
-
-
 def trail_chart(
     trails: Sequence[Trail],
     *,
@@ -123,17 +83,31 @@ def trail_chart(
     """
     for trail in trails:
         _check(trail)
-    chart = _chart(trails, root, notes)
-    sheet = Sheet(chart.page)
-    _set_axes(sheet, chart, (x_title, y_title))
-    taken = [box for trail in trails for box in chart.taken(trail)]
-    for trail in trails:
-        _add_intervals(sheet, trail, chart)
-    for trail in trails:
-        _add_trail(sheet, trail, chart)
-    for trail in trails:
-        _add_labels(sheet, trail, chart, taken)
-    _add_key(sheet, trails)
+    left, right = LEFT + 14, LEFT + 14 + _SIZE[0]
+    box = Box(left, TOP, right, TOP + _SIZE[1])
+    names = widest((trail.name for trail in trails), NAME)
+    sheet = Sheet((right + names + LEADER + 16, box.bottom + 60), [box], notes)
+    x_ends = _ends([array for trail in trails for array in (trail.x, trail.x_ends)])
+    drawn = trails
+    if root:  # the margins are equal on the page
+        low, high = map(float, _root(np.array(x_ends)))
+        x_ends = low - 0.03 * (high - low), high + 0.03 * (high - low)
+        drawn = [_rooted(trail) for trail in trails]
+    y_ends = _ends([array for trail in trails for array in (trail.y, trail.y_ends)])
+    scale = Scale(x_ends, y_ends, box)
+    _set_axes(sheet, scale, (x_title, y_title), root)
+    for trail in drawn:
+        for x, y in _intervals(trail):
+            line = {"width": 3.5, "color": translucent(trail.colour, 0.28)}
+            sheet.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip")
+    for trail, given in zip(drawn, trails, strict=True):
+        _add_trail(sheet, trail, given.x)
+    taken = [box for trail in drawn for box in _taken(trail, scale)]
+    for trail in drawn:
+        _add_labels(sheet, trail, scale, taken)
+    heights = spread([box.top + 10 + 22 * i for i in range(len(trails))], 22, box.top, box.bottom)
+    for trail, height in zip(trails, heights, strict=True):
+        add_name(sheet, trail.name, (right + LEADER, float(height)), trail.colour)
     return sheet.finished()
 
 
@@ -148,40 +122,38 @@ def _check(trail: Trail) -> None:
         )
 
 
-def _chart(trails: Sequence[Trail], root: bool, notes: Sequence[str]) -> _Chart:
-    left = LEFT + 14
-    box = Box(left, TOP, left + _SIZE[0], TOP + _SIZE[1])
-    right = box.right + max(text_box(trail.name, NAME)[0] for trail in trails) + LEADER + 16
-    lines = wrapped(notes, right)
-    page = Page((right, box.bottom + 60 + LINE * len(lines)), (box,), lines)
-    x = [part for trail in trails for part in (trail.x, trail.x_ends) if part is not None]
-    y = [part for trail in trails for part in (trail.y, trail.y_ends) if part is not None]
-    ends = _ends(np.concatenate([part.ravel() for part in x]))
-    if root:  # the margins are equal on the page
-        low, high = np.sign(ends) * np.sqrt(np.abs(ends))
-        margin = 0.03 * (high - low)
-        low, high = float(low - margin), float(high + margin)
-        ends = low * abs(low), high * abs(high)
-    return _Chart(page, ends, _ends(np.concatenate([part.ravel() for part in y])), root)
-
-
-def _ends(values: np.ndarray) -> tuple[float, float]:
+def _ends(arrays: Sequence[np.ndarray | None]) -> tuple[float, float]:
     """From the lowest to the highest number, and 0, with a margin."""
-    low, high = min(float(np.nanmin(values)), 0.0), max(float(np.nanmax(values)), 0.0)
+    values = np.concatenate([[0.0], *(array.ravel() for array in arrays if array is not None)])
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
     margin = 0.04 * (high - low or 1.0)
     return low - margin, high + margin
 
 
-def _set_axes(sheet: Sheet, chart: _Chart, titles: tuple[str, str]) -> None:
-    numbers = [-v for v in _ROOT_TICKS] + [0, *reversed(_ROOT_TICKS)]
-    axes: list[dict[str, Any]] = []
-    for ends, title, root in zip((chart.x, chart.y), titles, (chart.root, False), strict=True):
-        at = [v for v in (numbers if root else steps(*ends)) if ends[0] <= v <= ends[1]]
-        places = chart.across(np.array([*ends, *at], float)) if root else np.array([*ends, *at])
-        axis = {
-            "range": places[:2].tolist(),
-            "tickvals": places[2:].tolist(),
-            "ticktext": [signed(value) for value in at],
+def _root(x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """The square root, to both sides of 0."""
+    return np.sign(x) * np.sqrt(np.abs(x))
+
+
+def _rooted(trail: Trail) -> Trail:
+    """The trail with the roots of its x."""
+    ends = None if trail.x_ends is None else _root(trail.x_ends)
+    return replace(trail, x=_root(trail.x), x_ends=ends)
+
+
+def _set_axes(sheet: Sheet, scale: Scale, titles: tuple[str, str], root: bool) -> None:
+    across = np.array(steps(*scale.x)), np.array(steps(*scale.x))
+    if root:
+        numbers = np.array([-v for v in _ROOT_TICKS] + [0, *reversed(_ROOT_TICKS)], float)
+        places = _root(numbers)
+        inside = (scale.x[0] <= places) & (places <= scale.x[1])
+        across = numbers[inside], places[inside]
+    up = np.array(steps(*scale.y))
+    axes = [
+        {
+            "range": ends,
+            "tickvals": places.tolist(),
+            "ticktext": [signed(value) for value in numbers],
             "showgrid": True,
             "gridcolor": GRID,
             "zeroline": True,
@@ -189,42 +161,40 @@ def _set_axes(sheet: Sheet, chart: _Chart, titles: tuple[str, str]) -> None:
             "zerolinewidth": 1.4,
             "title": {"text": plain(title), "font": {"size": 13}, "standoff": 8},
         }
-        axes.append(axis)
+        for ends, (numbers, places), title in zip(
+            (scale.x, scale.y), (across, (up, up)), titles, strict=True
+        )
+    ]
     sheet.set_axes(0, *axes)
 
 
 def _intervals(trail: Trail) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The ends of every interval, as points (x, y)."""
+    """The ends of every interval: their x and their y."""
     for i, (x, y) in enumerate(zip(trail.x, trail.y, strict=True)):
         if trail.x_ends is not None and np.isfinite(trail.x_ends[i]).all():
-            yield np.array([trail.x_ends[i, 0], y]), np.array([trail.x_ends[i, 1], y])
+            yield trail.x_ends[i], np.array([y, y])
         if trail.y_ends is not None and np.isfinite(trail.y_ends[i]).all():
-            yield np.array([x, trail.y_ends[i, 0]]), np.array([x, trail.y_ends[i, 1]])
+            yield np.array([x, x]), trail.y_ends[i]
 
 
-def _add_intervals(sheet: Sheet, trail: Trail, chart: _Chart) -> None:
-    for ends in _intervals(trail):
-        x, y = np.stack(ends).T
-        sheet.add_scatter(
-            x=chart.across(x),
-            y=y,
-            mode="lines",
-            line={"width": 3.5, "color": translucent(trail.colour, 0.28)},
-            hoverinfo="skip",
-        )
+def _taken(trail: Trail, scale: Scale) -> Iterator[Box]:
+    """What a trail covers: its points, its line, its intervals."""
+    x, y = scale.pixels(trail.x, trail.y)
+    yield from (square(*point, 6) for point in zip(x, y, strict=True))
+    for line in ((trail.x, trail.y), *_intervals(trail)):
+        yield from along(*scale.pixels(*line))
 
 
-def _add_trail(sheet: Sheet, trail: Trail, chart: _Chart) -> None:
+def _add_trail(sheet: Sheet, trail: Trail, numbers: Float[np.ndarray, " setting"]) -> None:
+    """Draw a trail; `numbers` are its x in the hover."""
     marks = [_STYLES[mark] for mark in trail.marks or ("point",) * len(trail.labels)]
-    numbers: list[Any] = [
-        [plain(label), float(x)] for label, x in zip(trail.labels, trail.x, strict=True)
-    ]
+    labels = map(plain, trail.labels)
     sheet.add_scatter(
-        x=chart.across(trail.x),
+        x=trail.x,
         y=trail.y,
         mode="lines+markers",
         name=plain(trail.name),
-        customdata=numbers,
+        customdata=[[label, float(x)] for label, x in zip(labels, numbers, strict=True)],
         hovertemplate=(
             f"{plain(trail.name)}, %{{customdata[0]}}: %{{customdata[1]:+.1f}}, "
             "%{y:+.1f}<extra></extra>"
@@ -241,34 +211,21 @@ def _add_trail(sheet: Sheet, trail: Trail, chart: _Chart) -> None:
     )  # fmt: skip
 
 
-def _add_labels(sheet: Sheet, trail: Trail, chart: _Chart, taken: list[Box]) -> None:
+def _add_labels(sheet: Sheet, trail: Trail, scale: Scale, taken: list[Box]) -> None:
     """Write each setting's label where it covers nothing, with a line to its point if it is far."""
-    points = chart.pixels(trail.x, trail.y)
+    points = zip(*scale.pixels(trail.x, trail.y), strict=True)
     for label, at in zip(trail.labels, points, strict=True):
         width, height = text_box(label, _LABEL)
-        beside = around(square(*at, 7), width, height)
-        far = [
-            Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-            for away, turn in product(_AWAY, range(16))
-            for x, y in [
-                (
-                    at[0] + (away + width / 2) * cos(turn * pi / 8),
-                    at[1] + (away + height / 2) * sin(turn * pi / 8),
-                )
-            ]
-        ]
-        spot = freest([*beside, *far], taken, chart.box)
-        taken.append(spot)
-        if spot in far:
+        places = around(square(*at, 7), width, height)
+        n_beside = len(places)
+        for away, turn in product(_AWAY, range(16)):
+            x = at[0] + (away + width / 2) * cos(turn * pi / 8)
+            y = at[1] + (away + height / 2) * sin(turn * pi / 8)
+            places.append(Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+        best = int(conflicts(places, taken, scale.box).argmin())
+        taken.append(places[best])
+        if best >= n_beside:
             line = {"width": 0.8, "color": translucent(trail.colour, 0.5)}
-            sheet.add_shape("line", at, nearest(spot, at), layer="below", line=line)
+            sheet.add_shape("line", at, places[best].nearest(at), layer="below", line=line)
         style = {"size": _LABEL, "ink": trail.colour, "anchor": ("center", "middle")}
-        sheet.write(plain(label), spot.centre, **style)
-
-
-def _add_key(sheet: Sheet, trails: Sequence[Trail]) -> None:
-    """Write the trails' names right of the chart, in order."""
-    box = sheet.page.boxes[-1]
-    heights = spread([box.top + 10 + 22 * i for i in range(len(trails))], 22, box.top, box.bottom)
-    for trail, height in zip(trails, heights, strict=True):
-        add_name(sheet, trail.name, (box.right + LEADER, float(height)), trail.colour)
+        sheet.write(plain(label), places[best].centre, **style)

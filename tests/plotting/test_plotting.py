@@ -14,7 +14,7 @@ import pytest
 
 from arith_lens import plotting
 from arith_lens.plotting import export
-from arith_lens.plotting.page import Box, cell_box, place_labels, text_box
+from arith_lens.plotting.labels import Box, cell_box, place_labels, text_box
 from arith_lens.plotting.style import DIVERGING, is_dark, signed, tick_positions, ticks
 
 needs_browser = pytest.mark.skipif(

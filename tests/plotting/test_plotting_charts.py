@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arith_lens import plotting
-from arith_lens.plotting.page import Box, spread
+from arith_lens.plotting.labels import Box, spread
 from arith_lens.plotting.style import step_texts, steps
 
 TRICKY = ("<s>", "<b>", "</script>", "&amp;", "$x$", "3", "3")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arith_lens import plotting
-from arith_lens.plotting.page import Box
+from arith_lens.plotting.labels import Box
 
 RATES = ("0.001", "0.01", "<s>")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arith_lens.plotting.png import read_png, reduce_colours
+from arith_lens.plotting.export import read_png, reduce_colours
 
 
 def chunk(name: bytes, body: bytes) -> bytes:

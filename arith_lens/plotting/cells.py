@@ -1,0 +1,394 @@
+"""Numbers in coloured cells with named rows: matrices, and sentences with cells below their words.
+
+A matrix has groups of columns. The words of a sentence wrap like text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from arith_lens.plotting.labels import Box, text_box, widest
+from arith_lens.plotting.page import (
+    LEFT,
+    RIGHT,
+    TOP,
+    Sheet,
+    bear_colours,
+    letter_of,
+    name_axis,
+    panel_axes,
+    plain,
+)
+from arith_lens.plotting.style import (
+    FRAME,
+    NOTE,
+    OCHRE,
+    TEXT,
+    Figure,
+    Number,
+    colour_at,
+    is_dark,
+    step_texts,
+    symmetric_limit,
+)
+
+_SPAN, _WIDEST, _HEIGHT, _GAP = 860, 30, 24, 14
+"""Pixels: all cells of a row, the width and height of a cell, between groups."""
+_FEET, _BETWEEN = 36, 46
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns under one name."""
+
+    title: str
+    """The name; plain text."""
+    names: tuple[str, ...]
+    values: Float[np.ndarray, "row column"]
+    foot: tuple[str, ...] = ()
+    """Small text below each column; may be empty."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One panel: rows and groups of columns."""
+
+    title: str
+    """May contain <b> and <span>; use `plain` for text from outside."""
+    rows: tuple[str, ...]
+    """The names of the rows."""
+    groups: tuple[Columns, ...]
+    strong: tuple[bool, ...] = ()
+    """Which names of rows are bold."""
+    foot: str = ""
+    """The meaning of the small text below."""
+
+
+def matrix_panels(
+    parts: Sequence[Matrix],
+    *,
+    colour_title: str,
+    unit: str = "",
+    digits: int = 0,
+    limit: Number | None = None,
+    upright: bool = False,
+    rising: bool = False,
+    notes: Sequence[str] = (),
+) -> Figure:
+    """Panels one below the other. Cells that are wide enough contain their numbers.
+
+    Args:
+        parts: the panels.
+        colour_title: the title of the colour bar.
+        unit: printed after each number, such as `"%"`; the numbers are not changed.
+        digits: the number of decimals in cells.
+        limit: the end of the colour scale; None: `symmetric_limit` of all cells.
+        upright: whether to print all columns' names, rotated; else every fourth if cells are
+            narrow.
+        rising: whether the colours begin at 0, for numbers that are not negative.
+        notes: lines below the panels (plain text).
+
+    Raises:
+        ValueError: there is no panel, or values of a group do not fit its names.
+    """
+    for part in parts:
+        for group in part.groups:
+            if group.values.shape != (len(part.rows), len(group.names)):
+                raise ValueError(
+                    f"expected values of {len(part.rows)} rows and {len(group.names)} columns in "
+                    f"{group.title!r}, found {group.values.shape}"
+                )
+    if not parts:
+        raise ValueError("expected a panel at least, found none")
+    cells = np.concatenate([group.values.ravel() for part in parts for group in part.groups])
+    end = symmetric_limit(cells) if limit is None else limit
+    feet = _FEET
+    if upright:
+        names = (name for part in parts for group in part.groups for name in group.names)
+        feet = max(_FEET, widest(names, 11) + 12)
+    cell, sheet = _sheet(parts, notes, feet)
+    sheet.set_colours(end, unit, colour_title, rising=rising)
+    bear_colours(sheet)
+    for index, part in enumerate(parts):
+        _add_part(sheet, part, index, (cell, end), (unit, digits), upright)
+        sheet.add_title(part.title, index, lift=24)
+    return sheet.finished(left=LEFT)
+
+
+def _sheet(parts: Sequence[Matrix], notes: Sequence[str], feet: Number) -> tuple[int, Sheet]:
+    """The width of a cell, and the page."""
+    most = max(sum(len(group.names) for group in part.groups) for part in parts)
+    cell = max(min(_SPAN // most, _WIDEST), 6)
+    boxes: list[Box] = []
+    top: Number = TOP + 12
+    left = LEFT + widest((name for part in parts for name in part.rows), 12) - 30
+    for part in parts:
+        width = sum(len(group.names) for group in part.groups) * cell
+        width += _GAP * (len(part.groups) - 1)
+        boxes.append(Box(left, top, left + width, top + _HEIGHT * len(part.rows)))
+        top = boxes[-1].bottom + feet + _BETWEEN
+    right = max(box.right for box in boxes) + RIGHT
+    return cell, Sheet((right, boxes[-1].bottom + feet + 26), boxes, notes)
+
+
+def _add_part(
+    sheet: Sheet,
+    part: Matrix,
+    index: int,
+    scale: tuple[int, Number],
+    show: tuple[str, int],
+    upright: bool,
+) -> None:
+    """Draw cells, numbers, frames and names of one panel. A cell is 1 x 1 on its axes."""
+    cell, end = scale
+    unit, digits = show
+    box = sheet.boxes[index]
+    start, centres, names = 0.0, [], []
+    for group in part.groups:
+        middle = start + np.arange(len(group.names))
+        colours = [colour_at(value, end) for value in group.values.ravel().tolist()]
+        _add_cells(
+            sheet,
+            index,
+            group.values,
+            (part.rows, group.names),
+            (middle, np.ones(len(middle))),
+            colours,
+            f"{plain(group.title)}<br><b>%{{customdata[0]}}</b>: "
+            f"%{{customdata[1]:+.{digits + 1}f}}{plain(unit)}",
+            seam=0.01,
+        )
+        corners = (middle[0] - 0.5, -0.5), (middle[-1] + 0.5, len(part.rows) - 0.5)
+        sheet.add_shape("rect", *corners, index, line={"width": 1, "color": FRAME})
+        if cell >= 26:
+            _add_numbers(sheet, group, middle, index, (end, digits))
+        above = (box.left + (start + len(group.names) / 2) * cell, box.top - 6)
+        sheet.write(plain(group.title), above, size=11, ink=NOTE, anchor=("center", "bottom"))
+        step = 1 if cell >= 20 or upright else 4
+        centres += [*middle[::step]]
+        names += [plain(name) for name in group.names[::step]]
+        for at, text in zip(middle, group.foot, strict=False):
+            below = (box.left + (at + 0.5) * cell, box.bottom + 20)
+            sheet.write(plain(text), below, size=9, ink=NOTE, anchor=("center", "top"))
+        start += len(group.names) + _GAP / cell
+    if part.foot:
+        below = (box.left - 8, box.bottom + 19)
+        sheet.write(plain(part.foot), below, size=10, ink=NOTE, anchor=("right", "top"))
+    x = {
+        "range": [-0.5, start - _GAP / cell - 0.5],
+        "tickvals": centres,
+        "ticktext": names,
+        "tickangle": -90 if upright else 0,
+        "ticks": "",
+    }
+    sheet.set_axes(index, x, name_axis(part.rows, part.strong))
+
+
+def _add_numbers(
+    sheet: Sheet,
+    group: Columns,
+    middle: Float[np.ndarray, " column"],
+    index: int,
+    scale: tuple[Number, int],
+) -> None:
+    """Write the numbers of cells that are not exactly 0, readable on their colour."""
+    end, digits = scale
+    cells = [at for at, value in np.ndenumerate(group.values) if np.isfinite(value) and value]
+    texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in cells]
+    small = [not text.strip("−0.") for text in texts]
+    dark = [is_dark(colour_at(float(group.values[at]), end)) for at in cells]
+    inks = ["white" if d else NOTE if s else TEXT for d, s in zip(dark, small, strict=True)]
+    at = [float(middle[column]) for _, column in cells], [row for row, _ in cells]
+    texts = ["0" if zero else text for text, zero in zip(texts, small, strict=True)]
+    sheet.write_in_cells(index, at, texts, size=10, inks=inks)
+
+
+def _add_cells(
+    sheet: Sheet,
+    index: int,
+    values: Float[np.ndarray, "row column"],
+    names: tuple[Sequence[str], Sequence[str]],
+    across: tuple[Float[np.ndarray, " column"], Float[np.ndarray, " column"]],
+    colours: Sequence[str],
+    hover: str,
+    *,
+    seam: float = 0.0,
+) -> None:
+    """Draw one bar per cell, which is a rectangle in every format.
+
+    Args:
+        sheet, index: the page, and the panel's index.
+        values: the numbers.
+        names: the names of the rows and of the columns (plain text).
+        across: the centre and the width of each column.
+        colours: the colours of the cells, row by row.
+        hover: plotly's template; `customdata` is the cell's name and its number.
+        seam: how far a cell is drawn over its neighbours, which hides seams.
+    """
+    rows, columns = (grid.ravel() for grid in np.indices(values.shape))
+    (row_names, column_names), (centres, widths) = names, across
+    where = [f"{plain(row)}, {plain(column)}" for row in row_names for column in column_names]
+    sheet.add_bar(
+        x=centres[columns],
+        base=rows - (0.5 + seam),
+        y=np.full(rows.size, 1 + 2 * seam),
+        width=widths[columns] + 2 * seam,
+        marker={"color": colours, "line": {"width": 0}},
+        customdata=list(zip(where, values.ravel().tolist(), strict=True)),
+        hovertemplate=f"{hover}<extra></extra>",
+        **panel_axes(index),
+    )
+
+
+_WORD, _NUMBER = 12, 10  # font sizes of words and of numbers in cells
+_WIDTH, _ROW, _WORDS, _TITLE, _LINES = 760, 20, 24, 44, 14
+"""Pixels: a line of words, the height of a cell and a word, above a sentence, between its lines."""
+_LIMIT = 100  # percent, which have the strongest colour; 0 has none
+_NARROW = 26  # pixels of the narrowest cell, which has room for `100`
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence with a row of numbers per name."""
+
+    title: str
+    """Plain text, like all texts here."""
+    rows: tuple[str, ...]
+    words: tuple[str, ...]
+    values: Float[np.ndarray, "row word"]
+    """Numbers in percent, from 0; NaN is an empty cell."""
+    marked: tuple[bool, ...]
+    """Which words are printed bold in another colour, such as numbers."""
+
+
+@dataclass(frozen=True)
+class _WordLine:
+    """Words of a sentence that fit into one line: their indices and left edges in pixels."""
+
+    sentence: int
+    words: tuple[int, ...]
+    edges: tuple[float, ...]
+    """One more than words."""
+
+
+def sentence_panels(
+    parts: Sequence[Sentence],
+    *,
+    smallest: Number = 1,
+    legend: str = "",
+    notes: Sequence[str] = (),
+) -> Figure:
+    """Sentences one below the other, with letters. Long ones go on in another line of cells.
+
+    Args:
+        parts: the sentences.
+        smallest: smaller numbers are not printed in their cells.
+        legend: the meaning of the colours, for the key above.
+        notes: lines below the panels.
+
+    Raises:
+        ValueError: there is no sentence, or numbers or marks do not fit its words.
+    """
+    if not parts:
+        raise ValueError("expected a sentence at least, found none")
+    for part in parts:
+        shape = (len(part.rows), len(part.words))
+        if part.values.shape != shape or len(part.marked) != len(part.words):
+            raise ValueError(
+                f"expected numbers {shape} and a mark for each word of {part.title!r}, found "
+                f"{part.values.shape} and {len(part.marked)} marks"
+            )
+    blocks = [block for index, part in enumerate(parts) for block in _blocks(index, part)]
+    sheet = _sentence_sheet(parts, blocks, notes)
+    sheet.update_layout(barmode="overlay")
+    for index, block in enumerate(blocks):
+        part, box = parts[block.sentence], sheet.boxes[index]
+        if block.words[0] == 0:
+            title = f"{letter_of(block.sentence)}  {plain(part.title)}"
+            sheet.write(title, (box.left, box.top - _WORDS - 6), size=14)
+        x = {"range": [0, block.edges[-1]], "showticklabels": False, "ticks": ""}
+        sheet.set_axes(index, x, name_axis(part.rows))
+        _add_words(sheet, part, block, box)
+        _add_word_cells(sheet, part, block, index, smallest)
+    _add_key(sheet, legend)
+    return sheet.finished()
+
+
+def _blocks(index: int, part: Sentence) -> list[_WordLine]:
+    """The lines of a sentence."""
+    widths = [max(text_box(word, _WORD)[0] + 2, _NARROW) for word in part.words]
+    blocks: list[_WordLine] = []
+    words: list[int] = []
+    edges = [0.0]
+    for word, width in enumerate(widths):
+        if words and edges[-1] + width > _WIDTH:
+            blocks.append(_WordLine(index, tuple(words), tuple(edges)))
+            words, edges = [], [0.0]
+        words.append(word)
+        edges.append(edges[-1] + width)
+    return [*blocks, _WordLine(index, tuple(words), tuple(edges))]
+
+
+def _sentence_sheet(
+    parts: Sequence[Sentence], blocks: Sequence[_WordLine], notes: Sequence[str]
+) -> Sheet:
+    boxes: list[Box] = []
+    top: Number = 34
+    for block in blocks:
+        top += _WORDS + (_TITLE if block.words[0] == 0 else _LINES)
+        height = _ROW * len(parts[block.sentence].rows)
+        boxes.append(Box(LEFT, top, LEFT + block.edges[-1], top + height))
+        top += height
+    width = max(LEFT + _WIDTH, *(box.right for box in boxes)) + 16
+    return Sheet((width, top + 30), boxes, notes)
+
+
+def _add_words(sheet: Sheet, part: Sentence, block: _WordLine, box: Box) -> None:
+    for index, word in enumerate(block.words):
+        centre = box.left + (block.edges[index] + block.edges[index + 1]) / 2
+        text, ink = plain(part.words[word]), TEXT
+        if part.marked[word]:
+            text, ink = f"<b>{text}</b>", OCHRE
+        at = (centre, box.top - 4)
+        sheet.write(text, at, size=_WORD, ink=ink, anchor=("center", "bottom"))
+
+
+def _add_word_cells(
+    sheet: Sheet, part: Sentence, block: _WordLine, index: int, smallest: Number
+) -> None:
+    """The cells with their numbers, and frames around the words and the marked ones."""
+    values = part.values[:, list(block.words)]
+    words = [part.words[word] for word in block.words]
+    edges = np.array(block.edges)
+    centres = (edges[1:] + edges[:-1]) / 2
+    colours = [colour_at(value, _LIMIT) for value in values.ravel().tolist()]
+    hover = "<b>%{customdata[0]}</b>: %{customdata[1]:.1f}%"
+    _add_cells(sheet, index, values, (part.rows, words), (centres, np.diff(edges)), colours, hover)
+    rows, columns = np.nonzero(values >= smallest)
+    texts = [f"{value:.0f}" for value in values[rows, columns].tolist()]
+    dark = [is_dark(colour_at(value, _LIMIT)) for value in values[rows, columns].tolist()]
+    inks = ["white" if d else TEXT for d in dark]
+    sheet.write_in_cells(index, (centres[columns], rows), texts, size=_NUMBER, inks=inks)
+    frames = [(0.0, block.edges[-1], FRAME)] + [
+        (block.edges[position], block.edges[position + 1], OCHRE)
+        for position, word in enumerate(block.words)
+        if part.marked[word]
+    ]
+    for x0, x1, ink in frames:
+        corners, line = ((x0, -0.5), (x1, len(part.rows) - 0.5)), {"width": 1, "color": ink}
+        sheet.add_shape("rect", *corners, index, line=line)
+
+
+def _add_key(sheet: Sheet, legend: str) -> None:
+    """Squares from 0 to the limit, with their numbers, above the first sentence."""
+    sheet.write(plain(legend), (LEFT, 26), size=11, ink=NOTE)
+    left = LEFT + text_box(legend, 11)[0] + 12
+    values = [share * _LIMIT for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    line = {"width": 1, "color": FRAME}
+    for value, text in zip(values, step_texts(values, "%"), strict=True):
+        colour = colour_at(value, _LIMIT)
+        sheet.add_shape("rect", (left, 13), (left + 14, 27), fillcolor=colour, line=line)
+        sheet.write(text, (left + 18, 26), size=11, ink=NOTE)
+        left += 26 + text_box(text, 11)[0]
