@@ -23,8 +23,7 @@ from arith_lens.knockout import CircuitCurve, GreedyMask, KnockoutCurve, Knockou
 from arith_lens.mediation import Mediation
 from arith_lens.next_tokens import NextTokens
 from arith_lens.runs import Run
-from arith_lens.runs.manifest import RESULT_CLASSES
-from arith_lens.runs.provenance import SavedPairs
+from arith_lens.runs.manifest import RESULT_CLASSES, SavedPairs
 from experiments.does_tuning_help import Chosen, Criterion, TuningMethod, TuningRow
 from experiments.selection import some_questions
 

@@ -11,7 +11,8 @@ import tyro
 
 from arith_lens import runs
 from arith_lens.runs import RunError, load_run
-from arith_lens.runs.manifest import LOCK, write_manifest
+from arith_lens.runs.files import LOCK
+from arith_lens.runs.manifest import write_manifest
 from arith_lens.runs.store import Store
 from experiments.command import exit_on_user_error
 

@@ -35,7 +35,7 @@ from arith_lens.evaluation.sources import (
     right_number,
 )
 from arith_lens.runs.files import plain_value
-from arith_lens.runs.provenance import describe_model
+from arith_lens.runs.manifest import describe_model
 
 HARNESS_TASKS = Path(lm_eval.__file__).parent / "tasks"
 OURS = Path(__file__).parent / "tasks"

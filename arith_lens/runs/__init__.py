@@ -18,6 +18,5 @@ from arith_lens.runs.folders import open_run as open_run
 from arith_lens.runs.folders import run_table as run_table
 from arith_lens.runs.run import Run as Run
 from arith_lens.runs.shards import PartDone as PartDone
+from arith_lens.runs.shards import ResultSlot as ResultSlot
 from arith_lens.runs.shards import Shards as Shards
-from arith_lens.runs.shards import every_shard as every_shard
-from arith_lens.runs.slot import ResultSlot as ResultSlot

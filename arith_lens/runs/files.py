@@ -1,4 +1,4 @@
-"""Write files atomically, values as JSON, and arrays as safetensors files."""
+"""Write files atomically, lock folders, and write values as JSON, arrays as safetensors files."""
 
 import dataclasses
 import hashlib
@@ -6,13 +6,15 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -55,8 +57,7 @@ def replace(path: Path, make: Callable[[Path], Any]) -> None:
             "root; what was saved before is unharmed."
         ) from error
     finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+        remove(partial)
 
 
 def make_folder(folder: Path) -> None:
@@ -116,6 +117,60 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+LOCK, HOLDER = ".lock", ".holder.json"
+
+
+@contextmanager
+def folder_locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
+    """A context in which no other process can write into the folder of a run or a result.
+
+    Readers need no lock. The operating system holds it (`.lock`), so it ends with its process.
+    `.holder.json` says which process has it, and has no meaning once the lock is free.
+
+    Args:
+        folder: the folder of the run or the result.
+        patience: seconds to wait for another process.
+
+    Raises:
+        RunError: another process has the lock, which the message names; or the disk refuses.
+    """
+    lock = FileLock(folder / LOCK, thread_local=False)
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout as error:
+        raise RunError(
+            f"expected {folder} for this process alone, found it open in {_holder(folder)}. Wait "
+            "for that one or stop it (what it finished is kept), or give another root or "
+            "configuration; reading the run is possible meanwhile."
+        ) from error
+    except OSError as error:
+        raise RunError(
+            f"cannot lock {folder / LOCK}: {error.strerror or error}. Free some space, remove what "
+            "stands there, or choose a root that can be written."
+        ) from error
+    try:
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
+        write(folder / HOLDER, json.dumps(holder).encode())
+        yield
+    finally:
+        remove(folder / HOLDER)
+        lock.release()
+
+
+def _holder(folder: Path) -> str:
+    """The process that has locked a folder, in words."""
+    try:
+        holder = json.loads((folder / HOLDER).read_bytes())
+        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process, which has not said its name"
+
+
+def now() -> str:
+    """The time in UTC, to the millisecond, so that it sorts as text."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def digest(data: bytes) -> str:
@@ -203,35 +258,11 @@ def from_bytes(data: bytes) -> Arrays:
         RunError: the contents are of another kind.
     """
     try:
-        return Arrays(load_tensors(data), _header(data))
+        # the metadata precede the arrays, and follow their own length in eight bytes
+        text = data[8 : 8 + int.from_bytes(data[:8], "little")]
+        header = json.loads(json.loads(text)["__metadata__"][_KEY])
+        return Arrays(load_tensors(data), header)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunError(
             f"expected a safetensors file that arith_lens wrote, found other contents ({error!r})"
         ) from error
-
-
-def with_digest(arrays: Arrays) -> bytes:
-    """The contents of a safetensors file with their own digest in the header."""
-    header = {**arrays.header, "sha256": digest(to_bytes(arrays))}
-    return to_bytes(Arrays(arrays.tensors, header))
-
-
-def check_digest(data: bytes) -> Arrays:
-    """Read what `with_digest` returned.
-
-    Raises:
-        RunError: the contents have changed since.
-    """
-    arrays = from_bytes(data)
-    header = dict(arrays.header)
-    written = header.pop("sha256", None)
-    arrays = Arrays(arrays.tensors, header)
-    if digest(to_bytes(arrays)) != written:
-        raise RunError("its contents are not those that were written")
-    return arrays
-
-
-def _header(data: bytes) -> dict[str, Any]:
-    """The metadata. It precedes the arrays and follows its own length, eight bytes."""
-    text = data[8 : 8 + int.from_bytes(data[:8], "little")]
-    return json.loads(json.loads(text)["__metadata__"][_KEY])

@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arith_lens.runs.files import RunError, check_name, digest, digests, make_folder, plain_value
-from arith_lens.runs.manifest import RUN_FILE, inputs_of, key_parts, new_manifest, read_manifest
-from arith_lens.runs.provenance import describe_model, software
+from arith_lens.runs.manifest import (
+    RUN_FILE,
+    decisive_parts,
+    describe_model,
+    key_parts,
+    new_manifest,
+    read_manifest,
+    software,
+)
 from arith_lens.runs.run import Run
 from arith_lens.runs.store import STORE_FOLDER
 
@@ -55,13 +62,18 @@ def open_run(
     plain_config = plain_value(config)
     provenance = software() | {"model": describe_model(model), "inputs": digests(inputs)}
     fresh = new_manifest(experiment, plain_config, provenance)
-    path = Path(root) / experiment / run_key(fresh)
-    if (path / RUN_FILE).exists():
-        manifest = read_manifest(path)
-        _refuse_other(path, manifest, fresh)
-        return Run(path, manifest, provenance, again=again)
-    make_folder(path)
-    return Run(path, fresh, provenance, again=again)
+    key = digest(json.dumps(key_parts(fresh), sort_keys=True).encode())[:12]
+    path = Path(root) / experiment / key
+    if not (path / RUN_FILE).exists():
+        make_folder(path)
+        return Run(path, fresh, provenance, again=again)
+    manifest = read_manifest(path)
+    if other := _differing(decisive_parts(fresh), decisive_parts(manifest)):
+        raise RunError(
+            f"expected the run of this configuration in {path}, found one with another "
+            f"{', another '.join(other)}. Move that folder away, or choose another root."
+        )
+    return Run(path, manifest, provenance, again=again)
 
 
 def load_run(path: str | Path) -> Run:
@@ -86,46 +98,12 @@ def find_runs(
         model: only runs whose configuration names this model; None: all.
         root: the folder of all runs.
     """
-    runs = []
-    for file in (Path(root) / experiment).glob(f"*/{RUN_FILE}"):
-        try:
-            run = load_run(file)
-        except RunError as error:
-            warnings.warn(f"a run is passed over: {error}", stacklevel=2)
-            continue
-        if run.finished and model in (None, run.config.get("model")):
-            runs.append(run)
+    runs = [
+        run
+        for run in _readable((Path(root) / experiment).glob(f"*/{RUN_FILE}"), "passed over")
+        if run.finished and model in (None, run.config.get("model"))
+    ]
     return sorted(runs, key=lambda run: run.manifest.get("ended", ""), reverse=True)
-
-
-def run_key(manifest: Mapping[str, Any]) -> str:
-    """The name of the folder of a run with this manifest: twelve hexadecimal digits."""
-    return digest(json.dumps(key_parts(manifest), sort_keys=True).encode())[:12]
-
-
-def _refuse_other(path: Path, manifest: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise RunError if the folder with this key's name contains another run."""
-    if other := _differing(_decisive(expected), _decisive(manifest)):
-        raise RunError(
-            f"expected the run of this configuration in {path}, found one with another "
-            f"{', another '.join(other)}. Move that folder away, or choose another root."
-        )
-
-
-def _decisive(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes two runs the same, by the words of an error."""
-    weights, configuration, inputs = inputs_of(manifest)
-    return {
-        "experiment": manifest["experiment"],
-        "configuration:": manifest["config"],
-        "model's weights": weights,
-        "model's configuration": configuration,
-        "input files": inputs,
-        "version": manifest["provenance"]["versions"]["arith-lens"],
-    }
-
-
-RUN_TABLE_COLUMNS = ["experiment", "model", "status", "when", "results", "path"]
 
 
 def run_table(root: str | Path = "results") -> "DataFrame":
@@ -136,24 +114,27 @@ def run_table(root: str | Path = "results") -> "DataFrame":
     from pandas import DataFrame
 
     rows = []
-    for file in sorted(Path(root).glob(f"*/*/{RUN_FILE}")):
-        try:
-            run = load_run(file)
-        except RunError as error:
-            warnings.warn(f"a run is left out: {error}", stacklevel=2)
-            continue
+    for run in _readable(sorted(Path(root).glob(f"*/*/{RUN_FILE}")), "left out"):
         manifest, names = run.manifest, ", ".join(run.names)
         when = str(manifest.get("ended") or manifest.get("started") or "")
         rows.append([run.experiment, run.model, manifest["status"], when, names, str(run.path)])
-    table = DataFrame(rows, columns=RUN_TABLE_COLUMNS)
+    columns = ["experiment", "model", "status", "when", "results", "path"]
+    table = DataFrame(rows, columns=columns)
     return table.sort_values("when", ascending=False, ignore_index=True, kind="stable")
 
 
-PATH = Path | str
-_PART = re.compile(r"part (\d+) of (\d+)")  # how `Processes` names itself
+def _readable(files: Iterable[Path], otherwise: str) -> list[Run]:
+    """The runs of some manifests, with a warning in place of each that cannot be read."""
+    runs = []
+    for file in files:
+        try:
+            runs.append(load_run(file))
+        except RunError as error:
+            warnings.warn(f"a run is {otherwise}: {error}", stacklevel=3)
+    return runs
 
 
-def merge_runs(into: PATH, *others: PATH) -> Run:
+def merge_runs(into: str | Path, *others: str | Path) -> Run:
     """Copy the results and shards of `others` into the run folder `into`.
 
     The same experiment, run with this folder, then computes only what is still missing. Each file
@@ -172,7 +153,9 @@ def merge_runs(into: PATH, *others: PATH) -> Run:
         _refuse_another_run(target, source)
         for other in (target, *sources[:number]):
             _refuse_another_computation(other, source)
-    parts = sorted({part for run in (target, *sources) for part in _parts(run)})
+    # such as "part 1 of 2"; those that were merged before are in the manifest's parts
+    manifests = [run.manifest for run in (target, *sources)]
+    parts = sorted({p for one in manifests for p in (one["status"], *one.get("parts", []))})
     with target.writing():
         results, unfinished = dict(target.manifest["results"]), dict(target.manifest["unfinished"])
         for source in sources:
@@ -190,7 +173,7 @@ def merge_runs(into: PATH, *others: PATH) -> Run:
 
 
 def _refuse_another_run(target: Run, source: Run) -> None:
-    if other := _differing(_decisive(target.manifest), _decisive(source.manifest)):
+    if other := _differing(decisive_parts(target.manifest), decisive_parts(source.manifest)):
         raise RunError(
             f"expected a part of the run in {target.path}, found {source.path} with another "
             f"{', another '.join(other)}. Merge runs of one configuration, model and version."
@@ -199,13 +182,13 @@ def _refuse_another_run(target: Run, source: Run) -> None:
 
 def _refuse_another_computation(target: Run, source: Run) -> None:
     """Raise RunError if results or shards of one name have different identities."""
-    ours, theirs = identities(target), identities(source)
+    ours, theirs = _identities(target), _identities(source)
     for name in sorted(ours.keys() & theirs.keys()):
         if ours[name] == theirs[name]:
             continue
-        target_question, source_question = [run.store.question(key[name])
-                     for run, key in ((target, ours), (source, theirs))]  # fmt: skip
-        differing = _differing(target_question, source_question)
+        differing = _differing(
+            target.store.question(ours[name]), source.store.question(theirs[name])
+        )
         what = "".join(f", another {difference}" for difference in differing)
         raise RunError(
             f"expected shards of {name} that were computed like those of {target.path}, found "
@@ -214,7 +197,7 @@ def _refuse_another_computation(target: Run, source: Run) -> None:
         )
 
 
-def identities(run: Run) -> dict[str, str]:
+def _identities(run: Run) -> dict[str, str]:
     """The identity of each result that a run refers to or has begun, by name."""
     begun = {name: run.manifest["unfinished"][name] for name in run.unfinished()}
     return begun | {name: entry["identity"] for name, entry in run.manifest["results"].items()}
@@ -231,14 +214,11 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> 
     return names
 
 
-def _parts(run: Run) -> list[str]:
-    """Names such as `part 1 of 2`, also of the parts that were merged before."""
-    return [run.manifest["status"], *run.manifest.get("parts", [])]
-
-
 def _warn_of_missing(parts: list[str]) -> None:
-    """Warn if parts are missing."""
-    matches = [] if "finished" in parts else [_PART.fullmatch(part) for part in parts]
+    """Warn if parts are missing, by the names that `Processes` gives them."""
+    if "finished" in parts:
+        return
+    matches = [re.fullmatch(r"part (\d+) of (\d+)", part) for part in parts]
     numbers = {(int(part[1]), int(part[2])) for part in matches if part}
     for count in sorted({count for _, count in numbers}):
         if missing := [k for k in range(1, count + 1) if (k, count) not in numbers]:

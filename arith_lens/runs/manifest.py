@@ -1,18 +1,28 @@
-"""The manifest of a run (`run.json`), the lock of its folder, and the class of each result."""
+"""What a run says about itself: its manifest (`run.json`), and where its results come from.
 
+The software, machine, model and data of a computation make its identity. Equal identities give
+equal bits.
+"""
+
+import hashlib
 import json
-import os
-import socket
+import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
 
-from filelock import FileLock, Timeout
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from arith_lens.arrays import Arrays
-from arith_lens.runs.files import RunError, listed, write
-from arith_lens.runs.provenance import now
+from arith_lens.hooks import has_identity, hooks_digest
+from arith_lens.runs.files import RunError, listed, now, plain_value, write
+from arith_lens.statistics import Units
 
 RUN_FORMAT = 3
 """The version of the layout of a run folder; folders of other versions are refused."""
@@ -37,19 +47,27 @@ def new_manifest(
     }
 
 
-def key_parts(manifest: Mapping[str, Any]) -> list[Any]:
-    """What must be the same for two runs to be the same: experiment, format, version,
-    configuration, and the digests of the model's weights, its configuration and the input files."""
-    version = manifest["provenance"]["versions"]["arith-lens"]
-    return [manifest["experiment"], RUN_FORMAT, version, manifest["config"], *inputs_of(manifest)]
+def decisive_parts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same for two runs to be the same, by the words of an error.
 
-
-def inputs_of(manifest: Mapping[str, Any]) -> list[Any]:
-    """Digests of the model and of the files that the experiment reads."""
+    Model and input files are there as digests.
+    """
     provenance = manifest["provenance"]
     model = provenance.get("model") or {}
-    digests = [model.get("weights_sha256"), model.get("configuration_sha256")]
-    return [*digests, provenance.get("inputs") or []]
+    return {
+        "experiment": manifest["experiment"],
+        "version": provenance["versions"]["arith-lens"],
+        "configuration:": manifest["config"],
+        "model's weights": model.get("weights_sha256"),
+        "model's configuration": model.get("configuration_sha256"),
+        "input files": provenance.get("inputs") or [],
+    }
+
+
+def key_parts(manifest: Mapping[str, Any]) -> list[Any]:
+    """The decisive parts and the format, in the order in which a run's key is made of them."""
+    experiment, *others = decisive_parts(manifest).values()
+    return [experiment, RUN_FORMAT, *others]
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -113,69 +131,6 @@ def _lacking(manifest: Mapping[str, Any]) -> list[str]:
     ]
 
 
-LOCK, HOLDER = ".lock", ".holder.json"
-
-
-class FolderLock:
-    """The lock that a process needs to write into the folder of a run or a result.
-
-    Readers need none.
-
-    The operating system holds the lock (`.lock`), so it ends with its process. `.holder.json` says
-    which process has it, and has no meaning once the lock is free.
-    """
-
-    def __init__(self, folder: Path, *, patience: float = 0.0) -> None:
-        self._folder = folder
-        self._patience = patience  # seconds to wait for the lock
-        self._lock = FileLock(folder / LOCK, thread_local=False)
-
-    @property
-    def held(self) -> bool:
-        """Whether this object has the lock."""
-        return self._lock.is_locked
-
-    def acquire(self) -> None:
-        """Take the lock.
-
-        Raises:
-            RunError: another process has it, which the message names; or the disk refuses.
-        """
-        try:
-            self._lock.acquire(timeout=self._patience)
-        except Timeout as error:
-            raise RunError(
-                f"expected {self._folder} for this process alone, found it open in "
-                f"{self._holder()}. Wait for that one or stop it (what it finished is kept), or "
-                "give another root or configuration; reading the run is possible meanwhile."
-            ) from error
-        except OSError as error:
-            raise RunError(
-                f"cannot lock {self._folder / LOCK}: {error.strerror or error}. Free some space, "
-                "remove what stands there, or choose a root that can be written."
-            ) from error
-        try:
-            write(self._folder / HOLDER, json.dumps(_myself()).encode())
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def release(self) -> None:
-        (self._folder / HOLDER).unlink(missing_ok=True)
-        self._lock.release()
-
-    def _holder(self) -> str:
-        try:
-            holder = json.loads((self._folder / HOLDER).read_bytes())
-            return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-        except (OSError, ValueError, KeyError, TypeError):
-            return "another process, which has not said its name"
-
-
-def _myself() -> dict[str, str | int]:
-    return {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
-
-
 RESULT_CLASSES = {
     "answers": ("answers", "Answers"),
     "attention_patterns": ("attention", "Patterns"),
@@ -209,3 +164,169 @@ def read_result(arrays: Arrays) -> Any:
         )
     module, name = RESULT_CLASSES[kind]
     return getattr(import_module(f"arith_lens.{module}"), name).from_arrays(arrays)
+
+
+_PACKAGES = ("arith-lens", "torch", "transformers", "transformer-lens", "numpy", "safetensors")
+
+
+@runtime_checkable
+class SavedPairs(Protocol):
+    """The attributes of prompt pairs that a run needs; `PromptPairs` has them."""
+
+    @property
+    def reference(self) -> Int[Tensor, "pair pos"]: ...
+    @property
+    def counterfactual(self) -> Int[Tensor, "pair pos"]: ...
+    @property
+    def answer(self) -> Int[Tensor, " pair"]: ...
+    @property
+    def attention_mask(self) -> Bool[Tensor, "pair pos"]: ...
+    @property
+    def computed(self) -> Bool[Tensor, " pair"] | None: ...
+    @property
+    def reference_text(self) -> tuple[str, ...] | None: ...
+    @property
+    def n_distinct(self) -> int: ...
+    @property
+    def units(self) -> Units: ...
+    @property
+    def selection(self) -> Any: ...  # None, or a dataclass of how the filter chose
+
+    def to_jsonl(self, path: Path) -> None: ...
+
+
+def software() -> dict[str, Any]:
+    """Versions, machine and threads. No package is imported to find them."""
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "versions": {name: installed(name) for name in _PACKAGES},
+    }
+
+
+def describe_model(model: Any) -> dict[str, Any]:
+    """Name, weights, configuration, shape, dtype, device and attention kernel of a model, and the
+    file of quantised weights that it comes from; {} for None."""
+    if model is None:
+        return {}
+    from arith_lens.model import configuration_hash
+
+    return {
+        "name": model.name,
+        "weights_sha256": fingerprint("weights_hash", model),
+        "configuration_sha256": configuration_hash(model),
+        "n_layers": model.n_layers,
+        "n_heads": model.n_heads,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": str(model.device),
+        "attn_implementation": model.attn_implementation,
+        "quantised_from": model.quantised_from,
+    }
+
+
+def fingerprint(function: str, model: Any) -> str | None:
+    """A hash of the model by a function of `arith_lens.model`; None on the meta device."""
+    import arith_lens.model
+
+    try:
+        return getattr(arith_lens.model, function)(model)
+    except ValueError:
+        return None
+
+
+@cache  # reading the packages' metadata takes milliseconds
+def installed(package: str) -> str | None:
+    """A package's version; None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def describe_pairs(pairs: SavedPairs) -> Mapping[str, Any]:
+    """The number of pairs, of distinct references, of problems (None if not known) and of tokens; a
+    digest of all tokens; what the filter did."""
+    digest = hashlib.sha256()
+    for tensor in (pairs.reference, pairs.counterfactual, pairs.answer, pairs.attention_mask):
+        digest.update(f"{tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().long().numpy().tobytes())
+    for unit in (pairs.units["template"], pairs.units["problem"]):
+        digest.update(json.dumps(unit).encode())
+    return {
+        "pairs": len(pairs.answer),
+        "distinct": pairs.n_distinct,
+        "problems": None if pairs.units["problem"] is None else len({*pairs.units["problem"]}),
+        "tokens": list(pairs.reference.shape)[1],
+        "data_sha256": digest.hexdigest(),
+        "selection": pairs.selection,
+    }
+
+
+def identity_of(model: Any, pairs: SavedPairs | None, **question: Any) -> dict[str, Any]:
+    """Everything that decides the numbers of a computation, as JSON. Equal identities give equal
+    bits.
+
+    Args:
+        model: the model that computes.
+        pairs: the data; None if `question` says what the data are.
+        question: the method and its settings.
+
+    Raises:
+        RunError: the model has a hook that is not of this package.
+    """
+    from arith_lens.model import compute_device, configuration_hash
+
+    bridge = getattr(model, "bridge", model)
+    weight = next(bridge.parameters())
+    data = {"data_sha256": None} if pairs is None else describe_pairs(pairs)
+    return {
+        "question": plain_value(question),
+        "data_sha256": data["data_sha256"],
+        "labels_sha256": _digest_of_labels(pairs),
+        "model": {
+            # weights that cannot be read are equal to no others
+            "weights_sha256": fingerprint("weights_hash", model) or f"unknown {uuid4()}",
+            "buffers_sha256": fingerprint("buffers_hash", model),
+            "configuration_sha256": configuration_hash(model),
+            "hooks_sha256": _digest_of_hooks(model),
+            "dtype": str(weight.dtype),
+            "device": _device(compute_device(bridge)),
+            "attn_implementation": bridge.original_model.config._attn_implementation,
+        },
+        "threads": torch.get_num_threads(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "versions": software()["versions"],
+    }
+
+
+def _device(device: torch.device) -> str:
+    """The device, in as much detail as the bits of a result depend on it."""
+    if device.type == "cuda":
+        return f"cuda {torch.cuda.get_device_name(device)}"
+    return f"{device.type} {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _digest_of_labels(pairs: SavedPairs | None) -> str | None:
+    """A digest of what results store besides numbers: templates, roles, operands."""
+    names = ("template", "operation", "operands", "computed", "spans", "problem")
+    labels = {name: getattr(pairs, name, None) for name in names}
+    known = {name: label for name, label in labels.items() if label is not None}
+    text = json.dumps(known, sort_keys=True, default=Tensor.tolist)
+    return hashlib.sha256(text.encode()).hexdigest() if known else None
+
+
+def _digest_of_hooks(model: Any) -> str | None:
+    """A digest of the active hooks; RunError for one that cannot be recognised again."""
+    from arith_lens.model import active_hooks
+
+    hooks = active_hooks(model)
+    for name, function in hooks:
+        if not has_identity((name, function)):
+            raise RunError(
+                f"expected a model without hooks, or with hooks of arith_lens.hooks alone, found "
+                f"{function!r:.80} at {name}: a run cannot tell what another function computes, "
+                "nor whether it is the same one next time. Remove it (model.bridge.reset_hooks(), "
+                "or remove() of its handle), or compute without run="
+            )
+    return hooks_digest(hooks)

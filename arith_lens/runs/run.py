@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,20 +12,28 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, Storable
-from arith_lens.runs.files import RunError, check_name, listed, plain_value, remove_partials
+from arith_lens.runs.files import (
+    RunError,
+    check_name,
+    folder_locked,
+    listed,
+    now,
+    plain_value,
+    remove_partials,
+)
 from arith_lens.runs.manifest import (
     RUN_FILE,
-    FolderLock,
+    SavedPairs,
+    describe_model,
+    describe_pairs,
+    identity_of,
     key_parts,
     read_manifest,
     read_result,
     write_manifest,
 )
-from arith_lens.runs.provenance import SavedPairs, describe_model, describe_pairs, identity_of, now
 from arith_lens.runs.shards import PartDone, Processes, Shards, identity_digest, processes
 from arith_lens.runs.store import COMPUTED_TENSOR, Store, without_pairs
-
-_MODEL_PARTS = ("weights", "configuration")
 
 
 class Run:
@@ -47,12 +55,13 @@ class Run:
         self.manifest = manifest  # the contents of run.json
         self._provenance = provenance  # written with what this process saves; None: the manifest's
         self._again = again
-        self._lock = FolderLock(path)
+        self._locked = False
+        self._block = ExitStack()  # ends the lock of a `with` block
         self._started = time.monotonic()
         self._team = Processes()
         self._open = False
         self.store = Store(path.parent.parent)
-        self._admitted: list[list[Any]] = []  # digests of other models that are allowed
+        self._admitted: list[dict[str, Any]] = []  # digests of other models that are allowed
         self._saved: set[str] = set()  # by this process: `again` does not apply to these
 
     @property
@@ -134,17 +143,15 @@ class Run:
                 saved before stays, also an earlier result of the same name.
         """
         check_name(name)
-        if not self._team.leads:
-            self._follow()
-            return
-        storable = result if isinstance(result, Storable) else result()
-        if identity is None:
-            identity = {"run": key_parts(self.manifest), "result": name}
-        with self.writing():
-            entry = self.store.save(identity, storable, pairs)
-            self._saved.add(entry["identity"])
-            self._refer(name, entry, pairs, facts)
-        self._team.wait()
+        if self._team.leads:
+            storable = result if isinstance(result, Storable) else result()
+            if identity is None:
+                identity = {"run": key_parts(self.manifest), "result": name}
+            with self.writing():
+                entry = self.store.save(identity, storable, pairs)
+                self._saved.add(entry["identity"])
+                self._refer(name, entry, pairs, facts)
+        self._meet()
 
     def stored(self, identity: Mapping[str, Any]) -> Arrays | None:
         """The arrays of this computation's result, whichever run it was computed for.
@@ -167,14 +174,12 @@ class Run:
     ) -> None:
         """Give a stored result a name in this run. `pairs` and `facts` are as in `save`."""
         check_name(name)
-        if not self._team.leads:
-            self._follow()
-            return
-        entry = self.store.entry(identity_digest(identity))
-        assert entry is not None, "call refer() only for a stored result"
-        with self.writing():
-            self._refer(name, entry, pairs, facts)
-        self._team.wait()
+        if self._team.leads:
+            entry = self.store.entry(identity_digest(identity))
+            assert entry is not None, "call refer() only for a stored result"
+            with self.writing():
+                self._refer(name, entry, pairs, facts)
+        self._meet()
 
     def compute(
         self,
@@ -249,25 +254,22 @@ class Run:
         """
         identity = identity_of(model, pairs, **question)
         opened_with = (self._provenance or self.manifest["provenance"]).get("model") or {}
-        model_digests = [identity["model"][f"{part}_sha256"] for part in _MODEL_PARTS]
-        if model_digests in self._admitted:
+        current = _model_digests(identity["model"])
+        if current in self._admitted:
             return identity
-        for part in _MODEL_PARTS:
-            digest = f"{part}_sha256"
-            expected, current = opened_with.get(digest), identity["model"][digest]
-            if expected not in (None, current):
+        for part, digest in _model_digests(opened_with).items():
+            if digest not in (None, current[part]):
                 raise RunError(
                     f"expected the model that {self.path} was opened with "
-                    f"({opened_with.get('name')}, {part} {expected[:12]}), found one with {part} "
-                    f"{current[:12]}; open a run with model= for each model, after every change "
-                    "of it"
+                    f"({opened_with.get('name')}, {part} {digest[:12]}), found one with {part} "
+                    f"{current[part][:12]}; open a run with model= for each model, after every "
+                    "change of it"
                 )
         return identity
 
     def admit(self, model: Any) -> None:
         """Allow results of a second model, such as a tuned one, in this run."""
-        described = describe_model(model)
-        self._admitted.append([described[f"{part}_sha256"] for part in _MODEL_PARTS])
+        self._admitted.append(_model_digests(describe_model(model)))
 
     def shards(self, name: str, identity: Mapping[str, Any], **part: Any) -> Shards:
         """The finished shards of a result, to read and to add to.
@@ -296,16 +298,12 @@ class Run:
     def __enter__(self) -> "Run":
         self._team = processes()
         self._started = time.monotonic()
-        if self._team.leads:
-            self._take()
-            try:
+        with ExitStack() as block:
+            if self._team.leads:
+                block.enter_context(self.writing())
                 self.write_manifest(status="running")
-            except BaseException:
-                self._lock.release()
-                raise
-            self._team.wait()
-        else:
-            self._follow()
+            self._meet()
+            self._block = block.pop_all()
         self._open = True
         return self
 
@@ -319,13 +317,12 @@ class Run:
         if not self._team.leads:
             return
         try:
-            seconds = self.manifest["wall_seconds"] + round(time.monotonic() - self._started, 3)
-            self.write_manifest(status=self._status(kind), wall_seconds=seconds, ended=now())
+            with self._block:
+                seconds = self.manifest["wall_seconds"] + round(time.monotonic() - self._started, 3)
+                self.write_manifest(status=self._status(kind), wall_seconds=seconds, ended=now())
         except RunError:
             if error is None:
                 raise
-        finally:
-            self._lock.release()
         if isinstance(error, KeyboardInterrupt):
             print(self._kept(error), file=sys.stderr)
         elif error is not None:
@@ -346,33 +343,30 @@ class Run:
             return f"stopped by {kind.__name__}"
         return str(self._team) if self._team.apart else "finished"
 
-    def _follow(self) -> None:
-        """Wait until the first process has written the manifest, and read it."""
+    def _meet(self) -> None:
+        """Wait for the other processes, and read what the first one has written."""
         self._team.wait()
-        self.manifest = read_manifest(self.path)
-
-    def _take(self) -> None:
-        """Lock the folder and look at it again: another process may have written since."""
-        self._lock.acquire()
-        try:
-            if (self.path / RUN_FILE).exists():
-                self.manifest = read_manifest(self.path)
-            remove_partials(self.path)
-        except BaseException:
-            self._lock.release()
-            raise
+        if not self._team.leads:
+            self.manifest = read_manifest(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Lock the folder, unless it is locked by an outer `with run`."""
-        if self._lock.held:
+        """Lock the folder, unless it is locked by an outer `with run`.
+
+        The manifest is read again: another process may have written since.
+        """
+        if self._locked:
             yield
             return
-        self._take()
-        try:
-            yield
-        finally:
-            self._lock.release()
+        with folder_locked(self.path):
+            if (self.path / RUN_FILE).exists():
+                self.manifest = read_manifest(self.path)
+            remove_partials(self.path)
+            self._locked = True
+            try:
+                yield
+            finally:
+                self._locked = False
 
     def unfinished(self) -> dict[str, int]:
         """The number of finished shards of each unfinished result."""
@@ -398,12 +392,11 @@ class Run:
         """Write a stored result's name into the manifest. The folder must be locked."""
         values = plain_value({**(describe_pairs(pairs) if pairs is not None else {}), **facts})
         reference = {"identity": entry["identity"], "kind": entry["kind"], "facts": values}
-        unfinished = {**self.manifest["unfinished"]}
-        unfinished.pop(name, None)
+        begun = self.manifest["unfinished"].items()
         self.write_manifest(
             provenance=self._provenance or self.manifest["provenance"],
             results={**self.manifest["results"], name: reference},
-            unfinished=unfinished,
+            unfinished={other: key for other, key in begun if other != name},
         )
 
     def write_manifest(self, **changes: Any) -> None:
@@ -411,3 +404,8 @@ class Run:
         manifest = {**self.manifest, **changes}
         write_manifest(self.path, manifest)
         self.manifest = manifest
+
+
+def _model_digests(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The digests by which a run tells models apart, by the words of an error."""
+    return {part: described.get(f"{part}_sha256") for part in ("weights", "configuration")}

@@ -1,30 +1,43 @@
-"""Parts of a result, saved one by one as they finish, and the processes that share the work.
+"""A result that is computed in shards: the processes that share them, their files, and the slot.
 
-A killed computation continues with the parts that are missing.
+A killed computation continues with the shards that are missing. A method uses a slot in four steps:
+
+    slot = ResultSlot.of(run, name, model, pairs, method="mine", metric=metric)
+    if (arrays := slot.stored(progress=progress)) is not None:
+        return Mine.from_arrays(arrays)
+    shards = slot.shards(one_shard, n_shards, title="my method", progress=progress)
+    return slot.save(Mine(...))
+
+Without a run the same code computes, and nothing is stored.
 """
 
 import json
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
-from arith_lens.arrays import Arrays
+from arith_lens.arrays import Arrays, Storable
 from arith_lens.runs.files import (
     RunError,
-    check_digest,
     digest,
+    from_bytes,
     make_folder,
     plain_value,
-    with_digest,
+    to_bytes,
     write,
 )
+from arith_lens.runs.manifest import SavedPairs
+
+if TYPE_CHECKING:
+    from arith_lens.runs.run import Run
 
 PART_VARIABLE = "ARITH_LENS_PART"
 JOIN = timedelta(minutes=10)
@@ -88,8 +101,13 @@ def processes() -> Processes:
     Raises:
         RunError: the part is not valid, or not all processes start.
     """
-    if PART_VARIABLE in os.environ:
-        return _apart(os.environ[PART_VARIABLE])
+    if (part := os.environ.get(PART_VARIABLE)) is not None:
+        index, _, parts = part.partition("/")
+        if not (index.isdigit() and parts.isdigit() and 1 <= int(index) <= int(parts)):
+            raise RunError(
+                f"expected {PART_VARIABLE} such as 2/3, the second of three parts, found {part!r}"
+            )
+        return Processes(int(index) - 1, int(parts), apart=True)
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         return Processes()
@@ -109,15 +127,6 @@ def claim_rank_zero() -> bool:
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         os.environ.pop(name, None)
     return first
-
-
-def _apart(text: str) -> Processes:
-    index, _, count = text.partition("/")
-    if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
-        raise RunError(
-            f"expected {PART_VARIABLE} such as 2/3, the second of three parts, found {text!r}"
-        )
-    return Processes(int(index) - 1, int(count), apart=True)
 
 
 @cache
@@ -149,7 +158,7 @@ class Shards:
     """
 
     def __init__(
-        self, folder: Path, question: Mapping[str, Any], *, prepare: Callable[[], Any] | None = None
+        self, folder: Path, question: Mapping[str, Any], prepare: Callable[[], Any]
     ) -> None:
         """
         Args:
@@ -191,12 +200,12 @@ class Shards:
             RunError: the file cannot be written. Earlier shards stay.
         """
         if not (file := self.folder / _QUESTION).exists():
-            if self._prepare is not None:
-                self._prepare()
+            self._prepare()
             make_folder(self.folder)
             write(file, json.dumps(plain_value(self._question), indent=2).encode())
         header = {"shard": [self._digest, index], **(notes or {})}
-        write(self._path(index), with_digest(Arrays(tensors, header)))
+        header["sha256"] = digest(to_bytes(Arrays(tensors, header)))
+        write(self._path(index), to_bytes(Arrays(tensors, header)))
 
     def _path(self, index: int) -> Path:
         return self.folder / f"{index:05d}.safetensors"
@@ -226,62 +235,137 @@ def check_shard(data: bytes, identity: str, index: int) -> Arrays:
     Raises:
         RunError: it is damaged, or a shard of another number or computation.
     """
-    arrays = check_digest(data)
+    arrays = from_bytes(data)
     notes = dict(arrays.header)
+    written = notes.pop("sha256", None)
+    if digest(to_bytes(Arrays(arrays.tensors, notes))) != written:
+        raise RunError("its contents are not those that were written")
     if notes.pop("shard", None) != [identity, index]:
         raise RunError("it is a part of another computation")
     return Arrays(arrays.tensors, notes)
 
 
-def every_shard(
-    compute: Callable[[int], Arrays],
-    count: int,
-    *,
-    finished: Shards | None,
-    title: str,
-    progress: bool,
-    unit: str = "shard",
-    sizes: Sequence[int] | None = None,
-) -> list[Arrays]:
-    """All shards in order. Stored shards are read, the others are computed and stored.
+def identity_digest(identity: Mapping[str, Any]) -> str:
+    """The SHA-256 of an identity. The order of its keys does not matter."""
+    return digest(json.dumps(plain_value(identity), sort_keys=True).encode())
 
-    If several processes work on one run, each computes its share and reads the shards of the
-    others.
 
-    Args:
-        compute: returns the tensors of a shard, with notes as their header, from its number.
-        count: the number of shards.
-        finished: the stored shards; None: nothing is stored, and each process computes all.
-        title: the title of the progress bar.
-        progress: whether to show the bar.
-        unit: what the bar counts.
-        sizes: how many units each shard has; None: one.
+Result = TypeVar("Result", bound=Storable)
 
-    Raises:
-        PartDone: this process works apart, and shards of other parts are missing.
-        RunError: shards that another process should have written are missing.
+
+@dataclass(frozen=True)
+class ResultSlot:
+    """One result, which is stored once by its identity.
+
+    It is computed in shards. Several processes can share them, and a killed computation continues
+    with those that are missing.
     """
-    from tqdm.auto import tqdm
 
-    team = processes() if finished else Processes()
-    done = {} if finished is None else _loaded(finished, range(count))
-    missing = team.agree([index for index in range(count) if index not in done])
-    share = team.share(missing)
-    hidden = None if progress and team.leads else True
-    steps = sizes or [1] * count
-    total = sum(steps if team.count == 1 else [steps[index] for index in share])
-    before = sum(steps[index] for index in done) if team.count == 1 else 0
-    with tqdm(total=total, initial=before, desc=title, unit=unit, disable=hidden) as bar:
-        for index in share:
-            done[index] = compute(index)
-            if finished:
-                finished.save(index, done[index].tensors, done[index].header)
-            bar.update(steps[index])
-    team.wait()
-    if finished and team.count > 1:
-        done |= _of_others(finished, [index for index in range(count) if index not in done], team)
-        team.wait()  # shards are removed only after all processes have read them
-    return [done[index] for index in range(count)]
+    run: "Run | None"
+    """The run that stores the result; None: nothing is stored."""
+    name: str
+    """The name of the result in the run."""
+    identity: Mapping[str, Any]
+    """What decides the numbers."""
+    pairs: SavedPairs | None
+    """The pairs that the result is about."""
+
+    @classmethod
+    def of(
+        cls, run: "Run | None", name: str, model: Any, pairs: SavedPairs | None, **question: Any
+    ) -> "ResultSlot":
+        """The slot of a computation.
+
+        Args:
+            run: an open run, or None.
+            name: the name of the result in the run.
+            model: the model that computes.
+            pairs: the data; None if `question` says what the data are.
+            question: the other JSON values that decide the numbers: the method, its settings and,
+                if it has shards, their size.
+
+        Raises:
+            RunError: see `Run.identity`.
+        """
+        identity = {} if run is None else run.identity(model, pairs, **question)
+        return cls(run, name, identity, pairs)
+
+    def stored(self, *, progress: bool, **facts: Any) -> Arrays | None:
+        """The arrays of the result if any run has stored it; this run then refers to it.
+
+        Args:
+            progress: print a line if the result is stored.
+            facts: JSON values to store in this run.
+
+        Returns:
+            None if the result must be computed.
+        """
+        if self.run is None or (arrays := self.run.stored(self.identity)) is None:
+            return None
+        self.run.refer(self.name, self.identity, pairs=self.pairs, **facts)
+        if progress:
+            folder = self.run.folder(self.name)
+            print(f"{self.name}: saved before in {folder}, not computed again", file=sys.stderr)
+        return arrays
+
+    def shards(
+        self,
+        compute: Callable[[int], Arrays],
+        count: int,
+        *,
+        title: str,
+        progress: bool,
+        unit: str = "shard",
+        sizes: Sequence[int] | None = None,
+        **part: Any,
+    ) -> list[Arrays]:
+        """All shards in order. Finished shards are read, the others are computed and stored.
+
+        If several processes work on one run, each computes its share and reads the shards of the
+        others. Without a run, each process computes all.
+
+        Args:
+            compute: returns the tensors of a shard, with notes as their header, from its number.
+            count: the number of shards.
+            title: the title of the progress bar.
+            progress: whether to show the bar.
+            unit: what the bar counts.
+            sizes: how many units each shard has; None: one.
+            part: names one part of the computation, if several parts have shards.
+
+        Raises:
+            PartDone: this process works apart, and shards of other parts are missing.
+            RunError: the run is not open, or shards that another process should have written are
+                missing.
+        """
+        from tqdm.auto import tqdm
+
+        finished = None if self.run is None else self.run.shards(self.name, self.identity, **part)
+        team = processes() if finished else Processes()
+        done = {} if finished is None else _loaded(finished, range(count))
+        missing = team.agree([index for index in range(count) if index not in done])
+        share = team.share(missing)
+        steps = sizes or [1] * count
+        total = sum(steps if team.count == 1 else [steps[index] for index in share])
+        before = sum(steps[index] for index in done) if team.count == 1 else 0
+        hidden = None if progress and team.leads else True
+        with tqdm(total=total, initial=before, desc=title, unit=unit, disable=hidden) as bar:
+            for index in share:
+                done[index] = compute(index)
+                if finished:
+                    finished.save(index, done[index].tensors, done[index].header)
+                bar.update(steps[index])
+        team.wait()
+        if finished and team.count > 1:
+            done |= _of_others(finished, [n for n in range(count) if n not in done], team)
+            team.wait()  # shards are removed only after all processes have read them
+        return [done[index] for index in range(count)]
+
+    def save(self, result: Result, **facts: Any) -> Result:
+        """Store the complete result and remove its shards. Returns the result."""
+        if self.run is not None:
+            self.run.save(self.name, result, pairs=self.pairs, identity=self.identity, **facts)
+        return result
 
 
 def _loaded(shards: Shards, indices: Iterable[int]) -> dict[int, Arrays]:
@@ -303,8 +387,3 @@ def _of_others(shards: Shards, indices: list[int], team: Processes) -> dict[int,
             "write to one file system, or compute parts apart and merge them: see docs/runs.md"
         )
     return loaded
-
-
-def identity_digest(identity: Mapping[str, Any]) -> str:
-    """The SHA-256 of an identity. The order of its keys does not matter."""
-    return digest(json.dumps(plain_value(identity), sort_keys=True).encode())

@@ -20,9 +20,11 @@ from arith_lens.runs.files import (
     RunError,
     digest,
     digests,
+    folder_locked,
     from_bytes,
     listed,
     make_folder,
+    now,
     plain_value,
     remove,
     remove_partials,
@@ -30,8 +32,7 @@ from arith_lens.runs.files import (
     to_bytes,
     write,
 )
-from arith_lens.runs.manifest import FolderLock
-from arith_lens.runs.provenance import SavedPairs, now, software
+from arith_lens.runs.manifest import SavedPairs, software
 from arith_lens.runs.shards import SHARDS_FOLDER, Shards, copy_shards, identity_digest
 
 STORE_FOLDER = "store"
@@ -119,7 +120,7 @@ class Store:
         """The finished shards of a result, or of one part of its computation."""
         key = identity_digest(identity)
         folder = self.folder_of(key) / SHARDS_FOLDER
-        return Shards(folder, {"result": key, **part}, prepare=lambda: self._prepare(key, identity))
+        return Shards(folder, {"result": key, **part}, lambda: self._prepare(key, identity))
 
     def count_shards(self, identity: str) -> int:
         """The number of finished shards of a result."""
@@ -210,12 +211,8 @@ class Store:
     def _writing(self, key: str, identity: Mapping[str, Any] | None) -> Iterator[Path]:
         """Lock the folder of a result for this process."""
         folder = self._prepare(key, identity)
-        lock = FolderLock(folder, patience=WRITING)
-        lock.acquire()
-        try:
+        with folder_locked(folder, patience=WRITING):
             yield folder
-        finally:
-            lock.release()
 
 
 def _write_files(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from arith_lens.arrays import Arrays
 from arith_lens.runs import Run, open_run
-from arith_lens.runs.provenance import installed
+from arith_lens.runs.manifest import installed
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -21,7 +21,7 @@ from arith_lens.model import HookedModel, record
 from arith_lens.path_patching.cost import forward_flops, rows_flops
 from arith_lens.path_patching.engines import patch_settings
 from arith_lens.path_patching.prefixes import recording_flops
-from arith_lens.runs.provenance import installed
+from arith_lens.runs.manifest import installed
 from experiments.speed.shapes import Setting, twin
 
 Effects: TypeAlias = Float[Tensor, "sender pair"]

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from arith_lens.arrays import Arrays
 from arith_lens.path_patching import plan
 from arith_lens.runs import find_runs
-from arith_lens.runs.provenance import installed
+from arith_lens.runs.manifest import installed
 from experiments.speed import measure, path_patching, rivals, shapes, tables
 from experiments.speed.measure import Cell, Column, SpeedTable, Timing, Usage, timed
 from experiments.speed.shapes import SHAPES, Setting, Shape, setting_of

@@ -16,7 +16,7 @@ from arith_lens.model import HookedModel, buffers_hash, configuration_hash, load
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
 from arith_lens.runs import RunError, open_run
-from arith_lens.runs.provenance import identity_of
+from arith_lens.runs.manifest import identity_of
 
 Make = Callable[..., Any]
 

@@ -227,7 +227,7 @@ def test_runs_that_do_not_belong_together_are_not_merged(
             pass
     with pytest.raises(RunError, match="another model's weights"):
         merge_runs(runs[0].path, runs[1].path)
-    monkeypatch.setattr("arith_lens.runs.provenance.installed", lambda package: "0.0.0")
+    monkeypatch.setattr("arith_lens.runs.manifest.installed", lambda package: "0.0.0")
     newer = StoredCounts(tmp_path / "4")
     with pytest.raises(RunError, match=r"another version \(.* and 0\.0\.0\)"):
         merge_runs(one.path, newer.path)
