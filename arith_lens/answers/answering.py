@@ -19,7 +19,7 @@ from arith_lens.benchmarks.parsing import without_separators
 from arith_lens.benchmarks.readers import LETTERS
 from arith_lens.benchmarks.records import ANSWER_AT_ONCE
 from arith_lens.components import NamedHook
-from arith_lens.hooks.identity import hooks_digest
+from arith_lens.hooks import hooks_digest
 from arith_lens.pairs.tokens import left_pad
 from arith_lens.runs import ResultSlot, Run
 

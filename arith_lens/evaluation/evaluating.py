@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from arith_lens.components import NamedHook
 from arith_lens.evaluation.result import EvaluationResult
-from arith_lens.hooks.identity import describe_hooks, hooks_digest
+from arith_lens.hooks import describe_hooks, hooks_digest
 from arith_lens.model import load_model
 from arith_lens.runs import ResultSlot, Run
 

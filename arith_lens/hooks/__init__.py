@@ -20,7 +20,10 @@ from arith_lens.hooks.interventions import Edit as Edit
 from arith_lens.hooks.interventions import ablate_heads as ablate_heads
 from arith_lens.hooks.interventions import ablate_mlps as ablate_mlps
 from arith_lens.hooks.interventions import capture as capture
+from arith_lens.hooks.interventions import describe_hooks as describe_hooks
 from arith_lens.hooks.interventions import freeze as freeze
+from arith_lens.hooks.interventions import has_identity as has_identity
+from arith_lens.hooks.interventions import hooks_digest as hooks_digest
 from arith_lens.hooks.interventions import patch_heads as patch_heads
 from arith_lens.hooks.interventions import patch_mlps as patch_mlps
 from arith_lens.hooks.interventions import scale_heads as scale_heads

@@ -16,7 +16,7 @@ from support.fresh import FreshPython
 
 import arith_lens as al
 from arith_lens.answers import answer_questions
-from arith_lens.hooks.identity import hooks_digest
+from arith_lens.hooks import hooks_digest
 from arith_lens.knockout import knockout_hooks
 from arith_lens.model import HookedModel
 from arith_lens.reference.sets import world_questions
