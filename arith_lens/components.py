@@ -6,6 +6,7 @@ or an `Mlp`. Hook names are TransformerLens' own. Nothing here knows a model.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -139,13 +140,21 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _as_head(value: Any) -> Head:
-    if isinstance(value, Head):
+def _named(value: Any) -> Component | None:
+    """The component that a value names; None if it names none, as a mere layer does."""
+    if isinstance(value, Head | Mlp):
         return value
     if _is_pair(value):
         return Head(int(value[0]), int(value[1]))
-    if isinstance(value, str) and _HEAD.fullmatch(value.strip()):
-        return Head.parse(value)
+    with suppress(ValueError):
+        return parse_component(value) if isinstance(value, str) else None
+    return None
+
+
+def _as_head(value: Any) -> Head:
+    head = _named(value)
+    if isinstance(head, Head):
+        return head
     mlps = "; patch_mlps and ablate_mlps take MLPs" if isinstance(value, Mlp) else ""
     raise TypeError(
         f"expected heads such as Head(12, 22), found {value!r} ({type(value).__name__}){mlps}; "
@@ -154,12 +163,9 @@ def _as_head(value: Any) -> Head:
 
 
 def _as_mlp(value: Any) -> Mlp:
-    if isinstance(value, Mlp):
-        return value
-    if _is_count(value):
-        return Mlp(int(value))
-    if isinstance(value, str) and _MLP.fullmatch(value.strip()):
-        return Mlp.parse(value)
+    mlp = Mlp(int(value)) if _is_count(value) else _named(value)
+    if isinstance(mlp, Mlp):
+        return mlp
     raise TypeError(
         f"expected MLPs such as Mlp(12), or layers such as 12, found {value!r} "
         f"({type(value).__name__}); 'MLP 12' names this MLP, too"
@@ -167,12 +173,8 @@ def _as_mlp(value: Any) -> Mlp:
 
 
 def _as_component(value: Any) -> Component:
-    if isinstance(value, Head | Mlp):
-        return value
-    if _is_pair(value):
-        return Head(int(value[0]), int(value[1]))
-    if isinstance(value, str) and (_HEAD.fullmatch(value.strip()) or _MLP.fullmatch(value.strip())):
-        return parse_component(value)
+    if (component := _named(value)) is not None:
+        return component
     raise TypeError(
         f"expected components such as Head(12, 22) and Mlp(12), found {value!r} "
         f"({type(value).__name__}); '12.22', (12, 22) and 'MLP 12' name them, too"

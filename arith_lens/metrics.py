@@ -8,6 +8,7 @@ another number.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 import torch
@@ -31,25 +32,22 @@ class Readout:
 
     def unpatched(self) -> "Readout":
         """Row 0 of a sweep's readout."""
-        others = {name: values[0] for name, values in self._optional().items()}
-        return Readout(self.answer[0], **others)
+        return self._each(itemgetter(0))
+
+    def detached(self) -> "Readout":
+        """The same values, through which no gradient passes."""
+        return self._each(Tensor.detach)
 
     @staticmethod
     def stack(rows: Sequence["Readout"]) -> "Readout":
         """Readouts of one row each as one of all rows."""
-        optional = [row._optional() for row in rows]
-        others = {name: torch.stack([row[name] for row in optional]) for name in optional[0]}
-        return Readout(torch.stack([row.answer for row in rows]), **others)
+        names = [name for name, values in vars(rows[0]).items() if values is not None]
+        return Readout(**{name: torch.stack([vars(row)[name] for row in rows]) for name in names})
 
-    def detached(self) -> "Readout":
-        """The same values, through which no gradient passes."""
-        others = {name: values.detach() for name, values in self._optional().items()}
-        return Readout(self.answer.detach(), **others)
-
-    def _optional(self) -> dict[str, Tensor]:
-        """What was read beside the answer's logit."""
-        values = {name: getattr(self, name) for name in ("foil", "log_total", "others")}
-        return {name: value for name, value in values.items() if value is not None}
+    def _each(self, function: Callable[[Tensor], Tensor]) -> "Readout":
+        """A function of each value that was read."""
+        known = {name: values for name, values in vars(self).items() if values is not None}
+        return Readout(**{name: function(values) for name, values in known.items()})
 
 
 def read_logits(

@@ -25,7 +25,7 @@ from arith_lens.model.checkpoints import (
     refuse_changed,
     refuse_quantised,
 )
-from arith_lens.model.loading import load_weights
+from arith_lens.model.weights import load_weights
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
 

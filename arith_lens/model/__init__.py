@@ -6,11 +6,12 @@ paper's metric needs raw logits. TransformerLens 4.0 removed HookedTransformer; 
 and values are the same (see `docs/names.md`).
 """
 
-from arith_lens.model.continuing import Beginning as Beginning
-from arith_lens.model.continuing import continues_prompts as continues_prompts
-from arith_lens.model.continuing import keys_and_values as keys_and_values
-from arith_lens.model.continuing import n_common as n_common
+from arith_lens.model.forwards import Beginning as Beginning
+from arith_lens.model.forwards import LogitScale as LogitScale
 from arith_lens.model.forwards import accepted_options as accepted_options
+from arith_lens.model.forwards import continues_prompts as continues_prompts
+from arith_lens.model.forwards import keys_and_values as keys_and_values
+from arith_lens.model.forwards import n_common as n_common
 from arith_lens.model.forwards import record as record
 from arith_lens.model.forwards import require_finite as require_finite
 from arith_lens.model.forwards import run_layers as run_layers
@@ -20,7 +21,6 @@ from arith_lens.model.hooked import HookedModel as HookedModel
 from arith_lens.model.hooked import Tokens as Tokens
 from arith_lens.model.loading import empty_model as empty_model
 from arith_lens.model.loading import load_model as load_model
-from arith_lens.model.logits import LogitScale as LogitScale
 from arith_lens.model.own_modules import LayerInputs as LayerInputs
 from arith_lens.model.own_modules import PlainLayer as PlainLayer
 from arith_lens.model.own_modules import end_logits as end_logits
@@ -32,14 +32,14 @@ from arith_lens.model.own_modules import plain_layers as plain_layers
 from arith_lens.model.own_modules import with_parts as with_parts
 from arith_lens.model.own_modules import without_bridge as without_bridge
 from arith_lens.model.own_modules import without_patterns as without_patterns
-from arith_lens.model.placement import compute_device as compute_device
-from arith_lens.model.placement import default_device as default_device
-from arith_lens.model.placement import is_offloaded as is_offloaded
-from arith_lens.model.placement import lacks_weights as lacks_weights
-from arith_lens.model.placement import layers_with_weights as layers_with_weights
-from arith_lens.model.placement import weights_loaded as weights_loaded
 from arith_lens.model.state import active_hooks as active_hooks
 from arith_lens.model.state import buffers_hash as buffers_hash
+from arith_lens.model.state import compute_device as compute_device
 from arith_lens.model.state import configuration_hash as configuration_hash
+from arith_lens.model.state import default_device as default_device
+from arith_lens.model.state import is_offloaded as is_offloaded
+from arith_lens.model.state import lacks_weights as lacks_weights
+from arith_lens.model.state import layers_with_weights as layers_with_weights
 from arith_lens.model.state import state_digest as state_digest
 from arith_lens.model.state import weights_hash as weights_hash
+from arith_lens.model.state import weights_loaded as weights_loaded

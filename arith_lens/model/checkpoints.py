@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arith_lens.model.gguf import PACKAGED, converted, packaged
+from arith_lens.model.weights import PACKAGED, converted, packaged
 
 REFERENCE_MODELS = ("reference", "reference-mistral")
 """The small trained models that ship with this package (see their model cards)."""
@@ -19,7 +19,6 @@ WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _FILE_SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
-_SENTENCEPIECE_FAMILIES = ("llama", "mistral", "mixtral")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
     this order.
 
     Without a network, the local cache is used if it has the model of a hub id. A GGUF file is
-    converted on its first use (see `gguf.converted`).
+    converted on its first use (see `weights.converted`).
 
     Args:
         source: the name of a shipped or packaged model, a directory or a GGUF file (relative or
@@ -53,27 +52,25 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
         ImportError: the package that reads GGUF files is missing.
         ConnectionError: the hub cannot be reached.
     """
-    if str(source) in REFERENCE_MODELS:
-        directory = _reference_directory(str(source))
-        return Checkpoint(_checked_directory(directory, weights), str(source))
-    if str(source) in PACKAGED:
-        folder = converted(packaged(str(source)))
-        return Checkpoint(_checked_directory(folder, weights), str(source))
-    directory = Path(source).expanduser()
-    if directory.is_dir():
-        return Checkpoint(_checked_directory(directory, weights), directory.resolve().name)
-    if directory.is_file() and directory.suffix == ".gguf":
-        folder = converted(directory.resolve())
-        return Checkpoint(_checked_directory(folder, weights), directory.stem)
-    if directory.is_file():
-        raise ValueError(_not_a_folder(directory))
-    if isinstance(source, Path) or _looks_like_a_path(source):
+    path, name = Path(source).expanduser(), str(source)
+    if name in REFERENCE_MODELS:
+        folder = _reference_directory(name)
+    elif name in PACKAGED:
+        folder = converted(packaged(name))
+    elif path.is_dir():
+        folder, name = path, path.resolve().name
+    elif path.is_file() and path.suffix == ".gguf":
+        folder, name = converted(path.resolve()), path.stem
+    elif path.is_file():
+        raise ValueError(_not_a_folder(path))
+    elif isinstance(source, Path) or _looks_like_a_path(source):
         raise FileNotFoundError(
-            f"expected a model directory, found nothing at {str(source)!r} (looked in "
-            f"{directory.absolute()}); check the path, or give a hub id such as "
-            "'meta-llama/Llama-2-7b-hf'"
+            f"expected a model directory, found nothing at {name!r} (looked in {path.absolute()}); "
+            "check the path, or give a hub id such as 'meta-llama/Llama-2-7b-hf'"
         )
-    return Checkpoint(_hub_location(source, weights), source)
+    else:
+        return Checkpoint(_hub_location(source, weights), source)
+    return Checkpoint(_checked_directory(folder, weights), name)
 
 
 def read_config(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> Any:
@@ -90,11 +87,8 @@ def refuse_quantised(config: Any, name: str) -> None:
     quantisation = getattr(config, "quantization_config", None)
     if quantisation is None:
         return
-    method = (
-        quantisation.get("quant_method")
-        if isinstance(quantisation, dict)
-        else getattr(quantisation, "quant_method", None)
-    )
+    settings = quantisation if isinstance(quantisation, dict) else vars(quantisation)
+    method = settings.get("quant_method")
     raise ValueError(
         f"expected float weights, found {name} quantised ({method or 'unknown method'}); load the "
         "original checkpoint, with dtype=torch.bfloat16 where memory is short"
@@ -134,10 +128,11 @@ def load_tokenizer(checkpoint: Checkpoint, config: Any, *, trust_remote_code: bo
     """
     from transformers import LlamaTokenizer
 
-    pieces_only = not _has_file(checkpoint, "tokenizer.json") and _has_file(
-        checkpoint, "tokenizer.model"
-    )
-    if pieces_only and config.model_type in _SENTENCEPIECE_FAMILIES:
+    if (
+        config.model_type in ("llama", "mistral", "mixtral")
+        and not _has_file(checkpoint, "tokenizer.json")
+        and _has_file(checkpoint, "tokenizer.model")
+    ):
         return LlamaTokenizer.from_pretrained(checkpoint.location, add_bos_token=True)
     try:
         return _automatic_tokenizer(checkpoint.location, trust_remote_code=trust_remote_code)
@@ -196,12 +191,12 @@ def _checked_directory(directory: Path, weights: bool) -> str:
             f"{_listing(directory)}; point to the folder that save_pretrained wrote"
         )
     if weights and not any((directory / name).is_file() for name in WEIGHT_FILES):
-        raise FileNotFoundError(_no_weights(str(directory), _listing(directory)))
+        raise _no_weights(str(directory), _listing(directory))
     return str(directory.resolve())
 
 
-def _no_weights(location: str, files: str) -> str:
-    return (
+def _no_weights(location: str, files: str) -> FileNotFoundError:
+    return FileNotFoundError(
         f"expected weights ({' or '.join(WEIGHT_FILES)}) in {location}, found {files}; download "
         "them, or convert older *.bin weights, which are pickles, with Transformers' "
         "save_pretrained"
@@ -247,7 +242,7 @@ def _hub_location(model_id: str, weights: bool) -> str:
         return _cached_snapshot(model_id, error, weights)
     files = sorted(file.rfilename for file in info.siblings or ())
     if weights and files and not set(files) & set(WEIGHT_FILES):
-        raise FileNotFoundError(_no_weights(model_id, _shortened(files)))
+        raise _no_weights(model_id, _shortened(files))
     return model_id
 
 

@@ -1,14 +1,21 @@
-"""Run a model: record activations of one forward, or run some of its layers only."""
+"""Run a model in other ways than whole: record activations, run some layers, continue a beginning.
 
+Tokens that several prompts begin with are computed once. Their keys and values are Transformers'
+cache, from which each prompt is continued. Numbers differ from those of whole prompts by rounding.
+"""
+
+import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.activations import Positions, keep_activation
@@ -146,7 +153,10 @@ def run_layers(
     end = n_layers if stop is None else stop
     device = torch.device(model.cfg.device)
     rows, mask = check_tokens(tokens, attention_mask, model.tokenizer, device)
-    _check_range(start, end, n_layers)
+    if not 0 <= start < end <= n_layers:
+        raise ValueError(
+            f"expected layers start < stop of 0 to {n_layers}, found start {start} and stop {end}"
+        )
     hooks = checked_hooks(fwd_hooks, n_layers)
     _check_hooks(hooks, start, end)
     options: dict[str, Any] = {"use_cache": False}
@@ -211,19 +221,12 @@ def hand_on(stream: Tensor | None, n_others: int | None = None) -> Callable[...,
         stream: the residual stream at its exit.
         n_others: the number of other values that such a block returns in a tuple; None: no tuple.
     """
-    return partial(_hand_on, stream=stream, n_others=n_others)
 
+    def forward(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        out = hidden_states if stream is None else stream
+        return out if n_others is None else (out, *[None] * n_others)
 
-def _hand_on(
-    hidden_states: Tensor,
-    *args: Any,
-    stream: Tensor | None = None,
-    n_others: int | None = None,
-    **kwargs: Any,
-) -> Any:
-    """A block that computes nothing. The last such block returns the recorded stream."""
-    out = hidden_states if stream is None else stream
-    return out if n_others is None else (out, *[None] * n_others)
+    return forward
 
 
 _N_OTHER_OUTPUTS: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
@@ -268,13 +271,6 @@ def _check_arrival(
         )
 
 
-def _check_range(start: int, stop: int, n_layers: int) -> None:
-    if not 0 <= start < n_layers or not start < stop <= n_layers:
-        raise ValueError(
-            f"expected layers start < stop of 0 to {n_layers}, found start {start} and stop {stop}"
-        )
-
-
 def _check_hooks(hooks: list[NamedHook], start: int, stop: int) -> None:
     for name, _ in hooks:
         layer = layer_of(name)
@@ -285,3 +281,128 @@ def _check_hooks(hooks: list[NamedHook], start: int, stop: int) -> None:
                 f"expected hooks in the layers that are computed, {start} to {stop - 1}, found "
                 f"{name}, which would never be called; start lower, or leave it out"
             )
+
+
+CONTINUED = frozenset({"gemma", "gemma3_text", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
+"""`model_type` of the architectures for which continued prompts are tested against whole ones."""
+
+
+def continues_prompts(model: HookedLike, longest: int) -> bool:
+    """Whether the model's own code continues a beginning in the same way as in a whole prompt.
+
+    It does not if a sliding window is shorter than the prompt, because some keys are then dropped.
+
+    Args:
+        model: HookedModel or TransformerBridge.
+        longest: the number of tokens of the longest prompt.
+    """
+    hf_model = getattr(getattr(model, "bridge", model), "original_model", None)
+    config = getattr(hf_model, "config", None)
+    if getattr(config, "model_type", None) not in CONTINUED:
+        return False
+    if not type(hf_model).__module__.startswith("transformers.models."):
+        return False
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
+    return window is None or longest <= window or kinds == {"full_attention"}
+
+
+def n_common(prompts: Sequence[Sequence[int]], own: int = 1) -> int:
+    """The number of tokens that all prompts begin with.
+
+    Args:
+        prompts: the prompts' tokens.
+        own: the number of tokens at the end of each prompt that do not count.
+    """
+    columns = zip(*prompts, strict=False)
+    alike = sum(1 for _ in takewhile(lambda column: len({*column}) == 1, columns))
+    return max(0, min(alike, min(map(len, prompts)) - own))
+
+
+def keys_and_values(model: HookedLike, tokens: Int[Tensor, "batch pos"], mask: Tensor) -> Any:
+    """The keys and values of tokens, as Transformers' cache. No logits are computed."""
+    device = torch.device(model.cfg.device)
+    columns = torch.empty(0, dtype=torch.long, device=device)
+    _, cache = model(
+        tokens.to(device),
+        attention_mask=mask.to(device),
+        use_cache=True,
+        return_type="logits_and_cache",
+        **accepted_options(model, logits_to_keep=columns),
+    )
+    return cache
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The keys and values of tokens that prompts begin with."""
+
+    cache: Any
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: HookedLike, tokens: Sequence[int]) -> "Beginning":
+        """Compute some tokens in one forward, with the hooks that are active."""
+        rows = torch.tensor([tokens])
+        return cls(keys_and_values(model, rows, torch.ones_like(rows)))
+
+    def copies(self, n_prompts: int) -> Any:
+        """A cache for a batch of prompts. Forwards add to it, and leave this beginning alone."""
+        cache = copy.deepcopy(self.cache)
+        cache.batch_repeat_interleave(n_prompts)
+        return cache
+
+    def following(
+        self, model: HookedLike, tokens: Int[Tensor, "batch pos"], n_kept: int, cache: Any
+    ) -> Tensor:
+        """The logits at the last tokens of prompts [batch n_kept d_vocab].
+
+        Args:
+            model: the model that computed the beginning.
+            tokens: whole prompts of one length, without padding.
+            n_kept: the number of tokens with logits.
+            cache: of `copies`; the tokens that it has are not computed again.
+        """
+        device = torch.device(model.cfg.device)
+        tokens = tokens.to(device)
+        return model(
+            tokens[:, cache.get_seq_length() :],
+            past_key_values=cache,
+            attention_mask=torch.ones_like(tokens),
+            use_cache=True,
+            **accepted_options(model, logits_to_keep=n_kept),
+        )[:, -n_kept:]
+
+
+@dataclass(frozen=True)
+class LogitScale:
+    """What a model does to its logits after the unembedding: a factor and a soft cap.
+
+    `cap * tanh(factor * logits / cap)`; without a cap, `factor * logits`.
+    """
+
+    factor: float = 1.0
+    cap: float | None = None
+
+    @classmethod
+    def of(cls, cfg: Any) -> "LogitScale":
+        """What a configuration says.
+
+        The factor is Cohere's `logit_scale`, Falcon-H1's `lm_head_multiplier`, or 1 divided by
+        Granite's `logits_scaling`. The cap is that of Gemma 2.
+        """
+        scale, multiplier, divisor = (
+            getattr(cfg, name, None)
+            for name in ("logit_scale", "lm_head_multiplier", "logits_scaling")
+        )
+        cap = getattr(cfg, "output_logits_soft_cap", None)
+        return cls(
+            factor=float(scale or 1) * float(multiplier or 1) / float(divisor or 1),
+            cap=cap if cap and cap > 0 else None,  # -1 is none
+        )
+
+    def __call__(self, logits: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """The logits that the model returns, from those of the unembedding."""
+        if self.factor != 1:
+            logits = logits * self.factor
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)

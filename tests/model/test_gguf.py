@@ -11,7 +11,7 @@ import torch
 from support.families import GROUPED, LLAMA_SIZES, Family
 from torch.testing import assert_close
 
-from arith_lens.model import checkpoints, gguf, load_model
+from arith_lens.model import checkpoints, load_model, weights
 
 gguf_package = pytest.importorskip("gguf", reason="needs the package gguf")
 
@@ -41,7 +41,7 @@ NAMES = {
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
-    monkeypatch.setenv(gguf.CACHE, str(folder))
+    monkeypatch.setenv(weights.CACHE, str(folder))
     return folder
 
 
@@ -152,7 +152,7 @@ def test_a_second_load_converts_nothing(
     file = tmp_path / "small.gguf"
     write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
     first = checkpoints.find_checkpoint(file)
-    monkeypatch.setattr(gguf, "_convert", lambda *_: pytest.fail("converted again"))
+    monkeypatch.setattr(weights, "_convert", lambda *_: pytest.fail("converted again"))
     assert checkpoints.find_checkpoint(str(file)) == first
 
 
@@ -167,7 +167,7 @@ def test_a_conversion_that_breaks_off_leaves_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(gguf, "_convert", broken)
+        patch.setattr(weights, "_convert", broken)
         load_model(file)
     assert not [path for path in cache.iterdir() if path.is_dir()]
     load_model(file)
@@ -220,7 +220,7 @@ class Packages:
         monkeypatch.syspath_prepend(root)
         digest = hashlib.sha256(content).hexdigest()
         parts = [f"small_part{number}/part" for number in (0, 1)]
-        monkeypatch.setitem(gguf.PACKAGED, "small", (digest, parts))
+        monkeypatch.setitem(weights.PACKAGED, "small", (digest, parts))
 
 
 def test_a_packaged_model_is_joined_and_its_hash_is_checked(
@@ -242,7 +242,7 @@ def test_a_packaged_model_is_joined_and_its_hash_is_checked(
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gguf.PACKAGED, "gemma-3-270m", ("0", ["no_such_package/part"]))
+    monkeypatch.setitem(weights.PACKAGED, "gemma-3-270m", ("0", ["no_such_package/part"]))
     with pytest.raises(FileNotFoundError, match=r"arith-lens\[gemma\].*google/gemma-3-270m"):
         load_model("gemma-3-270m")
 
@@ -251,7 +251,7 @@ def test_files_beside_it_are_not_read(tokenizer: Any, tmp_path: Path) -> None:
     file = tmp_path / "folder" / "small.gguf"
     file.parent.mkdir()
     write(FAMILIES["llama"].make(len(tokenizer)), tokenizer, file, "llama")
-    reference = Path(gguf.__file__).parents[1] / "reference" / "reference"
+    reference = Path(weights.__file__).parents[1] / "reference" / "reference"
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (file.parent / name).write_bytes((reference / name).read_bytes())
     assert len(load_model(file).tokenizer) == len(tokenizer)

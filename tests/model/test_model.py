@@ -12,9 +12,15 @@ import torch
 from conftest import random_tokens
 
 from arith_lens.components import mlp_out_name, pattern_name, resid_post_name, z_name
-from arith_lens.model import HookedLike, HookedModel, load_model, record, weights_hash
+from arith_lens.model import (
+    HookedLike,
+    HookedModel,
+    default_device,
+    load_model,
+    record,
+    weights_hash,
+)
 from arith_lens.model.checkpoints import Checkpoint, load_tokenizer
-from arith_lens.model.placement import default_device
 from arith_lens.pairs import sample_pairs
 
 FAMILIES = ["llama", "mistral"]

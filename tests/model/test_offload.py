@@ -15,7 +15,7 @@ import torch
 from oracles import make_pairs
 from support.children import Script
 
-from arith_lens.model import HookedModel, load_model, placement, weights_hash
+from arith_lens.model import HookedModel, load_model, state, weights_hash
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import path_patch
 from arith_lens.runs import open_run
@@ -89,7 +89,7 @@ def test_two_layers_weights_at_most_are_in_memory(
             in_memory.append(sum(not next(block.parameters()).is_meta for block in blocks))
             yield layer
 
-    right = placement.layers_with_weights
+    right = state.layers_with_weights
     monkeypatch.setattr("arith_lens.path_patching.trunk.layers_with_weights", watched)
     path_patch(model, pairs, progress=False)
     assert len(in_memory) >= N_LAYERS and min(in_memory) >= 1 and max(in_memory) <= 2
@@ -113,10 +113,10 @@ def test_an_offloaded_model_is_known_by_its_weights(
 def test_weights_that_nothing_can_bring_in_are_named(folder: Path) -> None:
     model = load_model(folder, device="cpu")
     pairs = make_pairs(model)
-    assert not placement.lacks_weights(model.blocks[1])
-    assert not placement.lacks_weights(offloaded(folder, *ALL).blocks[1])
+    assert not state.lacks_weights(model.blocks[1])
+    assert not state.lacks_weights(offloaded(folder, *ALL).blocks[1])
     model.blocks[1].to("meta")
-    assert placement.lacks_weights(model.blocks[1])
+    assert state.lacks_weights(model.blocks[1])
     with pytest.raises(ValueError, match=r"no weights .* in layer 1"):
         path_patch(model, pairs, progress=False)
 
