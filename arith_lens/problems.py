@@ -1,4 +1,8 @@
-"""Calculations as numbers: the problems that exist, and their answers. No text, no tokens."""
+"""Calculations as numbers: the problems that exist, and their answers. No text, no tokens.
+
+`column_addition` adds as a computer does: column by column from the right, with carries (Figure
+17).
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,13 +71,9 @@ class Problem:
         A head that copies an operand, or one that sees that A and B are equal (9 - 9 = 0,
         9 / 9 = 1), cannot give this answer.
         """
-        return self.answer not in (self.a, self.b) and not self._follows_from_equality
-
-    @property
-    def _follows_from_equality(self) -> bool:
-        """Whether A = B, and the operation has one result for all equal numbers."""
         value = OPERATIONS[self.operation].value
-        return self.a == self.b and value(2, 2) == value(3, 3)
+        follows_from_equality = self.a == self.b and value(2, 2) == value(3, 3)
+        return self.answer not in (self.a, self.b) and not follows_from_equality
 
 
 def check_operands(operands: Iterable[int]) -> set[int] | range:
@@ -116,3 +116,34 @@ def all_problems(
         for problem in problems
         if problem.is_exact and (answer_digits is None or len(str(problem.answer)) == answer_digits)
     ]
+
+
+@dataclass(frozen=True)
+class ColumnAddition:
+    """One sum. Digits are in order from the left."""
+
+    base: int
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    carries: tuple[int, ...]
+    """The carry into each column from the column on its right."""
+    result: tuple[int, ...]
+    steps: tuple[int, ...]
+    """The number in the result's columns after each column, from the right."""
+
+
+def column_addition(a: int, b: int, base: int = 2) -> ColumnAddition:
+    """Add two numbers in a base. Raises ValueError for negative numbers, or a base below 2."""
+    if a < 0 or b < 0 or base < 2:
+        raise ValueError(f"expected two numbers from 0 on and a base from 2 on, found {a}, {b}, "
+                         f"base {base}")  # fmt: skip
+    left, right, carry = a, b, 0
+    columns: list[tuple[int, int, int, int]] = []
+    steps: list[int] = []
+    while left or right or carry or not columns:
+        x, y = left % base, right % base
+        columns.append((x, y, carry, (x + y + carry) % base))
+        steps.append(columns[-1][3] * base ** len(steps) + (steps[-1] if steps else 0))
+        left, right, carry = left // base, right // base, (x + y + carry) // base
+    xs, ys, carries, digits = (tuple(part) for part in zip(*reversed(columns), strict=True))
+    return ColumnAddition(base, xs, ys, carries, digits, tuple(steps))

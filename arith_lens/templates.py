@@ -5,12 +5,11 @@ operations (Appendix A), two for exponentiation.
 Figure 10's twelve, time spans and stories of addition, follow as data with their word lists.
 """
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
 
-from arith_lens.operations import OPERATIONS, Operation
+from arith_lens.operations import OPERATIONS
 
 CharSpans = dict[str, tuple[int, int]]
 
@@ -79,21 +78,12 @@ def fill(pattern: str, **fields: str) -> tuple[str, CharSpans]:
     return text, spans
 
 
-def _templates(operation: Operation) -> tuple[Template, ...]:
-    return tuple(
-        Template(
-            f"{operation.name}/{index}",
-            operation.name,
-            pattern.text,
-            operation.word(pattern.slot),
-            pattern.slot,
-        )
-        for index, pattern in enumerate(operation.patterns)
-    )
-
-
 TEMPLATES: dict[str, tuple[Template, ...]] = {
-    name: _templates(operation) for name, operation in OPERATIONS.items()
+    name: tuple(
+        Template(f"{name}/{i}", name, pattern.text, operation.word(pattern.slot), pattern.slot)
+        for i, pattern in enumerate(operation.patterns)
+    )
+    for name, operation in OPERATIONS.items()
 }
 
 
@@ -125,16 +115,6 @@ class StoryTemplate:
     """The wording of the counterfactual."""
     operation: str = "addition"
 
-    def draw(self, rng: random.Random) -> dict[str, str]:
-        """Draw one word per slot, without repeats from one list. Uses `rng.random()` only."""
-        words: dict[str, str] = {}
-        for _, slot, _, _ in Formatter().parse(self.text + self.counterfactual):
-            if slot is None or slot in words or slot in ("A", "B"):
-                continue
-            free = [word for word in SLOTS[slot.rstrip("23")] if word not in words.values()]
-            words[slot] = free[int(rng.random() * len(free))]
-        return words
-
     def render(self, a: int, b: int, words: Mapping[str, str]) -> tuple[str, CharSpans]:
         """The reference prompt, and the character spans of its slots, with "A" and "B"."""
         return fill(self.text, A=str(a), B=str(b), **words)
@@ -144,16 +124,6 @@ class StoryTemplate:
     ) -> tuple[str, CharSpans]:
         """The prompt without addition, with the same words, and its character spans."""
         return fill(self.counterfactual, A=str(a), B=str(b), **words)
-
-    def sample(self, rng: random.Random, a: int, b: int) -> tuple[str, str]:
-        """A reference prompt and a counterfactual with the same operands and shared words.
-
-        Their token counts may differ; the caller draws again until they agree. The answer a + b is
-        the next number. In stories 1 and 2 the year's first three digits are in the prompt, so
-        a + b must be one digit.
-        """
-        words = self.draw(rng)
-        return self.render(a, b, words)[0], self.render_counterfactual(a, b, words)[0]
 
 
 # The paper prints the first words of each list and "..."; the lists are continued here.
@@ -235,19 +205,19 @@ _OBJECTS = (
 )
 
 
-def _figure_10() -> tuple[StoryTemplate, ...]:
-    time_spans = [
+_WORDINGS = (
+    *(
         (
             f"The {{EVENT}} {verb} {{A}} {unit} {rest}",
             f"The {{EVENT}} {null_verb} {{A}} {{THINGS}} {rest}",
         )
         for (verb, null_verb), unit, rest in _TIME_SPANS
-    ]
-    wordings = (*time_spans, *_OBJECTS)
-    return tuple(StoryTemplate(f"story/{n}", *wording) for n, wording in enumerate(wordings, 1))
-
-
-FIGURE_10: tuple[StoryTemplate, ...] = _figure_10()
+    ),
+    *_OBJECTS,
+)
+FIGURE_10: tuple[StoryTemplate, ...] = tuple(
+    StoryTemplate(f"story/{n}", *wording) for n, wording in enumerate(_WORDINGS, 1)
+)
 
 # The largest answer of a time span: a year's last digit, the days of a month, the hours of a clock.
 LARGEST_ANSWERS: dict[str, int] = {

@@ -7,7 +7,7 @@ draws it without loading a model.
 from pandas import DataFrame
 
 from arith_lens import plotting
-from arith_lens.column_addition import ColumnAddition, column_addition
+from arith_lens.problems import ColumnAddition, column_addition
 from arith_lens.runs import Run
 from experiments import results
 from figures.common import Options, chosen_run

@@ -11,6 +11,7 @@ from arith_lens.benchmarks.parsing import same_number as same_number
 from arith_lens.benchmarks.readers import gold_answer as gold_answer
 from arith_lens.benchmarks.readers import load_records as load_records
 from arith_lens.benchmarks.readers import read_gsm8k as read_gsm8k
+from arith_lens.benchmarks.readers import right_number as right_number
 from arith_lens.benchmarks.records import Flag as Flag
 from arith_lens.benchmarks.records import Record as Record
 from arith_lens.benchmarks.records import flag_summary as flag_summary

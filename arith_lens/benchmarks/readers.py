@@ -3,13 +3,15 @@
 import csv
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-from arith_lens.benchmarks.parsing import parse_number, without_separators
-from arith_lens.benchmarks.records import Record, flags_of
+from arith_lens.benchmarks.parsing import parse_number, same_number, without_separators
+from arith_lens.benchmarks.records import Record, flag_of
 
 RawRecord = Mapping[str, Any]
 
@@ -94,6 +96,12 @@ def gold_answer(solution: str) -> str:
     return without_separators(solution.rpartition("####")[2]) if "####" in solution else ""
 
 
+def right_number(text: str, gold: str) -> bool:
+    """Whether a text gives the gold answer, written as a number or as GSM8K writes a solution."""
+    written = gold_answer(gold) if "####" in gold else gold
+    return same_number(parse_number(text), float(written.replace(",", "")))
+
+
 def _gsm8k_rows(source: str | Path, split: str) -> Iterable[RawRecord]:
     path = Path(source)
     file = path / f"{split}.jsonl" if path.is_dir() else path
@@ -127,7 +135,12 @@ def mmlu_rows(folder: Path, split: str, subjects: str | Sequence[str]) -> list[R
     """Rows in the hub's schema: question, subject, choices, answer (index or letter)."""
     if split == "val":
         return chosen_subjects(_finished_rows(folder), subjects, source=str(folder / split))
-    files = {path.name.removesuffix(f"_{split}.csv"): path for path in _csv_files(folder, split)}
+    paths = sorted((folder / split).glob(f"*_{split}.csv"))
+    if not paths:
+        raise FileNotFoundError(
+            f"no {folder / split}/*_{split}.csv: expected MMLU's files, one a subject"
+        )
+    files = {path.name.removesuffix(f"_{split}.csv"): path for path in paths}
     wanted = _wanted(subjects, tuple(files), str(folder / split))
     return [row for subject in wanted for row in _csv_questions(files[subject], subject)]
 
@@ -154,33 +167,22 @@ def _wanted(subjects: str | Sequence[str], available: Sequence[str], source: str
     return wanted
 
 
-def _csv_files(folder: Path, split: str) -> list[Path]:
-    paths = sorted((folder / split).glob(f"*_{split}.csv"))
-    if not paths:
-        raise FileNotFoundError(
-            f"no {folder / split}/*_{split}.csv: expected MMLU's files, one a subject"
-        )
-    return paths
-
-
 def _csv_questions(path: Path, subject: str) -> list[RawRecord]:
     """The rows of a csv file. The authors' own files have no header, and letters as answers."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file))
     if rows and rows[0][0] == "question":
         rows = rows[1:]
-    questions: list[RawRecord] = []
     for number, row in enumerate(rows, 1):
         if len(row) != 6:
             raise ValueError(
                 f"{path}, question {number}: expected question, four choices and the answer (A to "
                 f"D, or 0 to 3), found {row}"
             )
-        answer = row[5].strip()
-        questions.append(
-            {"question": row[0], "subject": subject, "choices": row[1:5], "answer": answer}
-        )
-    return questions
+    return [
+        {"question": question, "subject": subject, "choices": choices, "answer": answer.strip()}
+        for question, *choices, answer in rows
+    ]
 
 
 def _finished_rows(folder: Path) -> list[RawRecord]:
@@ -228,11 +230,9 @@ def _equations(name: str) -> Callable[[RawRecord, str, int], Record]:
         else:
             (answer,), question, solution = row["lSolutions"], row["sQuestion"], ""
         own = split == "whole" and "iIndex" in row
+        id = f"{name}/{row['iIndex']}" if own else f"{name}/{split}/{i}"
         number = float(answer)
-        name_of_it = str(row["iIndex"]) if own else f"{split}/{i}"
-        return Record(
-            f"{name}/{name_of_it}", question.strip(), _written(number), number, solution=solution
-        )
+        return Record(id, question.strip(), _written(number), number, solution=solution)
 
     return read
 
@@ -355,21 +355,18 @@ def load_records(
         where, rows = _from_hub(name, split, subjects, hub_id)
     else:
         where, rows = _from_files(name, Path(data_dir) / name, split, subjects)
-    numbered = _numbered(name, rows)
-    records = [_checked(source.read, row, split, i, where) for i, row in numbered]
+    positions = defaultdict[str, Iterator[int]](count)  # of MMLU, within each subject
+    groups = [row.get("subject", "") if name == "mmlu" else "" for row in rows]
+    records = [
+        _checked(source.read, row, split, next(positions[group]), where)
+        for row, group in zip(rows, groups, strict=True)
+    ]
     if not records:
         raise ValueError(f"{where}: no questions")
-    flagged = zip(records, flags_of(records), strict=True)
-    return [replace(record, flags=flags) if flags else record for record, flags in flagged]
-
-
-def _numbered(name: str, rows: Sequence[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
-    """Rows with their position; for MMLU, the position within the subject."""
-    seen: dict[str, int] = {}
-    for row in rows:
-        group = row.get("subject", "") if name == "mmlu" else ""
-        yield seen.setdefault(group, 0), row
-        seen[group] += 1
+    return [
+        replace(record, flags=(flag,)) if (flag := flag_of(record)) else record
+        for record in records
+    ]
 
 
 def _from_files(

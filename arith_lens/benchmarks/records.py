@@ -123,26 +123,26 @@ _SPREADSHEET = re.compile(rf"\d{{1,2}}-(?:{_MONTH})|\d{{1,2}}:\d\d(?::\d\d)?(?: 
 _ABOUT_TIME = re.compile(r"\b(?:day|date|month|noon|midnight|time|[ap]\.?m)\b", re.IGNORECASE)
 
 
-def flags_of(records: Sequence[Record]) -> list[tuple[Flag, ...]]:
-    """The flags of each record, by its content.
+def flag_of(record: Record) -> Flag | None:
+    """The known fault of a record, by its content.
 
     Warns:
         UserWarning: a known id has another question or gold answer than the flagged record.
     """
-    flags = []
-    for record in records:
-        known = _KNOWN.get(record.id)
-        if known is not None and known[0] != record_digest(record):
-            warnings.warn(
-                f"{record.id} is not the record that is known as {known[1].kind} "
-                f"({known[1].reason}): the file differs from the published one, and the record is "
-                "not flagged",
-                stacklevel=2,
-            )
-            known = None
-        flag = known[1] if known else _by_content(record)
-        flags.append((flag,) if flag else ())
-    return flags
+    if record.id in _KNOWN:
+        digest, flag = _KNOWN[record.id]
+        if digest == record_digest(record):
+            return flag
+        warnings.warn(
+            f"{record.id} is not the record that is known as {flag.kind} ({flag.reason}): the file "
+            "differs from the published one, and the record is not flagged",
+            stacklevel=2,
+        )
+    if record.choices:
+        return _damaged(record)
+    benchmark = record.id.partition("/")[0]
+    published, flag = _BY_DIGEST.get((benchmark, record_digest(record)), ("", None))
+    return flag and Flag(flag.kind, f"{published} of the whole set: {flag.reason}")
 
 
 def record_digest(record: Record) -> str:
@@ -151,26 +151,13 @@ def record_digest(record: Record) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _by_content(record: Record) -> Flag | None:
-    if record.choices:
-        return _damaged(record)
-    name = record.id.partition("/")[0]
-    known = _BY_DIGEST.get((name, record_digest(record)))
-    if known is None:
-        return None
-    published, flag = known
-    return Flag(flag.kind, f"{published} of the whole set: {flag.reason}")
-
-
 def _damaged(record: Record) -> Flag | None:
     """The flag of an MMLU question whose choices a spreadsheet has changed to dates or times."""
     damaged = [choice for choice in record.choices if _SPREADSHEET.fullmatch(choice.strip())]
     if not damaged or not record.id.startswith("mmlu/") or _ABOUT_TIME.search(record.question):
         return None
-    dates = ", ".join(damaged)
-    return Flag(
-        "damaged choices", f"fractions, ratios or units turned into dates or times: {dates}"
-    )
+    reason = f"fractions, ratios or units turned into dates or times: {', '.join(damaged)}"
+    return Flag("damaged choices", reason)
 
 
 _BY_DIGEST = {

@@ -5,5 +5,5 @@
 hooks can act. Choices and limits are in `docs/benchmarks.md`.
 """
 
+from arith_lens.evaluation.evaluating import EvaluationResult as EvaluationResult
 from arith_lens.evaluation.evaluating import evaluate as evaluate
-from arith_lens.evaluation.result import EvaluationResult as EvaluationResult

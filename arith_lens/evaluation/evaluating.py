@@ -1,15 +1,183 @@
-"""`evaluate`: a model answers benchmarks, through the lm-evaluation-harness."""
+"""`evaluate`: a model answers benchmarks, through the lm-evaluation-harness.
+
+An `EvaluationResult` has the answers, question by question, with everything that decided them.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arith_lens.answers import AccuracyChange, Answers
+from arith_lens.arrays import Arrays, joined_arrays
+from arith_lens.benchmarks import gold_answer, right_number
 from arith_lens.components import NamedHook
-from arith_lens.evaluation.result import EvaluationResult
 from arith_lens.hooks import describe_hooks, hooks_digest
 from arith_lens.model import load_model
 from arith_lens.runs import ResultSlot, Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+KIND = "evaluation"
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationResult:
+    """The outcome of an evaluation, with one entry per question, task by task."""
+
+    answers: Answers
+    """The model's answer, the expected answer, and whether it is right. Numbers are compared by
+    their value; of choices the most likely is the answer, as in the harness."""
+    number: Int[Tensor, " question"]
+    """The number of the question in its task's data, from 0."""
+    flag: tuple[str, ...]
+    """Why the gold answer is not reliable; "" if it is."""
+    scores: Mapping[str, Float[Tensor, " question"]]
+    """The harness's own metrics by `<metric>,<filter>`; NaN for tasks without them."""
+    settings: Mapping[str, Any]
+    """What decided the numbers: for each task the prompt, shots, extractor, and digests of data and
+    prompts; also groups, hooks, model, versions and seed."""
+    seconds: Mapping[str, float]
+    """The time for each task's prompts."""
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The valid names of `task`: tasks, groups, and kinds within a task."""
+        return tuple(
+            dict.fromkeys([*self.settings["groups"], *self.settings["tasks"], *self.answers.task])
+        )
+
+    def task(self, name: str, *, trusted: bool = False) -> Answers:
+        """The answers of a task or group.
+
+        Args:
+            name: one of `tasks`.
+            trusted: whether to leave out questions whose gold answer is flagged.
+
+        Raises:
+            KeyError: there is no such task. The message lists all names.
+        """
+        return self.answers.select(
+            [
+                inside and not (trusted and flag)
+                for inside, flag in zip(self._inside(name), self.flag, strict=True)
+            ]
+        )
+
+    def change_to(
+        self, after: "EvaluationResult", name: str | None = None, *, trusted: bool = False
+    ) -> AccuracyChange:
+        """Compare with another result, question by question, with McNemar's test.
+
+        Raises:
+            ValueError: the questions or their settings (prompt, shots, data) differ.
+            KeyError: there is no such task.
+        """
+        for task, before in self.settings["tasks"].items():
+            now = after.settings["tasks"].get(task)
+            differ = [key for key in before if now is None or before[key] != now.get(key)]
+            if differ:
+                raise ValueError(
+                    f"expected {task} asked in one way before and after, found another "
+                    f"{', '.join(differ)}; evaluate both with the same arguments"
+                )
+        if name is None:
+            return self.answers.change_to(after.answers)
+        return self.task(name, trusted=trusted).change_to(after.task(name, trusted=trusted))
+
+    def harness(self) -> "dict[str, dict[str, float]]":
+        """The harness's own numbers: for each task, the mean of each metric."""
+        by_task: dict[str, dict[str, float]] = {}
+        for task in self.settings["tasks"]:
+            inside = torch.tensor(self._inside(task))
+            means = {name: values[inside].mean() for name, values in self.scores.items()}
+            by_task[task] = {name: float(mean) for name, mean in means.items() if not mean.isnan()}
+        return by_task
+
+    def summary(self) -> "DataFrame":
+        """One row per task and group: questions, right, accuracy and its interval, the same without
+        flagged golds, shots, seconds, and the harness's numbers."""
+        from pandas import DataFrame
+
+        numbers = self.harness()
+        rows = []
+        for name in self.tasks:
+            answers, trusted = self.task(name), self.task(name, trusted=True)
+            if not len(answers):
+                continue
+            (low, high), of = answers.ci(), self._leaves(name)
+            row = {"task": name, "questions": len(answers), "right": int(answers.correct.sum())}
+            row |= {"accuracy": answers.accuracy, "low": low, "high": high}
+            row |= {"flagged": len(answers) - len(trusted), "trusted": trusted.accuracy}
+            row |= {
+                "shots": ", ".join(sorted({str(self.settings["tasks"][t]["shots"]) for t in of}))
+            }
+            took = sum(self.seconds.get(t, 0.0) for t in of)
+            row |= {"seconds": float("nan") if "/" in name else took}
+            rows.append(row | numbers.get(name, {}))
+        return DataFrame(rows)
+
+    def _leaves(self, name: str) -> tuple[str, ...]:
+        return tuple(self.settings["groups"].get(name, (name.split("/")[0],)))
+
+    def _inside(self, name: str) -> list[bool]:
+        if name not in self.tasks:
+            raise KeyError(f"expected a task of {', '.join(self.tasks)}, found {name!r}")
+        if "/" in name:
+            return [task == name for task in self.answers.task]
+        leaves = self._leaves(name)
+        return [task.split("/")[0] in leaves for task in self.answers.task]
+
+    def __str__(self) -> str:
+        lines = []
+        for name in self.tasks:
+            answers, trusted = self.task(name), self.task(name, trusted=True)
+            line = f"{name}: {answers.score}"
+            if len(trusted) < len(answers):
+                line += (
+                    f"; {trusted.accuracy:.1%} without {len(answers) - len(trusted)} doubtful golds"
+                )
+            lines.append(line)
+        return "\n".join(lines)
+
+    def to_arrays(self) -> Arrays:
+        """The arrays for a file; `from_arrays` reads them."""
+        own = {"number": self.number, **{f"scores.{k}": v for k, v in self.scores.items()}}
+        header = {"flag": list(self.flag), "scores": list(self.scores)}
+        header |= {"settings": self.settings, "seconds": self.seconds}
+        return joined_arrays(KIND, {"answers": self.answers.to_arrays()}, own, header)
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "EvaluationResult":
+        """Read the arrays of `to_arrays`. Raises ValueError for another kind of result."""
+        arrays.require(KIND)
+        header = arrays.header
+        return cls(
+            Answers.from_arrays(arrays.part("answers")),
+            arrays.tensors["number"],
+            tuple(header["flag"]),
+            {name: arrays.tensors[f"scores.{name}"] for name in header["scores"]},
+            header["settings"],
+            header["seconds"],
+        )
+
+    def to_dataframe(self) -> "DataFrame":
+        """One row per question: task, number, expected, said, correct, flag, harness's metrics."""
+        frame = self.answers.to_dataframe()
+        frame.insert(1, "number", self.number.tolist())
+        frame["flag"] = list(self.flag)
+        for name, values in self.scores.items():
+            frame[name] = values.tolist()
+        return frame
 
 
 def evaluate(
@@ -105,7 +273,7 @@ def evaluate(
         progress=progress,
     )
     samples = harness.run(lm, built, limit=limit)
-    return slot.save(harness.read_samples(samples, built, settings, lm), **(facts or {}))
+    return slot.save(read_samples(samples, built.tasks, settings, lm), **(facts or {}))
 
 
 def _check_harness() -> None:
@@ -133,3 +301,85 @@ def _loaded(model: Any, hooks: Sequence[NamedHook]) -> Any:
             "with it, and pass it"
         )
     return load_model(model)
+
+
+LoggedSample = Mapping[str, Any]
+
+
+def read_samples(
+    samples: Mapping[str, Sequence[LoggedSample]],
+    tasks: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    lm: Any,
+) -> EvaluationResult:
+    """The outcomes of all tasks, in the order of the tasks and of their questions."""
+    from arith_lens.evaluation.harness import questions_digest
+
+    rows: list[tuple[bool, str, str, str, int, str, dict[str, float]]] = []
+    about_tasks = {}
+    for name, task in tasks.items():
+        by_number = _by_question(samples[name])
+        for number, of in by_number.items():
+            doc = of[0]["doc"]
+            label = f"{name}/{doc['kind']}" if "kind" in doc else name
+            flag = doc.get("flag", "")
+            rows.append((*_outcome(task, of[0]), label, number, flag, _scores(of)))
+        prompts = ({"prompt": of[0]["arguments"][0][0]} for of in by_number.values())
+        about_tasks[name] = {
+            **settings["tasks"][name],
+            "prompts_sha256": questions_digest(prompts),
+            "truncated": int(lm.truncated[name]),
+        }
+    correct, written, expected, label, number, flag, scores = zip(*rows, strict=True)
+    columns = {
+        name: torch.tensor([of.get(name, float("nan")) for of in scores], dtype=torch.float64)
+        for name in dict.fromkeys(score for of in scores for score in of)
+    }
+    return EvaluationResult(
+        Answers(torch.tensor(correct), written, expected, label),
+        torch.tensor(number),
+        flag,
+        columns,
+        {**settings, "tasks": about_tasks},
+        dict(lm.seconds),
+    )
+
+
+def _by_question(samples: Sequence[LoggedSample]) -> dict[int, list[LoggedSample]]:
+    """The samples of each question, one per filter."""
+    by_number: dict[int, list[LoggedSample]] = {}
+    for sample in samples:
+        by_number.setdefault(int(sample["doc_id"]), []).append(sample)
+    return dict(sorted(by_number.items()))
+
+
+def _scores(of: Sequence[LoggedSample]) -> dict[str, float]:
+    return {
+        f"{metric},{sample['filter']}": float(sample[metric])
+        for sample in of
+        for metric in sample["metrics"]
+        if isinstance(sample[metric], int | float)
+    }
+
+
+def _outcome(task: Any, sample: LoggedSample) -> tuple[bool, str, str]:
+    """Whether the answer is right, the answer, and the expected answer."""
+    if task.OUTPUT_TYPE == "multiple_choice":
+        return _chosen(task, sample)
+    text, target = sample["resps"][0][0], str(sample["target"])
+    if "follows" in sample:  # the closed world's
+        return bool(sample["follows"]), text, target.strip()
+    if "number" in sample:
+        return bool(sample["number"]), text, target
+    if "####" in target:  # GSM8K's
+        return right_number(text, target), text, gold_answer(target)
+    metric = sample["metrics"][0]  # of another task of the harness: its own verdict
+    return bool(sample[metric]), text, target
+
+
+def _chosen(task: Any, sample: LoggedSample) -> tuple[bool, str, str]:
+    choices = task.doc_to_choice(sample["doc"])
+    likelihoods = [float(response[0][0]) for response in sample["resps"]]
+    choice = choices[max(range(len(choices)), key=likelihoods.__getitem__)]
+    target = sample["target"]
+    return bool(sample["acc"]), choice, choices[target] if isinstance(target, int) else str(target)

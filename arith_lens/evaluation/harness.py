@@ -1,42 +1,43 @@
-"""The lm-evaluation-harness: its tasks by name, its evaluation of our models, and its logs.
+"""The lm-evaluation-harness: its tasks by name, our tasks and data for it, and its evaluation.
 
-Only this file makes the harness load and run tasks. It is imported when `evaluate` is called.
+This file alone makes the harness load and run tasks; it is imported when `evaluate` is called. The
+tasks in `tasks/` name functions of this file: records of benchmarks as splits, scores, and worked
+examples. Each question has the harness's own fields, an `id`, and a `flag`: why its gold answer is
+not reliable, or "".
 """
 
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import lm_eval
 import lm_eval.api.task
-import torch
+import yaml
 from lm_eval.evaluator import evaluate as run_harness
 from lm_eval.tasks import TaskManager
 
-from arith_lens.answers import Answers
-from arith_lens.benchmarks import gold_answer
-from arith_lens.evaluation.result import EvaluationResult
-from arith_lens.evaluation.sources import (
-    EXTRACTOR,
-    SPLITS,
-    Splits,
-    as_datasets,
-    reader,
-    right_number,
-)
+from arith_lens.answers import Question
+from arith_lens.answers.answering import is_right
+from arith_lens.benchmarks import Record, load_records, right_number
+from arith_lens.benchmarks.parsing import ANSWER_TOLERANCE
+from arith_lens.benchmarks.readers import LETTERS
+from arith_lens.reference.sets import by_task, load_set
 from arith_lens.runs.files import plain_value
 from arith_lens.runs.manifest import describe_model
 
+Doc = dict[str, Any]
+Splits = dict[str, list[Doc]]
 HARNESS_TASKS = Path(lm_eval.__file__).parent / "tasks"
 OURS = Path(__file__).parent / "tasks"
 USUAL = ("gsm8k", "mmlu/default", "commonsense_qa")
@@ -178,7 +179,7 @@ def _leaves(manager: TaskManager, name: str) -> Iterator[str]:
 
 def _harness_task(manager: TaskManager, leaf: str, splits: Splits | None) -> Any:
     """The harness's task with its prompt, metric and filters, and with our data if we have it."""
-    changes = {} if splits is None else {"custom_dataset": partial(_given, splits)}
+    changes = {} if splits is None else {"custom_dataset": partial(as_datasets, splits)}
     try:
         group = {"group": "asked", "task": [{"task": leaf, **changes}]}
         task = manager.load([group])["tasks"][leaf]
@@ -197,11 +198,6 @@ def _harness_task(manager: TaskManager, leaf: str, splits: Splits | None) -> Any
             f"{leaf}, which asks for {task.OUTPUT_TYPE}: run it with the harness itself"
         )
     return task
-
-
-def _given(splits: Splits, **_: Any) -> Any:
-    """The function that the harness calls for a task's data."""
-    return as_datasets(splits)
 
 
 def _shots_of(shots: int | Mapping[str, int] | None, name: str, leaf: str) -> int | None:
@@ -293,89 +289,142 @@ def _as_json(value: Any) -> Any:
     return plain_value(value)
 
 
-LoggedSample = Mapping[str, Any]
+Load = Callable[..., Sequence[Record]]
+MMLU = "mmlu_"
+SPLITS = {
+    "gsm8k": ("gsm8k", {"train": "train", "test": "test"}),
+    "commonsense_qa": ("csqa", {"train": "train", "validation": "dev"}),
+    "commonsense_qa_text": ("csqa", {"validation": "dev"}),
+    "svamp": ("svamp", {"test": "whole"}),
+    "addsub": ("addsub", {"test": "whole"}),
+    "singleeq": ("singleeq", {"test": "whole"}),
+}
+"""For each task: the benchmark, and its part for each of the harness's splits."""
 
 
-def read_samples(
-    samples: Mapping[str, Sequence[LoggedSample]],
-    built: Built,
-    settings: Mapping[str, Any],
-    lm: Any,
-) -> EvaluationResult:
-    """The outcomes of all tasks, in the order of the tasks and of their questions."""
-    outcomes: list[tuple[bool, str, str, str]] = []
-    numbers: list[int] = []
-    flags: list[str] = []
-    scores: list[dict[str, float]] = []
-    prompts = {}
-    for name, task in built.tasks.items():
-        by_number = _by_question(samples[name])
-        prompts[name] = questions_digest(
-            {"prompt": of[0]["arguments"][0][0]} for of in by_number.values()
-        )
-        for number, of in by_number.items():
-            doc = of[0]["doc"]
-            label = f"{name}/{doc['kind']}" if "kind" in doc else name
-            outcomes.append((*_outcome(task, of[0]), label))
-            numbers.append(number)
-            flags.append(doc.get("flag", ""))
-            scores.append(_scores(of))
-    correct, written, expected, label = zip(*outcomes, strict=True)
-    names = dict.fromkeys(score for of in scores for score in of)
-    columns = {name: [of.get(name, float("nan")) for of in scores] for name in names}
-    tasks = {
-        name: {
-            **about,
-            "prompts_sha256": prompts[name],
-            "truncated": int(lm.truncated[name]),
-        }
-        for name, about in settings["tasks"].items()
-    }
-    return EvaluationResult(
-        Answers(torch.tensor(correct), tuple(written), tuple(expected), tuple(label)),
-        torch.tensor(numbers),
-        tuple(flags),
-        {name: torch.tensor(column, dtype=torch.float64) for name, column in columns.items()},
-        {**settings, "tasks": tasks},
-        dict(lm.seconds),
-    )
+def reader(
+    data_dir: str | Path | None, *, held_out: bool = False
+) -> Callable[[str], Splits | None]:
+    """A function that reads a task's splits. It raises the errors of `load_records`.
+
+    The function returns None for a task that only the harness can read.
+
+    Args:
+        data_dir: the folder of published files; None: the hub.
+        held_out: whether to use only the test part of sets that are otherwise used whole.
+    """
+    folder = None if data_dir is None else str(data_dir)
+    load = cache(load_records)  # all subjects of MMLU are one data set on the hub
+
+    def read(task: str) -> Splits | None:
+        if task in SPLITS:
+            name, parts = SPLITS[task]
+            if held_out:
+                parts = {s: "test" if part == "whole" else part for s, part in parts.items()}
+            return {
+                split: [_doc(name, record) for record in load(name, folder, split=part)]
+                for split, part in parts.items()
+            }
+        if task.startswith(MMLU):
+            return _subject(task.removeprefix(MMLU), folder, load)
+        return None
+
+    return read
 
 
-def _by_question(samples: Sequence[LoggedSample]) -> dict[int, list[LoggedSample]]:
-    """The samples of each question, one per filter."""
-    by_number: dict[int, list[LoggedSample]] = {}
-    for sample in samples:
-        by_number.setdefault(int(sample["doc_id"]), []).append(sample)
-    return dict(sorted(by_number.items()))
+def svamp(data_dir: str | Path | None = None, **_: Any) -> Any:
+    """SVAMP's 1,000 questions, from `<data_dir>/svamp/SVAMP.json` or the hub."""
+    return as_datasets(reader(data_dir)("svamp"))
 
 
-def _scores(of: Sequence[LoggedSample]) -> dict[str, float]:
+def addsub(data_dir: str | Path | None = None, **_: Any) -> Any:
+    """AddSub's 395 questions, from `<data_dir>/addsub/AddSub.json`."""
+    return as_datasets(reader(data_dir)("addsub"))
+
+
+def singleeq(data_dir: str | Path | None = None, **_: Any) -> Any:
+    """SingleEq's 508 questions, from `<data_dir>/singleeq/questions.json`."""
+    return as_datasets(reader(data_dir)("singleeq"))
+
+
+def world_word_problems(**_: Any) -> Any:
+    """The closed world's unseen word problems."""
+    return as_datasets(_world("word_problems_test"))
+
+
+def world_generic(**_: Any) -> Any:
+    """The closed world's generic tasks."""
+    return as_datasets(_world("generic_test"))
+
+
+def world_two_digit(**_: Any) -> Any:
+    """The closed world's held-out two-digit problems."""
+    return as_datasets(_world("two_digit_test"))
+
+
+def as_datasets(splits: Splits | None, **_: Any) -> Any:
+    """The splits in the classes of `datasets`. The harness calls this for a task's data."""
+    from datasets import Dataset, DatasetDict
+
+    return DatasetDict({name: Dataset.from_list(docs) for name, docs in (splits or {}).items()})
+
+
+def _subject(subject: str, folder: str | None, load: Load) -> Splits:
+    """The splits of one subject. A folder has one file per subject, the hub has all in one."""
+    wanted = "all" if folder is None else (subject,)
     return {
-        f"{metric},{sample['filter']}": float(sample[metric])
-        for sample in of
-        for metric in sample["metrics"]
-        if isinstance(sample[metric], int | float)
+        split: [
+            _doc("mmlu", record)
+            for record in load("mmlu", folder, split=split, subjects=wanted)
+            if record.subject == subject
+        ]
+        for split in ("dev", "test")
     }
 
 
-def _outcome(task: Any, sample: LoggedSample) -> tuple[bool, str, str]:
-    """Whether the answer is right, the answer, and the expected answer."""
-    if task.OUTPUT_TYPE == "multiple_choice":
-        return _chosen(task, sample)
-    text, target = sample["resps"][0][0], str(sample["target"])
-    if "follows" in sample:  # the closed world's
-        return bool(sample["follows"]), text, target.strip()
-    if "number" in sample:
-        return bool(sample["number"]), text, target
-    if "####" in target:  # GSM8K's
-        return right_number(text, target), text, gold_answer(target)
-    metric = sample["metrics"][0]  # of another task of the harness: its own verdict
-    return bool(sample[metric]), text, target
+def _doc(name: str, record: Record) -> Doc:
+    doc: Doc = {"question": record.question}
+    if name == "csqa":
+        doc["choices"] = {"label": list(LETTERS), "text": list(record.choices)}
+        doc["answerKey"] = record.gold
+    elif name == "mmlu":
+        doc |= {"subject": record.subject, "choices": list(record.choices)}
+        doc["answer"] = LETTERS.index(record.gold)
+    else:
+        doc["answer"] = record.solution if name == "gsm8k" else record.gold
+    doubts = [flag.reason for flag in record.flags] if record.doubtful else []
+    return {**doc, "id": record.id, "flag": "; ".join(doubts)}
 
 
-def _chosen(task: Any, sample: LoggedSample) -> tuple[bool, str, str]:
-    choices = task.doc_to_choice(sample["doc"])
-    likelihoods = [float(response[0][0]) for response in sample["resps"]]
-    choice = choices[max(range(len(choices)), key=likelihoods.__getitem__)]
-    target = sample["target"]
-    return bool(sample["acc"]), choice, choices[target] if isinstance(target, int) else str(target)
+def _world(name: str) -> Splits:
+    """A frozen set of the closed world, with its kinds in turn, so the first questions have all."""
+    kinds = by_task(load_set(name))
+    listed = [
+        [{"prompt": prompt, "answer": answer, "kind": kind} for prompt, answer in items]
+        for kind, items in kinds.items()
+    ]
+    return {"test": [doc for doc in chain(*zip_longest(*listed)) if doc is not None]}
+
+
+EXTRACTOR = f"arith_lens.benchmarks.parse_number, right within {ANSWER_TOLERANCE}"
+
+
+def number(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
+    """Whether the text's answer is the gold number."""
+    return {"number": int(right_number(results[0], doc["answer"]))}
+
+
+def follows(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, int]:
+    """Whether the text begins with the answer, by the rule of the closed world's model cards."""
+    question = Question(doc["prompt"], doc["answer"])
+    return {"follows": int(is_right(results[0], question, whole_words=False))}
+
+
+def worked_examples() -> list[dict[str, str]]:
+    """The eight examples of Wei et al. (2022), usual for all four word problem benchmarks.
+
+    `question` and `target`; read from the harness, whose task gsm8k_cot has them.
+    """
+    path = HARNESS_TASKS / "gsm8k" / "gsm8k-cot.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return config["fewshot_config"]["samples"]

@@ -21,6 +21,7 @@ from arith_lens.pairs.tokens import (
     Prompt,
     Span,
     encode,
+    encode_ids,
     token_fields,
     tokenizer_name,
     tokenizer_of,
@@ -32,17 +33,9 @@ from arith_lens.word_problems.phrases import PhraseEdit, question_edits
 TRIES = 8  # the largest number of texts that are tried for one question
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """A rewritten text. It has the same number of tokens, and the same tokens outside the edits."""
-
-    text: str
-    prompt: Prompt
-
-
 def rewrite(
     tokenizer: Any, texts: Sequence[str], edits: Sequence[Sequence[PhraseEdit]], *, seed: int = 0
-) -> list[Rewritten | None]:
+) -> list[tuple[str, Prompt] | None]:
     """Make the edits of each text.
 
     A candidate must have as many tokens as the words that it replaces, between the same neighbours.
@@ -51,7 +44,8 @@ def rewrite(
     text.
 
     Returns:
-        None for a text with a needed edit that has no aligned candidate.
+        Each rewritten text and its tokens: as many as before, and the same outside the edits. None
+        for a text with a needed edit that has no aligned candidate.
     """
     contexts = [[_context(text, e) for e in of] for text, of in zip(texts, edits, strict=True)]
     aligned = _aligned(tokenizer, (context for of in contexts for context in of))
@@ -61,7 +55,7 @@ def rewrite(
     ]
     references = encode(tokenizer, texts)
     rngs = [random.Random(f"{seed} {text}") for text in texts]
-    done: dict[int, Rewritten] = {}
+    done: dict[int, tuple[str, Prompt]] = {}
     for _ in range(TRIES):
         drawn = {
             i: _made(texts[i], choices[i], rngs[i])
@@ -72,21 +66,24 @@ def rewrite(
         for (i, text), prompt in zip(drawn.items(), prompts, strict=True):
             spans = [(edit.start, edit.stop) for edit, _ in choices[i]]
             if _same_outside(references[i], prompt, spans):
-                done[i] = Rewritten(text, prompt)
+                done[i] = text, prompt
     return [done.get(i) for i in range(len(texts))]
 
 
 def _aligned(tokenizer: Any, contexts: Iterable["_Context"]) -> dict["_Context", list[str]]:
     """For each phrase the candidates that have as many tokens. Each phrase is tokenized once."""
-    distinct = list(dict.fromkeys(contexts))
-    texts = [c.around(words) for c in distinct for words in (c.words, *c.candidates)]
-    lengths = iter([len(prompt.ids) for prompt in encode(tokenizer, texts)])
-    aligned = {}
-    for context in distinct:
-        length = next(lengths)
-        counts = [(words, next(lengths)) for words in context.candidates]
-        aligned[context] = [s for s, n in counts if n == length and s != context.words]
-    return aligned
+    distinct = dict.fromkeys(contexts)
+    texts = list(dict.fromkeys(c.around(s) for c in distinct for s in (c.words, *c.candidates)))
+    lengths = dict(zip(texts, map(len, encode_ids(tokenizer, texts)), strict=True))
+    return {
+        context: [
+            words
+            for words in context.candidates
+            if lengths[context.around(words)] == lengths[context.around(context.words)]
+            and words != context.words
+        ]
+        for context in distinct
+    }
 
 
 @dataclass(frozen=True)
@@ -186,7 +183,8 @@ class _Pair:
     problem: WordProblem
     prompt: Prompt
     answer: int
-    counterfactual: Rewritten
+    counterfactual_text: str
+    counterfactual: Prompt
 
 
 def word_problem_pairs(
@@ -260,7 +258,7 @@ def _tokenized(
         for i, other in zip(ready, others, strict=True):
             token = tokens[i]
             assert token is not None
-            pair = other and _Pair(i, left[i], prompts[i], token, other)
+            pair = other and _Pair(i, left[i], prompts[i], token, *other)
             results[i] = pair or NO_CANDIDATE
         left = {i: problem for i, problem in left.items() if i not in results}
     results |= dict.fromkeys(left, NO_ANSWER_TOKEN)
@@ -281,14 +279,14 @@ def _first_token(tokenizer: Any, prompt: Prompt, answered: Prompt, answer: str) 
 def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[_Pair]) -> PromptPairs:
     answers = [pair.answer for pair in pairs]
     prompts = [pair.prompt for pair in pairs]
-    others = [pair.counterfactual.prompt for pair in pairs]
+    others = [pair.counterfactual for pair in pairs]
     return PromptPairs(
         **token_fields(tokenizer, prompts, others, answers),
         spans=role_spans(tokenizer, [(prompt, {}) for prompt in prompts]),
         template=tuple(pair.problem.name for pair in pairs),
         computed=torch.tensor([pair.answer not in pair.prompt.ids for pair in pairs]),
         reference_text=tuple(_matching_text(pair) for pair in pairs),
-        counterfactual_text=tuple(pair.counterfactual.text for pair in pairs),
+        counterfactual_text=tuple(pair.counterfactual_text for pair in pairs),
         answer_text=tuple(tokenizer.decode([answer]).strip() for answer in answers),
     )
 
@@ -296,7 +294,7 @@ def _as_prompt_pairs(tokenizer: Any, pairs: Sequence[_Pair]) -> PromptPairs:
 def _matching_text(pair: _Pair) -> str:
     """The reference, with a final space only if the counterfactual has one."""
     text = pair.problem.text
-    return text if pair.counterfactual.text.endswith(" ") else text.rstrip(" ")
+    return text if pair.counterfactual_text.endswith(" ") else text.rstrip(" ")
 
 
 MODES = ("question", "equation")

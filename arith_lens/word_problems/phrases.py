@@ -124,21 +124,9 @@ _NO_NOUN = (
 _MORE = "(?:more|fewer|less|additional|extra|total|combined|other|different)"
 _SLOW = _either("long", "far", "fast", "quickly", "often", "soon", "late", "early", "high")
 _SIZE = _either(
-    *(
-        "long",
-        "far",
-        "fast",
-        "soon",
-        "late",
-        "early",
-        "high",
-        "old",
-        "tall",
-        "big",
-        "heavy",
-        "deep",
-    ),
-    *("wide", "large", "likely", "thick", "expensive", "small", "short", "cold", "hot", "strong"),
+    *("long", "far", "fast", "soon", "late", "early", "high", "old", "tall", "big", "heavy"),
+    *("deep", "wide", "large", "likely", "thick", "expensive", "small", "short", "cold", "hot"),
+    "strong",
 )
 _COMPARATIVE = (
     r"(?=(?: more)? (?:longer|older|taller|heavier|farther|further|faster|bigger|larger|higher|"
@@ -155,10 +143,7 @@ _NOUN = rf"(?:({_SINGULAR})|({_PLURAL}))\b"
 _TAKE = r"(?:(take)|(takes)|(took|taken))\b"
 
 _ASKING = (
-    _rule(
-        rf"how many \w+ {_SIZE}\b",
-        _phrases(("how",), ADJECTIVES, ("and",), ADJECTIVES),
-    ),
+    _rule(rf"how many \w+ {_SIZE}\b", _phrases(("how",), ADJECTIVES, ("and",), ADJECTIVES)),
     _rule(r"how many(?= of\b)", _phrases(JUST, ("which",))),
     _rule(r"how much(?= of\b)", _phrases(QUESTION_PRONOUNS, PART_NOUNS)),
     _rule(rf"how much{_COMPARATIVE}", _phrases(("how",), CLEARLY)),
@@ -172,10 +157,7 @@ _ASKING = (
     _rule(r"how much(?= (?-i:[A-Z]))", _phrases(QUESTION_PRONOUNS, THINGS)),
     _rule(r"how many\b", _phrases(QUESTION_PRONOUNS, NICE)),
     _rule(r"how much\b", _phrases(("what",), NICE)),
-    _rule(
-        rf"how (long)\b[^.?!]{{0,60}}? {_TAKE}",
-        *(ADVERBS, SUIT, SUITS, SUITED),
-    ),
+    _rule(rf"how (long)\b[^.?!]{{0,60}}? {_TAKE}", ADVERBS, SUIT, SUITS, SUITED),
     _rule(r"how (far away)\b", _phrases(CLEARLY, ADJECTIVES)),
     _rule(rf"how ({_SIZE})(?= (?:is|are|was|were|am)\b|[^.?!]* be\b)", ADJECTIVES),
     _rule(rf"how ({_SLOW})\b", ADVERBS),
@@ -218,13 +200,16 @@ def question_edits(text: str) -> tuple[PhraseEdit, ...]:
     edits: list[PhraseEdit] = []
     for rule in _ASKING:
         edits += _edits_of_rule(rule, text, (0, len(text)), edits)
-    asking = [span for span in _sentences(text) if _asks(text, span)]
-    for span in asking:
+    sentences = _sentences(text)
+    for span in sentences:
+        is_last = not text[span[1] :].strip()
+        if not is_last and not text[slice(*span)].rstrip().endswith("?"):
+            continue
         if not any(_overlap((edit.start, edit.stop), span) for edit in edits):
             edits += next(
                 filter(None, (_edits_of_rule(r, text, span, edits) for r in _ASKING_WHAT)), []
             )
-    hit = [s for s in _sentences(text) if any(_overlap((e.start, e.stop), s) for e in edits)]
+    hit = [s for s in sentences if any(_overlap((e.start, e.stop), s) for e in edits)]
     for rule in _REMINDERS:
         for span in hit:
             edits += [replace(e, needed=False) for e in _edits_of_rule(rule, text, span, edits)]
@@ -244,14 +229,10 @@ def _edits_of_rule(
         if any(_overlap(span, other) for span, _ in spans for other in busy):
             continue
         edits += [
-            PhraseEdit(*span, _as_written(candidates, text[slice(*span)]))
-            for span, candidates in spans
+            PhraseEdit(*span, _capitalised(words) if text[span[0]].isupper() else words)
+            for span, words in spans
         ]
     return edits
-
-
-def _as_written(candidates: Words, replaced: str) -> Words:
-    return _capitalised(candidates) if replaced[0].isupper() else candidates
 
 
 @cache
@@ -264,11 +245,6 @@ def _sentences(text: str) -> list[tuple[int, int]]:
     ends = [match.end() for match in _STOP.finditer(text)]
     bounds = [0, *ends] if ends and ends[-1] >= len(text.rstrip()) else [0, *ends, len(text)]
     return list(pairwise(bounds))
-
-
-def _asks(text: str, span: tuple[int, int]) -> bool:
-    sentence = text[slice(*span)].rstrip()
-    return sentence.endswith("?") or not text[span[1] :].strip()
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:

@@ -51,7 +51,7 @@ def test_the_closed_world_is_answered_as_by_answer_questions(trained: HookedMode
     """Another way to ask the same questions, which the model cards' count is tested against."""
     found = al.evaluate(trained, "world_generic", limit=40, progress=False)
     by_prompt = {q.prompt: q for q in world_questions("generic_test")}
-    from arith_lens.evaluation.sources import world_generic
+    from arith_lens.evaluation.harness import world_generic
 
     prompts = world_generic()["test"]["prompt"][:40]
     questions = [by_prompt[prompt] for prompt in prompts]

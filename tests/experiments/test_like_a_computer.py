@@ -7,7 +7,7 @@ import pytest
 from pandas import read_csv
 
 from arith_lens import plotting
-from arith_lens.column_addition import column_addition
+from arith_lens.problems import column_addition
 from arith_lens.runs import find_runs
 from experiments import like_a_computer, results
 from figures import fig17

@@ -1,7 +1,6 @@
 """The shipped models are what their cards say, by plain Transformers from the shipped weights."""
 
 import json
-import random
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -143,7 +142,8 @@ def test_the_mistral_groups_its_queries_and_its_window_is_shorter_than_the_stori
     model = arith_lens.load_model("reference-mistral")
     assert (model.n_heads, model.n_kv_heads) == (8, 4)
     window = model.bridge.original_model.config.sliding_window
-    story, _ = FIGURE_10[-1].sample(random.Random(0), 2, 3)
+    words = {"NAME": "Mary", "GOT": "got", "OBJECT": "apples"}
+    story, _ = FIGURE_10[-1].render(2, 3, words)
     assert len(model.tokenizer(story)["input_ids"]) > window
 
 
