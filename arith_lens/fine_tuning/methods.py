@@ -3,17 +3,17 @@
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from arith_lens.components import Head, Mlp
-from arith_lens.fine_tuning.layout import layout_of
 from arith_lens.fine_tuning.pieces import (
     Piece,
     SlicedLinear,
+    layout_of,
     merge_slices,
     n_elements,
     pieces_of,
@@ -66,7 +66,7 @@ class TuningSettings:
     """The number of steps between logged losses."""
     attention: str = "sdpa"
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Raise ValueError if a value is not valid."""
         if self.rescale not in RESCALES:
             raise ValueError(f"expected rescale among {RESCALES}, found {self.rescale!r}")
@@ -93,12 +93,7 @@ class TuningSettings:
             raise TypeError(
                 f"expected settings among {', '.join(known)}, found {', '.join(unknown)}"
             )
-        settings = cls(**values)
-        settings.check()
-        return settings
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return cls(**values)
 
 
 def check_method(method: str, heads: list[Any], mlps: list[Any]) -> None:
@@ -171,7 +166,13 @@ def lora_rank(
 ) -> int:
     """The rank with a number of parameters nearest to that of precise tuning; at least 1."""
     wanted = n_elements(hf_model, pieces_of(hf_model, heads, mlps, kv=kv))
-    return max(1, round(wanted / _per_rank(hf_model, with_mlps=bool(mlps))))
+    targets = _targets(hf_model, with_mlps=bool(mlps))
+    per_rank = sum(
+        part.in_features + part.out_features
+        for name, part in layout_of(hf_model).layers.named_modules()
+        if name.rpartition(".")[2] in targets and isinstance(part, torch.nn.Linear)
+    )
+    return max(1, round(wanted / per_rank))
 
 
 def _targets(hf_model: Any, *, with_mlps: bool) -> list[str]:
@@ -185,16 +186,6 @@ def _targets(hf_model: Any, *, with_mlps: bool) -> list[str]:
             if isinstance(part, torch.nn.Linear)
         ]
     return names
-
-
-def _per_rank(hf_model: Any, *, with_mlps: bool) -> int:
-    """LoRA's parameters at rank 1."""
-    targets = _targets(hf_model, with_mlps=with_mlps)
-    return sum(
-        part.in_features + part.out_features
-        for name, part in layout_of(hf_model).layers.named_modules()
-        if name.rpartition(".")[2] in targets and isinstance(part, torch.nn.Linear)
-    )
 
 
 def _with_adapters(

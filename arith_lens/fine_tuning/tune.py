@@ -4,12 +4,11 @@ import json
 import math
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from arith_lens.components import Head, Heads, Mlp, Mlps, as_heads, as_mlps
-from arith_lens.fine_tuning.examples import Example, dataset_hash, read_dataset, tokenized_examples
 from arith_lens.fine_tuning.methods import (
     Prepared,
     TuningSettings,
@@ -28,8 +27,11 @@ from arith_lens.fine_tuning.results import (
     load_base,
 )
 from arith_lens.fine_tuning.training import (
+    dataset_hash,
     is_sharded,
+    read_dataset,
     refuse_sharded,
+    tokenized_examples,
     train,
     whole_state,
 )
@@ -107,71 +109,46 @@ def fine_tune(
         "base_hash": weights_hash(hf_model),
         "dataset_hash": dataset_hash(rows),
         "n_examples": len(rows),
-        "heads": [] if method == "full" else [str(head) for head in chosen],
-        "mlps": [] if method == "full" else [str(mlp) for mlp in blocks],
-        "settings": options.to_dict(),
+        "heads": [str(head) for head in chosen],
+        "mlps": [str(mlp) for mlp in blocks],
+        "settings": asdict(options),
     }
     folder = Path(output)
     if _finished(folder, facts):
         return TuningResult.load(folder)
-    plain = _Plain(hf_model, tokenizer, tuple(chosen), tuple(blocks), facts)
-    return _tuned(
-        plain, examples, options, folder, device, checkpoint=checkpoint, progress=progress
-    )
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """The model to tune, and facts for the result."""
-
-    hf_model: Any
-    tokenizer: Any
-    heads: tuple[Head, ...]
-    mlps: tuple[Mlp, ...]
-    facts: dict[str, Any]
-
-
-def _tuned(
-    plain: _Plain,
-    examples: list[Example],
-    settings: TuningSettings,
-    folder: Path,
-    device: str,
-    *,
-    checkpoint: bool,
-    progress: bool,
-) -> TuningResult:
-    """Train, check and write the result."""
-    facts = plain.facts
-    n_parameters = sum(weight.numel() for weight in plain.hf_model.parameters())
-    prepared = prepare(plain.hf_model, facts["method"], plain.heads, plain.mlps, settings)
-    n_tuned = sum(w.numel() for w in prepared.model.parameters() if w.requires_grad)
+    n_parameters = sum(weight.numel() for weight in hf_model.parameters())
+    prepared = prepare(hf_model, method, chosen, blocks, options)
     trainer = train(
-        prepared, examples, settings, folder / STEPS_FOLDER, device=device, progress=progress
+        prepared, examples, options, folder / STEPS_FOLDER, device=device, progress=progress
     )
+    result, tuned = _outcome(facts | {"n_parameters": n_parameters}, prepared, trainer, folder)
+    if result.untouched and progress:
+        print(result.untouched)
+    weights = whole_state(trainer)
+    if trainer.is_world_process_zero():
+        _write(result, tuned, tokenizer, prepared, checkpoint=checkpoint, weights=weights)
+    trainer.accelerator.wait_for_everyone()  # until all files of the result exist
+    return result
+
+
+def _outcome(
+    facts: dict[str, Any], prepared: Prepared, trainer: Any, folder: Path
+) -> tuple[TuningResult, Any]:
+    """The result of a training, and the tuned model as a plain one."""
     losses = _losses(trainer)
+    n_tuned = sum(w.numel() for w in prepared.model.parameters() if w.requires_grad)
     tuned = prepared.finish()
-    untouched = _prove(tuned, prepared, facts["base_hash"], n_parameters)
-    if untouched and progress:
-        print(untouched)
     result = TuningResult(
-        **{**facts, "heads": tuple(facts["heads"]), "mlps": tuple(facts["mlps"])},
+        **facts | {"heads": tuple(facts["heads"]), "mlps": tuple(facts["mlps"])},
         n_tuned=n_tuned,
-        n_parameters=n_parameters,
         lora_rank=prepared.lora_rank,
         losses=losses,
         seconds=trainer.outcome.metrics["train_runtime"],
         samples_per_second=trainer.outcome.metrics["train_samples_per_second"],
-        untouched=untouched,
+        untouched=_prove(tuned, prepared, facts["base_hash"], facts["n_parameters"]),
         output=str(folder),
     )
-    weights = whole_state(trainer)
-    if trainer.is_world_process_zero():
-        _write(folder, tuned, plain, prepared, checkpoint=checkpoint, weights=weights)
-        result.save()
-        shutil.rmtree(folder / STEPS_FOLDER, ignore_errors=True)
-    trainer.accelerator.wait_for_everyone()  # until all files of the result exist
-    return result
+    return result, tuned
 
 
 def _dtype(source: Any, method: str, settings: TuningSettings) -> str | None:
@@ -236,21 +213,24 @@ def _prove(tuned: Any, prepared: Prepared, base_hash: str, n_parameters: int) ->
 
 
 def _write(
-    folder: Path,
+    result: TuningResult,
     tuned: Any,
-    plain: _Plain,
+    tokenizer: Any,
     prepared: Prepared,
     *,
     checkpoint: bool,
     weights: dict[str, Any] | None,
 ) -> None:
+    """Write the delta, the checkpoint and the result; the steps are no longer needed."""
+    folder = Path(result.output)
     if prepared.first:
-        facts = plain.facts
+        heads, mlps = map(Head.parse, result.heads), map(Mlp.parse, result.mlps)
         dtype = str(tuned.dtype).removeprefix("torch.")
         values = read_pieces(tuned, prepared.first)
-        Delta(facts["base"], facts["base_hash"], dtype, plain.heads, plain.mlps, values).save(
-            folder / DELTA_FILE
-        )
+        delta = Delta(result.base, result.base_hash, dtype, tuple(heads), tuple(mlps), values)
+        delta.save(folder / DELTA_FILE)
     if checkpoint or not prepared.first:
         tuned.save_pretrained(folder / CHECKPOINT_FOLDER, state_dict=weights)
-        plain.tokenizer.save_pretrained(folder / CHECKPOINT_FOLDER)
+        tokenizer.save_pretrained(folder / CHECKPOINT_FOLDER)
+    result.save()
+    shutil.rmtree(folder / STEPS_FOLDER, ignore_errors=True)

@@ -10,8 +10,8 @@ import torch
 
 import arith_lens as al
 from arith_lens.fine_tuning import TuningSettings, n_elements, pieces_of
-from arith_lens.fine_tuning.layout import layout_of
 from arith_lens.fine_tuning.methods import prepare
+from arith_lens.fine_tuning.pieces import layout_of
 from arith_lens.model.checkpoints import Checkpoint, find_checkpoint, read_config
 from arith_lens.paper import BENCHMARKS
 from experiments.does_tuning_help import Sizes, TuningRow

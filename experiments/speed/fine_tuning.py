@@ -19,9 +19,8 @@ import torch
 import tyro
 from torch import Tensor
 
-from arith_lens.fine_tuning.examples import Example, collate
 from arith_lens.fine_tuning.methods import TuningSettings, prepare
-from arith_lens.fine_tuning.training import trainer_for
+from arith_lens.fine_tuning.training import Example, collate, trainer_for
 from arith_lens.runs import Run
 from experiments.speed.fine_tuning_plan import (
     METHODS,

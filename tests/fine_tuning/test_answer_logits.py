@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from arith_lens.fine_tuning import fine_tune
-from arith_lens.fine_tuning.examples import IGNORED, Example, collate
-from arith_lens.fine_tuning.training import answer_logits
+from arith_lens.fine_tuning.training import IGNORED, Example, answer_logits, collate
 
 VOCAB = 200
 FAMILIES = {

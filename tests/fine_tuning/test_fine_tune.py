@@ -18,10 +18,15 @@ from arith_lens.fine_tuning import (
     fine_tune,
     load_delta,
 )
-from arith_lens.fine_tuning.examples import IGNORED, ByLength, collate, tokenized_examples
 from arith_lens.fine_tuning.methods import lora_rank, random_components
 from arith_lens.fine_tuning.pieces import pieces_of, read_pieces
-from arith_lens.fine_tuning.training import last_checkpoint
+from arith_lens.fine_tuning.training import (
+    IGNORED,
+    ByLength,
+    collate,
+    last_checkpoint,
+    tokenized_examples,
+)
 from arith_lens.model import load_model, weights_hash
 from arith_lens.pairs import sample_pairs
 from arith_lens.path_patching import path_patch

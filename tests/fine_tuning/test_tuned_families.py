@@ -17,8 +17,7 @@ from torch.testing import assert_close
 
 from arith_lens.components import Head, Mlp
 from arith_lens.fine_tuning import fine_tune
-from arith_lens.fine_tuning.layout import FUSED
-from arith_lens.fine_tuning.pieces import by_parameter, merge_slices, pieces_of, slice_model
+from arith_lens.fine_tuning.pieces import FUSED, by_parameter, merge_slices, pieces_of, slice_model
 
 FAMILIES = EVERY | UNFAITHFUL
 REFUSED = ("GPT", "GPT-2", "GPT-BigCode", "CodeGen")

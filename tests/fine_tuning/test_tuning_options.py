@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from arith_lens.fine_tuning import TuningResult, fine_tune
-from arith_lens.fine_tuning.examples import ByLength, read_dataset
+from arith_lens.fine_tuning.training import ByLength, read_dataset
 
 ROWS = [
     {"prompt": f"Q: What is {a} plus {b}? A: ", "answer": " ".join([str(a + b)] * (1 + a % 4))}

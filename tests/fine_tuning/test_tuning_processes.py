@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from arith_lens.components import Head
 from arith_lens.fine_tuning import TuningResult, fine_tune
-from arith_lens.fine_tuning.examples import ByLength, Example, filled
+from arith_lens.fine_tuning.training import ByLength, Example, filled
 
 ROWS = [
     {"prompt": f"{a} plus 5 =", "answer": " " + " ".join([str(a)] * (1 + a % 5))}
