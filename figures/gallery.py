@@ -16,8 +16,8 @@ import tyro
 from arith_lens import plotting
 from arith_lens.runs import RunError
 from figures.claims import Verdict, check_claims
-from figures.claims.exhibit import table as claims_table
-from figures.claims.exhibit import write_page
+from figures.claims.checking import table as claims_table
+from figures.claims.checking import write_page
 from figures.collection import SECTIONS, MissingExhibit, Section, collected, name_of
 from figures.common import SHIPPED, TableOptions, newest_run
 from figures.exhibit import Chart, Exhibit, Table

@@ -28,9 +28,9 @@ from experiments.are_they_specific import COMPUTED_SET, LATE_SET, STRONGEST_SET
 from experiments.does_tuning_help.questions import generic_to_report, is_mathematics
 from experiments.which_word_problems import MIN_PAIRS, counts
 from figures import counterfactuals
-from figures.claims.effect_maps import mean_by_loss
-from figures.claims.probes import change_late, inflections_apart
-from figures.claims.tuning import gain
+from figures.claims.accuracy import gain
+from figures.claims.heads import mean_by_loss
+from figures.claims.information_flow import change_late, inflections_apart
 from figures.common import Options, chosen_run
 from figures.counterfactuals import N_STRONGEST, cell_means, in_common, resampled_cells
 from figures.exhibit import Table

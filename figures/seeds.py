@@ -20,8 +20,8 @@ from arith_lens.operations import FOUR
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND, training_folder
-from figures.claims import effect_maps
-from figures.claims.evidence import Evidence, NotMeasured
+from figures.claims import heads
+from figures.claims.evidence import HEADS_EXPERIMENT, Evidence, NotMeasured
 from figures.common import SHIPPED, NotComputed, Options
 from figures.exhibit import Chart, Exhibit, Table, command_for
 
@@ -95,7 +95,7 @@ def _others(options: Options) -> list[RecipeTraining]:
 def _training(name: str, seed: int, options: Options) -> RecipeTraining:
     evidence = Evidence(name, (options.root, SHIPPED), options.settings)
     try:
-        runs = evidence.runs(effect_maps.EXPERIMENT)
+        runs = evidence.runs(HEADS_EXPERIMENT)
     except NotMeasured as error:
         raise NotComputed(str(error), error.command) from error
     maps = {operation: results.MAP.load(run, operation) for operation, run in runs.items()}
@@ -106,14 +106,14 @@ def mean_layer(training: RecipeTraining, operation: str) -> float:
     """The mean layer, weighted by how much heads take away, as a share of the depth."""
     means = training.means(operation)
     depth = np.linspace(0, 1, len(means))[:, None]
-    return effect_maps.mean_by_loss(means, depth)
+    return heads.mean_by_loss(means, depth)
 
 
 def early_share(training: RecipeTraining, operation: str) -> float:
     """The share of what heads take away that is in the first quarter of the layers."""
     means = training.means(operation)
     early = np.arange(len(means)) < len(means) // 4
-    return effect_maps.mean_by_loss(means, early[:, None])
+    return heads.mean_by_loss(means, early[:, None])
 
 
 COUNT = "key heads"
@@ -122,7 +122,7 @@ EARLY_SHARE = "share in the first quarter of the layers"
 STATISTICS: Mapping[str, Statistic] = {
     COUNT: lambda training, name: len(key_heads(training.effects[name])),
     "strongest effect": lambda training, name: float(np.nanmin(training.means(name))),
-    "share of the strongest 5% of the heads": lambda training, name: effect_maps.share_of_few(
+    "share of the strongest 5% of the heads": lambda training, name: heads.share_of_few(
         training.means(name)
     ),
     MEAN_LAYER: mean_layer,
@@ -139,7 +139,7 @@ def summary(trainings: Sequence[RecipeTraining]) -> DataFrame:
         for operation in FOUR
     } | {
         (IN_COMMON, f"{a} and {b}"): [
-            effect_maps.top_overlap(training.means(a), training.means(b), SHARED_TOP)
+            heads.top_overlap(training.means(a), training.means(b), SHARED_TOP)
             for training in trainings
         ]
         for a, b in combinations(FOUR, 2)

@@ -1,9 +1,9 @@
 """The paper's claims as data, each with code that measures it from runs; no model is loaded.
 
 `claims.toml` has the claims in words, with their thresholds. `claim` defines a claim, a number and
-a verdict. `evidence` finds the runs, `estimate` and `changes` compute numbers with intervals,
-`checking` checks all claims, and `exhibit` is their tables. The other files measure
-claims: one group each, one function per claim, which has the claim's name.
+a verdict; `evidence` finds the runs and computes numbers with intervals. `heads`,
+`information_flow` and `accuracy` measure the claims: one function per claim, which has the claim's
+name. `checking` checks all claims and shows them.
 
 Rules are stated before verdicts are computed. Their thresholds are the
 paper's own words where it has any; docs/claims.md says which are ours.

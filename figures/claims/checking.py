@@ -1,19 +1,42 @@
-"""Every claim against one model's runs."""
+"""The paper's claims, one row each: the paper's value, this model's, and the verdict on it.
 
+Reads the newest finished run of every experiment that the claims need, without loading a model;
+prints the list and writes it as HTML and its numbers as CSV. If a claim's run is missing, the list
+has the command that would measure the claim. `write_page` writes the tables of docs/claims.md.
+"""
+
+import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from arith_lens.runs import RunError
+import tyro
+from pandas import DataFrame
+
+from arith_lens.operations import FOUR, OPERATIONS
+from arith_lens.runs import Run, RunError, load_run
 from experiments.selection import SharedSettings
-from figures.claims import attention, heads, knockout, probes, sharing, tuning
-from figures.claims.claim import Claim, Measurement, Number, Verdict, Within, judge
-from figures.claims.evidence import HEADS_EXPERIMENT, Evidence, NotMeasured
+from figures.claims import accuracy, heads, information_flow
+from figures.claims.claim import (
+    Claim,
+    Measurement,
+    Number,
+    Verdict,
+    Within,
+    judge,
+    verdict_table,
+)
+from figures.claims.evidence import HEADS_EXPERIMENT, PROBES_EXPERIMENT, Evidence, NotMeasured
+from figures.common import SHIPPED, NotComputed, counts_prompts, slug
+from figures.exhibit import Table, show
 
 CLAIMS_FILE = Path(__file__).with_name("claims.toml")
 """The claims in words, by group."""
-MODULES = (heads, sharing, knockout, attention, probes, tuning)
-"""They measure the claims of the groups that have their names."""
+MEASURES = {**vars(heads), **vars(information_flow), **vars(accuracy)}
+"""The functions that measure the claims, by the claims' names."""
 REPEATED = (
     "few_key_heads",
     "middle_layers",
@@ -26,7 +49,7 @@ REPEATED = (
 
 def repeats_in_another_model(evidence: Evidence, rule: Within) -> Measurement:
     """How many of `REPEATED` hold in this model and in another one (Appendix C)."""
-    for experiment in (HEADS_EXPERIMENT, probes.EXPERIMENT):
+    for experiment in (HEADS_EXPERIMENT, PROBES_EXPERIMENT):
         evidence.run(experiment)
     other = evidence.another()
     pairs: dict[str, tuple[str, str]] = {}
@@ -52,10 +75,9 @@ def repeats_in_another_model(evidence: Evidence, rule: Within) -> Measurement:
 
 def _claims() -> Iterator[Claim]:
     """The claims of the table, each with the function that measures it."""
-    modules = {module.__name__.rpartition(".")[2]: module for module in MODULES}
     for group, claims in tomllib.loads(CLAIMS_FILE.read_text(encoding="utf-8")).items():
         for key, words in claims.items():
-            own = repeats_in_another_model if group == "models" else getattr(modules[group], key)
+            own = repeats_in_another_model if group == "models" else MEASURES[key]
             bounds, experiments = Within(**words.pop("bounds")), tuple(words.pop("experiments"))
             yield Claim(key, group, **words, bounds=bounds, experiments=experiments, measure=own)
 
@@ -77,13 +99,8 @@ def verdict_on(claim: Claim, evidence: Evidence) -> Verdict:
     except RunError as damage:
         why, command = str(damage), f"{evidence.command(claim.experiments[0])} --again"
     else:
-        return Verdict(
-            claim,
-            measurement.judgement,
-            measurement.numbers,
-            measurement.note,
-            runs=evidence.take_used(),
-        )
+        of = measurement.judgement, measurement.numbers, measurement.note
+        return Verdict(claim, *of, runs=evidence.take_used())
     return Verdict(claim, "not measured", why=why, command=command, runs=evidence.take_used())
 
 
@@ -111,3 +128,157 @@ def check_claims(
         raise ValueError("expected folders that hold runs, found none; give roots=('results',)")
     evidence = Evidence(model, [Path(root) for root in roots], settings)
     return [verdict_on(claim, evidence) for claim in CLAIMS]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which model's claims to check, and where to."""
+
+    model: str = "reference"
+    """The model's name in the experiments."""
+    roots: tuple[Path, ...] = (Path("results"), SHIPPED)
+    """Folders with runs. Of each experiment, the first folder that has a run is used."""
+    out: Path | None = None
+    """Where the files go; figures/<model> if not given."""
+    n: int | None = None
+    """Use runs with this number of reference prompts per operation; with all if not given."""
+
+
+def main(options: Annotated[Options, tyro.conf.arg(name="")]) -> None:
+    """Check, print and write."""
+    out = options.out or Path("figures") / slug(options.model)
+    show(exhibits, replace(options, out=out))
+
+
+def exhibits(options: Options) -> list[Table]:
+    """The list of claims. Raises RunError if no claim has a run."""
+    verdicts = check_claims(
+        options.model, roots=options.roots, settings=SharedSettings(n=options.n)
+    )
+    if not any(verdict.runs for verdict in verdicts):
+        raise NotComputed(
+            f"expected runs to check claims on, found {verdicts[0].why}", verdicts[0].command
+        )
+    return [table(options.model, verdicts)]
+
+
+def table(model: str, verdicts: list[Verdict]) -> Table:
+    """The verdicts on a model, as a table for readers."""
+    return Table(
+        name="claims",
+        title=f"The paper's claims, {model}",
+        look="Which hold, and by how much.",
+        notes=notes(verdicts),
+        runs=_runs(verdicts),
+        numbers=verdict_table(verdicts),
+        cells=DataFrame([row(verdict) for verdict in verdicts]),
+        printed="\n\n".join(map(paragraph, verdicts)),
+    )
+
+
+def paragraph(verdict: Verdict) -> str:
+    """One claim for a terminal."""
+    cells = row(verdict)
+    return (
+        f"{verdict.claim.key}: {verdict.judgement.upper()} in this model\n  {cells['claim']}\n"
+        f"  the paper: {cells['the paper']}\n  found: {cells['found']}"
+    )
+
+
+def row(verdict: Verdict) -> dict[str, str]:
+    """One claim as a row of texts."""
+    claim = verdict.claim
+    missing = f"{verdict.why}. Measure it: {verdict.command}" if verdict.command else verdict.why
+    return {
+        "claim": claim.statement,
+        "the paper": claim.in_paper,
+        "rule": claim.rule,
+        "found": verdict.measured or missing,
+        "verdict": verdict.text,
+    }
+
+
+def notes(verdicts: list[Verdict]) -> list[str]:
+    """How to read the list."""
+    counts = Counter(verdict.judgement for verdict in verdicts)
+    return [
+        "In this model: " + "; ".join(f"{name}: {n}" for name, n in counts.items()) + ".",
+        "In brackets: 95% intervals, bootstrapped over problems unless said otherwise. A claim "
+        "holds here if each of its numbers lies within its bounds (one-sided test, 5% each). It "
+        "does not hold here if one lies outside (one-sided tests, 5% after Holm's correction over "
+        "the claim's numbers). Else it is not decided. docs/claims.md says how the rules were "
+        "chosen.",
+        *prompts_note(verdicts),
+    ]
+
+
+def prompts_note(verdicts: list[Verdict]) -> list[str]:
+    """Which runs were stored without their problems, so that their intervals are over prompts."""
+    names = dict.fromkeys(run.experiment for run in _runs(verdicts) if counts_prompts(run))
+    return [
+        f"The intervals of {', '.join(names)} are over prompts, not problems, and so too narrow: "
+        "these runs do not know which problem a prompt asks. Compute them again."
+    ] * bool(names)
+
+
+def _runs(verdicts: list[Verdict]) -> tuple[Run, ...]:
+    """Each run that was read, once."""
+    return tuple(map(load_run, dict.fromkeys(path for v in verdicts for path in v.runs)))
+
+
+MARKS = ("<!-- verdicts -->", "<!-- end of verdicts -->")
+"""The lines before and after the tables."""
+
+
+def write_page(page: Path, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
+    """Write the tables between the marks of a page.
+
+    Args:
+        page: the Markdown file.
+        verdicts: of each model, all claims in the same order.
+    """
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    tables = f"{verdict_rows(verdicts)}\n\n{verdict_counts(verdicts)}"
+    page.write_text(f"{before}{MARKS[0]}\n{tables}\n{MARKS[1]}{after}", encoding="utf-8")
+
+
+def verdict_rows(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+    """One row per claim with its rule, one column per model with the numbers that decide."""
+    lines = [
+        f"| claim | the paper | {' | '.join(f'`{model}`' for model in verdicts)} |",
+        f"|---|---|{'---|' * len(verdicts)}",
+    ]
+    for of_models in zip(*verdicts.values(), strict=True):
+        claim, cells = of_models[0].claim, " | ".join(map(_cell, of_models))
+        words = f"`{claim.key}` {claim.statement}<br>Rule: {claim.rule}"
+        lines.append(f"| {words} | {claim.in_paper} | {cells} |")
+    return "\n".join(lines)
+
+
+def _cell(verdict: Verdict) -> str:
+    """The verdict, bold unless the claim holds, and its numbers with a rule."""
+    bold = "**" * (verdict.judgement in ("does not hold here", "not decided"))
+    words = f"{bold}{verdict.judgement}{bold}"
+    numbers = "; ".join(_short(str(number)) for number in verdict.numbers if number.rule)
+    return f"{words}: {numbers}" if numbers else words
+
+
+def _short(text: str) -> str:
+    """A number with signs in place of the operations' names, and true minus signs."""
+    for name in FOUR:
+        text = text.replace(name, OPERATIONS[name].sign)
+    text = text.replace("exponentiation", "^").replace(" -", " −").replace("[-", "[−")
+    return re.sub(r"−(0\.0+)(?![0-9])", r"\1", text)  # zero has no sign
+
+
+def verdict_counts(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+    """How many claims hold, do not hold, and so on, in each model."""
+    kinds = ("holds here", "does not hold here", "not decided", "not measured")
+    n = len(next(iter(verdicts.values())))
+    lines = [f"| verdicts on the {n} claims | {' | '.join(kinds)} |", "|---|---|---|---|---|"]
+    for model, of_model in verdicts.items():
+        counts = Counter(verdict.judgement for verdict in of_model)
+        lines.append(f"| {model} | {' | '.join(str(counts[kind]) for kind in kinds)} |")
+    return "\n".join(lines)

@@ -214,6 +214,11 @@ class Claim:
     """The experiments whose runs it reads."""
     measure: "Measure"
 
+    @property
+    def in_paper(self) -> str:
+        """The paper's value, and where it is."""
+        return f"{self.paper} ({self.section})"
+
 
 @dataclass(frozen=True)
 class Verdict:

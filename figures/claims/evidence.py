@@ -1,13 +1,22 @@
-"""The runs that claims are measured from: the newest finished ones with the paper's settings."""
+"""The runs that claims are measured from, and numbers with intervals from what they hold.
+
+The runs are the newest finished ones with the paper's settings. A number is a statistic of mean
+effects. For its interval, the statistic is computed again for every resample.
+"""
 
 import shlex
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 
+import numpy as np
+
+from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
 from arith_lens.runs import Run, find_runs
+from arith_lens.statistics import resampled_means
 from experiments.results import CHOSEN_RATES
 from experiments.selection import (
     LARGEST_OPERAND,
@@ -16,8 +25,11 @@ from experiments.selection import (
     settings_text,
     weights_of,
 )
+from figures.claims.claim import Measure, Measurement, Number, Unit, Within
 
-HEADS_EXPERIMENT = "which_heads"
+HEADS_EXPERIMENT, PROBES_EXPERIMENT = "which_heads", "what_do_mlps_add"
+N_RESAMPLES = 1000
+"""A p-value is at least 1 / 1001, so that one of up to 50 numbers can refute a claim."""
 
 
 class NotMeasured(Exception):
@@ -56,7 +68,7 @@ class Evidence:
         """
         key = (experiment, table, problems)
         if key not in self._found:
-            self._found[key] = self._find(experiment, table, problems)
+            self._found[key] = self._find(*key)
         self._used[self._found[key].path] = None
         return self._found[key]
 
@@ -87,11 +99,10 @@ class Evidence:
         option = f" --table {table}" if table is not None else ""
         if problems == "computed":
             option += f" --problems computed --operations {' '.join(LARGEST_OPERAND)}"
-        root = (
-            "" if str(self.roots[0]) == "results" else f" --root {shlex.quote(str(self.roots[0]))}"
-        )
-        model = shlex.quote(self.model)
-        return f"python -m experiments {experiment}{option} --model {model}{root}"
+        option += f" --model {shlex.quote(self.model)}"
+        if (root := str(self.roots[0])) != "results":
+            option += f" --root {shlex.quote(root)}"
+        return f"python -m experiments {experiment}{option}"
 
     def another(self) -> "Evidence":
         """The evidence of the other model whose heads were looked at last.
@@ -105,12 +116,13 @@ class Evidence:
         settings = replace(self.settings, weights=None)
         for root in self.roots:
             for run in find_runs(HEADS_EXPERIMENT, root=root):
-                same = own is not None and weights_of(run) == own  # another name of this checkpoint
                 name = str(run.config.get("model") or self.model)
-                other = (
-                    name != self.model and not same and TRAININGS_FOLDER not in Path(name).parents
-                )
-                if other and not settings.differences(run):
+                if (
+                    name != self.model
+                    and (own is None or weights_of(run) != own)  # not this checkpoint's other name
+                    and TRAININGS_FOLDER not in Path(name).parents
+                    and not settings.differences(run)
+                ):
                     return Evidence(name, self.roots, settings)
         raise NotMeasured(
             f"no finished run of {HEADS_EXPERIMENT} of another model than {self.model} under "
@@ -141,3 +153,107 @@ class Evidence:
         why = f"no finished run of {experiment} of {self.model} under {places}"
         command = self.command(experiment, table, problems)
         raise NotMeasured("; ".join([why, *refused]), command)
+
+
+def estimate(
+    of: str,
+    statistic: Callable[..., float],
+    *effects: Effects,
+    unit: Unit = "%",
+    rule: Within | None = None,
+    together: bool = False,
+) -> Number | None:
+    """A statistic of mean effects with its 95% percentile interval; None if it is NaN.
+
+    Problems are drawn, each in all its wordings, and wordings are drawn too; where the effects do
+    not know their problems, reference prompts are drawn within wordings. What the statistic
+    chooses, such as the key heads, it chooses again in every resample. Resamples in which it is
+    NaN are left out.
+
+    Args:
+        of: the number's name
+        statistic: a function of one array of means, [*component], per element of `effects`
+        effects: what the statistic is of
+        unit, rule: of the number
+        together: whether the effects have the same pairs, which are then drawn together
+    """
+    value = float(statistic(*(effect.mean().double().numpy() for effect in effects)))
+    if isnan(value):
+        return None
+    drawn = [draw for draw in resampled(statistic, *effects, together=together) if not isnan(draw)]
+    low, high = np.quantile(drawn, [0.025, 0.975]).tolist() if drawn else (None, None)
+    return Number(of, value, low, high, unit, rule, tuple(drawn))
+
+
+def resampled(statistic: Callable[..., float], *effects: Effects, together: bool) -> list[float]:
+    """The statistic of each resample of the effects; empty if a single problem has no resamples."""
+    drawn = [
+        resampled_means(effect.sample(), slice(None), N_RESAMPLES, 0 if together else seed)
+        .numpy()
+        .reshape(*effect.per_pair.shape[:-1], N_RESAMPLES)
+        for seed, effect in enumerate(effects)
+    ]
+    if any(np.isnan(effect).all() for effect in drawn):
+        return []
+    return [float(statistic(*(effect[..., i] for effect in drawn))) for i in range(N_RESAMPLES)]
+
+
+def of_each(
+    effects: Callable[[Evidence], Mapping[str, Sequence[Effects]]],
+    statistic: Callable[..., float],
+    missing: str,
+    unit: Unit = "%",
+) -> Measure:
+    """Measures a statistic of the effects of each operation.
+
+    Args:
+        effects: by the number's name; those of one name have the same pairs
+        statistic: a function of one array of means, [*component], per element of `effects`
+        missing: what an operation without a number lacks
+        unit: of the numbers
+    """
+
+    def measure(evidence: Evidence, rule: Within) -> Measurement:
+        numbers = {
+            name: estimate(name, statistic, *parts, rule=rule, unit=unit, together=True)
+            for name, parts in effects(evidence).items()
+        }
+        return per_operation(numbers, missing=missing)
+
+    return measure
+
+
+def per_operation(
+    numbers: Mapping[str, Number | None], beside: Sequence[Number] = (), *, missing: str
+) -> Measurement:
+    """The numbers of several operations; a note names the operations without a number.
+
+    Args:
+        numbers: by operation; None if it cannot be measured
+        beside: numbers that are reported after them
+        missing: what an operation without a number lacks, such as "key heads"
+
+    Raises:
+        NotMeasured: no operation has a number.
+    """
+    measured = tuple(number for number in numbers.values() if number is not None)
+    without = [name for name, number in numbers.items() if number is None]
+    if not measured:
+        raise NotMeasured(
+            f"none of {', '.join(numbers)} has {missing}, so there is nothing to look at"
+        )
+    note = f"Without {missing}: {', '.join(without)}." * bool(without)
+    return Measurement((*measured, *beside), note)
+
+
+def measured(
+    number: Number | None, *beside: Number | None, missing: str, note: str = ""
+) -> Measurement:
+    """A number without which the claim cannot be measured, and others as far as they exist.
+
+    Raises:
+        NotMeasured: the first number is None; `missing` says why.
+    """
+    if number is None:
+        raise NotMeasured(f"there is nothing to look at: {missing}")
+    return Measurement((number, *(other for other in beside if other)), note)

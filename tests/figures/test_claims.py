@@ -16,11 +16,10 @@ from arith_lens.runs.manifest import write_manifest
 from experiments import results
 from experiments.selection import training_folder
 from figures.claims import CLAIMS, Number, check_claims
-from figures.claims import exhibit as figure
+from figures.claims import checking as figure
 from figures.claims.checking import REPEATED, verdict_on
 from figures.claims.claim import Measurement, Within, holm, judge
-from figures.claims.estimate import estimate
-from figures.claims.evidence import Evidence
+from figures.claims.evidence import Evidence, estimate
 from figures.common import sample_size
 
 ROOT = Path(__file__).parents[2]
@@ -250,7 +249,7 @@ def test_at_its_bounds_a_claim_is_refuted_or_confirmed_in_one_of_twenty_cases(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four operations, each number truly at its bound, of 30 problems each."""
-    monkeypatch.setattr("figures.claims.estimate.N_RESAMPLES", 200)
+    monkeypatch.setattr("figures.claims.evidence.N_RESAMPLES", 200)
     rng, n_cases, n_pairs = np.random.default_rng(0), 200, 30
     verdicts, uncorrected = [], 0
     for _ in range(n_cases):

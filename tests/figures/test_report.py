@@ -335,7 +335,7 @@ def test_a_gallery_is_drawn_from_runs_the_same_twice(
 ) -> None:
     for module in (
         "arith_lens.answers.result",
-        "figures.claims.estimate",
+        "figures.claims.evidence",
     ):  # intervals are drawn, not judged
         monkeypatch.setattr(f"{module}.N_RESAMPLES", 100)
     make_run(tmp_path, "reference")

@@ -1,23 +1,181 @@
-"""Claims about what MLPs read and write, layer by layer (section 5.2, Figures 6, 13 and 14)."""
+"""Claims about where key heads look, and what MLPs read and write (section 5.2).
 
-from collections.abc import Callable
+Where heads look: Figures 5, 7 and 16. What MLPs read and write, layer by layer: Figures 6, 13 and
+14.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
+from arith_lens.attention import Patterns, kinds_of
 from arith_lens.effects import Effects
 from arith_lens.operations import FOUR
+from arith_lens.pairs import Role
 from arith_lens.probes import DIGIT_CLASSES, curve_of, turning_points
 from arith_lens.runs import Run
 from experiments import results
 from experiments.selection import LARGEST_OPERAND
-from figures.claims.claim import Measure, Measurement, Unit, Within
-from figures.claims.effect_maps import NAN
-from figures.claims.estimate import estimate, measured, of_each, per_operation
-from figures.claims.evidence import Evidence, NotMeasured
+from figures.claims.claim import Measure, Measurement, Number, Unit, Within
+from figures.claims.evidence import (
+    PROBES_EXPERIMENT,
+    Evidence,
+    NotMeasured,
+    estimate,
+    measured,
+    of_each,
+    per_operation,
+)
+from figures.claims.heads import NAN, NO_KEY
 
-EXPERIMENT = "what_do_mlps_add"
+ATTENTION_EXPERIMENT = "where_do_they_look"
+Weights = Mapping[str, np.ndarray]
+"""The weight on each role, [head]."""
+
+
+def _key_looks(evidence: Evidence) -> dict[str, Effects | None]:
+    """The attention of each operation's key heads, [head role pair]; None without key heads."""
+    key_looks: dict[str, Effects | None] = {}
+    for name, run in evidence.runs(ATTENTION_EXPERIMENT).items():
+        looks = results.ROLE_ATTENTION.load(run, name)
+        key = results.ROLE_ATTENTION.facts(run, name)["key"]
+        labels: Any = looks.labels
+        rows = [labels["head"].index(head) for head in key]
+        key_looks[name] = None
+        if key:
+            own = {**labels, "head": tuple(key)}
+            key_looks[name] = replace(looks, per_pair=looks.per_pair[rows], labels=own)
+    return key_looks
+
+
+def _of_looks(statistic: Callable[[Weights], float]) -> Measure:
+    """Measures a statistic of the mean weights of each operation's key heads."""
+
+    def of_operation(name: str, looks: Effects, rule: Within) -> Number | None:
+        labels = looks.labels or {}
+
+        def by_role(means: np.ndarray) -> float:
+            return statistic(dict(zip(labels["role"], means.T, strict=True)))
+
+        return estimate(f"{name} ({', '.join(labels['head'])})", by_role, looks, rule=rule)
+
+    def measure(evidence: Evidence, rule: Within) -> Measurement:
+        numbers = {
+            name: looks and of_operation(name, looks, rule)
+            for name, looks in _key_looks(evidence).items()
+        }
+        return per_operation(numbers, missing=NO_KEY)
+
+    return measure
+
+
+def on_calculation(weights: Weights) -> float:
+    """The share of the weight outside BOS that is on A, B and the operator."""
+    weight = sum(weights[role].sum() for role in (Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR))
+    return float(weight / (sum(w.sum() for w in weights.values()) - weights[Role.BOS].sum()))
+
+
+def elsewhere(weights: Weights) -> float:
+    """The mean weight of a head on other words, the blank token before B and END."""
+    inside = (Role.BOS, Role.OPERAND_A, Role.OPERAND_B, Role.OPERATOR)
+    outside = [weight for role, weight in weights.items() if role not in inside]
+    return float(np.sum(outside, axis=0).mean())
+
+
+looks_at_calculation = _of_looks(on_calculation)
+little_elsewhere = _of_looks(elsewhere)
+
+
+def two_kinds_of_heads(evidence: Evidence, rule: Within) -> Measurement:
+    """How many heads look at the operands, at the operator, and at neither."""
+    kinds: dict[str, dict[str, list[str]]] = {"operand": {}, "operator": {}, "other": {}}
+    for name, looks in _key_looks(evidence).items():
+        for head, kind in (kinds_of(looks) if looks else {}).items():
+            kinds[kind].setdefault(head, []).append(name)
+    if not any(kinds.values()):
+        raise NotMeasured(f"no operation has {NO_KEY}")
+    counted = [
+        Number(f"{kind} heads", len(heads), unit="count", rule=rule)
+        for kind, heads in kinds.items()
+        if kind != "other"
+    ]
+    named = "; ".join(f"{kind}: {_where(heads) or 'none'}" for kind, heads in kinds.items())
+    return Measurement(
+        (*counted, Number("neither", len(kinds["other"]), unit="count")), f"{named}."
+    )
+
+
+def _where(heads: Mapping[str, Sequence[str]]) -> str:
+    """`5.5 (addition, division), 6.0 (multiplication)`."""
+    return ", ".join(f"{head} ({', '.join(names)})" for head, names in heads.items())
+
+
+def _patterns(evidence: Evidence, result: str, kind: str) -> Patterns:
+    """Whole patterns of the strongest heads of one kind on a few prompts."""
+    run = evidence.run(ATTENTION_EXPERIMENT)
+    patterns = results.PATTERNS.load(run, result)
+    of_kind = {
+        head
+        for name in FOUR
+        for head, own in results.ROLE_ATTENTION.facts(run, name)["kinds"].items()
+        if own == kind
+    }
+    if not of_kind.issuperset(patterns.heads):  # where there are none, the run has the strongest
+        raise NotMeasured(f"no strong head of {evidence.model} is an {kind} head")
+    return patterns
+
+
+def on_tokens(weights: np.ndarray, tokens: Sequence[str], chosen: Sequence[bool]) -> float:
+    """The share of END's weight outside BOS that is on the chosen tokens.
+
+    Args:
+        weights: [head query key]
+    """
+    from_end = weights[:, -1].sum(0)
+    special = tokens[0].startswith("<") and tokens[0].endswith(">")
+    return float(from_end[np.array(chosen)].sum() / from_end[int(special) :].sum())
+
+
+def differing(prompts: Sequence[Sequence[str]]) -> list[slice]:
+    """The position of the one word in which prompts differ, in each prompt."""
+    start = next(i for i, row in enumerate(zip(*prompts, strict=False)) if len({*row}) > 1)
+    backwards = zip(*(prompt[::-1] for prompt in prompts), strict=False)
+    end = next(i for i, row in enumerate(backwards) if len({*row}) > 1)
+    return [slice(start, len(prompt) - end) for prompt in prompts]
+
+
+def numbers_in_other_formats(evidence: Evidence, rule: Within) -> Measurement:
+    """The weight on digits in each prompt of another format."""
+    numbers = []
+    patterns = _patterns(evidence, "formats", "operand")
+    for prompt, tokens, weights in zip(
+        patterns.prompts, patterns.tokens, patterns.weights, strict=True
+    ):
+        digits = [any(sign.isdigit() for sign in token) for token in tokens]
+        value = on_tokens(weights.double().numpy(), tokens, digits)
+        numbers.append(Number(f"“{prompt.strip()}”", value, rule=rule))
+    return Measurement(
+        tuple(numbers), f"Heads {', '.join(patterns.heads)}; single prompts, no intervals."
+    )
+
+
+def operator_words(evidence: Evidence, rule: Within) -> Measurement:
+    """The weight on the word of the operation in each sentence."""
+    patterns = _patterns(evidence, "words", "operator")
+    numbers = []
+    for prompt, tokens, weights, word in zip(
+        patterns.prompts, patterns.tokens, patterns.weights, differing(patterns.tokens), strict=True
+    ):
+        chosen = [i in range(word.start, word.stop) for i in range(len(tokens))]
+        value = on_tokens(weights[:1].double().numpy(), tokens, chosen)
+        numbers.append(Number(f"“{prompt.strip()}”", value, rule=rule))
+    return Measurement(tuple(numbers), f"Head {patterns.heads[0]}; single prompts, no intervals.")
+
+
 C, A, B, C_NEIGHBOUR = (DIGIT_CLASSES.index(name) for name in ("C", "A", "B", "C±1"))
 
 
@@ -84,7 +242,7 @@ def _each(
     """Measures a statistic of each operation's curve."""
 
     def curves(evidence: Evidence) -> dict[str, tuple[Effects]]:
-        run = evidence.run(EXPERIMENT)
+        run = evidence.run(PROBES_EXPERIMENT)
         return {name: (curve(run, name),) for name in FOUR}
 
     return of_each(curves, statistic, "a curve that rises", unit)
@@ -97,7 +255,7 @@ others_fall = _each(partial(_written, token="others without C"), change_late, "r
 
 def operands_rise_and_fall(evidence: Evidence, rule: Within) -> Measurement:
     """The smaller turn of the operands' curve; beside it, that of the curve less other digits."""
-    run = evidence.run(EXPERIMENT)
+    run = evidence.run(PROBES_EXPERIMENT)
     numbers = {n: estimate(n, smaller_turn, _operands(run, n), rule=rule) for n in FOUR}
     less = (
         estimate(f"{name} less other digits", smaller_turn, _operands(run, name, less=True))
@@ -108,7 +266,7 @@ def operands_rise_and_fall(evidence: Evidence, rule: Within) -> Measurement:
 
 def turning_layers_agree(evidence: Evidence, rule: Within) -> Measurement:
     """How far apart the two curves turn; the note has the layers."""
-    run = evidence.run(EXPERIMENT)
+    run = evidence.run(PROBES_EXPERIMENT)
     distances, layer_texts = {}, {False: [], True: []}
     for name in FOUR:
         for less, texts in layer_texts.items():
@@ -163,7 +321,7 @@ def answer_after(shares: np.ndarray) -> float:
 
 def _winners(evidence: Evidence) -> tuple[Effects, Effects, str]:
     """Which digit wins in sums whose A, B, C and C±1 all differ, and how often by chance."""
-    run = evidence.run(EXPERIMENT)
+    run = evidence.run(PROBES_EXPERIMENT)
     apart = torch.tensor(results.WINNERS.facts(run, "addition")["distinct_classes"])
     if not bool(apart.any()):
         raise NotMeasured("no sum has different A, B, C and C±1, so none tells them apart")
