@@ -18,7 +18,11 @@ from arith_lens.plotting.markup import render
 from arith_lens.plotting.style import BLUE, DARK, DIVERGING, FONT, plotly
 
 JOINER = "\u2060"  # WORD JOINER: invisible in HTML, on a canvas and in tooltips
-VISIBLE_CHARACTERS = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u2028": "↵", "\u2029": "↵"}
+_SHOWN = str.maketrans(
+    {"\n": "↵", "\r": "↵", "\t": "⇥", "\u2028": "↵", "\u2029": "↵"}
+    | {"&": f"&{JOINER}", "<": f"<{JOINER}"}
+)
+_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
 def safe_token(token: str) -> str:
@@ -27,17 +31,12 @@ def safe_token(token: str) -> str:
     Some of its components put tokens into the page as HTML, others draw them; an escaped token
     would show its escapes in the latter, so an invisible character keeps letters apart instead.
     """
-    for letter, sign in VISIBLE_CHARACTERS.items():
-        token = token.replace(letter, sign)
-    return token.replace("&", f"&{JOINER}").replace("<", f"<{JOINER}")
+    return token.translate(_SHOWN)
 
 
 def script_json(value: Any) -> str:
     """JSON for inside a `<script>`, which no text in it can end. Raises ValueError for NaN."""
-    text = json.dumps(value, allow_nan=False)
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
+    return json.dumps(value, allow_nan=False).translate(_ESCAPES)
 
 
 POLICY = (
@@ -238,29 +237,23 @@ def attention_heads(
             f"expected at most {MOST_HEADS} heads in a view, found {len(weights)}, which a browser "
             "hardly draws; choose key heads, or take head_map, which shows one head at a time"
         )
-    props = _attention(weights, tokens) | {"attentionHeadNames": [safe_token(n) for n in names]}
-    return View("AttentionHeads", props, title)
-
-
-def _attention(weights: np.ndarray, tokens: Sequence[str]) -> dict[str, Any]:
-    n = len(tokens)
-    if weights.shape[-2:] != (n, n):
-        raise ValueError(f"expected patterns over {n} tokens, found {list(weights.shape[-2:])}")
-    return {
-        "attention": _rounded(weights),
+    if weights.shape[1:] != (len(tokens), len(tokens)):
+        raise ValueError(
+            f"expected patterns over {len(tokens)} tokens, found {list(weights.shape[1:])}"
+        )
+    if not np.isfinite(weights).all():
+        raise ValueError("expected finite numbers in a view, found NaN or infinity")
+    props = {
+        "attention": np.round(weights, N_DIGITS).tolist(),
         "tokens": [safe_token(token) for token in tokens],
         "minValue": 0,
         "maxValue": 1,
         "negativeColor": NEGATIVE,
         "positiveColor": POSITIVE,
         "maskUpperTri": True,
+        "attentionHeadNames": [safe_token(name) for name in names],
     }
-
-
-def _rounded(values: np.ndarray) -> Any:
-    if not np.isfinite(values).all():
-        raise ValueError("expected finite numbers in a view, found NaN or infinity")
-    return np.round(values, N_DIGITS).tolist()
+    return View("AttentionHeads", props, title)
 
 
 _SCRIPT = """(() => {

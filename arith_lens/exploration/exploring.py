@@ -19,9 +19,13 @@ from torch import Tensor
 from arith_lens.arrays import Arrays
 from arith_lens.components import Head, every_head, every_mlp, parse_component
 from arith_lens.effects import ComponentEffects, effect_tables
-from arith_lens.exploration.baskets import KNOCKOUT_POSITIONS, Steps, baskets, finished
-from arith_lens.exploration.parts import (
+from arith_lens.exploration.tables import (
+    BATCH,
+    KNOCKOUT_POSITIONS,
+    Steps,
     attention_tables,
+    baskets,
+    finished,
     head_parts,
     merged,
     mlp_parts,
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
 
 N_STRONGEST = 10
 """Heads whose joint knockouts a page knows."""
-BATCH = 64
 MAP_SETTINGS: Sequence[Mapping[str, Any]] = (
     {"paths": "via_mlps", "metric": "relative_logit"},
     {"paths": "direct", "metric": "relative_logit"},
@@ -124,7 +127,8 @@ def explore(
         parts = {"attention": partial(attention_tables, model, some, strongest)}
         missing, more = finished(_each(parts))
         first[name] = {**facts, "missing": missing}, {**tables, **more}
-    return Explorer(first, f"Explorer: {_name_of(model)}", live.respond)
+    of = getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model")
+    return Explorer(first, f"Explorer: {of}", live.respond)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,15 +249,12 @@ def _all_parts(
     heads = head_parts(model, pairs, sample, every_head(n_layers, n_heads), top)
     mlps = mlp_parts(model, pairs, sample, every_mlp(n_layers))
     sets = [*chain(*(combinations(top, k) for k in range(1 + len(top))))]
-    joint = {
-        kind: partial(_finished_baskets, model, pairs, sample, sample, sets, kind)
-        for kind in KNOCKOUT_POSITIONS
-    }
-    return heads | {f"mlp_{name}": part for name, part in mlps.items()} | joint
 
+    def joint(kind: str) -> Tables:
+        return finished(baskets(model, pairs, sample, sample, sets, kind))
 
-def _finished_baskets(*arguments: Any) -> Tables:
-    return finished(baskets(*arguments))
+    of_sets = {kind: partial(joint, kind) for kind in KNOCKOUT_POSITIONS}
+    return heads | {f"mlp_{name}": part for name, part in mlps.items()} | of_sets
 
 
 def patched(
@@ -288,10 +289,6 @@ def _each(
         except ValueError as error:
             missing[name] = str(error)
     return missing, merged(tables)
-
-
-def _name_of(model: HookedLike) -> str:
-    return str(getattr(model, "name", None) or getattr(model.cfg, "model_name", "a model"))
 
 
 def _start(

@@ -4,10 +4,10 @@ This package shows tables and knows no model. `arith_lens.exploration` computes 
 file and one style sheet draw the widget, the page and the report's tab.
 """
 
-from arith_lens.explorer_page.tables import CODE as CODE
-from arith_lens.explorer_page.tables import TABLES as TABLES
-from arith_lens.explorer_page.tables import SetFacts as SetFacts
-from arith_lens.explorer_page.tables import Tables as Tables
-from arith_lens.explorer_page.tables import packed as packed
-from arith_lens.explorer_page.tables import unpacked as unpacked
-from arith_lens.explorer_page.view import Explorer as Explorer
+from arith_lens.explorer_page.explorer import CODE as CODE
+from arith_lens.explorer_page.explorer import TABLES as TABLES
+from arith_lens.explorer_page.explorer import Explorer as Explorer
+from arith_lens.explorer_page.explorer import SetFacts as SetFacts
+from arith_lens.explorer_page.explorer import Tables as Tables
+from arith_lens.explorer_page.explorer import packed as packed
+from arith_lens.explorer_page.explorer import unpacked as unpacked

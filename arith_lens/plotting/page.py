@@ -28,6 +28,7 @@ RIGHT = 118
 """Pixels: the room for a colour bar right of the panels."""
 
 _SMALL_PRINT = "note"  # the name of its annotations
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 _LETTER = 6.0  # pixels of a letter of small print, a little generously
 _AXIS: dict[str, Any] = {
     "showgrid": False,
@@ -248,9 +249,7 @@ def plain(text: str) -> str:
     A model's name, a prompt or a token may hold `<s>`, `&amp;` or `$x$`. (`html.escape` is not
     enough, and its `&quot;` would be shown as it stands.)
     """
-    for letter, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("$", "&#36;")):
-        text = text.replace(letter, entity)
-    return text
+    return text.translate(_ENTITIES)
 
 
 def letter_of(index: int) -> str:

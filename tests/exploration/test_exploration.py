@@ -19,8 +19,7 @@ from arith_lens.exploration import (
     sample_rows,
 )
 from arith_lens.exploration.exploring import patched
-from arith_lens.explorer_page import CODE, TABLES, Explorer
-from arith_lens.explorer_page.tables import packed, unpacked
+from arith_lens.explorer_page import CODE, TABLES, Explorer, packed, unpacked
 from arith_lens.model import HookedModel
 
 pytestmark = [

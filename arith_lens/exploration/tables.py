@@ -1,18 +1,24 @@
-"""The tables of what heads and MLPs do, each from a method of the library."""
+"""The tables of what parts do: heads and MLPs by the library's methods, and sets of them replaced.
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+Heads and MLPs are read one by one. A basket is a set of them: the model answers without it, or with
+it alone.
+"""
+
+import warnings
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from arith_lens.attention import attention_by_role, kinds_of, patterns_of
-from arith_lens.components import Component, Head, Mlp
+from arith_lens.components import Component, Head, Mlp, every_head, every_mlp
 from arith_lens.composition import composition
 from arith_lens.effects import Effects
 from arith_lens.explorer_page import Tables
+from arith_lens.knockout.engine import engine_of
 from arith_lens.mediation import mediators
 from arith_lens.model import HookedLike
 from arith_lens.neurons import neuron_effects
@@ -204,10 +210,14 @@ def _of_layers(probe: Effects, layers: Sequence[int]) -> Effects:
                    labels=probe.labels)  # fmt: skip
 
 
+def _strongest(table: "DataFrame", by: list[str], n: int) -> Any:
+    """The n rows of each group with the largest means, to both sides of 0."""
+    return table.sort_values("mean", key=abs, ascending=False).groupby(by, sort=False).head(n)
+
+
 def _inputs(shares: Effects) -> "DataFrame":
     table: Any = shares.to_dataframe().dropna(subset=["mean"]).rename(columns={"head": "component"})
-    table = table.assign(size=table["mean"].abs()).sort_values("size", ascending=False)
-    table = table.groupby(["component", "input"], sort=False).head(N_SENDERS)
+    table = _strongest(table, ["component", "input"], N_SENDERS)
     return table[["component", "input", "sender", "mean", "ci_low", "ci_high"]]
 
 
@@ -219,10 +229,9 @@ def _carriers(model: HookedLike, pairs: PromptPairs, heads: Sequence[Head]) -> "
 
 @torch.no_grad()
 def _neurons(model: HookedLike, pairs: PromptPairs, mlps: Sequence[Mlp]) -> "DataFrame":
-    effects = neuron_effects(model, pairs, mlps)
-    table: Any = effects.to_dataframe().rename(columns={"mlp": "component"})
-    table = table.assign(size=table["mean"].abs()).sort_values("size", ascending=False)
-    table = table.groupby("component", sort=False).head(N_NEURONS)
+    table: Any = neuron_effects(model, pairs, mlps).to_dataframe()
+    table = table.rename(columns={"mlp": "component"})
+    table = _strongest(table, ["component"], N_NEURONS)
     columns = columns_of(model, digit_tokens(model, pairs[:1]))[0]
     written = torch.stack([
         model.blocks[int(name.split()[-1])].mlp.W_out[int(neuron)].float().cpu()
@@ -231,7 +240,7 @@ def _neurons(model: HookedLike, pairs: PromptPairs, mlps: Sequence[Mlp]) -> "Dat
     cosines = torch.nn.functional.normalize(written, dim=-1) @ columns.T
     for digit in range(10):
         table[f"cosine_{digit}"] = np.round(cosines[:, digit].numpy(), 3)
-    return table.drop(columns=["size", "stderr", "n"])
+    return table.drop(columns=["stderr", "n"])
 
 
 def merged(parts: Iterable[Tables]) -> dict[str, "DataFrame"]:
@@ -246,3 +255,128 @@ def merged(parts: Iterable[Tables]) -> dict[str, "DataFrame"]:
         name: concat([part for part in some if len(part)] or some[:1], ignore_index=True)
         for name, some in frames.items()
     }
+
+
+N_NEXT = 3
+"""Next tokens of a prompt."""
+BATCH = 64
+KNOCKOUT_POSITIONS = {"knock_out": "all", "keep_only": "end"}
+"""Where components are replaced: knocked out at every token; others than those kept at END."""
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[float, None, T]
+"""A computation that yields how much of it is done, between 0 and 1, and returns its result."""
+
+
+def _order(component: Component) -> tuple[int, float]:
+    """Layer by layer, heads before the MLP."""
+    return component.layer, component.index if isinstance(component, Head) else np.inf
+
+
+def finished(steps: Steps[T]) -> T:
+    """The result of all steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def baskets(
+    model: HookedLike,
+    pairs: PromptPairs,
+    rows: Int[Tensor, " row"],
+    sample: Int[Tensor, " shown"],
+    sets: Sequence[Sequence[Component]],
+    kind: str,
+) -> Steps[Tables]:
+    """Accuracy and next tokens when sets of components are knocked out, or kept only.
+
+    Replacements are means over all pairs, as in `knock_out` and `keep_only`. If only heads are
+    kept, MLPs stay as they are.
+
+    Args:
+        model, pairs: as in `explored`.
+        rows: the pairs that are answered.
+        sample: those of them whose answers are shown.
+        sets: the sets of components.
+        kind: a key of `KNOCKOUT_POSITIONS`.
+    """
+    everything: list[Component] = list({member for members in sets for member in members})
+    variants = [frozenset(members) for members in sets]
+    if kind == "keep_only":
+        n_layers = int(model.cfg.n_layers)
+        mlps = every_mlp(n_layers) if any(isinstance(one, Mlp) for one in everything) else []
+        everything = [*every_head(n_layers, int(model.cfg.n_heads)), *mlps]
+        variants = [frozenset(everything) - members for members in variants]
+    with warnings.catch_warnings():  # of own prompts, whose mean is of one
+        warnings.simplefilter("ignore", UserWarning)
+        settings: dict[str, Any] = {"ablation": "mean", "means": None, "seed": 0}
+        engine = engine_of(model, pairs, everything, positions=KNOCKOUT_POSITIONS[kind], **settings)
+    done = []
+    for part in rows.split(BATCH):
+        yield sum(len(one[0, 0]) for one in done) / len(rows)
+        of_part = engine.select(part)
+
+        def read(logits: Tensor, within: Tensor, answer: Tensor = of_part.pairs.answer) -> Tensor:
+            return _next_tokens(logits, answer[within])
+
+        done.append(of_part(variants, progress=False, read=read))
+    values = torch.cat(done, dim=-1)
+    members = [",".join(map(str, sorted(one, key=_order))) for one in sets]
+    sample_rows = torch.tensor([rows.tolist().index(row) for row in sample.tolist()])
+    answers = _answers(model, values[:, :, sample_rows], members, kind)
+    return {"sets": _sets(pairs[rows], values[:2], members, kind), "answers": answers}
+
+
+def _next_tokens(
+    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, " pair"]
+) -> Float[Tensor, "what state pair"]:
+    """Whether the answer is first, p(C), the most likely tokens, and their probabilities."""
+    target = answer.to(logits.device).expand(logits.shape[:2])[..., None]
+    probability = logits.float().softmax(-1)
+    top = probability.topk(min(N_NEXT, logits.shape[-1]), dim=-1)
+    correct = probability.argmax(-1, keepdim=True) == target
+    parts = [correct, probability.gather(-1, target), top.indices, top.values]
+    return torch.cat([part.double() for part in parts], dim=-1).movedim(-1, 0).cpu()
+
+
+def _sets(
+    pairs: PromptPairs, values: Float[Tensor, "measure=2 set pair"], members: list[str], kind: str
+) -> "DataFrame":
+    from pandas import DataFrame
+
+    effects = Effects(values.float(), ("measure", "set"), "after knockout", **pairs.units)
+    mean, (low, high) = effects.mean(), effects.ci()
+    columns = {"accuracy": mean[0], "ci_low": low[0], "ci_high": high[0], "probability": mean[1]}
+    return DataFrame(
+        {"kind": kind, "members": members}
+        | {name: np.round(value.numpy(), 4) for name, value in columns.items()}
+        | {"n_pairs": len(pairs)}
+    )
+
+
+def _answers(
+    model: HookedLike,
+    values: Float[Tensor, "what set pair"],
+    members: list[str],
+    kind: str,
+) -> "DataFrame":
+    from pandas import DataFrame
+
+    n_sets, n_pairs = values.shape[1:]
+    flat = values.flatten(1)
+    n_next = (len(flat) - 2) // 2
+    ids, probabilities = flat[2 : 2 + n_next].long(), flat[2 + n_next :]
+    names = pieces(tokenizer_of(model), ids.tolist())
+    columns: dict[str, Any] = {
+        "kind": kind,
+        "members": np.repeat(np.array(members, dtype=object), n_pairs),
+        "prompt": np.tile(np.arange(n_pairs), n_sets),
+        "correct": flat[0].bool().numpy(),
+        "probability": np.round(flat[1].numpy(), 3),
+    }
+    for rank in range(n_next):
+        columns[f"token_{rank + 1}"] = [spaced(names[token]) for token in ids[rank].tolist()]
+        columns[f"probability_{rank + 1}"] = np.round(probabilities[rank].numpy(), 3)
+    return DataFrame(columns)
