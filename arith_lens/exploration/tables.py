@@ -268,9 +268,9 @@ Steps: TypeAlias = Generator[float, None, T]
 """A computation that yields how much of it is done, between 0 and 1, and returns its result."""
 
 
-def _order(component: Component) -> tuple[int, float]:
+def _order(component: Component) -> tuple[int, int]:
     """Layer by layer, heads before the MLP."""
-    return component.layer, component.index if isinstance(component, Head) else np.inf
+    return component.layer, component.index if isinstance(component, Head) else 10**6
 
 
 def finished(steps: Steps[T]) -> T:

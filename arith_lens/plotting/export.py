@@ -344,27 +344,20 @@ def _unfiltered(
     for diagonal in range(height + width - 1):
         row = np.arange(max(0, diagonal - width + 1), min(height, diagonal + 1))
         column = diagonal - row
-        left, above, corner = (
-            pixels[row + 1, column],
-            pixels[row, column + 1],
-            pixels[row, column],
-        )
-        kind = filters[row][:, None]
-        guess = np.select(
-            [kind == 0, kind == 1, kind == 2, kind == 3],
-            [np.zeros_like(left), left, above, (left + above) >> 1],
-            _paeth(left, above, corner),
-        )
+        left, above = pixels[row + 1, column], pixels[row, column + 1]
+        corner = pixels[row, column]
+        neighbours = np.stack([left, above, corner])
+        nearest = np.abs(left + above - corner - neighbours).argmin(0, keepdims=True)
+        guesses = np.stack([
+            np.zeros_like(left),
+            left,
+            above,
+            (left + above) >> 1,
+            np.take_along_axis(neighbours, nearest, 0)[0],  # equal distances: in this order
+        ])  # fmt: skip
+        guess = guesses[filters[row], np.arange(len(row))]
         pixels[row + 1, column + 1] = (filtered[row, column] + guess) & 255
     return pixels[1:, 1:].astype(np.uint8)
-
-
-def _paeth(left: np.ndarray, above: np.ndarray, corner: np.ndarray) -> np.ndarray:
-    """The neighbour next to left + above - corner; equal distances are decided in this order."""
-    guess = left + above - corner
-    to_left, to_above, to_corner = (abs(guess - pixel) for pixel in (left, above, corner))
-    first = (to_left <= to_above) & (to_left <= to_corner)
-    return np.where(first, left, np.where(to_above <= to_corner, above, corner))
 
 
 def _palette(
@@ -396,16 +389,7 @@ def _clustered(
         sums = np.stack([np.bincount(cluster, weights * v) for v in colours.T], axis=-1)
         means = sums / np.bincount(cluster, weights)[:, None]
         cluster = np.unique(_nearest(colours, means), return_inverse=True)[1]
-    return _most_frequent(colours, counts, cluster)
-
-
-def _most_frequent(
-    colours: UInt8[np.ndarray, "colour channel"],
-    counts: Int[np.ndarray, " colour"],
-    cluster: Int[np.ndarray, " colour"],
-) -> UInt8[np.ndarray, "entry channel"]:
-    """The most frequent colour of each cluster, so that areas keep their exact colours."""
-    order = np.lexsort((-counts, cluster))
+    order = np.lexsort((-counts, cluster))  # so that areas keep their exact colours
     return colours[order[np.unique(cluster[order], return_index=True)[1]]]
 
 

@@ -47,6 +47,11 @@ class Mark:
     text: str
     strong: bool = True
 
+    @property
+    def at(self) -> tuple[int, int]:
+        """Its row and column."""
+        return self.row, self.column
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -167,10 +172,45 @@ def _add_marks(
         corners = (mark.column - 0.5, mark.row - 0.5), (mark.column + 0.5, mark.row + 0.5)
         line = {"width": 1.2, "color": TEXT} if mark.strong else {"width": 1, "color": NOTE}
         sheet.add_shape("rect", *corners, index, line=line)
-    labelled = {(mark.row, mark.column) for mark in part.marks if mark.text}
+    named = [mark for mark in part.marks if mark.text]
+    labelled = {mark.at for mark in named}
     for dot in part.dots:
         _add_dot(sheet, dot, index, geometry, beside=dot in labelled)
-    return _add_labels(sheet, part, index, geometry, end)
+    filled = set[tuple[int, int]]()
+    if not part.texts:  # values beyond the scale are written
+        filled = {(row, column) for row, column in np.argwhere(np.abs(part.values) > end).tolist()}
+    boxes = place_labels(
+        [mark.at for mark in named],
+        [mark.text for mark in named],
+        np.abs(part.values),
+        cell=geometry.cell,
+        size=geometry.label,
+        avoid=[*(mark.at for mark in part.marks), *part.dots],
+        filled=filled,
+    )
+    within = set[tuple[int, int]]()
+    for mark, box in zip(named, boxes, strict=True):
+        inside = box == cell_box(*mark.at, geometry.cell)
+        if inside:
+            within.add(mark.at)
+        ink = TEXT if mark.strong else NOTE
+        x, y = box.centre
+        sheet.add_annotation(
+            text=plain(mark.text),
+            x=x / geometry.cell[0] - 0.5,
+            y=y / geometry.cell[1] - 0.5,
+            yshift=6 if inside and mark.at in filled else 0,
+            showarrow=False,
+            borderpad=1,
+            bgcolor=None if inside else "rgba(255,255,255,.82)",
+            font={
+                "size": geometry.label,
+                "weight": 600 if mark.strong else 400,
+                "color": _ink_on(float(part.values[mark.at]), end) if inside else ink,
+            },
+            **panel_refs(index),
+        )
+    return within
 
 
 def _add_dot(
@@ -194,46 +234,6 @@ def _add_dot(
         fillcolor=TEXT,
         line={"width": 0.8, "color": "white"},
     )
-
-
-def _add_labels(
-    sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number
-) -> set[tuple[int, int]]:
-    """Write the marks' names; the cells that have theirs inside."""
-    named = [mark for mark in part.marks if mark.text]
-    filled = set[tuple[int, int]]()
-    if not part.texts:  # values beyond the scale are written
-        filled = {(row, column) for row, column in np.argwhere(np.abs(part.values) > end).tolist()}
-    within: set[tuple[int, int]] = set()
-    boxes = place_labels(
-        [(mark.row, mark.column) for mark in named],
-        [mark.text for mark in named],
-        np.abs(part.values),
-        cell=geometry.cell,
-        size=geometry.label,
-        avoid=[(mark.row, mark.column) for mark in part.marks] + list(part.dots),
-        filled=filled,
-    )
-    for mark, box in zip(named, boxes, strict=True):
-        at = mark.row, mark.column
-        inside = box == cell_box(*at, geometry.cell)
-        ink = TEXT if mark.strong else NOTE
-        if inside:
-            within.add(at)
-            ink = _ink_on(float(part.values[at]), end)
-        x, y = box.centre
-        sheet.add_annotation(
-            text=plain(mark.text),
-            x=x / geometry.cell[0] - 0.5,
-            y=y / geometry.cell[1] - 0.5,
-            yshift=6 if inside and at in filled else 0,
-            showarrow=False,
-            borderpad=1,
-            bgcolor=None if inside else "rgba(255,255,255,.82)",
-            font={"size": geometry.label, "weight": 600 if mark.strong else 400, "color": ink},
-            **panel_refs(index),
-        )
-    return within
 
 
 def _ink_on(value: Number, end: Number) -> str:
@@ -262,12 +262,10 @@ def _add_clipped(
     named: set[tuple[int, int]],
 ) -> None:
     """Write the values beyond the colour scale's ends in their cells, below names inside."""
-    middle, bar = sum(geometry.bar_range) / 2, geometry.bar
-    cells = [
-        (row, column, value, geometry.cell[0], (row, column) in named)
-        for (row, column), value in np.ndenumerate(part.values)
-    ] + [(row, middle, value, bar, False) for row, value in enumerate(part.bar)]
-    for row, column, value, width, below in cells:
+    middle = sum(geometry.bar_range) / 2
+    cells = [(*at, value, geometry.cell[0]) for at, value in np.ndenumerate(part.values)]
+    cells += [(row, middle, value, geometry.bar) for row, value in enumerate(part.bar)]
+    for row, column, value, width in cells:
         if not abs(value) > end:
             continue
         text = f"{value:+.0f}" if end >= 2 else f"{value:+.1g}"
@@ -277,7 +275,7 @@ def _add_clipped(
             x=column,
             y=row,
             **panel_refs(index),
-            yshift=-8 if below else 0,
+            yshift=-8 if (row, column) in named else 0,
             showarrow=False,
             borderpad=0,
             font={"size": max(size, _SMALLEST), "color": "white"},
@@ -402,12 +400,10 @@ def _add_frames(sheet: Sheet, index: int, geometry: Geometry) -> None:
     start, stop = geometry.bar_range
     bottom, right = geometry.n_rows - 0.5, geometry.n_columns - 0.5
     hairline = {"width": 1, "color": "rgba(31,36,48,.10)"}
-    if geometry.n_columns > 12:
-        for x in np.arange(7.5, right, 8):
-            sheet.add_shape("line", (x, -0.5), (x, bottom), index, line=hairline)
-    if geometry.n_rows > 12:
-        for y in np.arange(7.5, bottom, 8):
-            sheet.add_shape("line", (-0.5, y), (right, y), index, line=hairline)
+    for x in np.arange(7.5, right, 8) if geometry.n_columns > 12 else ():
+        sheet.add_shape("line", (x, -0.5), (x, bottom), index, line=hairline)
+    for y in np.arange(7.5, bottom, 8) if geometry.n_rows > 12 else ():
+        sheet.add_shape("line", (-0.5, y), (right, y), index, line=hairline)
     for x0, x1 in ((-0.5, right), (start, stop)):
         frame = {"width": 1, "color": FRAME}
         sheet.add_shape("rect", (x0, -0.5), (x1, bottom), index, line=frame)
