@@ -113,11 +113,9 @@ def attention_to(
 
 
 def _roles(pairs: PromptPairs) -> Masks:
-    names = (
-        [*ATTENTION_ROLES[:1], str(Role.EXAMPLES), *ATTENTION_ROLES[1:]]
-        if pairs.examples is not None
-        else ATTENTION_ROLES
-    )
+    names = list(ATTENTION_ROLES)
+    if pairs.examples is not None:
+        names.insert(1, str(Role.EXAMPLES))
     return {name: pairs.role_mask(Role(name)) for name in names}
 
 
@@ -245,22 +243,13 @@ class Patterns:
         """One row per prompt, head and token, with the weight from END."""
         from pandas import DataFrame
 
-        return DataFrame(
-            [
-                {
-                    "prompt": prompt,
-                    "head": head,
-                    "position": at,
-                    "token": token,
-                    "from_END": float(w),
-                }
-                for prompt, tokens, weights in zip(
-                    self.prompts, self.tokens, self.weights, strict=True
-                )
-                for head, row in zip(self.heads, weights[:, -1], strict=True)
-                for at, (token, w) in enumerate(zip(tokens, row, strict=True))
-            ]
-        )
+        rows = [
+            (prompt, head, at, token, float(weight))
+            for prompt, tokens, weights in zip(self.prompts, self.tokens, self.weights, strict=True)
+            for head, row in zip(self.heads, weights[:, -1], strict=True)
+            for at, (token, weight) in enumerate(zip(tokens, row, strict=True))
+        ]
+        return DataFrame(rows, columns=["prompt", "head", "position", "token", "from_END"])
 
 
 def attention_view(model: HookedLike, prompt: str, heads: Heads) -> View:

@@ -191,6 +191,18 @@ def every_mlp(n_layers: int) -> list[Mlp]:
     return [Mlp(layer) for layer in range(n_layers)]
 
 
+def every_component(n_layers: int, n_heads: int) -> list[Component]:
+    """All heads of a model, then all MLPs."""
+    return [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
+
+
+def in_forward_order(components: Iterable[Component]) -> list[Component]:
+    """The components layer by layer: the heads of a layer in order, then its MLP."""
+    return sorted(
+        components, key=lambda one: (one.layer, isinstance(one, Mlp), getattr(one, "index", 0))
+    )
+
+
 def check_components(components: Iterable[Component], n_layers: int, n_heads: int) -> None:
     """Raise IndexError for the first component that a model of this size does not have."""
     for component in components:

@@ -21,8 +21,7 @@ from arith_lens.components import (
     Heads,
     as_heads,
     check_components,
-    every_head,
-    every_mlp,
+    every_component,
     mlp_out_name,
     resid_pre_name,
     z_name,
@@ -86,7 +85,7 @@ def composition(model: HookedLike, pairs: PromptPairs, heads: Heads) -> Effects:
             "expected a model whose layers can be run one by one, found one of another family or "
             "with active hooks; path_patch with engine='hooks' works on all models"
         )
-    senders = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
+    senders = every_component(n_layers, n_heads)
     parts = [_shares(model, layers, batch, chosen, senders) for batch in pairs.batches(BATCH)]
     return Effects(
         torch.cat(parts, dim=-1),
@@ -203,12 +202,11 @@ class _Receiver:
         for name in heads:
             q = query[:, name[1], :, -1:]  # END alone asks
             k, v = key[:, name[1] // group], value[:, name[1] // group]
-            plain = (q[:1], k[:1], v[:1])
-            changed = [
-                self._attend(*(new if i == index else old for i, (new, old) in enumerate(
-                    zip((q[1:], k[1:], v[1:]), plain, strict=True))), **options)
-                for index in range(len(INPUTS))
-            ]  # fmt: skip
+            plain = [q[:1], k[:1], v[:1]]
+            changed = []
+            for index, new in enumerate((q[1:], k[1:], v[1:])):
+                seen = [*plain[:index], new, *plain[index + 1 :]]
+                changed.append(self._attend(*seen, **options))
             yield name, torch.stack(changed) - self._attend(*plain, **options)
 
     def _attend(

@@ -12,10 +12,10 @@ from arith_lens.knockout.circuits import keep_only as keep_only
 from arith_lens.knockout.curves import KnockoutCurve as KnockoutCurve
 from arith_lens.knockout.curves import KnockoutCurves as KnockoutCurves
 from arith_lens.knockout.curves import range_line as range_line
-from arith_lens.knockout.hooks import knockout_hooks as knockout_hooks
 from arith_lens.knockout.knock_out import knock_out as knock_out
 from arith_lens.knockout.knock_out import knockout_curve as knockout_curve
 from arith_lens.knockout.knock_out import knockout_curves as knockout_curves
+from arith_lens.knockout.knock_out import knockout_hooks as knockout_hooks
 from arith_lens.knockout.means import counterfactual_means as counterfactual_means
 from arith_lens.knockout.orders import GreedyMask as GreedyMask
 from arith_lens.knockout.orders import completed as completed

@@ -17,8 +17,8 @@ from arith_lens.components import (
     Head,
     Mlp,
     as_components,
-    every_head,
-    every_mlp,
+    every_component,
+    in_forward_order,
 )
 from arith_lens.effects import ComponentEffects
 from arith_lens.model import HookedLike
@@ -170,8 +170,7 @@ def node_name(component: Component) -> str:
 
 def _components(n_layers: int, n_heads: int) -> list[Component]:
     """The heads of a layer, then its MLP."""
-    everything: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
-    return sorted(everything, key=lambda component: (component.layer, isinstance(component, Mlp)))
+    return in_forward_order(every_component(n_layers, n_heads))
 
 
 def _edges(n_layers: int, n_heads: int, parallel: bool) -> Iterator[tuple[str, str]]:

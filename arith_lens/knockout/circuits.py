@@ -20,8 +20,9 @@ from arith_lens.arrays import Arrays
 from arith_lens.components import (
     Component,
     Components,
-    every_head,
-    every_mlp,
+    Head,
+    Mlp,
+    every_component,
     parse_component,
 )
 from arith_lens.effects import Effects
@@ -130,7 +131,7 @@ class CircuitCurve(HasUnits):
         With `keep_only` a better order has a larger area. An area above 1 only says that harmful
         components were left out.
         """
-        return float(self._area(self.faithfulness()))
+        return float(self._areas(self.faithfulness())["cpr"])
 
     @property
     def cmd(self) -> float:
@@ -138,11 +139,11 @@ class CircuitCurve(HasUnits):
 
         With `keep_only` a better order has a smaller area; with `knock_out`, a larger one.
         """
-        return float(self._area(np.abs(1 - self.faithfulness())))
+        return float(self._areas(self.faithfulness())["cmd"])
 
     def intervals(self, *, seed: int = 0) -> dict[str, tuple[float, float]]:
         """The 95% intervals of `cpr` and `cmd`; problems are drawn as in `Effects.ci`."""
-        areas = self._drawn_areas(seed)
+        areas = self._areas(self._draws(seed))
         ends = {name: np.nanquantile(draws, [0.025, 0.975]) for name, draws in areas.items()}
         return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
@@ -155,7 +156,7 @@ class CircuitCurve(HasUnits):
         Raises:
             ValueError: another name.
         """
-        areas = self._drawn_areas(seed)
+        areas = self._areas(self._draws(seed))
         if name not in areas:
             raise ValueError(f"expected {' or '.join(areas)}, found {name!r}")
         return areas[name]
@@ -164,14 +165,13 @@ class CircuitCurve(HasUnits):
         """One row per size: share of the components, f and accuracy with 95% intervals."""
         from pandas import DataFrame
 
-        drawn = self._faithfulness(self._draws(0))
-        low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
+        low, high = np.nanquantile(self._draws(0), [0.025, 0.975], axis=0)
         effects = self.effects()
         ends = effects.ci()[:, 0].numpy()
         return DataFrame(
             {
                 "size": list(self.sizes),
-                "share": self._shares(),
+                "share": np.array(self.sizes) / len(self.order),
                 "faithfulness": self.faithfulness(),
                 "faithfulness_low": low,
                 "faithfulness_high": high,
@@ -219,14 +219,10 @@ class CircuitCurve(HasUnits):
         )
 
     def _draws(self, seed: int) -> Float[np.ndarray, "resample size"]:
-        """The mean metric at each size in resamples of the problems."""
+        """f at each size in resamples of the problems."""
         sample = Effects(self.value, ("size",), self.metric, **self.units).sample()
-        return resampled_means(sample, slice(None), N_RESAMPLES, seed).numpy().T
-
-    def _drawn_areas(self, seed: int) -> dict[str, Float[np.ndarray, " resample"]]:
-        """`cpr` and `cmd` in resamples of the problems."""
-        curves = self._faithfulness(self._draws(seed))
-        return {"cpr": self._area(curves), "cmd": self._area(np.abs(1 - curves))}
+        means = resampled_means(sample, slice(None), N_RESAMPLES, seed)
+        return self._faithfulness(means.numpy().T)
 
     def _faithfulness(
         self, values: Float[np.ndarray, "*resample size"]
@@ -235,11 +231,13 @@ class CircuitCurve(HasUnits):
         replaced, whole = (first, last) if self.kind == "keep_only" else (last, first)
         return (values - replaced) / (whole - replaced)
 
-    def _shares(self) -> Float[np.ndarray, " size"]:
-        return np.array(self.sizes) / len(self.order)
-
-    def _area(self, values: Float[np.ndarray, "*resample size"]) -> Float[np.ndarray, "*resample"]:
-        return np.asarray(np.trapezoid(values, self._shares()))
+    def _areas(
+        self, f: Float[np.ndarray, "*resample size"]
+    ) -> dict[str, Float[np.ndarray, "*resample"]]:
+        """`cpr` and `cmd`."""
+        shares = np.array(self.sizes) / len(self.order)
+        curves = {"cpr": f, "cmd": np.abs(1 - f)}
+        return {name: np.asarray(np.trapezoid(curve, shares)) for name, curve in curves.items()}
 
 
 def circuit_curve(
@@ -337,24 +335,21 @@ def components_among(model: HookedLike, among: str) -> list[Component]:
     """All heads, all MLPs or both. Raises ValueError for another `among`."""
     if among not in get_args(Among):
         raise ValueError(f"expected among one of {', '.join(get_args(Among))}, found {among!r}")
-    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
-    heads = every_head(n_layers, n_heads) if among != "mlps" else []
-    return [*heads, *(every_mlp(n_layers) if among != "heads" else [])]
+    everything = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))
+    kind = {"heads": Head, "mlps": Mlp, "all": Component}[among]
+    return [component for component in everything if isinstance(component, kind)]
 
 
 def complement(model: HookedLike, components: Components, among: str) -> list[Component]:
     """The components of `among` that are not chosen."""
-    everything, components_kept = (
-        components_among(model, among),
-        {*checked_components(model, components)},
-    )
-    strange = components_kept - {*everything}
+    everything, kept = components_among(model, among), {*checked_components(model, components)}
+    strange = kept - {*everything}
     if strange:
         raise ValueError(
             f"expected components to keep among the {among}, found {', '.join(map(str, strange))}; "
             "choose among='all' to keep heads and MLPs"
         )
-    return [component for component in everything if component not in components_kept]
+    return [component for component in everything if component not in kept]
 
 
 def _sizes(fractions: Sequence[int | float], total: int) -> tuple[int, ...]:

@@ -60,86 +60,93 @@ class StackedEdit:
         return torch.where(where, value, stacked).flatten(0, 1)
 
 
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Pairs that run together, without common padding."""
+
+    pairs: PromptPairs
+    chosen: Bool[Tensor, "pair pos"]
+    """The positions at which components are replaced."""
+    values: Callable[[list[str]], Activations]
+    """A function that returns the replacements by hook name."""
+    walk: TreeWalk | None
+    """The fast way to run the pairs; None: hooks."""
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows that a layer computes for each state."""
+        return len(self.walk.tree.pos) if self.walk else self.pairs.reference.numel()
+
+
 @torch.no_grad()
 def run_variants(
     model: HookedLike,
-    pairs: PromptPairs,
+    shard: Shard,
     variants: Sequence[Variant],
-    values: Callable[[list[str]], Activations],
-    chosen: Bool[Tensor, "pair pos"],
     states_at_once: int,
-    walk: TreeWalk | None = None,
-    read: Callable[[Float[Tensor, "state pair d_vocab"]], Tensor] | None = None,
+    read: Callable[[Float[Tensor, "state pair d_vocab"]], Tensor],
 ) -> Float[Tensor, "what variant pair"]:
-    """The model's answers at END under each variant.
+    """What is read of the model's logits at END under each variant.
 
     Args:
         model: HookedModel or TransformerBridge.
-        pairs: a shard, which runs at once.
+        shard: the pairs, which run at once.
         variants: the sets of components that are knocked out.
-        values: returns the replacements [#pair #pos ...] for a list of hook names.
-        chosen: the positions at which components are replaced.
         states_at_once: the number of states of all pairs that go through the model together.
-        walk: the fast way to run these pairs; None: hooks, the general way.
-        read: the function of the logits at END; None: `reading`.
+        read: the function of the logits at END.
     """
     stages, ending = stages_of(variants, int(model.cfg.n_layers), int(model.cfg.n_heads))
-    read = read or partial(reading, answer=pairs.answer)
-    if walk is not None:
-        return walk.run(stages, values, states_at_once, read)[:, ending]
-    stream: Tensor | None = None
+    if shard.walk is not None:
+        return shard.walk.run(stages, shard.values, states_at_once, read)[:, ending]
+    pairs, stream = shard.pairs, torch.empty(0)
     for stage in stages:
         last = stage is stages[-1]
-        replacements = values(stage.hook_names)
+        replacements = shard.values(stage.hook_names)
         done = []
         for states in torch.arange(len(stage.parent)).split(states_at_once):
             n_states = len(states)
-            hooks = _hooks(stage, stage.out[states], replacements, chosen)
-            below = None if stream is None else stream[stage.parent[states].to(stream.device)]
+            below = None
+            if stage.start > 0:
+                below = stream[stage.parent[states].to(stream.device)].flatten(0, 1)
             after = run_layers(
                 model,
                 pairs.reference.repeat(n_states, 1),
                 start=stage.start,
                 stop=None if last else stage.stop,
-                stream=None if stage.start == 0 or below is None else below.flatten(0, 1),
+                stream=below,
                 attention_mask=pairs.attention_mask.repeat(n_states, 1),
-                fwd_hooks=hooks,
+                fwd_hooks=_hooks(stage, stage.out[states], replacements, shard.chosen),
             ).unflatten(0, (n_states, len(pairs)))
             done.append(read(after[:, :, -1]) if last else after)
         stream = torch.cat(done, dim=1 if last else 0)
-    assert stream is not None, "there is a stage at layer 0"
     return stream[:, ending]
 
 
-def walk_agrees(
-    model: HookedLike,
-    pairs: PromptPairs,
-    variant: Variant,
-    values: Callable[[list[str]], Activations],
-    chosen: Bool[Tensor, "pair pos"],
-    walk: TreeWalk,
-) -> bool:
-    """Whether a walk gives the same logits as hooks. Arguments as in `run_variants`."""
-    common = (model, pairs, [variant], values, chosen, 1)
-    computed, expected = (run_variants(*common, way, _float_logits) for way in (walk, None))
+def walk_agrees(model: HookedLike, shard: Shard, variant: Variant, walk: TreeWalk) -> bool:
+    """Whether the walk of a shard gives the same logits as hooks."""
+
+    def of_vocabulary(logits: Float[Tensor, "state pair d_vocab"]) -> Tensor:
+        return logits.float().movedim(-1, 0)
+
+    computed, expected = (
+        run_variants(model, replace(shard, walk=way), [variant], 1, of_vocabulary)
+        for way in (walk, None)
+    )
     allowed = logit_tolerance(walk.inputs.stream.dtype)
     return float((computed - expected).abs().max()) <= allowed * float(expected.abs().max())
 
 
-def _float_logits(
-    logits: Float[Tensor, "state pair d_vocab"],
-) -> Float[Tensor, "d_vocab state pair"]:
-    return logits.float().movedim(-1, 0)
-
-
 def reading(
-    logits: Float[Tensor, "state pair d_vocab"], answer: Int[Tensor, " pair"]
+    logits: Float[Tensor, "state pair d_vocab"],
+    rows: Int[Tensor, " pair"],
+    *,
+    answer: Int[Tensor, " all_pairs"],
 ) -> Float[Tensor, "what state pair"]:
     """Whether the most likely token is C, p(C) over the vocabulary, and the most likely tokens.
 
     The values are on the CPU in double precision, which holds token ids exactly.
     """
-    target = answer.to(logits.device).expand(logits.shape[:2])[..., None]
+    target = answer[rows].to(logits.device).expand(logits.shape[:2])[..., None]
     logprob = logits.float().log_softmax(-1)
     top = logprob.topk(min(N_TOP, logits.shape[-1]), dim=-1).indices
     correct = logprob.argmax(-1, keepdim=True) == target
@@ -167,24 +174,6 @@ SHARD = 64
 TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32768}
 """The number of tokens in one forward. On a CPU, 6,900 were a quarter slower than 1,700 in one
 rough measurement."""
-
-
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """Pairs that run together, without common padding."""
-
-    pairs: PromptPairs
-    chosen: Bool[Tensor, "pair pos"]
-    """The positions at which components are replaced."""
-    values: Callable[[list[str]], Activations]
-    """A function that returns the replacements by hook name."""
-    walk: TreeWalk | None
-    """The fast way to run the pairs; None: hooks."""
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows that a layer computes for each state."""
-        return len(self.walk.tree.pos) if self.walk else self.pairs.reference.numel()
 
 
 @dataclass(frozen=True)
@@ -225,10 +214,12 @@ class KnockoutEngine:
         like_lengths = torch.argsort(self.pairs.lengths, stable=True)  # together
         shards = like_lengths.split(SHARD)
 
+        read = read or partial(reading, answer=self.pairs.answer)
+
         def values_of_shard(index: int) -> Arrays:
             rows = shards[index]
-            chunk = min(len(rows), fitting)
-            values, _ = in_chunks(self._compute(variants, rows, read), len(rows), chunk)
+            compute = partial(self._compute, variants, rows, read)
+            values, _ = in_chunks(compute, len(rows), min(len(rows), fitting))
             if not bool(values.isfinite().all()):
                 self._refuse(rows[(~values.isfinite()).any(0).any(0)][:1])
             return Arrays({"values": values}, {})
@@ -270,27 +261,19 @@ class KnockoutEngine:
     def _compute(
         self,
         variants: Sequence[Variant],
-        rows: Tensor,
-        read: Callable[[Tensor, Tensor], Tensor] | None,
-    ) -> Callable[[slice], Float[Tensor, "what variant row"]]:
-        device = torch.device(self.model.cfg.device)
+        rows: Int[Tensor, " row"],
+        read: Callable[[Tensor, Tensor], Tensor],
+        part: slice,
+    ) -> Float[Tensor, "what variant computed"]:
+        """What is read of some of the rows."""
+        shard, device = self.shard(rows[part]), torch.device(self.model.cfg.device)
         budget = TOKENS_AT_ONCE.get(device.type, TOKENS_AT_ONCE["cuda"])
-
-        def compute(part: slice) -> Tensor:
-            shard = self.shard(rows[part])
-            # by the size of the whole shard: if it is halved, half as much runs at once
-            n_rows = shard.n_rows * len(rows) / len(shard.pairs)
-            states_at_once = max(1, int(budget / n_rows))
-            settings = (shard.values, shard.chosen, states_at_once, shard.walk)
-
-            def of_shard(logits: Float[Tensor, "state pair d_vocab"]) -> Tensor:
-                if read is None:
-                    return reading(logits, shard.pairs.answer)
-                return read(logits, rows[part])
-
-            return run_variants(self.model, shard.pairs, variants, *settings, of_shard)
-
-        return compute
+        # by the size of all rows: if they are halved, half as much runs at once
+        n_rows = shard.n_rows * len(rows) / len(shard.pairs)
+        states_at_once = max(1, int(budget / n_rows))
+        return run_variants(
+            self.model, shard, variants, states_at_once, lambda logits: read(logits, rows[part])
+        )
 
     def shard(self, rows: Int[Tensor, " row"]) -> "Shard":
         """Some of the pairs, as a shard."""
@@ -351,7 +334,7 @@ def _agrees(engine: KnockoutEngine, variant: Variant) -> bool:
         lengths = engine.pairs.lengths
         shard = engine.shard(torch.stack([lengths.argmax(), lengths.argmin()]).unique())
         CERTIFICATES[key] = shard.walk is not None and walk_agrees(
-            engine.model, shard.pairs, variant, shard.values, shard.chosen, shard.walk
+            engine.model, shard, variant, shard.walk
         )
     return CERTIFICATES[key]
 
@@ -362,12 +345,8 @@ def _certificate_key(engine: KnockoutEngine, variant: Variant) -> str:
     replacement_values = replacements.values if replacements.kind == "given" else {}
     tensors = [pairs.reference, pairs.counterfactual, pairs.attention_mask, engine.chosen]
     tensors += [replacements.group, replacements.donor, *replacement_values.values()]
-    known = [
-        state_digest(engine.model),
-        *sorted(map(str, variant)),
-        replacements.kind,
-        *replacement_values,
-    ]
+    known = [state_digest(engine.model), *sorted(map(str, variant))]
+    known += [replacements.kind, *replacement_values]
     known += [
         f"{tuple(tensor.shape)} {tensor_digest(tensor)}" for tensor in tensors if tensor is not None
     ]

@@ -19,8 +19,8 @@ from arith_lens.components import (
     Activations,
     Component,
     Head,
-    every_head,
-    every_mlp,
+    every_component,
+    in_forward_order,
     mlp_out_name,
     z_name,
 )
@@ -136,13 +136,11 @@ def narrowed(pairs: PromptPairs) -> PromptPairs:
 
 def hook_names(components: Iterable[Component]) -> list[str]:
     """The hook points at which these components are knocked out, in the order of the forward."""
-    names = {
-        (component.layer, not isinstance(component, Head)): z_name(component.layer)
-        if isinstance(component, Head)
-        else mlp_out_name(component.layer)
-        for component in components
-    }
-    return [names[key] for key in sorted(names)]
+    points = (
+        z_name(one.layer) if isinstance(one, Head) else mlp_out_name(one.layer)
+        for one in in_forward_order(components)
+    )
+    return list(dict.fromkeys(points))
 
 
 def replacements(
@@ -194,8 +192,7 @@ def counterfactual_means(
         By hook name, [n_heads d_head] and [d_model], for the layers of `components` (None: all).
     """
     if components is None:
-        n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
-        components = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
+        components = every_component(int(model.cfg.n_layers), int(model.cfg.n_heads))
     alone = torch.zeros(len(pairs), dtype=torch.long)
     means = _means(model, pairs, hook_names(components), alone, over_positions=True)
     return {name: value[0, 0] for name, value in means.items()}

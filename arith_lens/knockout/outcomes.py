@@ -83,20 +83,15 @@ class Outcomes(HasUnits):
         """One row per pair."""
         from pandas import DataFrame
 
-        columns: dict[str, Any] = {
-            "correct": self.correct.numpy(),
-            "probability": self.probability.numpy(),
-            "top": self.top[:, 0].numpy(),
-        }
-        if self.template is not None:
-            columns["template"] = list(self.template)
-        if self.cluster is not None:
-            columns["cluster"] = self.cluster.numpy()
-        if self.problem is not None:
-            columns["problem"] = list(self.problem)
-        if self.computed is not None:
-            columns["computed"] = self.computed.numpy()
-        return DataFrame(columns)
+        columns = {"correct": self.correct, "probability": self.probability, "top": self.top[:, 0]}
+        known = {**columns, **self.units, "computed": self.computed}
+        return DataFrame(
+            {
+                name: values.numpy() if isinstance(values, Tensor) else list(values)
+                for name, values in known.items()
+                if values is not None
+            }
+        )
 
     def to_arrays(self) -> Arrays:
         """The arrays for a file; `from_arrays` reads them."""

@@ -334,11 +334,9 @@ class TreeWalk:
             states_at_once: the number of states of all pairs that go through a layer together.
             read: the function of the logits at END.
         """
-        if self.end_alone:
-            rows_at_once = states_at_once * len(self.nodes.pos)
-            ends = self._ends_alone(stages, values, max(1, rows_at_once // len(self.tokens)))
-        else:
-            ends = self._ends(stages, values, states_at_once)
+        if self.end_alone:  # a state is END alone
+            states_at_once = max(1, states_at_once * len(self.nodes.pos) // len(self.tokens))
+        ends = self._ends(stages, values, states_at_once)
         n_pairs, d_vocab = len(self.tokens), int(self.model.cfg.d_vocab)
         parts = []
         for states in ends.split(max(1, LOGITS_AT_ONCE // (n_pairs * d_vocab))):
@@ -353,67 +351,55 @@ class TreeWalk:
         values: Callable[[list[str]], Activations],
         states_at_once: int,
     ) -> Float[Tensor, "state pair d_model"]:
-        """END's residual stream after the last layer."""
-        stream, top = self._embedded(), len(self.layers) - 1
+        """END's residual stream after the last layer.
+
+        If components are out at END only, all states share the earlier tokens, which are computed
+        once (`before`).
+        """
+        alone, top = self.end_alone, len(self.layers) - 1
+        before = self.inputs.stream[self.tree.prompt, self.tree.pos][None]
+        stream = before[:, self.tree.ends] if alone else before
         for stage in stages:
             replacements = values(stage.hook_names)
             chunks = torch.arange(len(stage.parent)).split(states_at_once)
             streams = [stream[stage.parent[states].to(stream.device)] for states in chunks]
             del stream
             for layer in self._in_order(stage):
-                rows = self.ends if layer == top else self.nodes
-                inputs = self._inputs(layer, self.nodes)
+                plain, inputs = self.layers[layer], self._inputs(layer, self.nodes)
                 attention = TreeAttention(self.tree, self.inputs.masks[layer])
+                known = plain.keys_and_values(before, inputs) if alone else None
+                rows = self.ends if alone or layer == top else self.nodes
                 for index, states in enumerate(chunks):
                     edits = _edits(stage, layer, states, replacements, rows)
-                    if layer == top:
-                        streams[index] = self._end_of(layer, streams[index], edits)
+                    if rows is self.ends:
+                        streams[index] = self._end_of(layer, streams[index], known, edits)
                     else:
-                        streams[index] = self.layers[layer](
-                            streams[index], inputs, attention, **edits
-                        )
+                        streams[index] = plain(streams[index], inputs, attention, **edits)
+                if alone and layer < top:
+                    before = plain(before, inputs, attention)
             stream = torch.cat(streams)
         return stream
 
     def _end_of(
-        self, layer: int, stream: Float[Tensor, "state node d_model"], edits: dict[str, Any]
-    ) -> Float[Tensor, "state pair d_model"]:
-        """END's residual stream after a layer, from that of all nodes before the layer."""
-        known = self.layers[layer].keys_and_values(stream, self._inputs(layer, self.nodes))
-        attention = EndAttention(self.tree, self.inputs.masks[layer], *known)
-        inputs = self._inputs(layer, self.ends)
-        return self.layers[layer](stream[:, self.tree.ends], inputs, attention, **edits)
-
-    def _ends_alone(
         self,
-        stages: Sequence[Stage],
-        values: Callable[[list[str]], Activations],
-        states_at_once: int,
+        layer: int,
+        stream: Float[Tensor, "state row d_model"],
+        known: tuple[Tensor, Tensor] | None,
+        edits: dict[str, Replacement],
     ) -> Float[Tensor, "state pair d_model"]:
-        """The same if components are out at END only: all states then share the earlier tokens."""
-        before, top = self._embedded(), len(self.layers) - 1
-        stream = before[:, self.tree.ends]
-        for stage in stages:
-            replacements = values(stage.hook_names)
-            chunks = torch.arange(len(stage.parent)).split(states_at_once)
-            streams = [stream[stage.parent[states].to(stream.device)] for states in chunks]
-            for layer in self._in_order(stage):
-                plain, inputs = self.layers[layer], self._inputs(layer, self.nodes)
-                known, at_end = (
-                    plain.keys_and_values(before, inputs),
-                    self._inputs(layer, self.ends),
-                )
-                attention = EndAttention(self.tree, self.inputs.masks[layer], *known)
-                for index, states in enumerate(chunks):
-                    edits = _edits(stage, layer, states, replacements, self.ends)
-                    streams[index] = plain(streams[index], at_end, attention, **edits)
-                if layer < top:
-                    before = plain(before, inputs, TreeAttention(self.tree, attention.mask))
-            stream = torch.cat(streams)
-        return stream
+        """END's residual stream after a layer.
 
-    def _embedded(self) -> Float[Tensor, "1 node d_model"]:
-        return self.inputs.stream[self.tree.prompt, self.tree.pos][None]
+        Args:
+            layer: the layer.
+            stream: END's residual stream before it; without `known`, that of all nodes.
+            known: the keys and values of all nodes.
+            edits: the layer's edits.
+        """
+        if known is None:
+            known = self.layers[layer].keys_and_values(stream, self._inputs(layer, self.nodes))
+            stream = stream[:, self.tree.ends]
+        attention = EndAttention(self.tree, self.inputs.masks[layer], *known)
+        return self.layers[layer](stream, self._inputs(layer, self.ends), attention, **edits)
 
     def _inputs(self, layer: int, rows: StreamRows) -> dict[str, Any]:
         return self.inputs.at(layer, rows.prompt, rows.pos)
@@ -470,13 +456,10 @@ def _edits(
     if layer != stage.start:
         return {}
     out = stage.out[states].to(rows.chosen.device)[:, None] & rows.chosen[:, None]
-    points = {"z": (z_name(layer), out[..., :-1]), "mlp_out": (mlp_out_name(layer), out[..., -1:])}
-    return {
-        point: Replacement(where, _by_slot(rows.values(replacements[name]), point))
-        for point, (name, where) in points.items()
-        if name in replacements
-    }
-
-
-def _by_slot(value: Tensor, point: str) -> Float[Tensor, "row slot_or_1 d_or_1"]:
-    return value if point == "z" else value[:, None]
+    z, mlp_out, edits = z_name(layer), mlp_out_name(layer), {}
+    if z in replacements:
+        edits["z"] = Replacement(out[..., :-1], rows.values(replacements[z]))
+    if mlp_out in replacements:
+        value = rows.values(replacements[mlp_out])
+        edits["mlp_out"] = Replacement(out[..., -1:], value[:, None])
+    return edits
