@@ -16,22 +16,24 @@ from arith_lens.hooks import freeze, patch_heads, patch_mlps
 from arith_lens.model import HookedLike
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.cost import flops_of_rows
-from arith_lens.path_patching.engines import PatchSettings, Propagation, patch_settings
-from arith_lens.path_patching.hook_engine import Interventions
+from arith_lens.path_patching.engines import (
+    Interventions,
+    PatchSettings,
+    Propagation,
+    patch_settings,
+)
 from arith_lens.path_patching.layers import Entry
 from arith_lens.path_patching.patch import (
     by_shards,
+    computation_of,
     engine_for,
     n_left_out,
-    numerics,
     patching_details,
     shard_size,
     warn_of_ratios,
 )
-from arith_lens.path_patching.prefixes import shard_recording_flops
-from arith_lens.path_patching.recording import Recording
-from arith_lens.path_patching.sweep import Senders, head_changes
-from arith_lens.path_patching.trunk import Trunk
+from arith_lens.path_patching.recording import Recording, shard_recording_flops
+from arith_lens.path_patching.sweep import Senders, Trunk, head_changes
 from arith_lens.runs import ResultSlot, Run
 
 if TYPE_CHECKING:
@@ -335,12 +337,7 @@ def mediators(
         compute, pairs, foil, size, slot=slot, progress=progress, title="mediators"
     )
     warn_of_ratios(values[0], metric)
-    computation = {
-        **settings,
-        "n_pairs": len(pairs),
-        **numerics(model),
-        **notes,
-    }
+    computation = computation_of(model, pairs, settings, notes)
     return slot.save(_mediation(values, chosen, pairs, patching, computation))
 
 
@@ -389,17 +386,22 @@ def _mediation(
     computation: dict[str, Any],
 ) -> Mediation:
     """Rows to their places; an MLP below its head changes nothing, held or free."""
-    position = {head: index for index, head in enumerate(heads)}
-    every, none = values.new_empty(2, len(heads), values.shape[-1])
-    rows = rows_of(patching.senders)
-    for row, value in zip(rows, values[1:], strict=True):
-        if row.mlp is None:
-            (every if row.free == "all" else none)[position[row.head]] = value
-    but = every[:, None].repeat(1, patching.n_layers, 1)
-    only = none[:, None].repeat(1, patching.n_layers, 1)
-    for row, value in zip(rows, values[1:], strict=True):
-        if row.mlp is not None:
-            (but if row.free == "but" else only)[position[row.head], row.mlp] = value
+    found = dict(zip(rows_of(patching.senders), values[1:], strict=True))
+
+    def rows(free: Free) -> Float[Tensor, "head pair"]:
+        return torch.stack([found[MediationRow(head, free)] for head in heads])
+
+    def rows_of_layer(free: Free, below: Free, layer: int) -> Float[Tensor, "head pair"]:
+        return torch.stack(
+            [
+                found.get(MediationRow(head, free, layer), found[MediationRow(head, below)])
+                for head in heads
+            ]
+        )
+
+    layers = range(patching.n_layers)
+    but = torch.stack([rows_of_layer("but", "all", layer) for layer in layers], dim=1)
+    only = torch.stack([rows_of_layer("only", "none", layer) for layer in layers], dim=1)
     labels = {"head": tuple(str(head) for head in heads)}
 
     def effects(numbers: Tensor, paths: str) -> Effects:
@@ -414,8 +416,8 @@ def _mediation(
 
     return Mediation(
         heads=tuple(heads),
-        via_mlps=effects(every, "via_mlps"),
-        direct=effects(none, "direct"),
+        via_mlps=effects(rows("all"), "via_mlps"),
+        direct=effects(rows("none"), "direct"),
         but=effects(but, "via all MLPs but one"),
         only=effects(only, "via one MLP alone"),
         logit=values[0],

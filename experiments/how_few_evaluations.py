@@ -18,8 +18,14 @@ from tqdm import tqdm
 
 import arith_lens as al
 from arith_lens.components import Component, every_head, every_mlp
-from arith_lens.path_patching.racing import Goal, Race, balanced_order, race, round_sizes
-from arith_lens.path_patching.screening import Screening
+from arith_lens.path_patching.fewer_evaluations import (
+    Goal,
+    Race,
+    Screening,
+    balanced_order,
+    race,
+    round_sizes,
+)
 from arith_lens.runs import Run
 from arith_lens.statistics import strata_of
 from experiments.command import continue_after_part

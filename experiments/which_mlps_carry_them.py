@@ -11,7 +11,7 @@ from typing import Any
 
 import arith_lens as al
 from arith_lens.mediation import mediation_flops
-from arith_lens.path_patching.trunk import trunk_of
+from arith_lens.path_patching.sweep import trunk_of
 from arith_lens.runs import Run
 from experiments.command import continue_after_part, exit_on_user_error
 from experiments.results import MAP, MEDIATION, WRITES

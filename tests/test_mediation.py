@@ -22,7 +22,7 @@ from arith_lens.path_patching import UnsupportedTrunk, patch, path_patch
 from arith_lens.path_patching.certificate import Certificate
 from arith_lens.path_patching.engines import effects_of
 from arith_lens.path_patching.layers import AdditiveLayer, Entry
-from arith_lens.path_patching.recording import record_end
+from arith_lens.path_patching.recording import record_pairs
 from arith_lens.runs import open_run
 
 
@@ -152,7 +152,7 @@ def test_operations_are_as_counted_and_each_state_is_computed_once(deep: Any) ->
     n_rows = 1 + sum(2 * (1 + n_layers - head.layer) for head in heads)
     swept = 2 * (evaluations * mlp + len(heads) * d_head * d_model + n_rows * d_model)
     with FlopCounterMode(display=False) as recorded:
-        record_end(deep, pairs)
+        record_pairs(deep, pairs)
     assert counter.get_total_flops() - recorded.get_total_flops() == len(pairs) * swept
 
 

@@ -16,7 +16,7 @@ from arith_lens.attribution.graph import Gate
 from arith_lens.components import NamedHook, pattern_name
 from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike, in_float32, own_module, weights_loaded
-from arith_lens.path_patching.trunk import NormScale
+from arith_lens.path_patching.layers import NormScale
 
 ACTIVATIONS = ("act_fn", "act", "activation_fn")
 """What Transformers' MLPs call the module of their activation function."""

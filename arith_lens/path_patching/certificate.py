@@ -6,9 +6,9 @@ largest difference, divided by the largest value.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -18,8 +18,7 @@ from arith_lens.metrics import logit_tolerance
 from arith_lens.model import HookedLike, weights_loaded
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.recording import PromptBatch, Recording, joined_runs, record_batch
-from arith_lens.path_patching.sweep import Senders
-from arith_lens.path_patching.trunk import Trunk
+from arith_lens.path_patching.sweep import Senders, Trunk
 
 ROUNDING = 1e-6
 """A share of the largest value; a sender that changes less is said to change nothing."""
@@ -49,10 +48,6 @@ class Certificate:
     def failed(self) -> list[str]:
         """The names of the checks that did not pass. NaN does not pass."""
         return [name for name, value in self.found.items() if not value <= self.allowed]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The certificate in JSON's types, for the record of a result."""
-        return asdict(self)
 
     def require(self) -> None:
         """Check the outcome. Warns if the certificate is vacuous.
@@ -104,7 +99,7 @@ def certificate_of(
         ValueError: the recording has no logits.
     """
     if recording.logits is None:
-        raise ValueError("expected a recording with the logits at END: record_end(logits=True)")
+        raise ValueError("expected a recording with the logits at END: record_pairs(logits=...)")
     chosen = checked_pairs(pairs.lengths)
     returned = recording.logits
     with_logits = chosen if returned.shape[1] == len(chosen) else list(range(len(pairs)))

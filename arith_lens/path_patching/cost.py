@@ -12,11 +12,10 @@ from arith_lens.memory import fitting_pairs
 from arith_lens.model import HookedLike, compute_device
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching.engines import PatchSettings, patch_settings
+from arith_lens.path_patching.layers import VOCABULARY_CHUNK
 from arith_lens.path_patching.patch import engine_for, shard_size
-from arith_lens.path_patching.prefixes import matrix_elements, shard_recording_flops
-from arith_lens.path_patching.recording import both_runs
-from arith_lens.path_patching.sweep import rows_bytes
-from arith_lens.path_patching.trunk import VOCABULARY_CHUNK, mlp_rows, mlp_width
+from arith_lens.path_patching.recording import both_runs, matrix_elements, shard_recording_flops
+from arith_lens.path_patching.sweep import mlp_rows, mlp_width, rows_bytes
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,20 @@
 """The settings of a path patching, and the two engines that compute a shard of pairs.
 
-Both engines take pairs and their foils. They return the unpatched logit of the answer in row 0,
-then the effect of each sender. `notes` returns what a result should record about
-the shards that were computed since the last call.
+`SweepEngine` computes all senders in one pass. `HookEngine` computes the same with composable
+hooks, in one forward per sender: it runs the reference prompt, freezes what must not change, and
+gives one sender at END the output that it had in the counterfactual run. It is general and slow.
+
+Both take pairs and their foils. They return the unpatched logit of the answer in row 0, then the
+effect of each sender. `notes` returns what a result should record about the shards that were
+computed since the last call.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Protocol, cast, get_args, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from arith_lens.components import (
@@ -19,33 +22,39 @@ from arith_lens.components import (
     Component,
     Components,
     Head,
+    NamedHook,
     as_components,
     check_components,
-    every_head,
-    every_mlp,
+    every_component,
+    in_forward_order,
+    mlp_out_name,
+    z_name,
 )
+from arith_lens.hooks import freeze, patch_heads, patch_mlps
 from arith_lens.memory import fitting_pairs, in_chunks
-from arith_lens.metrics import METRICS, Readout, get_metric
-from arith_lens.model import HookedLike, active_hooks
+from arith_lens.metrics import METRICS, Readout, get_metric, read_logits
+from arith_lens.model import HookedLike, active_hooks, record
 from arith_lens.pairs import PromptPairs, check_pairs
 from arith_lens.pairs.tokens import candidate_tokens
-from arith_lens.path_patching.certificate import (
-    Certificate,
-    certificate_of,
-    checked_pairs,
-    repeat,
-)
-from arith_lens.path_patching.hook_engine import (
-    Interventions,
-    Paths,
-    patch_one_by_one,
-    readouts_of,
-)
+from arith_lens.path_patching.certificate import Certificate, certificate_of, checked_pairs, repeat
 from arith_lens.path_patching.layers import UnsupportedTrunk
-from arith_lens.path_patching.prefixes import own_tokens
-from arith_lens.path_patching.recording import Recording, record_pairs
-from arith_lens.path_patching.sweep import Senders, direct_rows, rows_bytes, sweep
-from arith_lens.path_patching.trunk import Trunk, refuse_uneven_hooks, trunk_of
+from arith_lens.path_patching.recording import Recording, own_tokens, record_pairs
+from arith_lens.path_patching.sweep import (
+    Senders,
+    Trunk,
+    direct_rows,
+    refuse_uneven_hooks,
+    rows_bytes,
+    sweep,
+    trunk_of,
+)
+
+Paths: TypeAlias = Literal["via_mlps", "direct", "total"]
+"""The paths on which a change may reach the logits: through MLPs but no other head (Appendix B),
+through the residual stream alone (Algorithm 1 to the letter), or all (activation patching)."""
+
+Interventions: TypeAlias = Iterable[list[NamedHook]]
+"""Lists of hooks, one per forward. The first one does not change the reference run."""
 
 
 @dataclass(frozen=True)
@@ -155,23 +164,14 @@ def patch_settings(
 
 def _in_order(senders: Components | None, n_layers: int, n_heads: int) -> tuple[Component, ...]:
     """The senders layer by layer, heads before the MLP, without repeats."""
-    if senders is None:
-        chosen: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
-    else:
-        chosen = list(dict.fromkeys(as_components(senders)))
+    chosen = every_component(n_layers, n_heads) if senders is None else as_components(senders)
     if not chosen:
         raise ValueError(
             "expected senders such as Head(12, 22) or Mlp(12), found none; leave senders out to "
             "patch every component"
         )
     check_components(chosen, n_layers, n_heads)
-    return tuple(sorted(chosen, key=_position))
-
-
-def _position(sender: Component) -> tuple[int, int, int]:
-    if isinstance(sender, Head):
-        return (sender.layer, 0, sender.index)
-    return (sender.layer, 1, 0)
+    return tuple(in_forward_order({*chosen}))
 
 
 def fitting_engine(
@@ -233,12 +233,29 @@ class Propagation:
         """The propagation of a path patching, with one row per sender."""
         return cls(
             sweep if paths == "via_mlps" else direct_rows,
-            lambda patching, *runs: patch_one_by_one(
-                patching.components, patching.paths, range(patching.n_layers), *runs
-            ),
+            patch_one_by_one,
             lambda patching: [f"with {sender} patched" for sender in patching.components],
             splits_norm=True,
         )
+
+
+def patch_one_by_one(
+    patching: PatchSettings, reference: Activations, counterfactual: Activations
+) -> Interventions:
+    """What the paths do not let change is frozen; then one sender at a time is patched at END.
+
+    Args:
+        patching: the senders and the paths.
+        reference: the reference run, to which components are frozen.
+        counterfactual: the counterfactual run at END.
+    """
+    held: list[NamedHook] = []
+    if patching.paths != "total":
+        held = freeze(range(patching.n_layers), reference, mlps=patching.paths == "direct")
+    yield held
+    for sender in patching.components:
+        patch = patch_heads if isinstance(sender, Head) else patch_mlps
+        yield held + patch([sender], counterfactual, positions=-1)  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True)
@@ -249,19 +266,45 @@ class HookEngine:
     patching: PatchSettings
     propagation: Propagation
 
+    @torch.no_grad()
     def __call__(
         self, pairs: PromptPairs, foil: Int[Tensor, " pair"] | None
     ) -> Float[Tensor, "row pair"]:
-        patching = self.patching
-        readout, total = readouts_of(
-            self.model,
-            pairs,
-            partial(self.propagation.interventions, patching),
-            foil=foil,
-            candidates=patching.candidate_tokens,
-            total=patching.reads_total,
-        )
+        patching, device = self.patching, torch.device(self.model.cfg.device)
+        mask = pairs.attention_mask.to(device)
+
+        def read(tokens: Int[Tensor, "pair pos"], hooks: list[NamedHook]) -> Readout:
+            logits = self.model.run_with_hooks(
+                tokens.to(device), fwd_hooks=hooks, attention_mask=mask, logits_to_keep=1
+            )
+            return read_logits(logits[:, -1], pairs.answer, foil, patching.candidate_tokens)
+
+        interventions = self.propagation.interventions(patching, *self._runs(pairs, mask))
+        readout = Readout.stack([read(pairs.reference, hooks) for hooks in interventions])
+        total = read(pairs.counterfactual, []) if patching.reads_total else None
         return effects_of(readout, patching.metric, self.propagation.names(patching), total)
+
+    def _runs(
+        self, pairs: PromptPairs, mask: Bool[Tensor, "pair pos"]
+    ) -> tuple[Activations, Activations]:
+        """z and MLP outputs: of the reference run at all positions, of the other run at END.
+
+        Raises:
+            ValueError: a layer has no attention heads or no MLP.
+        """
+        model, layers = self.model, range(self.patching.n_layers)
+        names = [name(layer) for layer in layers for name in (z_name, mlp_out_name)]
+        try:
+            reference = record(model, pairs.reference, names, attention_mask=mask)
+        except KeyError as error:
+            architecture = getattr(model.cfg, "architecture", "this model")
+            raise ValueError(
+                f"expected attention heads and an MLP in every layer, found that {architecture} "
+                f"lacks one of their hook points ({error.args[0]}); path patching cannot be done "
+                "on it"
+            ) from error
+        ends = record(model, pairs.counterfactual, names, attention_mask=mask, positions=-1)
+        return reference, ends
 
     def of(self, sender: Component) -> "HookEngine":
         """The same engine for one sender."""
@@ -323,7 +366,8 @@ class SweepEngine:
         recording, repeated = record_pairs(
             self.model,
             pairs,
-            logits=self._pairs_with_logits(pairs) if uncertified else False,
+            # all pairs, if hooks may act on some of them only
+            logits=uncertified and (self.hooked or checked_pairs(pairs.lengths)),
             hooked=self.hooked,
             repeated=shortest if self.certify and not self.hooked else None,
             own_tokens=self.patching.own_tokens,
@@ -347,14 +391,10 @@ class SweepEngine:
                 self.trunk, recording, second_runs, ends, values, pairs, self.patching.senders
             )
             self.certificate.require()
-            self.pending_notes["certificate"] = self.certificate.as_dict()
+            self.pending_notes["certificate"] = asdict(self.certificate)
         # the number of pairs that were swept at once; it depends on the free memory
         self.pending_notes.setdefault("chunk_sizes", []).append(min(chunk, len(pairs)))
         return values
-
-    def _pairs_with_logits(self, pairs: PromptPairs) -> bool | list[int]:
-        """The pairs whose logits the certificate compares: all, if hooks may act on some only."""
-        return True if self.hooked else checked_pairs(pairs.lengths)
 
     def notes(self) -> dict[str, Any]:
         notes, self.pending_notes = self.pending_notes, {}

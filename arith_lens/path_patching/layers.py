@@ -1,4 +1,4 @@
-"""One layer at END, from the stream at its entry to the stream at its exit.
+"""What END's row passes: the layers, the final norm and the unembedding.
 
 In path patching all heads but the sender keep their output, so the attention is not computed again.
 Most families add attention and MLP to the stream, with a norm before each (`AdditiveLayer`). The
@@ -11,13 +11,14 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float
+from einops import einsum
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from arith_lens.model import in_float32, mlp_exit, own_module, with_parts
+from arith_lens.model import LogitScale, in_float32, mlp_exit, own_module, with_parts
 
 
 class UnsupportedTrunk(ValueError):
@@ -41,27 +42,6 @@ class Entry:
     """What is added to the attention's output in the rows of `sent`; None: there are none."""
 
 
-@runtime_checkable
-class Layer(Protocol):
-    """One layer."""
-
-    def advance(self, entry: Entry) -> None:
-        """Take the rows from the layer's entry to its exit, in place."""
-        ...
-
-    def written(
-        self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
-    ) -> Float[Tensor, "*row d_model"]:
-        """What the layer adds to the stream, from the outputs of its attention and MLP."""
-        ...
-
-    def written_change(
-        self, attention: Float[Tensor, "pair d_model"], changes: Float[Tensor, "sent pair d_model"]
-    ) -> Float[Tensor, "sent pair d_model"]:
-        """What `changes` of the attention's output add to the stream while the MLP's is held."""
-        ...
-
-
 @dataclass(frozen=True)
 class AdditiveLayer:
     """`x += attention; x += mlp(norm(x))`."""
@@ -71,8 +51,19 @@ class AdditiveLayer:
     mlp_rows: int
     """The number of rows that enter the MLP at once."""
 
+    @classmethod
+    def of(cls, block: Any, mlp_rows: int) -> "AdditiveLayer":
+        """The layer of one of the bridge's blocks. Its MLP passes the bridge's hook points."""
+        norm, mlp = in_float32(block.ln2), block.mlp
+
+        def added(rows: Rows) -> Rows:
+            # each row is a prompt of one token, so that a hook at END acts on every row
+            return _in_own_dtype(mlp, norm(rows)[:, None])[:, 0].to(rows.device)
+
+        return cls(added, mlp_rows)
+
     def advance(self, entry: Entry) -> None:
-        """See `Layer`."""
+        """Take the rows from the layer's entry to its exit, in place."""
         rows, sent = entry.rows, entry.sent
         rows[: sent.start] += entry.attention
         rows[sent.stop :] += entry.attention
@@ -84,25 +75,14 @@ class AdditiveLayer:
     def written(
         self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
     ) -> Float[Tensor, "*row d_model"]:
-        """See `Layer`."""
+        """What the layer adds to the stream, from the outputs of its attention and MLP."""
         return attention.float() + mlp_out.float()
 
     def written_change(
         self, attention: Float[Tensor, "pair d_model"], changes: Float[Tensor, "sent pair d_model"]
     ) -> Float[Tensor, "sent pair d_model"]:
-        """See `Layer`."""
+        """What `changes` of the attention's output add to the stream while the MLP's is held."""
         return changes
-
-
-def additive_layer(block: Any, mlp_rows: int) -> AdditiveLayer:
-    """The layer of one of the bridge's blocks. Its MLP passes the bridge's hook points."""
-    norm, mlp = in_float32(block.ln2), block.mlp
-
-    def added(rows: Rows) -> Rows:
-        # each row is a prompt of one token, so that a hook at END acts on every row
-        return _in_own_dtype(mlp, norm(rows)[:, None])[:, 0].to(rows.device)
-
-    return AdditiveLayer(added, mlp_rows)
 
 
 @dataclass(frozen=True)
@@ -144,7 +124,7 @@ class ModelLayer:
         return cls(with_parts(block, part), constants, mlp_rows)
 
     def advance(self, entry: Entry) -> None:
-        """See `Layer`."""
+        """See `AdditiveLayer`."""
         rows, sent = entry.rows, entry.sent
         rows[sent] = rows[0]
         outputs = entry.attention.float().repeat(len(rows), 1, 1)
@@ -157,7 +137,7 @@ class ModelLayer:
     def written(
         self, attention: Float[Tensor, "*row d_model"], mlp_out: Float[Tensor, "*row d_model"]
     ) -> Float[Tensor, "*row d_model"]:
-        """See `Layer`. The entry does not matter where both outputs are known, so it is 0."""
+        """See `AdditiveLayer`. Where both outputs are known, the entry does not matter: it is 0."""
         shape, d_model = attention.shape, attention.shape[-1]
         attention, mlp_out = (part.float().reshape(-1, d_model) for part in (attention, mlp_out))
         return self._exit(torch.zeros_like(attention), attention, mlp_out).view(shape)
@@ -165,7 +145,7 @@ class ModelLayer:
     def written_change(
         self, attention: Float[Tensor, "pair d_model"], changes: Float[Tensor, "sent pair d_model"]
     ) -> Float[Tensor, "sent pair d_model"]:
-        """See `Layer`."""
+        """See `AdditiveLayer`."""
         changed = attention.float() + changes
         before = self.written(attention, torch.zeros_like(attention))
         return self.written(changed, torch.zeros_like(changed)) - before
@@ -184,6 +164,9 @@ class ModelLayer:
             ) from error
         out = out[0] if isinstance(out, tuple) else out
         return out[:, 0].to(entry.device)
+
+
+Layer: TypeAlias = AdditiveLayer | ModelLayer
 
 
 class _Constants:
@@ -236,3 +219,90 @@ def _no_values(layer: Any) -> dict[str, None]:
     parameters = list(inspect.signature(type(layer).forward).parameters.values())[2:]
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {p.name: None for p in parameters if p.default is p.empty and p.kind in kinds}
+
+
+VOCABULARY_CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class NormScale:
+    """What a norm divides by: sqrt(mean(x^2) + eps), of x less its mean where it centres."""
+
+    norm: Any
+    """The model's own LayerNorm or RMSNorm."""
+    of_rows: Callable[[Float[Tensor, "*row d_model"]], Float[Tensor, "*row d_model"]]
+    """What it puts out, in float32."""
+
+    def centres(self, rows: Float[Tensor, "*row d_model"]) -> bool:
+        """Whether a constant that is added to a row changes nothing."""
+        row = rows.flatten(0, -2)[:1].float()
+        size = row.abs().mean()
+        change = self.of_rows(row + size) - self.of_rows(row)
+        return bool(change.abs().max() < 1e-3 * self.of_rows(row).abs().max())
+
+    @property
+    def bias(self) -> Float[Tensor, " d_model"] | float:
+        """What the norm adds after the division."""
+        bias = getattr(self.norm, "bias", None)
+        return bias.float() if isinstance(bias, Tensor) else 0.0
+
+    def __call__(self, rows: Float[Tensor, "*row d_model"]) -> Float[Tensor, "*row 1"]:
+        """The scale of each row."""
+        rows = rows.float()
+        if self.centres(rows):
+            rows = rows - rows.mean(-1, keepdim=True)
+        eps = getattr(self.norm, "variance_epsilon", None) or getattr(self.norm, "eps", None) or 0.0
+        return (rows.square().mean(-1, keepdim=True) + eps).sqrt()
+
+    def exchanged(
+        self,
+        out: Float[Tensor, "*row d_model"],
+        rows: Float[Tensor, "*row d_model"],
+        scale_of: Float[Tensor, "*other d_model"],
+    ) -> Float[Tensor, "*row d_model"]:
+        """What the norm would put out for `rows`, divided by the scale of other rows.
+
+        Args:
+            out: what it puts out for `rows`
+        """
+        ratio = (self(rows) / self(scale_of)).to(out.device)
+        return (out - self.bias) * ratio + self.bias
+
+
+@dataclass(frozen=True)
+class Unembedding:
+    w_u: Float[Tensor, "d_model d_vocab"]
+    b_u: Float[Tensor, " d_vocab"] | None
+    scale: LogitScale
+
+    @classmethod
+    def of(cls, module: Any, scale: LogitScale) -> "Unembedding":
+        bias = getattr(module, "b_U", None)
+        return cls(module.W_U, bias if bias is not None and bool(bias.any()) else None, scale)
+
+    def logit_of(
+        self, final: Float[Tensor, "row pair d_model"], token: Int[Tensor, " pair"]
+    ) -> Float[Tensor, "row pair"]:
+        token = token.to(self.w_u.device)
+        logits = einsum(
+            final, self.w_u[:, token].float(), "row pair d_model, d_model pair -> row pair"
+        )
+        return self.scale(logits if self.b_u is None else logits + self.b_u[token].float())
+
+    def logits_of(
+        self, final: Float[Tensor, "row pair d_model"], tokens: Int[Tensor, " token"]
+    ) -> Float[Tensor, "row pair token"]:
+        tokens = tokens.to(self.w_u.device)
+        logits = final @ self.w_u[:, tokens].float()
+        return self.scale(logits if self.b_u is None else logits + self.b_u[tokens].float())
+
+    def log_total(self, final: Float[Tensor, "row pair d_model"]) -> Float[Tensor, "row pair"]:
+        flat = final.flatten(0, 1)
+        total = flat.new_full((len(flat),), float("-inf"))
+        for start in range(0, self.w_u.shape[1], VOCABULARY_CHUNK):
+            part = slice(start, start + VOCABULARY_CHUNK)
+            logits = flat @ self.w_u[:, part].float()
+            if self.b_u is not None:
+                logits += self.b_u[part].float()
+            total = torch.logaddexp(total, self.scale(logits).logsumexp(-1))
+        return total.reshape(final.shape[:2])

@@ -7,7 +7,7 @@ continues with the shards that are missing, and ends with the same bits as one w
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,8 +29,7 @@ from arith_lens.path_patching.engines import (
     SweepEngine,
     patch_settings,
 )
-from arith_lens.path_patching.racing import Goal, race
-from arith_lens.path_patching.screening import Screening
+from arith_lens.path_patching.fewer_evaluations import Goal, Screening, race
 from arith_lens.runs import ResultSlot, Run
 from arith_lens.statistics import strata_of
 
@@ -80,9 +79,9 @@ def path_patch(
             `computation["screen"]` says how many stronger ones it may have missed.
         keep: the number of senders that screening keeps. (The `keep` of `sample_pairs` is a
             filter of pairs.)
-        until: stop with a sender when its place is clear (`path_patching.racing`): `"threshold"`
-            (key or not), a number (beyond this effect or not), or `"top10"` (among the 10 most
-            negative or not; any number). Its effects on the other pairs are NaN.
+        until: stop with a sender when its place is clear (`path_patching.fewer_evaluations`):
+            `"threshold"` (key or not), a number (beyond this effect or not), or `"top10"` (among
+            the 10 most negative or not; any number). Its effects on the other pairs are NaN.
             `computation["race"]` has intervals that are valid although computing stopped early;
             those of `Effects.ci` are not.
         paths: on which paths a change may reach the logits. `"via_mlps"`: the residual stream and
@@ -148,33 +147,30 @@ def path_patch(
         values, notes = by_shards(engine_of(patching), pairs, foil, size, **common)
     else:
         values, notes = _raced(engine_of, patching, pairs, foil, goal, size, **common)
-    computed = values[:, ~values[0].isnan()]
-    warn_of_ratios(computed[0], metric)
-    held = values[1 + len(patching.components) :]
-    values = values[: 1 + len(patching.components)]
-    effects = component_effects(values, held, pairs, patching)
-    computation = {
-        **settings,
-        "n_pairs": len(pairs),
-        "n_senders": len(patching.components),
-        **numerics(model),
-        **notes,
-    }
+    warn_of_ratios(values[0], metric)
+    n_senders = len(patching.components)
+    computation = computation_of(model, pairs, settings | {"n_senders": n_senders}, notes)
     if spot_checks:
         check = HookEngine(model, patching, Propagation.of(patching.paths))
-        computation["spot_checks"] = _spot_checks(check, values, pairs, foil, spot_checks)
-    result = ComponentEffects(*effects, values[0], n_left_out(computed), computation)
+        effects = values[1 : 1 + n_senders]
+        computation["spot_checks"] = _spot_checks(check, effects, pairs, foil, spot_checks)
+    result = component_effects(values, pairs, patching, computation)
     if screening is not None:
         computation["screen"] = screening.notes(result)
     return slot.save(result)
 
 
-def numerics(model: HookedLike) -> dict[str, Any]:
-    """The number format, the device and the threads of a computation."""
+def computation_of(
+    model: HookedLike, pairs: PromptPairs, settings: Mapping[str, Any], notes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The record of a computation, with its number format, device and threads."""
     return {
+        **settings,
+        "n_pairs": len(pairs),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         "device": str(compute_device(model.unembed)),
         "threads": torch.get_num_threads(),
+        **notes,
     }
 
 
@@ -215,22 +211,23 @@ def patching_details(patching: PatchSettings, foil: Int[Tensor, " pair"] | None)
 
 def component_effects(
     values: Float[Tensor, "row pair"],
-    held: Float[Tensor, "held_row pair"],
     pairs: PromptPairs,
     patching: PatchSettings,
-) -> tuple[Effects, Effects]:
-    """Of heads and of MLPs. `held` are the effects with the final norm's scale held, if any."""
-    split = patching.senders.split
-    heads, mlps = split(values[1:], patching.n_heads)
-    held_heads, held_mlps = split(held, patching.n_heads) if len(held) else (None, None)
-    common: dict[str, Any] = {
-        "metric": patching.metric,
-        "paths": patching.paths,
-        **pairs.units,
-    }
-    return (
-        Effects(heads, HEAD_AXES, **common, held_norm=held_heads),
-        Effects(mlps, MLP_AXES, **common, held_norm=held_mlps),
+    computation: dict[str, Any],
+) -> ComponentEffects:
+    """The result of an engine's values: the logit, the effects, and those with the scale held."""
+    n_rows, senders = 1 + len(patching.components), patching.senders
+    heads, mlps = senders.split(values[1:n_rows], patching.n_heads)
+    held_heads = held_mlps = None
+    if len(values) > n_rows:
+        held_heads, held_mlps = senders.split(values[n_rows:], patching.n_heads)
+    common: dict[str, Any] = {"metric": patching.metric, "paths": patching.paths, **pairs.units}
+    return ComponentEffects(
+        heads=Effects(heads, HEAD_AXES, **common, held_norm=held_heads),
+        mlps=Effects(mlps, MLP_AXES, **common, held_norm=held_mlps),
+        logit=values[0],
+        n_left_out=n_left_out(values),
+        computation=computation,
     )
 
 
@@ -240,14 +237,16 @@ def operation_name(pairs: PromptPairs) -> str:
 
 
 def n_left_out(values: Float[Tensor, "row pair"]) -> int:
-    """The number of pairs without any effect, because no ratio can be computed for them."""
-    return int(values[1:].isnan().all(0).sum())
+    """The number of computed pairs without any effect, because they have no ratio."""
+    computed = values[:, ~values[0].isnan()]
+    return int(computed[1:].isnan().all(0).sum())
 
 
 def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
     """Warn if logits are too small for a stable ratio."""
     if metric != "relative_logit":
         return
+    logit = logit[~logit.isnan()]  # a race may have needed no effect of some pairs
     left_out, small = int((logit <= 0).sum()), int(((logit > 0) & (logit < SMALL_LOGIT)).sum())
     if small or left_out == len(logit):
         warnings.warn(
@@ -260,7 +259,7 @@ def warn_of_ratios(logit: Float[Tensor, " pair"], metric: str) -> None:
 
 def _spot_checks(
     engine: HookEngine,
-    values: Float[Tensor, "row pair"],
+    effects: Float[Tensor, "sender pair"],
     pairs: PromptPairs,
     foil: Int[Tensor, " pair"] | None,
     count: int,
@@ -270,14 +269,14 @@ def _spot_checks(
     Returns:
         The number of cells, and the largest difference of an effect.
     """
-    cells = values[1:].isfinite().nonzero()
+    cells = effects.isfinite().nonzero()
     order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:count]
     largest = 0.0
     for row, pair in cells[order].tolist():
         pair_slice = slice(pair, pair + 1)
         sender = engine.patching.components[row]
         again = engine.of(sender)(pairs[pair_slice], None if foil is None else foil[pair_slice])
-        largest = max(largest, float((again[1, 0].cpu() - values[1 + row, pair]).abs()))
+        largest = max(largest, float((again[1, 0].cpu() - effects[row, pair]).abs()))
     return {"cells": len(order), "largest_difference": largest}
 
 

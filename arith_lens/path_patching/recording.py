@@ -1,4 +1,10 @@
-"""Record END's activations in both runs of some pairs, for the sweep and its certificate."""
+"""Record END's activations in both runs of some pairs, for the sweep and its certificate.
+
+Prompts with the same examples before the question differ only in their last tokens. The keys and
+values of the common beginning are then computed once for all prompts that have it, and only the
+last tokens run for each prompt. The numbers differ from those of whole prompts by rounding. So all
+pairs of a path patching are recorded in one way, whichever shard they are in (`own_tokens`).
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,19 +15,22 @@ from typing import Any
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from arith_lens.components import resid_post_name, resid_pre_name, z_name
 from arith_lens.model import (
     HookedLike,
     accepted_options,
     compute_device,
+    continues_prompts,
     keys_and_values,
     mlp_exit,
     require_finite,
     without_bridge,
 )
 from arith_lens.pairs import PromptPairs
+
+PARTS_BY_LAYER = ("z", "attn_out", "mlp_out")
 
 
 @dataclass(frozen=True)
@@ -44,24 +53,14 @@ class Recording:
 
     def pairs(self, chosen: slice | list[int]) -> "Recording":
         """The recording of some of the pairs, without logits."""
-        return Recording(
-            stream=self.stream[:, chosen],
-            z=self.z[:, :, chosen],
-            attn_out=self.attn_out[:, :, chosen],
-            mlp_out=self.mlp_out[:, :, chosen],
-            end=self.end[:, chosen],
-        )
+        by_layer = {part: getattr(self, part)[:, :, chosen] for part in PARTS_BY_LAYER}
+        return Recording(stream=self.stream[:, chosen], end=self.end[:, chosen], **by_layer)
 
 
 def joined_runs(runs: Sequence[Recording]) -> Recording:
     """Several runs of the same pairs as one recording, without logits."""
-    return Recording(
-        stream=torch.cat([run.stream for run in runs]),
-        z=torch.cat([run.z for run in runs]),
-        attn_out=torch.cat([run.attn_out for run in runs]),
-        mlp_out=torch.cat([run.mlp_out for run in runs]),
-        end=torch.cat([run.end for run in runs]),
-    )
+    parts = ("stream", *PARTS_BY_LAYER, "end")
+    return Recording(**{part: torch.cat([getattr(run, part) for run in runs]) for part in parts})
 
 
 @dataclass(frozen=True)
@@ -117,22 +116,12 @@ class PromptBatch:
         rows, of_prompt = start.flatten(1).unique(dim=0, return_inverse=True)
         tokens, mask = rows.unflatten(1, (-1, 2)).unbind(-1)
         beginnings = PromptBatch(tokens, mask.bool(), torch.full((len(rows),), n_shared - 1))
-        return (
-            beginnings,
-            PromptBatch(self.tokens[:, n_shared:], self.mask, self.end - n_shared),
-            of_prompt,
-        )
+        own = PromptBatch(self.tokens[:, n_shared:], self.mask, self.end - n_shared)
+        return beginnings, own, of_prompt
 
     def rows(self, chosen: Int[Tensor, " chosen"]) -> "PromptBatch":
         """Some of the prompts."""
         return PromptBatch(self.tokens[chosen], self.mask[chosen], self.end[chosen])
-
-
-def record_end(
-    model: HookedLike, pairs: PromptPairs, *, logits: bool = False, hooked: bool = False
-) -> Recording:
-    """Record references and counterfactuals at END; see `record_pairs`."""
-    return record_pairs(model, pairs, logits=logits, hooked=hooked)[0]
 
 
 def record_pairs(
@@ -246,46 +235,76 @@ def _record_by_own_modules(
     exits = [mlp_exit(block) for block in blocks]
     with ExitStack() as stack:
         stack.enter_context(without_bridge(model))
-        before: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         if own_tokens is not None:
             beginnings, batch, of_prompt = batch.in_two(own_tokens)
             with _end_alone_in_last_layer(blocks[-1], beginnings):
-                before["past"] = keys_and_values(model, beginnings.tokens, beginnings.mask)
-            before["past"].batch_select_indices(of_prompt.to(torch.device(model.cfg.device)))
-
-        def watch(register: Callable[..., Any], function: Callable[..., Any], *args: Any) -> None:
-            stack.callback(register(partial(function, batch, *args), with_kwargs=True).remove)
-
-        first, final = blocks[0].original_component, model.ln_final.original_component
-        for module, part in ((first, "stream"), (final, "end")):
-            watch(module.register_forward_pre_hook, _keep_input, seen, (part, 0))
-        for layer, block in enumerate(blocks):
-            reads_z = block.attn.o.original_component
-            watch(reads_z.register_forward_pre_hook, _keep_input, seen, ("z", layer))
-            for module, part in ((block.attn, "attn_out"), (exits[layer], "mlp_out")):
-                register = module.original_component.register_forward_hook
-                watch(register, _keep_output, seen, (part, layer))
+                known["past"] = keys_and_values(model, beginnings.tokens, beginnings.mask)
+            known["past"].batch_select_indices(of_prompt.to(torch.device(model.cfg.device)))
+        stack.enter_context(_kept_parts(batch, seen, blocks, exits, model.ln_final))
         stack.enter_context(_end_alone_in_last_layer(blocks[-1], batch))
         if logits is not None:
-            watch(model.unembed.original_component.register_forward_pre_hook, _rows_alone, logits)
-        returned = _run(model, batch, logits, **before)
+            unembed = model.unembed.original_component
+            handle = unembed.register_forward_pre_hook(
+                lambda _, args: (_ends_of(batch, logits, args[0]), *args[1:])
+            )
+            stack.callback(handle.remove)
+        returned = _run(model, batch, logits, **known)
     return seen, returned
 
 
 @contextmanager
+def _kept_parts(
+    batch: PromptBatch, seen: PartOutputs, blocks: Sequence[Any], exits: Sequence[Any], final: Any
+) -> Iterator[None]:
+    """A context in which what the model's own modules compute at END is put into `seen`."""
+
+    def keep(part: tuple[str, int], value: Any) -> None:
+        seen[part] = batch.at_end(value[0] if isinstance(value, tuple) else value)
+
+    with ExitStack() as stack:
+
+        def keep_input(module: Any, *part: Any) -> None:
+            handle = module.original_component.register_forward_pre_hook(
+                lambda _, args, kwargs: keep(part, args or kwargs["hidden_states"]),
+                with_kwargs=True,
+            )
+            stack.callback(handle.remove)
+
+        def keep_output(module: Any, *part: Any) -> None:
+            handle = module.original_component.register_forward_hook(
+                lambda _, args, output: keep(part, output)
+            )
+            stack.callback(handle.remove)
+
+        keep_input(blocks[0], "stream", 0)
+        keep_input(final, "end", 0)
+        for layer, block in enumerate(blocks):
+            keep_input(block.attn.o, "z", layer)
+            keep_output(block.attn, "attn_out", layer)
+            keep_output(exits[layer], "mlp_out", layer)
+        yield
+
+
+@contextmanager
 def _end_alone_in_last_layer(block: Any, batch: PromptBatch) -> Iterator[None]:
+    """A context in which the last layer's output projection and MLP compute END alone.
+
+    Their output is expanded to every position, without a copy, so that it fits the stream.
+    """
+
+    def narrow(module: Any, args: Any) -> Any:
+        return (batch.at_end(args[0])[:, None], *args[1:])
+
+    def widen(module: Any, args: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (widen(module, args, output[0]), *output[1:])
+        return output.expand(-1, batch.tokens.shape[1], -1)
+
     with ExitStack() as stack:
         for module in (block.attn.o.original_component, block.mlp.original_component):
-            stack.callback(
-                module.register_forward_pre_hook(
-                    partial(_end_alone, batch), with_kwargs=True
-                ).remove
-            )
-            stack.callback(
-                module.register_forward_hook(
-                    partial(_as_wide, batch), prepend=True, with_kwargs=True
-                ).remove
-            )
+            stack.callback(module.register_forward_pre_hook(narrow).remove)
+            stack.callback(module.register_forward_hook(widen, prepend=True).remove)
         yield
 
 
@@ -358,46 +377,6 @@ def _ends_of(
     return value[rows, columns[rows]][:, None]
 
 
-def _keep_input(
-    batch: PromptBatch,
-    seen: PartOutputs,
-    part: tuple[str, int],
-    module: Any,
-    args: Any,
-    kwargs: Any,
-) -> None:
-    seen[part] = batch.at_end(args[0] if args else kwargs["hidden_states"])
-
-
-def _keep_output(
-    batch: PromptBatch,
-    seen: PartOutputs,
-    part: tuple[str, int],
-    module: Any,
-    args: Any,
-    kwargs: Any,
-    output: Any,
-) -> None:
-    seen[part] = batch.at_end(output[0] if isinstance(output, tuple) else output)
-
-
-def _rows_alone(
-    batch: PromptBatch, rows: Int[Tensor, " row"], module: Any, args: Any, kwargs: Any
-) -> tuple[Any, Any]:
-    return (_ends_of(batch, rows, args[0]), *args[1:]), kwargs
-
-
-def _end_alone(batch: PromptBatch, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    return (batch.at_end(args[0])[:, None], *args[1:]), kwargs
-
-
-def _as_wide(batch: PromptBatch, module: Any, args: Any, kwargs: Any, output: Any) -> Any:
-    """Expand END's output to every position, without a copy, so that it fits the stream."""
-    if isinstance(output, tuple):
-        return (_as_wide(batch, module, args, kwargs, output[0]), *output[1:])
-    return output.expand(-1, batch.tokens.shape[1], -1)
-
-
 def _require_finite(model: HookedLike, batch: PromptBatch, recording: Recording) -> None:
     parts = (recording.stream, recording.z, recording.attn_out, recording.mlp_out, recording.end)
     if all(bool(part.isfinite().all()) for part in parts):
@@ -419,3 +398,102 @@ def both_runs(
     used = int(pairs.attention_mask.any(0).float().argmax())
     tokens = torch.cat([pairs.reference, pairs.counterfactual])[:, used:]
     return tokens, torch.cat([pairs.attention_mask, pairs.attention_mask])[:, used:]
+
+
+LEAST_SHARE = 0.25
+"""The share of a recording's operations that must be saved; else whole prompts are recorded."""
+LEAST_OPERATIONS = 1.5e8
+"""The overhead of a second forward, in operations per layer and 64 pairs."""
+BLOCK = 64
+"""The number of pairs that are planned together, as in a shard of the default size."""
+
+
+def own_tokens(model: HookedLike, pairs: PromptPairs) -> int | None:
+    """The number of tokens at the end of each prompt that are recorded for this prompt alone.
+
+    The tokens before them are recorded once for all prompts of a shard that have them. Each prompt
+    has at least one such token. The number depends on the model and on all pairs.
+
+    Returns:
+        The number with the fewest operations. None if that saves too little, or if it is not tested
+        that this architecture continues a prompt in the same way as it computes a whole one.
+    """
+    blocks = [both_runs(block) for block in pairs.batches(BLOCK)]
+    longest = max(tokens.shape[1] for tokens, _ in blocks)
+    candidates = range(1, int(pairs.lengths.min()))
+    if not candidates or not continues_prompts(model, longest):
+        return None
+    counts = [(len(tokens), tokens.shape[1], n_distinct(tokens, mask)) for tokens, mask in blocks]
+    n_tokens = sum(n_prompts * width for n_prompts, width, _ in counts)
+
+    def saved_tokens(n_own: int) -> int:
+        return sum((n - distinct[width - n_own]) * (width - n_own) for n, width, distinct in counts)
+
+    if max(map(saved_tokens, candidates)) < LEAST_SHARE * n_tokens:
+        return None
+    operations = recording_operations(model)
+
+    def with_prefixes(n_own: int) -> int:
+        return sum(
+            distinct[width - n_own] * operations(width - n_own)
+            + n * operations(n_own, width - n_own)
+            for n, width, distinct in counts
+        )
+
+    without_prefixes = sum(n * operations(width) for n, width, _ in counts)
+    best = min(candidates, key=with_prefixes)
+    saved = without_prefixes - with_prefixes(best)
+    overhead = LEAST_OPERATIONS * len(blocks) * int(model.cfg.n_layers)
+    least = max(LEAST_SHARE * without_prefixes, overhead)
+    return best if saved >= least else None
+
+
+def shard_recording_flops(model: HookedLike, pairs: PromptPairs, own: int | None) -> int:
+    """FLOPs of both runs of a shard, without the vocabulary matrix.
+
+    Args:
+        model: the model.
+        pairs: the pairs of the shard.
+        own: the number of tokens at the end of each prompt that run for this prompt alone.
+    """
+    tokens, mask = both_runs(pairs)
+    n_prompts, width = tokens.shape
+    operations = recording_operations(model)
+    if own is None:
+        return n_prompts * operations(width)
+    shared = width - own
+    n_shared = n_distinct(tokens, mask)[shared]
+    return n_shared * operations(shared) + n_prompts * operations(own, shared)
+
+
+def n_distinct(tokens: Int[Tensor, "prompt pos"], mask: Bool[Tensor, "prompt pos"]) -> list[int]:
+    """The numbers of different beginnings of 0, 1, 2, ... columns that the prompts have."""
+    rows = torch.tensor(sorted(tokens.masked_fill(~mask, -1).tolist()))
+    differences = rows.diff(dim=0).ne(0)
+    first = differences.int().argmax(1)[differences.any(1)]  # the column at which neighbours part
+    parted = torch.bincount(first, minlength=rows.shape[1]).cumsum(0)
+    return [1, *(1 + parted).tolist()]
+
+
+def recording_operations(model: HookedLike) -> Callable[..., int]:
+    """FLOPs of one prompt as the sweep records it, as a function of the number of tokens that run,
+    and of the number of tokens before them whose keys and values are known.
+
+    The last layer's output projection and MLP are computed for END alone. If hooks are active, a
+    recording is a whole forward instead.
+    """
+    cfg, blocks = model.cfg, list(model.blocks)
+    weights = sum(matrix_elements(block.attn) + matrix_elements(block.mlp) for block in blocks)
+    scores = 2 * cfg.n_layers * cfg.n_heads * cfg.d_head
+    last = cfg.n_heads * cfg.d_head * cfg.d_model + matrix_elements(blocks[-1].mlp)
+
+    def operations(length: int, before: int = 0) -> int:
+        products = length * (weights + scores * (before + length))
+        return int(2 * (products - (length - 1) * last))
+
+    return operations
+
+
+def matrix_elements(module: nn.Module | Any) -> int:
+    """The number of elements in all matrices of a module."""
+    return sum(value.numel() for value in module.parameters() if value.ndim > 1)

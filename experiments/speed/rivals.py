@@ -20,7 +20,7 @@ from arith_lens.components import z_name as z_at
 from arith_lens.model import HookedModel, record
 from arith_lens.path_patching.cost import forward_flops, rows_flops
 from arith_lens.path_patching.engines import patch_settings
-from arith_lens.path_patching.prefixes import recording_flops
+from arith_lens.path_patching.recording import recording_operations
 from arith_lens.runs.manifest import installed
 from experiments.speed.shapes import Setting, twin
 
@@ -275,7 +275,7 @@ def hooks_flops(setting: Setting) -> int:
 def sweep_flops(
     setting: Setting,
     *,
-    recorded: Callable[[HookedModel, int], int] = recording_flops,
+    recorded: Callable[[HookedModel, int], int] = lambda model, n: recording_operations(model)(n),
     readings: int = 2,
 ) -> int:
     """Of the sweep, and of END alone: the same rows in another order, after whole forwards.

@@ -15,9 +15,8 @@ from arith_lens.model import HookedModel
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import plan
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
-from arith_lens.path_patching.recording import record_end
-from arith_lens.path_patching.sweep import Senders, sweep
-from arith_lens.path_patching.trunk import trunk_of
+from arith_lens.path_patching.recording import record_pairs
+from arith_lens.path_patching.sweep import Senders, sweep, trunk_of
 from experiments.speed.measure import (
     Cell,
     Column,
@@ -124,12 +123,12 @@ def _parts(setting: Setting) -> dict[str, Callable[[], Tensor]]:
 
 def sweep_parts(model: HookedModel, pairs: PromptPairs) -> dict[str, Callable[[], Tensor]]:
     """The three parts of a sweep from every head and MLP, each to be run alone."""
-    trunk, recording = trunk_of(model), record_end(model, pairs)
+    trunk, recording = trunk_of(model), record_pairs(model, pairs)[0]
     n_layers, n_heads = model.n_layers, model.n_heads
     senders = Senders.of(every_head(n_layers, n_heads) + every_mlp(n_layers), n_layers)
     rows = sweep(trunk, recording, senders)
     return {
-        RECORD: lambda: record_end(model, pairs).z,
+        RECORD: lambda: record_pairs(model, pairs)[0].z,
         PROPAGATE: lambda: sweep(trunk, recording, senders),
         READOUT: lambda: trunk.read(rows, pairs.answer).answer,
     }

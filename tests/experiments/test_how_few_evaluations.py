@@ -63,7 +63,7 @@ def test_rare_effects_are_what_a_race_misses() -> None:
 
 
 def test_a_screen_that_drops_the_key_head_ends_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arith_lens.path_patching.screening.N_CHECKS", 0)
+    monkeypatch.setattr("arith_lens.path_patching.fewer_evaluations.N_CHECKS", 0)
     exact = planted()
     kept = races(exact, "threshold", 5, rough=exact, n_screened=1).mean()
     assert float(kept[1]) == 1.0

@@ -28,7 +28,7 @@ from arith_lens.hooks import scale_mlps
 from arith_lens.knockout import knock_out
 from arith_lens.model import HookedModel, load_model
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching import CertificateError, UnsupportedTrunk, path_patch, trunk
+from arith_lens.path_patching import CertificateError, UnsupportedTrunk, path_patch, sweep
 
 PATHS = ["via_mlps", "direct"]
 SOME = [Head(0, 0), Head(0, 3), Mlp(0), Head(1, 2), Mlp(1)]
@@ -136,7 +136,7 @@ def test_the_certificate_refuses_a_layer_that_is_taken_for_another(
     model, hf = loaded(OWN_LAYERS[name], tokenizer)
     pairs = make_pairs(hf, (8, 6))
     right = path_patch(model, pairs, metric="logit")
-    monkeypatch.setattr(trunk, "is_additive", lambda *_: True)
+    monkeypatch.setattr(sweep, "is_additive", lambda *_: True)
     for block in model.blocks:  # OLMo 2 has no norm before its MLP
         if not hasattr(block, "ln2"):
             object.__setattr__(block, "ln2", block.ln2_post)
@@ -180,7 +180,7 @@ def test_the_layers_own_code_computes_what_the_sum_computes(
     model, hf = swept("Qwen3")
     pairs = make_pairs(hf, (8, 6))
     by_sum = path_patch(model, pairs, metric="logit")
-    monkeypatch.setattr(trunk, "is_additive", lambda *_: False)
+    monkeypatch.setattr(sweep, "is_additive", lambda *_: False)
     by_own_code = path_patch(model, pairs, metric="logit")
     for part in ("heads", "mlps"):
         one, other = (getattr(effects, part).per_pair for effects in (by_sum, by_own_code))
@@ -196,7 +196,7 @@ def test_a_small_factor_is_looked_up_where_half_precision_would_not_notice(
     raw = Raw(hf, make_pairs(hf, (8, 6)), family.places)
     assert_equals_raw_hooks(model, raw, engine="sweep", paths="via_mlps", senders=SOME)
     model.bridge.original_model.to(torch.bfloat16)
-    monkeypatch.setattr(trunk, "is_additive", lambda *_: True)
+    monkeypatch.setattr(sweep, "is_additive", lambda *_: True)
     path_patch(model, raw.pairs, metric="logit")  # no CertificateError
 
 

@@ -90,7 +90,7 @@ def test_two_layers_weights_at_most_are_in_memory(
             yield layer
 
     right = state.layers_with_weights
-    monkeypatch.setattr("arith_lens.path_patching.trunk.layers_with_weights", watched)
+    monkeypatch.setattr("arith_lens.path_patching.sweep.layers_with_weights", watched)
     path_patch(model, pairs, progress=False)
     assert len(in_memory) >= N_LAYERS and min(in_memory) >= 1 and max(in_memory) <= 2
 

@@ -16,7 +16,7 @@ from arith_lens.hooks import Edit
 from arith_lens.model import HookedModel, load_model
 from arith_lens.path_patching import engines, path_patch
 from arith_lens.path_patching.layers import AdditiveLayer, Entry
-from arith_lens.path_patching.trunk import Trunk
+from arith_lens.path_patching.sweep import Trunk
 from arith_lens.runs import find_runs
 from experiments import how_precise, results
 

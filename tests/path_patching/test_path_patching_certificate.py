@@ -22,10 +22,10 @@ from arith_lens.path_patching import (
     UnsupportedTrunk,
     certificate,
     engines,
+    layers,
     path_patch,
     recording,
     sweep,
-    trunk,
 )
 from arith_lens.path_patching.recording import PromptBatch, record_pairs
 
@@ -274,7 +274,7 @@ def test_a_norm_whose_scale_is_another_is_found_out(
     model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that centres, taken for one that does not."""
-    monkeypatch.setattr(trunk.NormScale, "centres", lambda *_: True)
+    monkeypatch.setattr(layers.NormScale, "centres", lambda *_: True)
     with pytest.raises(CertificateError) as caught:
         path_patch(model, pairs)
     failed = [line for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
@@ -295,12 +295,12 @@ def test_dropout_that_was_left_on_is_found_out(make_model: Callable[..., Any]) -
 @torch.no_grad()
 @pytest.mark.parametrize("mistake", ["layers", "norm", "writes", "column"])
 def test_a_wrong_sweep_is_found_out(model: Any, pairs: PromptPairs, mistake: str) -> None:
-    right = trunk.trunk_of(model)
+    right = sweep.trunk_of(model)
     recorded, repeated = record_pairs(model, pairs, logits=True, repeated=0)
     assert repeated is not None
     senders = sweep.Senders.of([Head(0, 0), Head(1, 1), Mlp(0)], model.cfg.n_layers)
 
-    def certified(computed: trunk.Trunk) -> certificate.Certificate:
+    def certified(computed: sweep.Trunk) -> certificate.Certificate:
         rows = sweep.sweep(computed, recorded, senders)
         values = computed.read(rows, pairs.answer).answer
         return certificate.certificate_of(

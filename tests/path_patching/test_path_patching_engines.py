@@ -21,8 +21,9 @@ from arith_lens.path_patching import (
     UnsupportedTrunk,
     engines,
     fitting_engine,
+    layers,
     path_patch,
-    trunk,
+    sweep,
 )
 from arith_lens.runs import open_run
 
@@ -66,7 +67,7 @@ def test_the_engine_that_fits_is_the_sweep_unless_the_model_or_the_paths_refuse_
 def test_every_metric_agrees_with_whole_rows_of_logits(
     model: Any, pairs: PromptPairs, metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trunk, "VOCABULARY_CHUNK", 100)  # several chunks, the last one short
+    monkeypatch.setattr(layers, "VOCABULARY_CHUNK", 100)  # several chunks, the last one short
     foil = (pairs.answer + 1) % model.cfg.d_vocab if metric == "logit_difference" else None
     for paths in ("via_mlps", "direct"):
         assert_engines_agree(model, pairs, metric=metric, foil=foil, paths=paths)
@@ -75,8 +76,8 @@ def test_every_metric_agrees_with_whole_rows_of_logits(
 def test_the_mlp_takes_rows_in_parts(
     model: Any, pairs: PromptPairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trunk, "LEAST_MLP_ROWS", 7)
-    monkeypatch.setattr(trunk, "MLP_BYTES", {"cpu": 0})
+    monkeypatch.setattr(sweep, "LEAST_MLP_ROWS", 7)
+    monkeypatch.setattr(sweep, "MLP_BYTES", {"cpu": 0})
     assert_engines_agree(model, pairs)
 
 
@@ -117,7 +118,7 @@ def test_a_bare_bridge_will_do(llama: Any) -> None:
 @torch.no_grad()
 def test_the_final_norm_and_the_unembedding_may_be_on_two_devices(model: Any) -> None:
     """As where an unembedding that is tied to the embedding stays on the first device."""
-    right = trunk.trunk_of(model)
+    right = sweep.trunk_of(model)
     apart = replace(right, unembed=SimpleNamespace(W_U=right.unembed.W_U.to("meta")))
     rows = torch.randn(4, 3, model.cfg.d_model)
     readout = apart.read(rows, torch.tensor([5, 6, 7]), vocabulary=True)

@@ -15,7 +15,7 @@ from arith_lens.effects import ComponentEffects
 from arith_lens.metrics import METRICS
 from arith_lens.model import load_model
 from arith_lens.path_patching import path_patch
-from arith_lens.path_patching.trunk import trunk_of
+from arith_lens.path_patching.sweep import trunk_of
 
 ROWS = torch.arange(5)
 

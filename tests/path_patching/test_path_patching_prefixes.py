@@ -12,10 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arith_lens.model import HookedModel, continuing, load_model
 from arith_lens.pairs import PromptPairs
-from arith_lens.path_patching import CertificateError, path_patch, plan, prefixes, recording
+from arith_lens.path_patching import CertificateError, path_patch, plan, recording
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
-from arith_lens.path_patching.prefixes import n_distinct, own_tokens
-from arith_lens.path_patching.recording import record_pairs
+from arith_lens.path_patching.recording import n_distinct, own_tokens, record_pairs
 from experiments.speed.shapes import Shape, setting_of
 from experiments.speed.tables import QUESTION_TOKENS, few_shot_pairs, round_seconds
 
@@ -69,7 +68,7 @@ def few_shot(model: Any, n: int = 5, *, one_context: bool = False) -> PromptPair
 @pytest.fixture
 def eager_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small models may share prefixes too."""
-    monkeypatch.setattr(prefixes, "LEAST_OPERATIONS", 0)
+    monkeypatch.setattr(recording, "LEAST_OPERATIONS", 0)
 
 
 @torch.no_grad()
@@ -118,14 +117,14 @@ def test_beginnings_are_counted_as_a_set_counts_them() -> None:
 def test_operations_decide(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = few_shot(llama)
     assert own_tokens(llama, pairs) is None, "a small model gains less than a forward costs"
-    monkeypatch.setattr(prefixes, "LEAST_OPERATIONS", 0)
+    monkeypatch.setattr(recording, "LEAST_OPERATIONS", 0)
     assert own_tokens(llama, pairs) == QUESTION
     apart = replace(pairs, counterfactual=random_tokens(llama, 5, CONTEXT + QUESTION, seed=2))
     assert own_tokens(llama, apart) is None, "prompts that differ from the start share nothing"
     one = random_tokens(llama, 5, 1)
     short = PromptPairs.from_tokens(one, one, pairs.answer)
     assert own_tokens(llama, short) is None
-    monkeypatch.setattr(prefixes, "LEAST_SHARE", 0.9)
+    monkeypatch.setattr(recording, "LEAST_SHARE", 0.9)
     assert own_tokens(llama, pairs) is None
 
 
@@ -166,7 +165,7 @@ def test_the_plan_counts_what_torch_counts(llama: Any, eager_rule: None, one_con
         path_patch(llama, pairs, metric="logit", certify=False, batch_size=3)
     foreseen = plan(llama, pairs, metric="logit", batch_size=3)
     assert foreseen.flops == counter.get_total_flops()
-    whole = 2 * len(pairs) * prefixes.recording_operations(llama)(CONTEXT + QUESTION)
+    whole = 2 * len(pairs) * recording.recording_operations(llama)(CONTEXT + QUESTION)
     assert foreseen.recording_flops < 0.75 * whole
 
 

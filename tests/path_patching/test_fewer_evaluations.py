@@ -14,9 +14,15 @@ from torch.testing import assert_close
 
 import arith_lens as al
 from arith_lens.components import Component
-from arith_lens.path_patching import racing
-from arith_lens.path_patching.racing import Goal, balanced_order, race, round_sizes
-from arith_lens.path_patching.screening import N_CHECKS, Screening
+from arith_lens.path_patching import fewer_evaluations
+from arith_lens.path_patching.fewer_evaluations import (
+    N_CHECKS,
+    Goal,
+    Screening,
+    balanced_order,
+    race,
+    round_sizes,
+)
 
 QUIET: dict[str, Any] = {"metric": "logit", "progress": False}
 REPEATS = 40
@@ -43,7 +49,7 @@ def planted(n_pairs: int, seed: int, *, skewed: bool) -> tuple[Tensor, Tensor]:
     return means + 0.03 * noise + 0.01 * (strata - 4) / 4, strata
 
 
-def lookup(values: Tensor) -> racing.EffectMeasure:
+def lookup(values: Tensor) -> fewer_evaluations.EffectMeasure:
     def measure(components: Sequence[int], pairs: Tensor, _: int) -> Tensor:
         return values[torch.tensor(components)[:, None], pairs]
 
@@ -70,7 +76,7 @@ def test_races_end_as_the_full_computation_and_all_intervals_hold(goal: Goal, sk
 
 
 def test_intervals_at_a_low_level_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(racing, "RACE_LEVEL", 0.2)
+    monkeypatch.setattr(fewer_evaluations, "RACE_LEVEL", 0.2)
     covered = 0
     for seed in range(REPEATS):
         values, strata = planted(270, seed, skewed=False)
@@ -88,7 +94,7 @@ def test_an_interval_is_students_for_a_sample_without_replacement() -> None:
     outcome = race(lookup(values), len(values), strata, Goal(line=10.0))
     assert outcome.rounds == (16,)
     seen = values[0][balanced_order(strata, 0)[:16]].double()
-    tail = (1 - racing.RACE_LEVEL) / (2 * 30 * (len(round_sizes(160, 1)) - 1))
+    tail = (1 - fewer_evaluations.RACE_LEVEL) / (2 * 30 * (len(round_sizes(160, 1)) - 1))
     width = stats.t.isf(tail, 15) * float(seen.std()) * ((1 - 16 / 160) / 16) ** 0.5
     expected = torch.tensor([float(seen.mean()) - width, float(seen.mean()) + width])
     assert_close(outcome.interval[:, 0], expected.double())
