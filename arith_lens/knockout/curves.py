@@ -15,7 +15,6 @@ from arith_lens.components import Component, Head, parse_component
 from arith_lens.effects import Effects
 from arith_lens.knockout.outcomes import (
     OUTCOME_MEASURES,
-    SETTING,
     Drop,
     Outcomes,
     components_text,
@@ -87,13 +86,16 @@ class KnockoutCurve(HasUnits):
         if k not in self.ks:
             raise ValueError(f"expected k among {list(self.ks)}, found {k}; compute it with ks=")
         row = self.ks.index(k)
-        shared = {name: getattr(self, name) for name in (*SETTING, *_PAIR)}
         return Outcomes(
             correct=self.correct[row],
             probability=self.probability[row],
             top=self.top[row],
             components=self.order[:k],
-            **shared,
+            ablation=self.ablation,
+            positions=self.positions,
+            means=self.means,
+            computed=self.computed,
+            **self.units,
         )
 
     def drop(self, k: int, *, level: float = 0.95) -> Drop:
@@ -203,9 +205,6 @@ class KnockoutCurve(HasUnits):
         return render(template, image=image, setting=self.setting())
 
 
-_PAIR = ("template", "cluster", "problem", "computed")
-
-
 def range_line(
     curves: Sequence[KnockoutCurve], name: str, colour: str, *, measure: int = 0
 ) -> "Line":
@@ -244,27 +243,6 @@ def grouped_lines(curves: Mapping[str, KnockoutCurve], *, measure: int = 0) -> l
         curve.line(name, inks[i % len(inks)], measure=measure)
         for i, (name, curve) in enumerate(single)
     ]
-
-
-def chart(curves: Mapping[str, KnockoutCurve]) -> "Figure":
-    """A figure with two panels: right answers, and the mean of p(C)."""
-    from arith_lens import plotting
-
-    first = next(iter(curves.values()))
-    only_heads = all(isinstance(c, Head) for curve in curves.values() for c in curve.order)
-    lines = [grouped_lines(curves, measure=measure) for measure in (0, 1)]
-    ranges = len(lines[0]) < len(curves)
-    bands = "Bands: 95% intervals" + ", or the range over several control orders." * ranges
-    return plotting.curve_panels(
-        [
-            plotting.CurvePanel("", tuple(lines[row]), y_title=title, y_range=(0, 104))
-            for row, title in enumerate(("Right answers", "Mean p(C)"))
-        ],
-        x_title=f"{'Heads' if only_heads else 'Components'} knocked out",
-        unit="%",
-        notes=[f"{first.setting()}. {bands.rstrip('.')}."],
-        panel=(300, 230),
-    )
 
 
 @dataclass(frozen=True)
@@ -314,7 +292,23 @@ class KnockoutCurves(Mapping[str, KnockoutCurve]):
         Orders that differ in a number at the end of their name, such as `random 0` and `random 1`,
         are drawn as their mean and range.
         """
-        return chart(self.curves)
+        from arith_lens import plotting
+
+        first = next(iter(self.curves.values()))
+        only_heads = all(isinstance(c, Head) for curve in self.curves.values() for c in curve.order)
+        lines = [grouped_lines(self.curves, measure=measure) for measure in (0, 1)]
+        ranges = len(lines[0]) < len(self)
+        bands = "Bands: 95% intervals" + ", or the range over several control orders." * ranges
+        return plotting.curve_panels(
+            [
+                plotting.CurvePanel("", tuple(lines[row]), y_title=title, y_range=(0, 104))
+                for row, title in enumerate(("Right answers", "Mean p(C)"))
+            ],
+            x_title=f"{'Heads' if only_heads else 'Components'} knocked out",
+            unit="%",
+            notes=[f"{first.setting()}. {bands.rstrip('.')}."],
+            panel=(300, 230),
+        )
 
     def _repr_html_(self) -> str:
         from arith_lens import plotting

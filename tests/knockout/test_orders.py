@@ -1,11 +1,11 @@
-"""Control orders, and iterative masking against one knockout after another."""
+"""Control orders, iterative masking against one knockout after another, and shrinking circuits."""
 
 import pytest
 import torch
 
 import arith_lens as al
-from arith_lens.components import every_head
-from arith_lens.knockout import mask_greedily, matched_order, random_order
+from arith_lens.components import Component, every_head
+from arith_lens.knockout import mask_greedily, matched_order, random_order, shrink_greedily
 from arith_lens.model import HookedModel
 
 
@@ -75,3 +75,49 @@ def test_masking_takes_out_no_more_than_there_are(llama: HookedModel, n: int) ->
     pairs = al.sample_pairs(llama, "addition", n=4, keep="all", templates=["addition/0"])
     with pytest.raises(ValueError, match="expected n from 1 to the 3 candidates"):
         mask_greedily(llama, pairs, every_head(3, 4)[:3], n=n)
+
+
+@pytest.fixture(scope="module")
+def redundant() -> al.BuiltModel:
+    return al.built_model("redundant", n=12)
+
+
+@pytest.fixture(scope="module")
+def shrinking(redundant: al.BuiltModel) -> list[Component]:
+    """The components in the order in which a circuit keeps them longest."""
+    model, pairs, _ = redundant
+    return shrink_greedily(model, pairs, share=0.0, positions="end", progress=False)
+
+
+def test_one_of_two_redundant_heads_stays(
+    redundant: al.BuiltModel, shrinking: list[Component]
+) -> None:
+    """Each alone has no effect, but the circuit of four that is left has exactly one of them."""
+    (model, pairs, truth), order = redundant, shrinking
+    assert len(order) == len({*order}) == 9
+    assert len({*order[:4]} & truth.heads) == 1 and truth.mlps < {*order[:4]}
+    single = al.path_patch(model, pairs, metric="probability", progress=False)
+    assert all(abs(float(single.heads.mean()[h.layer, h.index])) < 1e-6 for h in truth.heads)
+    kept, fewer = (
+        al.keep_only(model, pairs, order[:k], among="all", positions="end", progress=False)
+        for k in (4, 3)
+    )
+    assert float(kept.correct.float().mean()) == 1.0
+    assert float(fewer.correct.float().mean()) < 0.5
+
+
+def test_the_first_step_by_hand(redundant: al.BuiltModel, shrinking: list[Component]) -> None:
+    """The component that leaves first changes p(C) least, by `knock_out`."""
+    model, pairs, _ = redundant
+    settings = {"positions": "end", "progress": False}
+    whole = float(al.knock_out(model, pairs, (), **settings).probability.mean())
+    losses = {
+        one: abs(float(al.knock_out(model, pairs, one, **settings).probability.mean()) - whole)
+        for one in shrinking
+    }
+    assert losses[shrinking[-1]] == pytest.approx(min(losses.values()), abs=1e-6)
+
+
+def test_shares_that_are_none(redundant: al.BuiltModel) -> None:
+    with pytest.raises(ValueError, match="found 1"):
+        shrink_greedily(redundant.model, redundant.pairs, share=1.0)
