@@ -63,7 +63,7 @@ def find_checkpoint(source: str | Path, *, weights: bool = True) -> Checkpoint:
         folder, name = converted(path.resolve()), path.stem
     elif path.is_file():
         raise ValueError(_not_a_folder(path))
-    elif isinstance(source, Path) or _looks_like_a_path(source):
+    elif isinstance(source, Path) or not _HUB_ID.fullmatch(name) or path.suffix in _FILE_SUFFIXES:
         raise FileNotFoundError(
             f"expected a model directory, found nothing at {name!r} (looked in {path.absolute()}); "
             "check the path, or give a hub id such as 'meta-llama/Llama-2-7b-hf'"
@@ -209,10 +209,6 @@ def _listing(directory: Path) -> str:
 
 def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
-
-
-def _looks_like_a_path(source: str) -> bool:
-    return not _HUB_ID.fullmatch(source) or Path(source).suffix in _FILE_SUFFIXES
 
 
 def _hub_location(model_id: str, weights: bool) -> str:

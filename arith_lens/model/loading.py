@@ -35,11 +35,6 @@ N_TOKENS = 6
 """The length of the prompts on which the bridge is compared."""
 N_PADDING = 2
 """The number of padding tokens before the second prompt."""
-LOGIT_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
-"""The largest allowed difference of a token's logits between bridge and Transformers, divided by
-the logits' spread. It is far above rounding."""
-HALF_TOLERANCE = 0.05
-"""The same in half precision."""
 
 
 @dataclass
@@ -106,6 +101,14 @@ def transformers_logits(model: Any) -> Float[Tensor, "row pos d_vocab"] | None:
     return logits if bool(logits[mask].isfinite().all()) else None
 
 
+def tolerated_difference(dtype: torch.dtype) -> float:
+    """The largest difference of a token's logits by two codes, divided by the logits' spread.
+
+    It is far above rounding.
+    """
+    return 1e-3 if dtype.itemsize >= 4 else 0.05
+
+
 @torch.no_grad()
 def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | None) -> None:
     """Compare the bridge with Transformers on two short prompts, with a mask and without.
@@ -123,7 +126,7 @@ def require_faithful(model: Any, expected: Float[Tensor, "row pos d_vocab"] | No
     if expected is None:
         return
     tokens, mask = example(expected.shape[-1], torch.device(model.cfg.device))
-    tolerance = LOGIT_TOLERANCE.get(next(model.parameters()).dtype, HALF_TOLERANCE)
+    tolerance = tolerated_difference(next(model.parameters()).dtype)
     for case, n_rows in (("with a mask", 2), ("without a mask", 1)):
         options = {"attention_mask": mask.long()} if n_rows == 2 else {}
         try:
@@ -341,15 +344,11 @@ def _boot(location: str, *, tokenizer: Any, **options: Any) -> Any:
         if isinstance(error, ValueError) and "supported architecture" not in str(error):
             raise
         raise ValueError(_not_bridged(location, str(error))) from error
-    unset = [name for name, part in bridge.named_modules() if _is_empty(part)]
-    if unset:
+    # TransformerLens makes an empty part if the model has no such part
+    parts = bridge.named_modules()
+    if unset := [name for name, part in parts if getattr(part, "original_component", part) is None]:
         raise ValueError(_not_bridged(location, f"it finds no {unset[0]}"))
     return bridge.eval()
-
-
-def _is_empty(part: Any) -> bool:
-    """Whether this is the empty part that TransformerLens makes if the model has no such part."""
-    return hasattr(part, "original_component") and part.original_component is None
 
 
 def _not_bridged(location: str, reason: str) -> str:

@@ -146,7 +146,6 @@ def parts_of(*modules: Any) -> list[Any]:
 
 
 _FRAMEWORKS = frozenset({"accelerate", "torch", "transformer_lens", "transformers"})
-_GENERIC_ENDS = ("hook_in", "hook_out")
 
 
 def active_hooks(model: Any) -> list[NamedHook]:
@@ -225,15 +224,15 @@ def _functions_at(module: nn.Module) -> Iterator[Callable[..., Any]]:
 
 def _names_of_points(bridge: Any) -> dict[int, str]:
     """The preferred name of each hook point, by its id."""
+
+    def preference(name: str) -> tuple[bool, int, str]:
+        return name.endswith(("hook_in", "hook_out")), len(name), name
+
     names: dict[int, str] = {}
     for name, point in getattr(bridge, "hook_dict", {}).items():
         best = names.setdefault(id(point), name)
-        names[id(point)] = min(best, name, key=_preference)
+        names[id(point)] = min(best, name, key=preference)
     return names
-
-
-def _preference(name: str) -> tuple[bool, int, str]:
-    return name.endswith(_GENERIC_ENDS), len(name), name
 
 
 def _is_framework(function: Any) -> bool:
@@ -290,24 +289,23 @@ def configuration_hash(model: Any) -> str:
 
 
 def _modules(model: Any) -> Iterator[tuple[str, str, Any]]:
-    """Path, class and plain attributes of every module that computes."""
+    """Path, class and plain attributes of every module that computes.
+
+    A state, a sub-module and a tensor are no plain attributes.
+    """
     for path, module in modules_of(model):
         kind = type(module)
         if kind.__name__ != "HookPoint":
             attributes = {
                 name: value
                 for name, value in vars(module).items()
-                if not name.startswith("_") and _is_setting(value)
+                if not name.startswith("_")
+                and (isinstance(value, (*_PLAIN, tuple)) or callable(value))
             }
             yield path, f"{kind.__module__}.{kind.__qualname__}", _plain(attributes)
 
 
 _PLAIN = (bool, int, float, str, type(None))
-
-
-def _is_setting(value: Any) -> bool:
-    """Whether an attribute of a module is a setting, not a state, sub-module or tensor."""
-    return isinstance(value, (*_PLAIN, tuple)) or callable(value)
 
 
 def _plain(value: Any) -> Any:
@@ -363,8 +361,13 @@ def _tensors_hash(model: Any, listing: str) -> str:
     """SHA-256 over the tensors that `listing`, a method of modules, returns."""
     from torch._subclasses.fake_tensor import FakeTensor
 
+    root = getattr(model, "bridge", model)
+    # the checkpoint's names, which wrapping makes longer
+    names = [(n.replace("._original_component", ""), n) for n, _ in getattr(root, listing)()]
     digest = hashlib.sha256()
-    for name, owner, attribute in sorted(_owned(model, listing), key=itemgetter(0)):
+    for name, long_name in sorted(names, key=itemgetter(0)):
+        path, _, attribute = long_name.rpartition(".")
+        owner = root.get_submodule(path)
         with weights_loaded(owner):
             tensor = getattr(owner, attribute)
             if tensor.is_meta or isinstance(tensor, FakeTensor):
@@ -376,14 +379,3 @@ def _tensors_hash(model: Any, listing: str) -> str:
             flat = tensor.detach().reshape(-1).cpu().contiguous()
             digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _owned(model: Any, listing: str) -> Iterator[tuple[str, Any, str]]:
-    """The tensors by the checkpoint's names (wrapping makes them longer).
-
-    Each comes with the module that has it, and its name in that module.
-    """
-    root = getattr(model, "bridge", model)
-    for name, _ in getattr(root, listing)():
-        path, _, attribute = name.rpartition(".")
-        yield name.replace("._original_component", ""), root.get_submodule(path), attribute

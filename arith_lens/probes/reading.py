@@ -7,7 +7,6 @@ model that makes its logits otherwise.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +15,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from arith_lens.activations import keep_activation
 from arith_lens.components import (
     Head,
     Heads,
@@ -29,9 +27,10 @@ from arith_lens.components import (
     z_name,
 )
 from arith_lens.effects import Effects
+from arith_lens.hooks import capture
 from arith_lens.memory import free_bytes
 from arith_lens.model import HookedLike, LogitScale, in_float32, record, weights_loaded
-from arith_lens.model.loading import HALF_TOLERANCE, LOGIT_TOLERANCE
+from arith_lens.model.loading import tolerated_difference
 from arith_lens.pairs import PromptPairs, Role, check_pairs
 from arith_lens.pairs.tokens import continued, encode, tokenizer_of, tokens_after
 
@@ -422,18 +421,17 @@ def _require_the_models_logits(model: HookedLike, pairs: PromptPairs) -> None:
     """Compare the lens after the last layer with the model's own prediction, for one prompt."""
     name = resid_post_name(int(model.cfg.n_layers) - 1)
     recorded: dict[str, Tensor] = {}
-    hook = partial(keep_activation, into=recorded, name=name, positions=-1)
     device = torch.device(model.cfg.device)
     expected = model.run_with_hooks(
         pairs.reference.to(device),
-        fwd_hooks=[(name, hook)],
+        fwd_hooks=capture([name], recorded, -1),
         attention_mask=pairs.attention_mask.to(device),
         use_cache=False,
     )[:, -1].float()
     with weights_loaded(model.ln_final, model.unembed):
         logits = LogitHead.of(model).logits(recorded[name][:, -1].float()).to(expected.device)
     difference = float((logits - expected).norm() / (expected - expected.mean()).norm())
-    if not difference <= LOGIT_TOLERANCE.get(model.W_U.dtype, HALF_TOLERANCE):
+    if not difference <= tolerated_difference(model.W_U.dtype):
         architecture = getattr(model.cfg, "architecture", "this model")
         raise ValueError(
             "expected logits that are W_U after the final norm, with a factor or a cap that the "

@@ -42,8 +42,9 @@ def in_memory(folder: Path) -> Callable[[torch.dtype], HookedModel]:
     return cache(lambda dtype: load_model(folder, dtype=dtype, device="cpu"))
 
 
+@cache
 def offloaded(folder: Path, *parts: str, **options: Any) -> HookedModel:
-    """The model with these parts on disk and the others in memory."""
+    """The model with these parts on disk and the others in memory, loaded once for each choice."""
     names = ["model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head"]
     names += [f"model.layers.{layer}" for layer in range(N_LAYERS)]
     places = {name: "disk" if name in parts else "cpu" for name in names}
