@@ -18,7 +18,7 @@ import arith_lens as al
 from arith_lens.attribution import ATTRIBUTION_METHODS, UnsupportedRule
 from arith_lens.attribution.rules import hold_norm_scales
 from arith_lens.built import BUILT_NAMES
-from arith_lens.components import Component, every_head, every_mlp
+from arith_lens.components import every_component
 from arith_lens.effects import HEAD_AXES, MLP_AXES
 from arith_lens.runs import Run, open_run
 from experiments.command import exit_on_user_error
@@ -178,7 +178,7 @@ def knocked_out(
     """The change of p(C) without each component: by the closed form, and by `knock_out`."""
     model, pairs, truth = made
     layers = truth.n_layers
-    components: list[Component] = [*every_head(layers, truth.n_heads), *every_mlp(layers)]
+    components = every_component(layers, truth.n_heads)
     before = truth.probability(truth.logits())
     closed = [
         truth.probability(truth.knocked_out(one, ablation=ablation)) - before for one in components

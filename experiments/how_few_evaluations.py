@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import arith_lens as al
-from arith_lens.components import Component, every_head, every_mlp
+from arith_lens.components import Component, every_component
 from arith_lens.path_patching.fewer_evaluations import (
     Goal,
     Race,
@@ -90,7 +90,7 @@ def races(
     means = torch.cat([exact.heads.mean().flatten(), exact.mlps.mean()]).double()
     strata = strata_of(exact.heads.template, exact.heads.n_pairs)
     n_layers, n_heads, _ = exact.heads.per_pair.shape
-    everything: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
+    everything = every_component(n_layers, n_heads)
     rows = []
     for number in tqdm(range(seed, seed + repeats), desc=f"races until {until}", leave=False):
         among = list(range(len(values)))

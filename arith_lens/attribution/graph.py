@@ -75,12 +75,13 @@ class Scores:
         return torch.cat([self.logit[None], both.flatten(0, 1)])
 
 
+@dataclass(eq=False)
 class Gate:
-    """Multiplies the gradient that passes by `value`, which may change between backwards."""
+    """A hook that multiplies the gradient by `value`, which may change between backwards."""
 
     value: float = 1.0
 
-    def __call__(self, values: Tensor) -> Tensor:
+    def __call__(self, values: Tensor, hook: Any = None) -> Tensor:
         return _Gated.apply(values, self)  # pyright: ignore[reportReturnType]
 
 

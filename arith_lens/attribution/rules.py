@@ -32,13 +32,10 @@ def hold_norm_scales(model: HookedLike) -> Iterator[None]:
     """A context in which no gradient passes through what a norm divides by."""
     final = getattr(model, "ln_final", None)
     parts = [part for block in model.blocks for part in block.modules()]
-    norms = {id(part): part for part in [*parts, final] if _is_norm(part)}
-    with _forward_hooks(list(norms.values()), [_held(norm) for norm in norms.values()]):
+    parts += [final] if isinstance(final, nn.Module) else []
+    norms = list(dict.fromkeys(part for part in parts if "hook_normalized" in part._modules))
+    with _forward_hooks(norms, [_held(norm) for norm in norms]):
         yield
-
-
-def _is_norm(part: Any) -> bool:
-    return isinstance(part, nn.Module) and "hook_normalized" in part._modules
 
 
 def _held(norm: Any) -> Any:
@@ -93,7 +90,7 @@ def halve_gated_products(model: HookedLike) -> Iterator[None]:
     for layer in range(len(model.blocks)):
         _refuse_experts(model, layer)
         if getattr(model.cfg, "gated_mlp", False):
-            hooks.append((f"blocks.{layer}.mlp.hook_in", _factor(0.5)))
+            hooks.append((f"blocks.{layer}.mlp.hook_in", Gate(0.5)))
     with _bridge_hooks(model, hooks):
         yield
 
@@ -111,7 +108,7 @@ def split_attention_products(model: HookedLike) -> Iterator[None]:
     shares = {"q": 0.25, "k": 0.25, "v": 0.5}
     layers = range(len(model.blocks))
     hooks: list[NamedHook] = [
-        (f"blocks.{layer}.attn.hook_{name}", _factor(share))
+        (f"blocks.{layer}.attn.hook_{name}", Gate(share))
         for layer in layers
         for name, share in shares.items()
     ]
@@ -164,16 +161,6 @@ def _is_softmax(weights: Tensor, scores: Tensor) -> bool:
     recomputed = scores.detach().float().softmax(-1)[:, :, -1]  # END: no row of padding
     difference = (recomputed - weights.detach()[:, :, -1].float()).abs().max()
     return bool(difference <= logit_tolerance(weights.dtype))
-
-
-def _factor(share: float) -> Any:
-    gate = Gate()
-    gate.value = share
-
-    def scale(values: Tensor, hook: Any = None) -> Tensor:
-        return gate(values)
-
-    return scale
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from arith_lens.arrays import Arrays, joined_arrays
-from arith_lens.components import Component, Head, every_head, every_mlp
+from arith_lens.components import Component, Head, every_component
 from arith_lens.effects.effects import HEAD_AXES, Effects
 from arith_lens.statistics import false_discovery_control
 
@@ -184,7 +184,7 @@ def effect_tables(effects: ComponentEffects) -> dict[str, "DataFrame"]:
     heads = effects.heads
     setting = {"paths": heads.paths or "", "metric": heads.metric}
     n_layers, n_heads, _ = heads.per_pair.shape
-    names: list[Component] = [*every_head(n_layers, n_heads), *every_mlp(n_layers)]
+    names = every_component(n_layers, n_heads)
     key = {*map(str, key_heads(heads))} if heads.metric in KEY else set()
     table = effects.to_dataframe()
     table = DataFrame(

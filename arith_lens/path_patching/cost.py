@@ -182,16 +182,12 @@ def sweep_peak(model: HookedLike, patching: PatchSettings, n_pairs: int, length:
     forward = forward_peak(model, 2 * n_pairs, length, scores=IN_OWN_SCORES)
     if patching.own_tokens is not None:
         own = patching.own_tokens
-        known = 2 * n_pairs * size * 2 * cfg.n_layers * _kv_width(model)
+        kv_width = cfg.d_head * (cfg.n_key_value_heads or cfg.n_heads)  # of a token in a layer
+        known = 2 * n_pairs * size * 2 * cfg.n_layers * kv_width
         scores = 2 * n_pairs * own * length * cfg.n_heads * IN_OWN_SCORES * max(size, 4)
         widest = forward_peak(model, 2 * n_pairs, own, scores=IN_OWN_SCORES)
         forward = known * length + max(scores, widest)
     return recorded + max(forward, rows)
-
-
-def _kv_width(model: HookedLike) -> int:
-    """The size of a token's keys in a layer."""
-    return int(model.cfg.d_head * (model.cfg.n_key_value_heads or model.cfg.n_heads))
 
 
 def layer_peak(model: HookedLike, patching: PatchSettings, n_pairs: int) -> int:

@@ -183,9 +183,8 @@ def engine_for(
     propagation: Propagation | None = None,
 ) -> Engine:
     """The engine of this name. Raises ValueError and UnsupportedTrunk as `path_patch` does."""
-    propagation = propagation or Propagation.of(patching.paths)
     if name == "hooks":
-        return HookEngine(model, patching, propagation)
+        return HookEngine(model, patching, propagation or Propagation.of(patching.paths))
     if name != "sweep":
         raise ValueError(f"expected engine 'sweep' or 'hooks', found {name!r}")
     return SweepEngine.of(model, patching, certify=certify, propagation=propagation)

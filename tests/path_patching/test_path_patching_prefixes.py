@@ -10,7 +10,7 @@ import torch
 from conftest import random_tokens
 from torch.utils.flop_counter import FlopCounterMode
 
-from arith_lens.model import HookedModel, continuing, load_model
+from arith_lens.model import HookedModel, forwards, load_model
 from arith_lens.pairs import PromptPairs
 from arith_lens.path_patching import CertificateError, path_patch, plan, recording
 from arith_lens.path_patching.engines import SweepEngine, patch_settings
@@ -24,7 +24,7 @@ QUESTION = 6
 CONTEXT = 24
 
 
-@pytest.fixture(scope="module", params=sorted(continuing.FAMILIES))
+@pytest.fixture(scope="module", params=sorted(forwards.CONTINUED))
 def family(request: Any, tokenizer: Any) -> HookedModel:
     """A random model of three layers; queries are grouped, where the architecture groups them."""
     return make_family(request.param, tokenizer)
