@@ -115,10 +115,6 @@ class _TokenizedQuestion:
     n_new: int
     """The number of tokens to generate: the answer's, and one more to see where a number ends."""
 
-    @property
-    def size(self) -> tuple[int, int]:
-        return self.n_new, len(self.ids)
-
 
 def answer_questions(
     model: Any,
@@ -199,17 +195,14 @@ def answer_questions(
         for batch, shard in zip(batches, shards, strict=True)
         for item, text in zip(batch, shard.header["said"], strict=True)
     }
+    said = tuple(texts_by_index[i] for i in range(len(questions)))
     right = [
-        is_right(texts_by_index[i], question, tolerance=tolerance, whole_words=whole_words)
-        for i, question in enumerate(questions)
+        is_right(text, question, tolerance=tolerance, whole_words=whole_words)
+        for text, question in zip(said, questions, strict=True)
     ]
-    answers = Answers(
-        torch.tensor(right),
-        tuple(texts_by_index[i] for i in range(len(questions))),
-        tuple(question.answer.strip() for question in questions),
-        tuple(question.task for question in questions),
-    )
-    return slot.save(answers, **(facts or {}))
+    expected = tuple(question.answer.strip() for question in questions)
+    tasks = tuple(question.task for question in questions)
+    return slot.save(Answers(torch.tensor(right), said, expected, tasks), **(facts or {}))
 
 
 def _batches(questions: Sequence[_TokenizedQuestion], size: int) -> list[list[_TokenizedQuestion]]:
@@ -217,7 +210,7 @@ def _batches(questions: Sequence[_TokenizedQuestion], size: int) -> list[list[_T
     batches = []
     for has_choices in (False, True):
         group = [item for item in questions if bool(item.question.choices) == has_choices]
-        group.sort(key=lambda item: item.size)
+        group.sort(key=lambda item: (item.n_new, len(item.ids)))
         batches += [group[start : start + size] for start in range(0, len(group), size)]
     return batches
 
@@ -246,9 +239,8 @@ def _tokenized(tokenizer: Any, index: int, question: Question) -> _TokenizedQues
     if full[: len(ids)] != ids:
         ids = tokenizer(question.prompt.rstrip(" "))["input_ids"]
     n_answer = max(1, len(full) - len(ids))
-    return _TokenizedQuestion(
-        index, question, ids, n_answer + (n_answer - 1) // 3 + 1
-    )  # commas, then one more
+    n_new = n_answer + (n_answer - 1) // 3 + 1  # with commas, then one more
+    return _TokenizedQuestion(index, question, ids, n_new)
 
 
 def _check_lengths(model: Any, questions: Sequence[_TokenizedQuestion]) -> None:

@@ -101,11 +101,9 @@ def find_overlaps(
         finders = [_finder(rule, tested) for rule in rules]
         for text in texts:
             for rule, find in zip(rules, finders, strict=True):
-                test = find(text)
-                if test is not None:
-                    overlaps.append(
-                        Overlap(text.id, test.id, name, rule, text.question, test.question)
-                    )
+                if test := find(text):
+                    ids, questions = (text.id, test.id), (text.question, test.question)
+                    overlaps.append(Overlap(*ids, name, rule, *questions))
                     break
     return overlaps
 
@@ -144,7 +142,7 @@ def describe(overlaps: Sequence[Overlap]) -> str:
 
 def _text(row: Any, i: int) -> _Text:
     if isinstance(row, Record):
-        return _read(row.id, row.question)
+        row = {"id": row.id, "question": row.question}
     question = row.get("question") if isinstance(row, Mapping) else None
     if not isinstance(question, str):
         description = f"the keys {sorted(row)}" if isinstance(row, Mapping) else f"{row!r:.80}"
@@ -152,12 +150,9 @@ def _text(row: Any, i: int) -> _Text:
             f"training row {i}: expected a Record, or the key question with the bare question as "
             f"text, which is what test questions are compared with; found {description}"
         )
-    return _read(str(row.get("id", f"row {i}")), question)
-
-
-def _read(name: str, question: str) -> _Text:
-    words: list[str] = _WORD.findall(re.sub("['\u2019]", "", question.lower()))
-    return _Text(name, question, normalised(question), tuple(_DIGITS.get(w, w) for w in words))
+    words = _WORD.findall(re.sub("['\u2019]", "", question.lower()))
+    digits = tuple(_DIGITS.get(word, word) for word in words)
+    return _Text(str(row.get("id", f"row {i}")), question, normalised(question), digits)
 
 
 def _finder(rule: str, tests: Sequence[_Text]) -> Callable[[_Text], _Text | None]:
@@ -274,9 +269,18 @@ def _part(
     doubtful = tuple(r.id for r in records if r.doubtful)
     unsolved = tuple(r.id for r in records if form == "solution" and not _solved(r))
     out = {o.train for o in overlaps}.union(doubtful, unsolved)
-    repeated = tuple(_repeated((r for r in records if r.id not in out), seen))
-    usable = tuple(r for r in records if r.id not in out.union(repeated))
-    return TrainingPart(name, len(records), usable, tuple(overlaps), doubtful, unsolved, repeated)
+    kept, repeated = [], []
+    for record in records:
+        if record.id not in out:
+            question = normalised(record.question)
+            if question in seen:
+                repeated.append(record.id)
+            else:
+                kept.append(record)
+            seen.add(question)
+    return TrainingPart(
+        name, len(records), tuple(kept), tuple(overlaps), doubtful, unsolved, tuple(repeated)
+    )
 
 
 def training_set(
@@ -346,17 +350,6 @@ def _solved(record: Record) -> bool:
     """Whether there is no written solution, or it ends on the gold answer."""
     assert record.number is not None
     return not record.solution or same_number(parse_number(record.solution), record.number)
-
-
-def _repeated(records: Iterable[Record], seen: set[str]) -> list[str]:
-    """The ids of questions that are in `seen`. New questions are added to it."""
-    repeated = []
-    for record in records:
-        key = normalised(record.question)
-        if key in seen:
-            repeated.append(record.id)
-        seen.add(key)
-    return repeated
 
 
 def _check(names: Sequence[str], form: str, mawps: str) -> None:

@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Literal
 
@@ -40,82 +41,6 @@ from arith_lens.pairs.tokens import left_pad
 from arith_lens.runs import ResultSlot
 
 NO_TOKEN = -1  # after the last token of a row that stopped before the others
-
-
-@torch.no_grad()
-def score_continuations(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    continuations: Sequence[Sequence[Sequence[int]]],
-    hooks: Sequence[NamedHook],
-    *,
-    width: int,
-    beginning: Beginning | None = None,
-) -> Float[Tensor, "prompt continuation what=2"]:
-    """Log-probability of each continuation, and 1 where greedy decoding would write it.
-
-    Args:
-        prompts: each followed by its continuations' tokens but the last; those of a prompt that has
-            several end in the same tokens
-        width: how many continuations a prompt has at most; NaN where it has fewer
-        beginning: of all prompts, which then have one length
-    """
-    tokens, mask = left_pad(prompts)
-    longest = max(len(continuation) for of in continuations for continuation in of)
-    with without_patterns(model, hooks), model.hooks(hooks):
-        if beginning is None:
-            logits = model(tokens, attention_mask=mask, logits_to_keep=longest)
-        else:
-            cache = beginning.copies(len(tokens))
-            logits = beginning.following(model, tokens, longest, cache)
-    logprobs = logits.float().log_softmax(-1)
-    scores = torch.full((len(prompts), width, 2), float("nan"), dtype=torch.float64)
-    for row, of in enumerate(continuations):
-        for column, continuation in enumerate(of):
-            chosen = torch.tensor(continuation, device=logprobs.device)
-            at = logprobs[row, -len(continuation) :]
-            scores[row, column, 0] = at.gather(1, chosen[:, None]).sum()
-            scores[row, column, 1] = (at.argmax(-1) == chosen).all()
-    return scores
-
-
-def write_on(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    hooks: Sequence[NamedHook],
-    *,
-    n_new: int,
-    stops: list[str],
-    hook_steps: Any,
-    settings: Mapping[str, Any],
-    beginning: Beginning | None = None,
-) -> Int[Tensor, "prompt pos"]:
-    """The tokens written after each prompt, up to a stop string or `n_new` tokens.
-
-    Args:
-        beginning: of all prompts, which then have one length; their text is greedy.
-    """
-    from lm_eval.models.utils_hf import stop_sequences_criteria
-
-    tokens, mask = left_pad(prompts)
-    width = tokens.shape[1]
-    stopping = stop_sequences_criteria(model.tokenizer, stops, width, len(prompts))
-    with without_patterns(model, hooks):
-        if beginning is None:
-            written = model.generate(
-                tokens,
-                fwd_hooks=hooks,
-                hook_steps=hook_steps,
-                attention_mask=mask,
-                max_new_tokens=n_new,
-                stopping_criteria=stopping,
-                **settings,
-            )
-        else:
-            with model.hooks(hooks):
-                written = _written_greedily(model, tokens, n_new, stopping, beginning)
-    new = written[:, width:]
-    return torch.nn.functional.pad(new, (0, n_new - new.shape[1]), value=NO_TOKEN).cpu()
 
 
 @torch.no_grad()
@@ -238,25 +163,51 @@ class HookedLM(TemplateLM):
             shared[tuple(full[:-1])].append(i)
         rows = [SharedPrompt(ids, tuple(at), self._tasks[at[0]]) for ids, at in shared.items()]
         scored = [continuation for _, _, continuation in requests]
-        self._check_positions(max(map(len, scored)))
+        longest = max(map(len, scored))
+        self._check_positions(longest)
         width = max(len(row.requests) for row in rows)
-
-        def score(batch: Sequence[SharedPrompt], beginning: Beginning | None) -> Tensor:
-            return score_continuations(
-                self.model,
-                [row.ids for row in batch],
-                [[scored[i] for i in row.requests] for row in batch],
-                self.hooks,
-                width=width,
-                beginning=beginning,
-            )
-
+        score = partial(self._scores, scored=scored, width=width)
         results: dict[int, tuple[float, bool]] = {}
-        own = max(map(len, scored))
-        for row, scores in self._answered("choices", rows, score, own, scored=scored):
+        for row, scores in self._answered("choices", rows, score, longest, scored=scored):
             for i, (logprob, greedy) in zip(row.requests, scores.tolist(), strict=False):
                 results[i] = logprob, bool(greedy)
         return [results[i] for i in range(len(requests))]
+
+    @torch.no_grad()
+    def _scores(
+        self,
+        batch: Sequence[SharedPrompt],
+        beginning: Beginning | None,
+        *,
+        scored: Sequence[Sequence[int]],
+        width: int,
+    ) -> Float[Tensor, "prompt continuation what=2"]:
+        """Log-probability of each continuation, and 1 where greedy decoding would write it.
+
+        Args:
+            batch: prompts, each followed by its continuations' tokens but the last; those of a
+                prompt that has several end in the same tokens
+            beginning: of all prompts, which then have one length
+            scored: the continuation of each request
+            width: how many continuations a prompt has at most; NaN where it has fewer
+        """
+        tokens, mask = left_pad([row.ids for row in batch])
+        longest = max(len(scored[i]) for row in batch for i in row.requests)
+        with without_patterns(self.model, self.hooks), self.model.hooks(self.hooks):
+            if beginning is None:
+                logits = self.model(tokens, attention_mask=mask, logits_to_keep=longest)
+            else:
+                cache = beginning.copies(len(tokens))
+                logits = beginning.following(self.model, tokens, longest, cache)
+        logprobs = logits.float().log_softmax(-1)
+        scores = torch.full((len(batch), width, 2), float("nan"), dtype=torch.float64)
+        for row, prompt in enumerate(batch):
+            for column, i in enumerate(prompt.requests):
+                chosen = torch.tensor(scored[i], device=logprobs.device)
+                at = logprobs[row, -len(chosen) :]
+                scores[row, column, 0] = at.gather(1, chosen[:, None]).sum()
+                scores[row, column, 1] = (at.argmax(-1) == chosen).all()
+        return scores
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """The text that the model writes after each prompt, up to a stop string."""
@@ -291,18 +242,7 @@ class HookedLM(TemplateLM):
             ids = self._fitting(self.tok_encode(request.args[0]), self.max_length - n_new, task)
             rows.append(SharedPrompt(tuple(ids), (i,), task))
 
-        def write(batch: Sequence[SharedPrompt], beginning: Beginning | None) -> Tensor:
-            return write_on(
-                self.model,
-                [row.ids for row in batch],
-                self.hooks,
-                n_new=n_new,
-                stops=stops,
-                hook_steps=self.hook_steps,
-                settings=settings,
-                beginning=beginning,
-            )
-
+        write = partial(self._written_on, n_new=n_new, stops=stops, settings=settings)
         own = 1 if settings == {"do_sample": False} else None
         decisive = {"stops": stops, "settings": settings}
         texts = {}
@@ -311,6 +251,41 @@ class HookedLM(TemplateLM):
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
             texts[row.requests[0]] = postprocess_generated_text(text, stops, None)
         return texts
+
+    def _written_on(
+        self,
+        batch: Sequence[SharedPrompt],
+        beginning: Beginning | None,
+        *,
+        n_new: int,
+        stops: list[str],
+        settings: Mapping[str, Any],
+    ) -> Int[Tensor, "prompt pos"]:
+        """The tokens written after each prompt, up to a stop string or `n_new` tokens.
+
+        `beginning` is of all prompts, which then have one length; their text is greedy.
+        """
+        from lm_eval.models.utils_hf import stop_sequences_criteria
+
+        tokens, mask = left_pad([row.ids for row in batch])
+        width = tokens.shape[1]
+        stopping = stop_sequences_criteria(self.tokenizer, stops, width, len(batch))
+        with without_patterns(self.model, self.hooks):
+            if beginning is None:
+                written = self.model.generate(
+                    tokens,
+                    fwd_hooks=self.hooks,
+                    hook_steps=self.hook_steps,
+                    attention_mask=mask,
+                    max_new_tokens=n_new,
+                    stopping_criteria=stopping,
+                    **settings,
+                )
+            else:
+                with self.model.hooks(self.hooks):
+                    written = _written_greedily(self.model, tokens, n_new, stopping, beginning)
+        new = written[:, width:]
+        return torch.nn.functional.pad(new, (0, n_new - new.shape[1]), value=NO_TOKEN).cpu()
 
     def _answered(
         self,
@@ -331,9 +306,8 @@ class HookedLM(TemplateLM):
         """
         # longest first: if memory is too small, this shows at once
         rows = sorted(rows, key=lambda row: (-len(row.ids), row.ids))
-        parts = [
-            rows[start : start + ROWS_PER_PART] for start in range(0, len(rows), ROWS_PER_PART)
-        ]
+        starts = range(0, len(rows), ROWS_PER_PART)
+        parts = [rows[start : start + ROWS_PER_PART] for start in starts]
         prompts = json.dumps([[row.ids, row.requests] for row in rows] + [n_new, settings]).encode()
         shards = self.slot.shards(
             lambda index: self._computed(parts[index], answer, own, n_new),

@@ -131,7 +131,7 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
             f"{', '.join(missing)} is missing or empty; found {keys or 'nothing'}"
         )
     for column in TOKEN_KEYS:
-        if not (text := str(row[column])).isascii() and _surrogates(text):
+        if re.search("[\ud800-\udfff]", text := str(row[column])):
             raise ValueError(
                 f"{where}: expected text in {column!r}, found half of a surrogate pair in "
                 f"{text!a}, which is no character; write the whole character"
@@ -139,23 +139,13 @@ def _checked(row: Any, where: str) -> Mapping[str, Any]:
     if None in row:
         raise ValueError(f"{where}: more cells than the header has columns; quote text with commas")
     for key in row.keys() - {*KEYS}:
-        if near := _meant(str(key)):
+        if near := get_close_matches(str(key).lower(), KEYS, n=1, cutoff=0.75):
             raise ValueError(
-                f"{where}: unknown key {key!r}; if {near!r} is meant, spell it so, else rename it "
-                f"(known keys: {', '.join(KEYS)})"
+                f"{where}: unknown key {key!r}; if {near[0]!r} is meant, spell it so, else rename "
+                f"it (known keys: {', '.join(KEYS)})"
             )
     _check_origin(row, where)
     return row
-
-
-def _surrogates(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _meant(key: str) -> str | None:
-    """The known key that an unknown one looks like."""
-    near = get_close_matches(key.lower(), KEYS, n=1, cutoff=0.75)
-    return near[0] if near else None
 
 
 def _check_origin(row: dict[str, Any], where: str) -> None:
@@ -203,8 +193,14 @@ def pair_fields(rows: Sequence[Mapping[str, Any]], model: Any) -> dict[str, Any]
                 "that patching can change nothing; give a counterfactual without the calculation"
             )
         if len(prompt.ids) != len(other.ids):
-            texts = (references[i], counterfactuals[i])
-            raise ValueError(not_aligned(tokenizer, i, texts, (prompt, other)))
+            raise ValueError(
+                f"pair {i} is not token-aligned under {tokenizer_name(tokenizer)}:\n"
+                f"  reference       {len(prompt.ids):4} tokens  {references[i]!r}\n"
+                f"  counterfactual  {len(other.ids):4} tokens  {counterfactuals[i]!r}\n"
+                "Patching moves activations position by position, so both prompts need one "
+                "length.\nGive counterfactuals of the same number of tokens (BOS included in the "
+                "counts)."
+            )
     return {
         **token_fields(tokenizer, prompts, others, tokens),
         "reference_text": tuple(references),
@@ -223,20 +219,6 @@ def _labels(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(
         str(row["reference"] if label in (None, "") else label)
         for row, label in zip(rows, labels, strict=True)
-    )
-
-
-def not_aligned(
-    tokenizer: Any, pair: int, texts: tuple[str, str], prompts: tuple[Prompt, Prompt]
-) -> str:
-    """The message of the alignment error, with both texts and their token counts."""
-    lengths = [len(prompt.ids) for prompt in prompts]
-    return (
-        f"pair {pair} is not token-aligned under {tokenizer_name(tokenizer)}:\n"
-        f"  reference       {lengths[0]:4} tokens  {texts[0]!r}\n"
-        f"  counterfactual  {lengths[1]:4} tokens  {texts[1]!r}\n"
-        "Patching moves activations position by position, so both prompts need one length.\n"
-        "Give counterfactuals of the same number of tokens (BOS included in the counts)."
     )
 
 

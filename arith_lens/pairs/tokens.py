@@ -246,19 +246,14 @@ def null_phrases(
     """
     a, b = problem.a, problem.b
     text, chars = template.render(a, b)
-    singles = [word for word in dict.fromkeys(words) if word != template.word]
-    rendered = [template.render(a, b, word) for word in singles]
-    reference, *others = encode(tokenizer, [text, *(text for text, _ in rendered)])
+    singles = {w: template.render(a, b, w) for w in dict.fromkeys(words) if w != template.word}
+    reference, *others = encode(tokenizer, [text, *(text for text, _ in singles.values())])
     operator = reference.token_span(chars["op"])
-    counts = {
-        word: _length(other.token_span(spans["op"]))
-        for word, other, (_, spans) in zip(singles, others, rendered, strict=True)
-    }
-    fitting = [
-        word
-        for word, other in zip(singles, others, strict=True)
-        if aligned(reference, other, operator)
-    ]
+    counts, fitting = {}, []
+    for (word, (_, spans)), other in zip(singles.items(), others, strict=True):
+        counts[word] = _length(other.token_span(spans["op"]))
+        if aligned(reference, other, operator):
+            fitting.append(word)
     for n_words in range(2, MOST_WORDS + 1):
         if len(fitting) >= MIN_CANDIDATES or template.kind == "symbol":
             break

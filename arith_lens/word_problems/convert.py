@@ -248,16 +248,15 @@ def _tokenized(
         texts = {i: p.text.rstrip(" ") if trim else p.text for i, p in left.items()}
         prompts = dict(zip(texts, encode(tokenizer, list(texts.values())), strict=True))
         tokens = {
-            i: _first_token(tokenizer, prompts[i], answered[i], problem.answer.strip())
-            for i, problem in left.items()
+            i: token
+            for i, p in left.items()
+            if (token := _first_token(tokenizer, prompts[i], answered[i], p.answer.strip()))
+            is not None
         }
-        ready = [i for i, token in tokens.items() if token is not None]
         others = rewrite(
-            tokenizer, [texts[i] for i in ready], [left[i].edits for i in ready], seed=seed
+            tokenizer, [texts[i] for i in tokens], [left[i].edits for i in tokens], seed=seed
         )
-        for i, other in zip(ready, others, strict=True):
-            token = tokens[i]
-            assert token is not None
+        for (i, token), other in zip(tokens.items(), others, strict=True):
             pair = other and _Pair(i, left[i], prompts[i], token, *other)
             results[i] = pair or NO_CANDIDATE
         left = {i: problem for i, problem in left.items() if i not in results}

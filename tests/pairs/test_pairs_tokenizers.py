@@ -228,7 +228,7 @@ def test_bos_is_a_role_where_there_is_one(tokenizer):
 def test_end_is_the_blank_piece_under_sentencepiece(real_tokenizer, name):
     tokenizer = real_tokenizer(name)
     for operation in IN_PAPER:
-        pairs = sample_pairs(tokenizer, operation, keep="all")
+        pairs = sample_pairs(tokenizer, operation, keep="all", n=40)
         assert set(tokenizer.convert_ids_to_tokens(pairs.reference[:, -1].tolist())) == {"▁"}
 
 
