@@ -285,10 +285,7 @@ class _Source:
 _PARTS = {"train": "train.json", "test": "test.json"}
 SOURCES = {
     "gsm8k": _Source(
-        _gsm8k,
-        "test",
-        {"train": "train.jsonl", "test": "test.jsonl"},
-        ("openai/gsm8k", "main"),
+        _gsm8k, "test", {"train": "train.jsonl", "test": "test.jsonl"}, ("openai/gsm8k", "main")
     ),
     "svamp": _Source(
         _svamp,

@@ -126,15 +126,7 @@ def draw_pairs(
     draws: int,
     rng: random.Random,
 ) -> list[Pair]:
-    """Draw different aligned counterfactuals of each reference. Each is checked by tokenizing.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        references: the reference prompts.
-        kind: the kind of counterfactual.
-        sources: the words and problems to draw from.
-        draws: the number of counterfactuals per reference.
-        rng: the random generator.
+    """Draw `draws` different aligned counterfactuals of each reference; each is tokenized.
 
     Raises:
         ValueError: a template or a prompt has too few counterfactuals.
@@ -143,11 +135,12 @@ def draw_pairs(
     queues = make(tokenizer, references, sources, rng)
     drawn: list[list[Pair]] = [[] for _ in references]
     while short := [i for i, pairs in enumerate(drawn) if len(pairs) < draws]:
-        rendered = [next(queues[i], None) for i in short]
-        for i, candidate in zip(short, rendered, strict=True):
+        candidates: list[Rendered] = []
+        for i in short:
+            candidate = next(queues[i], None)
             if candidate is None:
                 raise ValueError(_too_few(references[i], len(drawn[i]), draws, kind))
-        candidates = [candidate for candidate in rendered if candidate is not None]
+            candidates.append(candidate)
         prompts = encode(tokenizer, [text for text, _ in candidates])
         for i, (text, chars), prompt in zip(short, candidates, prompts, strict=True):
             if _agrees(references[i], prompt, chars, kind):
@@ -162,8 +155,7 @@ def _agrees(reference: Reference, other: Prompt, chars: CharSpans, kind: str) ->
     spans = {name: reference.spans[name] for name in FIELDS if name in reference.spans}
     if "op" in spans and kind not in SWAPS:
         return aligned(reference.prompt, other, spans["op"])
-    other_spans = token_spans(other, {name: chars[name] for name in FIELDS if name in chars})
-    if len(other.ids) != len(ids) or other.ids == ids or other_spans != spans:
+    if len(other.ids) != len(ids) or other.ids == ids or token_spans(other, chars) != spans:
         return False
     operands = {i for name in "AB" for i in range(*spans[name])}
     ends = {0, len(ids) - 1}

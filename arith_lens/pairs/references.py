@@ -110,9 +110,7 @@ def piece_counts(tokenizer: Any, templates: Iterable[object]) -> dict[str, int]:
 def reference_choices(template: StoryTemplate, counts: Mapping[str, int]) -> Choices:
     """All wordings of the reference for which a counterfactual has words with equal token counts.
 
-    Args:
-        template: the story.
-        counts: the number of tokens of each word in a sentence.
+    `counts` are those of `piece_counts`.
     """
     slots = dict.fromkeys(s for s in _SLOT.findall(template.text) if s not in FIELDS)
     stands = replaced_slots(template).items()
@@ -445,14 +443,9 @@ def supply(
     answer_token: str,
     counts: Mapping[str, int],
 ) -> Supply:
-    """The references that a template can give.
+    """The references that a template can give with some problems.
 
-    Args:
-        tokenizer: the model's tokenizer.
-        template: the template.
-        problems: the problems to use.
-        answer_token: the kind of answer, as in `sample_pairs`.
-        counts: the number of tokens of a story's words in a sentence.
+    `answer_token` is that of `sample_pairs`, and `counts` are those of `piece_counts`.
 
     Raises:
         ValueError: the template gives no reference. The message names it.

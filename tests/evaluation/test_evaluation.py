@@ -245,11 +245,11 @@ def test_the_shipped_models_come_out_as_loaded_by_plain_transformers(
     none = dict.fromkeys(SHOTS, 0)
     quick: dict[str, Any] = {**OPTIONS, "shots": none}
     vectors = {f"blocks.{one.layer}.attn.hook_z": torch.zeros(8, 16) for one in HEADS}
-    ours = []
-    for hooks in (False, True):
-        model = al.load_model(name)
-        out = knockout_hooks(model, HEADS, vectors) if hooks else []
-        ours.append(reported(al.evaluate(model, SIX, data_dir=DATA, hooks=out, **quick)))
+    model = al.load_model(name)
+    ours = [
+        reported(al.evaluate(model, SIX, data_dir=DATA, hooks=hooks, **quick))
+        for hooks in ([], knockout_hooks(model, HEADS, vectors))
+    ]
     plain = told_by_harness(asked_of_plain(hf, tokenizer, shots=none))
     with knocked_out(hf, vectors, out=HEADS):
         plain_out = told_by_harness(asked_of_plain(hf, tokenizer, shots=none))
