@@ -150,7 +150,7 @@ def _text(row: Any, i: int) -> _Text:
             f"training row {i}: expected a Record, or the key question with the bare question as "
             f"text, which is what test questions are compared with; found {description}"
         )
-    words = _WORD.findall(re.sub("['\u2019]", "", question.lower()))
+    words: list[str] = _WORD.findall(re.sub("['\u2019]", "", question.lower()))
     digits = tuple(_DIGITS.get(word, word) for word in words)
     return _Text(str(row.get("id", f"row {i}")), question, normalised(question), digits)
 
