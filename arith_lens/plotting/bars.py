@@ -13,7 +13,6 @@ from arith_lens.plotting.page import (
     LEFT,
     TOP,
     Sheet,
-    axis_names,
     letter_of,
     name_axis,
     panel_axes,
@@ -87,9 +86,8 @@ def bar_panels(
     ends = y_range or reach([a for bars in series for a in (bars.values, bars.low, bars.high)])
     sheet.update_layout(barmode="overlay")
     for index, part in enumerate(parts):
-        _set_axes(sheet, index, part, ends, slanted)
-        if names_below and index + across < len(parts):
-            sheet.update_layout({f"{axis_names(index)[0]}_showticklabels": False})
+        nameless = names_below and index + across < len(parts)
+        _set_axes(sheet, index, part, ends, slanted, nameless)
         for which, bars in enumerate(part.series):
             _add_bars(sheet, part, which, bars, index)
         sheet.add_title(part.title, index)
@@ -135,13 +133,19 @@ def _sheet(
 
 
 def _set_axes(
-    sheet: Sheet, index: int, part: BarPanel, ends: tuple[Number, Number], slanted: bool
+    sheet: Sheet,
+    index: int,
+    part: BarPanel,
+    ends: tuple[Number, Number],
+    slanted: bool,
+    nameless: bool,
 ) -> None:
     x: dict[str, Any] = {
         "range": [-0.6, len(part.names) - 0.4],
         "tickvals": list(range(len(part.names))),
         "ticktext": [plain(name) for name in part.names],
         "tickangle": -40 if slanted else 0,
+        "showticklabels": False if nameless else None,
         "ticks": "",
     }
     title = {"size": 13, "color": part.ink}

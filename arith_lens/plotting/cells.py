@@ -29,7 +29,7 @@ from arith_lens.plotting.style import (
     Figure,
     Number,
     colour_at,
-    is_dark,
+    ink_on,
     step_texts,
     symmetric_limit,
 )
@@ -195,14 +195,15 @@ def _add_numbers(
 ) -> None:
     """Write the numbers of cells that are not exactly 0, readable on their colour."""
     end, digits = scale
-    cells = [at for at, value in np.ndenumerate(group.values) if np.isfinite(value) and value]
-    texts = [f"{group.values[at]:.{digits}f}".replace("-", "−") for at in cells]
-    small = [not text.strip("−0.") for text in texts]
-    dark = [is_dark(colour_at(float(group.values[at]), end)) for at in cells]
-    inks = ["white" if d else NOTE if s else TEXT for d, s in zip(dark, small, strict=True)]
-    at = [float(middle[column]) for _, column in cells], [row for row, _ in cells]
-    texts = ["0" if zero else text for text, zero in zip(texts, small, strict=True)]
-    sheet.write_in_cells(index, at, texts, size=10, inks=inks)
+    rows, columns = np.nonzero(np.isfinite(group.values) & (group.values != 0))
+    texts, inks = [], []
+    for value in group.values[rows, columns].tolist():
+        text = f"{value:.{digits}f}".replace("-", "−")
+        zero = not text.strip("−0.")
+        ink = ink_on(colour_at(value, end))
+        texts.append("0" if zero else text)
+        inks.append(NOTE if zero and ink == TEXT else ink)
+    sheet.write_in_cells(index, (middle[columns], rows), texts, size=10, inks=inks)
 
 
 def _add_cells(
@@ -367,9 +368,9 @@ def _add_word_cells(
     hover = "<b>%{customdata[0]}</b>: %{customdata[1]:.1f}%"
     _add_cells(sheet, index, values, (part.rows, words), (centres, np.diff(edges)), colours, hover)
     rows, columns = np.nonzero(values >= smallest)
-    texts = [f"{value:.0f}" for value in values[rows, columns].tolist()]
-    dark = [is_dark(colour_at(value, _LIMIT)) for value in values[rows, columns].tolist()]
-    inks = ["white" if d else TEXT for d in dark]
+    large = values[rows, columns].tolist()
+    texts = [f"{value:.0f}" for value in large]
+    inks = [ink_on(colour_at(value, _LIMIT)) for value in large]
     sheet.write_in_cells(index, (centres[columns], rows), texts, size=_NUMBER, inks=inks)
     frames = [(0.0, block.edges[-1], FRAME)] + [
         (block.edges[position], block.edges[position + 1], OCHRE)

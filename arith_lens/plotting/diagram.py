@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from arith_lens.plotting.labels import XY, Box, text_box
 from arith_lens.plotting.page import LEFT, Sheet, letter_of, plain
-from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, is_dark
+from arith_lens.plotting.style import FRAME, NOTE, TEXT, Figure, Number, ink_on
 
 _KEY = 12  # font size
 
@@ -111,9 +111,8 @@ def _add_node(sheet: Sheet, node: Node) -> None:
     box, line = node.box, {"width": 1, "color": FRAME}
     corners = (box.left, box.top), (box.right, box.bottom)
     sheet.add_shape("rect", *corners, fillcolor=node.fill, line=line)
-    ink = "white" if is_dark(node.fill) else TEXT
-    label = Label(node.text, box.centre, node.size, ink, ("center", "middle"), node.bold)
-    _add_label(sheet, label)
+    style = node.size, ink_on(node.fill), ("center", "middle"), node.bold
+    _add_label(sheet, Label(node.text, box.centre, *style))
 
 
 def _add_label(sheet: Sheet, label: Label) -> None:
@@ -231,9 +230,8 @@ def _add_cells(sheet: Sheet, part: Steps, corner: XY, titles: tuple[str, str]) -
     for number, (text, colour) in enumerate(part.cells):
         x = left + number * size
         _add_square(sheet, (x, top + 4), size - 4, colour)
-        ink = "white" if is_dark(colour) else TEXT
         middle = (x + size / 2 - 2, top + 2 + size / 2)
-        sheet.write(plain(text), middle, ink=ink, anchor=("center", "middle"))
+        sheet.write(plain(text), middle, ink=ink_on(colour), anchor=("center", "middle"))
         for line, text in enumerate((str(number), *part.feet[number : number + 1])):
             below = (x + size / 2 - 2, top + size + 16 + 14 * line)
             sheet.write(plain(text), below, size=10, ink=NOTE, anchor=("center", "bottom"))

@@ -26,7 +26,7 @@ from arith_lens.plotting.style import (
     Figure,
     Number,
     colour_at,
-    is_dark,
+    ink_on,
     symmetric_limit,
     tick_positions,
 )
@@ -206,7 +206,7 @@ def _add_marks(
             font={
                 "size": geometry.label,
                 "weight": 600 if mark.strong else 400,
-                "color": _ink_on(float(part.values[mark.at]), end) if inside else ink,
+                "color": ink_on(colour_at(float(part.values[mark.at]), end)) if inside else ink,
             },
             **panel_refs(index),
         )
@@ -236,11 +236,6 @@ def _add_dot(
     )
 
 
-def _ink_on(value: Number, end: Number) -> str:
-    """The ink that is readable on the colour of a value."""
-    return "white" if is_dark(colour_at(value, end)) else TEXT
-
-
 def _add_texts(sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: Number) -> None:
     """Write the texts in the cells of a panel's map and bar, readable on their colour."""
     rows, columns = np.indices(part.values.shape)
@@ -249,7 +244,7 @@ def _add_texts(sheet: Sheet, part: Panel, index: int, geometry: Geometry, end: N
     y = np.concatenate([rows.ravel(), np.arange(len(part.bar))])
     texts = [*(text for row in part.texts for text in row), *part.bar_texts]
     values = np.concatenate([part.values.ravel(), part.bar]).tolist()
-    inks = [NOTE if abs(value) < end / 30 else _ink_on(value, end) for value in values]
+    inks = [NOTE if abs(value) < end / 30 else ink_on(colour_at(value, end)) for value in values]
     sheet.write_in_cells(index, (x, y), texts, size=9, inks=inks, cliponaxis=False)
 
 

@@ -99,6 +99,11 @@ def is_dark(colour: str) -> bool:
     return 0.299 * red + 0.587 * green + 0.114 * blue < 140
 
 
+def ink_on(colour: str) -> str:
+    """The colour of a text that is easy to read on `colour` (`#rrggbb`)."""
+    return "white" if is_dark(colour) else TEXT
+
+
 def _rgb(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
